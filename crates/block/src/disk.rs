@@ -1,0 +1,141 @@
+//! `Disk` and `Queue`: the interface between whoever wants blocks and whoever has them.
+
+use crate::{Completion, MemoryMap, Request};
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// What a disk is. Fixed for as long as [`Disk::generation`] stays the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Size of the disk: a multiple of `logical_block_bytes`.
+    pub capacity_bytes: u64,
+    /// Smallest unit that may be addressed: a power of two, at least 512.
+    pub logical_block_bytes: u32,
+    /// Smallest unit that is written without reading first: a power of two, at least `logical_block_bytes`.
+    pub physical_block_bytes: u32,
+    /// Request length the disk likes best; zero when it does not care.
+    pub optimal_io_bytes: u32,
+    /// Most segments a request may have.
+    pub segments_max: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether [`crate::Operation::Discard`] does anything.
+    pub discard: bool,
+    /// Whether [`crate::Operation::WriteZeroes`] is cheaper than writing zeros.
+    pub write_zeroes: bool,
+}
+
+/// What a range of a disk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Bytes that must be read to be known.
+    Data,
+    /// Zeros, with storage behind them.
+    Zero,
+    /// Zeros, with nothing behind them.
+    Hole,
+}
+
+/// A range of a disk of one [`ExtentKind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it starts.
+    pub offset_bytes: u64,
+    /// How long it is; never zero.
+    pub length_bytes: u64,
+    /// What it holds.
+    pub kind: ExtentKind,
+}
+
+/// A disk: a backend, or a layer around another disk.
+pub trait Disk: Send + Sync {
+    /// What the disk is now.
+    fn geometry(&self) -> Geometry;
+
+    /// A number that changes whenever [`Disk::geometry`] does.
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    /// An event that becomes readable when [`Disk::generation`] changed; `None` if it never does.
+    fn change_event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The first extent of `range`: starts at `range.start`, ends at or before `range.end`. Walk a range by asking
+    /// again from the end of each answer. A disk that cannot tell says [`ExtentKind::Data`] for all of it.
+    ///
+    /// # Errors
+    /// When the disk cannot be asked, or the range is empty or reaches outside it.
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent>;
+
+    /// Opens a queue that carries up to `depth` requests at once, whose segments lie in `memory`.
+    ///
+    /// # Errors
+    /// When the backend's means (rings, threads, descriptors) cannot be had.
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>>;
+}
+
+/// Why a request was not taken. The queue is as it was before the push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueError {
+    /// As many requests are in flight as the queue carries: reap first.
+    #[error("the queue is full")]
+    Full,
+}
+
+/// A way to a disk that belongs to one thread.
+///
+/// Push requests, submit them in one batch, reap completions. Requests in flight run in any order. Dropping a queue
+/// drains it first: the memory map is never written to after its queue is gone.
+pub trait Queue: Send {
+    /// How many requests it carries at once. One for a queue that does its work inside [`Queue::submit`].
+    fn depth(&self) -> usize;
+
+    /// Requests pushed and not yet reaped.
+    fn in_flight(&self) -> usize;
+
+    /// Takes a request. A request that is wrong in itself (a segment outside the memory map, a range outside the disk,
+    /// a write to a read-only disk) is taken too, and completes with that error.
+    ///
+    /// # Errors
+    /// [`QueueError::Full`] when `depth` requests are in flight.
+    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError>;
+
+    /// Hands everything pushed to the backend.
+    ///
+    /// # Errors
+    /// When the backend itself is broken; requests it did not take stay pushed.
+    fn submit(&mut self) -> io::Result<()>;
+
+    /// Appends the completions that are ready to `completions`, which has room reserved for `depth` of them.
+    fn reap(&mut self, completions: &mut Vec<Completion>);
+
+    /// A descriptor that polls readable when a completion may be ready; `None` when completions are always ready
+    /// as soon as `submit` returns.
+    fn completion_event(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Waits until a completion may be ready, one of `events` is readable, or `timeout` has passed; `None` waits
+    /// for ever. A thread with several queues passes the others' [`Queue::completion_event`]s in `events`.
+    ///
+    /// # Errors
+    /// When the wait itself fails.
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Submits what was pushed, waits for all of it, and appends the completions.
+    ///
+    /// # Errors
+    /// When the backend itself is broken.
+    fn drain(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
+        self.submit()?;
+        self.reap(completions);
+        while self.in_flight() > 0 {
+            self.wait(&[], None)?;
+            self.submit()?;
+            self.reap(completions);
+        }
+        Ok(())
+    }
+}

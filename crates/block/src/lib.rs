@@ -1,0 +1,20 @@
+//! Disks, and the one short road every byte takes to them.
+//!
+//! A [`Disk`] says what it is ([`Geometry`]), which of its ranges hold data ([`Disk::extents`]), and opens
+//! [`Queue`]s. A `Queue` belongs to one thread, takes [`Request`]s that point into a [`MemoryMap`], and gives
+//! [`Completion`]s back. Device models, sessions, benchmarks and tests all speak this one interface, so a layer
+//! is a `Disk` around a `Disk` and anything goes on top of anything.
+//!
+//! Everything is in bytes. Guest memory goes to the kernel as it lies: a [`Segment`] is a place in the memory map,
+//! checked where the request enters the queue, and nothing is copied or allocated per request.
+//!
+//! Deliberately absent: sectors (virtio's 512-byte unit stays in the virtio code), locks on the data path, and
+//! any knowledge of who sends the requests.
+
+mod disk;
+mod memory_map;
+mod request;
+
+pub use disk::{Disk, Extent, ExtentKind, Geometry, Queue, QueueError};
+pub use memory_map::{MemoryMap, MemoryMapError, Segment};
+pub use request::{Completion, Operation, Request, RequestError};

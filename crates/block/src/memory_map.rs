@@ -1,0 +1,122 @@
+//! The memory that requests may point into.
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap, MmapRegion};
+
+/// A place in a [`MemoryMap`]: plain data, checked against the map by the queue that takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Index of the region, in order of address.
+    pub region: u32,
+    /// Length of the segment.
+    pub length_bytes: u32,
+    /// Offset from the start of the region.
+    pub offset_bytes: u64,
+}
+
+/// Why memory could not be had or found.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryMapError {
+    /// The operating system gave no memory.
+    #[error("no memory for the guest: {0}")]
+    Allocate(#[from] io::Error),
+    /// The regions overlap, are empty or wrap around.
+    #[error("bad layout of guest memory: {0}")]
+    Layout(String),
+}
+
+/// A set of memory regions, each a memfd of sealed size, mapped here and, as the case may be, in a guest process, a
+/// hypervisor and another process's disk server. Cheap to clone; the mappings live as long as any clone.
+#[derive(Clone, Debug)]
+pub struct MemoryMap {
+    guest_memory: GuestMemoryMmap,
+}
+
+impl MemoryMap {
+    /// Allocates zeroed regions of (guest-physical address, length in bytes).
+    ///
+    /// # Errors
+    /// When the layout is bad or no memory can be had.
+    pub fn allocate(layout: &[(u64, usize)]) -> Result<Self, MemoryMapError> {
+        let regions = layout.iter().map(|&(address, length)| region(address, length)).collect::<Result<Vec<_>, _>>()?;
+        let guest_memory =
+            GuestMemoryMmap::from_regions(regions).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
+        Ok(Self { guest_memory })
+    }
+
+    /// The regions as rust-vmm's crates want them.
+    pub fn guest_memory(&self) -> &GuestMemoryMmap {
+        &self.guest_memory
+    }
+
+    /// The regions, in order of address: (address, length in bytes, memfd, offset in the memfd).
+    pub fn regions(&self) -> impl Iterator<Item = (u64, u64, &File, u64)> {
+        self.guest_memory.iter().map(|region| {
+            let file = region.file_offset().expect("every region was made from a memfd");
+            (region.start_addr().0, region.len(), file.file(), file.start())
+        })
+    }
+
+    /// Appends the segments that make up `length_bytes` bytes from guest-physical `address`: one, or more where the
+    /// range crosses from a region into the next. False, and nothing appended, when any of it lies outside the map.
+    pub fn find(&self, address: u64, length_bytes: u32, segments: &mut Vec<Segment>) -> bool {
+        let before = segments.len();
+        let (mut address, mut left) = (address, u64::from(length_bytes));
+        while left > 0 {
+            let found = self.guest_memory.iter().enumerate().find_map(|(index, region)| {
+                let offset_bytes = address.checked_sub(region.start_addr().0)?;
+                (offset_bytes < region.len()).then(|| (index as u32, offset_bytes, region.len() - offset_bytes))
+            });
+            let Some((region, offset_bytes, room)) = found else {
+                segments.truncate(before);
+                return false;
+            };
+            let length_bytes = left.min(room) as u32;
+            segments.push(Segment { region, length_bytes, offset_bytes });
+            left -= u64::from(length_bytes);
+            match address.checked_add(u64::from(length_bytes)) {
+                Some(next) => address = next,
+                None if left == 0 => break,
+                None => {
+                    segments.truncate(before);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// The segment's bytes as this process sees them, for handing to the kernel; `None` when it lies outside.
+    ///
+    /// The pointer is valid for `length_bytes` bytes as long as a clone of this map lives. The guest may change what
+    /// it points to at any time.
+    pub(crate) fn resolve(&self, segment: Segment) -> Option<libc::iovec> {
+        let region = self.guest_memory.iter().nth(segment.region as usize)?;
+        let end = segment.offset_bytes.checked_add(u64::from(segment.length_bytes))?;
+        if end > region.len() {
+            return None;
+        }
+        // The offset is within the mapping, so it fits a pointer.
+        let base = region.as_ptr().wrapping_add(segment.offset_bytes as usize);
+        Some(libc::iovec { iov_base: base.cast(), iov_len: segment.length_bytes as usize })
+    }
+}
+
+fn region(address: u64, length: usize) -> Result<GuestRegionMmap, MemoryMapError> {
+    let memfd = sealed_memfd(length as u64)?;
+    let mapping = MmapRegion::from_file(FileOffset::new(File::from(memfd), 0), length)
+        .map_err(|error| MemoryMapError::Layout(error.to_string()))?;
+    GuestRegionMmap::new(mapping, GuestAddress(address))
+        .ok_or_else(|| MemoryMapError::Layout(format!("region at {address:#x} wraps around")))
+}
+
+/// A memfd that can neither grow nor shrink: whoever maps it never meets SIGBUS.
+fn sealed_memfd(length: u64) -> io::Result<OwnedFd> {
+    let memfd = memfd_create("blockyard-guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&memfd, length)?;
+    fcntl_add_seals(&memfd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(memfd)
+}

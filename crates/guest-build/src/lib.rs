@@ -1,0 +1,74 @@
+//! Builds the freestanding programs under `guests/`, for build scripts that embed them and tests that run them.
+//!
+//! `guests/` is a cargo workspace of its own: its programs have no standard library and need compiler flags that must
+//! not reach host code (`guests/.cargo/config.toml`). They are built for the host's own target, so the toolchain
+//! that builds Blockyard builds them too.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, io};
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Where the sources are.
+pub fn guests_directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests")
+}
+
+/// Builds binary `binary` of package `package`, with cargo's intermediate files under `target_directory`, and returns
+/// the linker's output: whatever format the package's linker arguments say.
+///
+/// # Errors
+/// When cargo cannot be started, or fails: its messages went to stderr.
+pub fn build(package: &str, binary: &str, target_directory: &Path) -> io::Result<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(guests_directory())
+        .args(["build", "--release", "--locked", "--target", TARGET])
+        .args(["--package", package, "--bin", binary])
+        .arg("--target-dir")
+        .arg(target_directory);
+    // What cargo tells a build script or a test about the host's build must not steer the guest's.
+    for (name, _) in env::vars_os() {
+        let name_text = name.to_string_lossy();
+        let about_flags = name_text.contains("RUSTFLAGS") || name_text.starts_with("CARGO_PROFILE_");
+        let about_wrappers = name_text.contains("RUSTC_W") || name_text.contains("RUSTC_LINKER");
+        let about_build = name_text.starts_with("CARGO_BUILD_") || name_text == "CARGO_MAKEFLAGS";
+        if about_flags || about_wrappers || about_build {
+            command.env_remove(&name);
+        }
+    }
+    let status = command.status()?;
+    if !status.success() {
+        return Err(io::Error::other(format!("building guest {package}/{binary} failed: {status}")));
+    }
+    Ok(target_directory.join(TARGET).join("release").join(binary))
+}
+
+/// Builds a guest from a build script: into `OUT_DIR`, rebuilt when anything under `guests/` or the crates that guests
+/// share with the host changes.
+///
+/// # Panics
+/// When the build fails: a build script has no better way to say so.
+pub fn build_from_build_script(package: &str, binary: &str) -> PathBuf {
+    let guests = guests_directory();
+    for directory in [package_directory(&guests, package), guests.join("runtime")] {
+        println!("cargo::rerun-if-changed={}", directory.display());
+    }
+    for file in [".cargo/config.toml", "Cargo.toml", "Cargo.lock"] {
+        println!("cargo::rerun-if-changed={}", guests.join(file).display());
+    }
+    for shared in ["protocol", "virtqueue"] {
+        println!("cargo::rerun-if-changed={}", guests.join("../crates").join(shared).join("src").display());
+    }
+    let out_directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
+    match build(package, binary, &out_directory.join("guests")) {
+        Ok(path) => path,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn package_directory(guests: &Path, package: &str) -> PathBuf {
+    guests.join(package.strip_prefix("blockyard-guest-").unwrap_or(package))
+}
