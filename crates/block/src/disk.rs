@@ -1,10 +1,16 @@
 //! `Disk` and `Queue`: the interface between whoever wants blocks and whoever has them.
 
-use crate::{Completion, MemoryMap, Request};
+use crate::{Completion, MemoryMap, Operation, Request, RequestError};
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
+
+/// Most requests a queue carries at once; [`Disk::open_queue`] takes a larger depth as this one.
+pub const QUEUE_DEPTH_MAX: usize = 1024;
+
+/// [`Geometry::segments_max`] of a disk that takes any number: virtio's largest virtqueue, so no guest asks for more.
+pub const SEGMENTS_MAX: u32 = 32768;
 
 /// What a disk is. Fixed for as long as [`Disk::generation`] stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +31,34 @@ pub struct Geometry {
     pub discard: bool,
     /// Whether [`crate::Operation::WriteZeroes`] is cheaper than writing zeros.
     pub write_zeroes: bool,
+}
+
+impl Geometry {
+    /// Whether a request's operation and range suit the disk. Its segments are for the queue to check.
+    ///
+    /// # Errors
+    /// [`RequestError::ReadOnly`] for a change to a read-only disk, [`RequestError::OutOfRange`] for a range that
+    /// does not lie within the disk.
+    pub fn check(&self, request: &Request<'_>) -> Result<(), RequestError> {
+        let changes = !matches!(request.operation, Operation::Read | Operation::Flush);
+        if changes && self.read_only {
+            return Err(RequestError::ReadOnly);
+        }
+        match request.offset_bytes.checked_add(request.length_bytes()) {
+            Some(end) if end <= self.capacity_bytes => Ok(()),
+            _ if request.operation == Operation::Flush => Ok(()),
+            _ => Err(RequestError::OutOfRange),
+        }
+    }
+
+    /// Whether `range` may be asked of [`Disk::extents`].
+    pub(crate) fn check_extent_range(&self, range: &Range<u64>) -> io::Result<()> {
+        if range.start < range.end && range.end <= self.capacity_bytes {
+            return Ok(());
+        }
+        let message = format!("no range {}..{} on a disk of {} bytes", range.start, range.end, self.capacity_bytes);
+        Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+    }
 }
 
 /// What a range of a disk holds.
@@ -71,10 +105,11 @@ pub trait Disk: Send + Sync {
     /// When the disk cannot be asked, or the range is empty or reaches outside it.
     fn extents(&self, range: Range<u64>) -> io::Result<Extent>;
 
-    /// Opens a queue that carries up to `depth` requests at once, whose segments lie in `memory`.
+    /// Opens a queue that carries up to `depth` requests at once, whose segments lie in `memory`. A disk may carry
+    /// fewer: [`Queue::depth`] says how many.
     ///
     /// # Errors
-    /// When the backend's means (rings, threads, descriptors) cannot be had.
+    /// When `depth` is zero or the backend's means (rings, threads, descriptors) cannot be had.
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>>;
 }
 
@@ -91,7 +126,7 @@ pub enum QueueError {
 /// Push requests, submit them in one batch, reap completions. Requests in flight run in any order. Dropping a queue
 /// drains it first: the memory map is never written to after its queue is gone.
 pub trait Queue: Send {
-    /// How many requests it carries at once. One for a queue that does its work inside [`Queue::submit`].
+    /// How many requests it carries at once.
     fn depth(&self) -> usize;
 
     /// Requests pushed and not yet reaped.
@@ -118,7 +153,7 @@ pub trait Queue: Send {
     fn completion_event(&self) -> Option<BorrowedFd<'_>>;
 
     /// Waits until a completion may be ready, one of `events` is readable, or `timeout` has passed; `None` waits
-    /// for ever. A thread with several queues passes the others' [`Queue::completion_event`]s in `events`.
+    /// for ever. A signal ends the wait early, without an error. A thread with several queues passes the others' [`Queue::completion_event`]s in `events`.
     ///
     /// # Errors
     /// When the wait itself fails.

@@ -5,6 +5,9 @@
 //! [`Completion`]s back. Device models, sessions, benchmarks and tests all speak this one interface, so a layer
 //! is a `Disk` around a `Disk` and anything goes on top of anything.
 //!
+//! The backends are [`FileDisk`] (a file or a block device, by io_uring, threads or the caller's own thread),
+//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one.
+//!
 //! Everything is in bytes. Guest memory goes to the kernel as it lies: a [`Segment`] is a place in the memory map,
 //! checked where the request enters the queue, and nothing is copied or allocated per request.
 //!
@@ -12,9 +15,20 @@
 //! any knowledge of who sends the requests.
 
 mod disk;
+mod file;
+mod memory;
 mod memory_map;
+mod null;
+mod replacement;
 mod request;
+mod same_file;
+mod wait;
 
-pub use disk::{Disk, Extent, ExtentKind, Geometry, Queue, QueueError};
+pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
+pub use file::{Engine, FileDisk, FileDiskError, FileOptions};
+pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment};
+pub use null::NullDisk;
+pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
+pub use same_file::same_file;

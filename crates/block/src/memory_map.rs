@@ -4,7 +4,13 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap, MmapRegion};
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
+    MemoryRegionAddress, MmapRegion, VolatileSlice,
+};
+
+/// Zeros to copy from and to write from.
+pub(crate) static ZERO_PAGE: [u8; 4096] = [0; 4096];
 
 /// A place in a [`MemoryMap`]: plain data, checked against the map by the queue that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +91,25 @@ impl MemoryMap {
                     return false;
                 }
             }
+        }
+        true
+    }
+
+    /// The segment's bytes, for copying into and out of; `None` when it lies outside.
+    pub fn slice(&self, segment: Segment) -> Option<VolatileSlice<'_>> {
+        let region = self.guest_memory.iter().nth(segment.region as usize)?;
+        region.get_slice(MemoryRegionAddress(segment.offset_bytes), segment.length_bytes as usize).ok()
+    }
+
+    /// Fills the segment with zeros; false, and nothing done, when it lies outside.
+    pub(crate) fn zero(&self, segment: Segment) -> bool {
+        let Some(slice) = self.slice(segment) else { return false };
+        let mut done = 0;
+        while done < slice.len() {
+            let length = (slice.len() - done).min(ZERO_PAGE.len());
+            let Ok(piece) = slice.subslice(done, length) else { return false };
+            piece.copy_from(&ZERO_PAGE[..length]);
+            done += length;
         }
         true
     }

@@ -1,0 +1,24 @@
+//! Device models: what a guest's driver talks to.
+//!
+//! - [`serial`]: a 16550 port ([`serial::SerialPort`]) whose string instructions move whole slices, and
+//!   [`serial::LineBuffer`], which makes printable lines of what a guest says.
+//! - [`virtio`]: the virtio 1.2 MMIO transport ([`virtio::MmioTransport`]), the virtio-blk device
+//!   ([`virtio::BlockDevice`]), and [`virtio::BlockQueue`], one virtqueue turned into block requests by the thread
+//!   that owns it. A `BlockQueue` knows no transport: a vhost-user server uses it as it is.
+//!
+//! A driver is hostile until proven otherwise. Everything in shared memory is read once and the copy is judged; every
+//! loop is bounded by the size of the queue; a bad request is answered with a status, a bad ring sets
+//! DEVICE_NEEDS_RESET and comes back as a [`virtio::DeviceFailure`], a sentence that names device, queue and reason.
+//!
+//! Deliberately absent: any knowledge of the hypervisor (the VMM hands in an [`Interrupt`] and registers the
+//! [`EventFd`] doorbells), threads (whoever receives the queues runs them), and `unsafe`.
+
+#![forbid(unsafe_code)]
+
+mod event_fd;
+mod interrupt;
+pub mod serial;
+pub mod virtio;
+
+pub use event_fd::EventFd;
+pub use interrupt::Interrupt;

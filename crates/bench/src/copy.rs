@@ -1,0 +1,252 @@
+//! Whole copies of one file: ours in every configuration of the system this project follows, beside cp, dd and qemu-img.
+//!
+//! That system copied one sector per request, one request at a time; its table is sector size by progress reports. Here the
+//! same rows are measured twice, that way ("one sector a request") and as `blockyard copy` does it by default.
+
+use crate::cpu_idle::CpuTimes;
+use crate::statistics::Samples;
+use crate::table::Table;
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct CopyBench {
+    /// The `blockyard` binary to measure.
+    pub blockyard: PathBuf,
+    /// Where the file and its copies go.
+    pub directory: PathBuf,
+    /// Length of the file: random data.
+    pub bytes: u64,
+    /// Runs of each, interleaved.
+    pub runs: u32,
+    /// Hypervisor to ask for: auto, kvm or user.
+    pub backend: String,
+}
+
+/// progress-percent and sector size, as in the reference's table.
+const ROWS: [(u32, u32); 6] = [(0, 512), (10, 512), (10, 1024), (10, 4096), (10, 8192), (10, 65536)];
+
+/// One way to copy the file, and what it took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// What was run, for people.
+    pub name: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Wall time of each run.
+    pub seconds: Samples,
+    /// Median wall time.
+    pub median_seconds: f64,
+    /// Median of the ratio to cp, run by run.
+    pub times_cp: f64,
+    /// Median of the ratio to qemu-img, run by run; `None` where it is not installed.
+    pub times_qemu_img: Option<f64>,
+    /// Mean idle share of each CPU over all runs, percent.
+    pub cpu_idle_percent: Vec<f64>,
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyResults {
+    /// Length of the file.
+    pub bytes: u64,
+    /// Runs of each.
+    pub runs: u32,
+    /// One entry a way to copy.
+    pub measured: Vec<Measured>,
+}
+
+struct Target {
+    name: String,
+    command: Vec<OsString>,
+    seconds: Samples,
+    idle: Vec<f64>,
+}
+
+impl Target {
+    fn new(name: impl Into<String>, command: Vec<OsString>) -> Self {
+        Self { name: name.into(), command, seconds: Samples::default(), idle: Vec::new() }
+    }
+
+    fn run(&mut self, output: &Path) -> Result<()> {
+        // The destination is absent, as for a first copy.
+        if output.exists() {
+            fs::remove_file(output).with_context(|| format!("removing {}", output.display()))?;
+        }
+        let before = CpuTimes::now().context("reading /proc/stat")?;
+        let start = Instant::now();
+        let outcome = Command::new(&self.command[0])
+            .args(&self.command[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .output()
+            .with_context(|| format!("running {}", self.name))?;
+        self.seconds.push(start.elapsed().as_secs_f64());
+        let idle = CpuTimes::now().context("reading /proc/stat")?.idle_percent_since(&before);
+        if !outcome.status.success() {
+            bail!("{} failed: {}", self.name, String::from_utf8_lossy(&outcome.stderr).trim());
+        }
+        self.idle.resize(idle.len(), 0.0);
+        self.idle.iter_mut().zip(idle).for_each(|(sum, percent)| *sum += percent);
+        Ok(())
+    }
+}
+
+/// Measures everything and returns it.
+///
+/// # Errors
+/// When a file cannot be made, a program fails, or a copy differs from its source.
+pub fn run(bench: &CopyBench) -> Result<CopyResults> {
+    let directory = tempfile::Builder::new()
+        .prefix("blockyard-bench-")
+        .tempdir_in(&bench.directory)
+        .with_context(|| format!("making a directory in {}", bench.directory.display()))?;
+    let (input, output) = (directory.path().join("input.img"), directory.path().join("output.img"));
+    write_random(&input, bench.bytes).with_context(|| format!("writing {}", input.display()))?;
+    let mut targets = targets(bench, &input, &output);
+    let bar = ProgressBar::new(u64::from(bench.runs + 1) * targets.len() as u64);
+    bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({eta} left)")?);
+    // One run of each that does not count: caches, and a check that the copy is a copy.
+    for target in &mut targets {
+        bar.set_message(target.name.clone());
+        target.run(&output)?;
+        same_contents(&input, &output).with_context(|| format!("after {}", target.name))?;
+        (target.seconds, target.idle) = (Samples::default(), Vec::new());
+        bar.inc(1);
+    }
+    for _ in 0..bench.runs {
+        for target in &mut targets {
+            bar.set_message(target.name.clone());
+            target.run(&output)?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(results(bench, &targets))
+}
+
+fn targets(bench: &CopyBench, input: &Path, output: &Path) -> Vec<Target> {
+    let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+    let with_files = |mut command: Vec<OsString>| {
+        command.extend([input.into(), output.into()]);
+        command
+    };
+    let mut targets = vec![Target::new("cp", with_files(words(&["cp", "--reflink=never"])))];
+    if installed("qemu-img") {
+        let command = with_files(words(&["qemu-img", "convert", "-f", "raw", "-O", "raw"]));
+        targets.push(Target::new("qemu-img convert", command));
+    }
+    let mut dd = words(&["dd", "bs=1M", "status=none"]);
+    for (key, path) in [("if=", input), ("of=", output)] {
+        let mut word = OsString::from(key);
+        word.push(path);
+        dd.push(word);
+    }
+    targets.push(Target::new("dd bs=1M", dd));
+    for one_sector in [true, false] {
+        for (progress, sector) in ROWS {
+            let (progress_word, sector_word) = (progress.to_string(), sector.to_string());
+            let mut command = vec![bench.blockyard.clone().into_os_string()];
+            command.extend(words(&["copy", "--no-flush", "--backend", &bench.backend]));
+            command.extend(words(&["--progress-percent", &progress_word]));
+            command.extend(words(&["--input-sector-size", &sector_word, "--output-sector-size", &sector_word]));
+            if one_sector {
+                command.extend(words(&["--request-size", &sector_word, "--queue-depth", "1"]));
+            }
+            let way = if one_sector { "one sector a request" } else { "default" };
+            targets.push(Target::new(format!("{way}, {sector}, progress {progress}"), with_files(command)));
+        }
+    }
+    targets
+}
+
+fn results(bench: &CopyBench, targets: &[Target]) -> CopyResults {
+    let seconds_of = |name: &str| targets.iter().find(|target| target.name == name).map(|target| &target.seconds);
+    let ratio = |target: &Target, name: &str| target.seconds.ratio_to(seconds_of(name)?);
+    let measured = targets.iter().map(|target| Measured {
+        name: target.name.clone(),
+        command: target.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        seconds: target.seconds.clone(),
+        median_seconds: target.seconds.median().unwrap_or(f64::NAN),
+        times_cp: ratio(target, "cp").unwrap_or(f64::NAN),
+        times_qemu_img: ratio(target, "qemu-img convert"),
+        cpu_idle_percent: target.idle.iter().map(|sum| sum / f64::from(bench.runs)).collect(),
+    });
+    CopyResults { bytes: bench.bytes, runs: bench.runs, measured: measured.collect() }
+}
+
+impl CopyResults {
+    /// A table for people.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new(&["copy", "median s", "min", "max", "MiB/s", "× cp", "× qemu-img", "CPU idle %"]);
+        for one in &self.measured {
+            let idle: Vec<String> = one.cpu_idle_percent.iter().map(|percent| format!("{percent:.0}")).collect();
+            table.row(vec![
+                one.name.clone(),
+                format!("{:.3}", one.median_seconds),
+                format!("{:.3}", one.seconds.min().unwrap_or(f64::NAN)),
+                format!("{:.3}", one.seconds.max().unwrap_or(f64::NAN)),
+                format!("{:.0}", self.bytes as f64 / (1 << 20) as f64 / one.median_seconds),
+                format!("{:.2}", one.times_cp),
+                one.times_qemu_img.map_or_else(|| "-".into(), |times| format!("{times:.2}")),
+                idle.join(" "),
+            ]);
+        }
+        table
+    }
+}
+
+fn installed(program: &str) -> bool {
+    let runs = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    runs.is_ok_and(|status| status.success())
+}
+
+/// Data that neither compresses nor repeats (xorshift64*), so that nothing can take a short cut.
+fn write_random(path: &Path, bytes: u64) -> Result<()> {
+    let mut file = File::create(path)?;
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut block = vec![0_u8; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        for word in block.chunks_exact_mut(8) {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            word.copy_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+        }
+        let length = left.min(block.len() as u64) as usize;
+        file.write_all(&block[..length])?;
+        left -= length as u64;
+    }
+    // Written back now, so that it does not happen during the first measurements.
+    file.sync_all()?;
+    Ok(())
+}
+
+fn same_contents(left: &Path, right: &Path) -> Result<()> {
+    use std::io::Read;
+    let (mut left, mut right) = (File::open(left)?, File::open(right)?);
+    if left.metadata()?.len() != right.metadata()?.len() {
+        bail!("the copy's length differs");
+    }
+    let (mut ours, mut theirs) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    loop {
+        let length = left.read(&mut ours)?;
+        if length == 0 {
+            return Ok(());
+        }
+        right.read_exact(&mut theirs[..length])?;
+        if ours[..length] != theirs[..length] {
+            bail!("the copy's contents differ");
+        }
+    }
+}

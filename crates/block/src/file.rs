@@ -1,0 +1,126 @@
+//! Disks in regular files and on block devices.
+
+mod backing;
+mod call;
+mod error;
+mod extents;
+mod job;
+mod sync;
+mod threads;
+mod uring;
+
+use crate::{Disk, Extent, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};
+use backing::Backing;
+pub(crate) use backing::check_logical_block;
+pub use error::FileDiskError;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Who carries a file's requests out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// io_uring, or threads where the system refuses io_uring (a container's seccomp filter, an old kernel).
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// A few threads of the queue's own, each making one blocking call at a time.
+    Threads,
+    /// The caller's own thread, inside [`Queue::submit`], one request at a time.
+    Sync,
+}
+
+/// How to open a [`FileDisk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Refuse every change; the file is opened for reading only.
+    pub read_only: bool,
+    /// Who carries the requests out.
+    pub engine: Engine,
+    /// The disk's logical block size: a power of two from 512 to 65536.
+    pub logical_block_bytes: u32,
+    /// Answer flushes at once, without making anything stable. Whatever the machine loses, the disk loses.
+    pub cache_unsafe: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self { read_only: false, engine: Engine::Auto, logical_block_bytes: 512, cache_unsafe: false }
+    }
+}
+
+/// A disk in a regular file or on a block device.
+///
+/// The file may have any length: the capacity is rounded up to whole logical blocks, and the padding between the
+/// file's end and the disk's exists on the disk only. It reads as zeros, and what is written to it is dropped. The
+/// file's length is never changed.
+#[derive(Debug)]
+pub struct FileDisk {
+    backing: Arc<Backing>,
+    engine: Engine,
+}
+
+impl FileDisk {
+    /// Opens the file or block device at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is neither a regular file nor a block device, or an option is wrong. The error names
+    /// the path.
+    pub fn open(path: &Path, options: &FileOptions) -> Result<Self, FileDiskError> {
+        let backing = Arc::new(Backing::open(path, options)?);
+        Ok(Self { backing, engine: options.engine })
+    }
+
+    /// Takes a file that is open already. Its position is moved by [`Disk::extents`]; its flags are left alone.
+    ///
+    /// # Errors
+    /// When it is neither a regular file nor a block device, is not open for what the options ask, is open with
+    /// `O_APPEND` or `O_DIRECT`, or an option is wrong.
+    pub fn from_file(file: File, options: &FileOptions) -> Result<Self, FileDiskError> {
+        let backing = Arc::new(Backing::from_file(file, options)?);
+        Ok(Self { backing, engine: options.engine })
+    }
+
+    /// The file's real length, as it was when the disk was opened; the capacity is this, rounded up.
+    pub fn length_bytes(&self) -> u64 {
+        self.backing.length_bytes
+    }
+}
+
+impl Disk for FileDisk {
+    fn geometry(&self) -> Geometry {
+        self.backing.geometry
+    }
+
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        self.backing.extents(range)
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        if depth == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
+        }
+        let depth = depth.min(QUEUE_DEPTH_MAX);
+        let backing = &self.backing;
+        match self.engine {
+            Engine::Uring => uring::UringQueue::boxed(backing, memory, depth),
+            Engine::Threads => threads::ThreadsQueue::boxed(backing, memory, depth),
+            Engine::Sync => Ok(sync::SyncQueue::boxed(backing, memory)),
+            Engine::Auto => match uring::UringQueue::boxed(backing, memory, depth) {
+                Err(error) if is_refusal(&error) => threads::ThreadsQueue::boxed(backing, memory, depth),
+                opened => opened,
+            },
+        }
+    }
+}
+
+/// Whether the system does not let this process have an io_uring: a seccomp filter or a sysctl (EPERM, EACCES), a
+/// kernel without it (ENOSYS), or RLIMIT_MEMLOCK on kernels that count rings against it (ENOMEM).
+fn is_refusal(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS | Errno::NOMEM))
+}

@@ -1,0 +1,154 @@
+//! The opened file or block device that a disk and its queues share.
+
+use super::{FileDiskError, FileOptions};
+use crate::{Geometry, SEGMENTS_MAX};
+use rustix::fs::{OFlags, fcntl_getfl, ioctl_blkpbszget};
+use rustix::ioctl::{Getter, ioctl, opcode};
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const LOGICAL_BLOCK_MIN_BYTES: u32 = 512;
+const LOGICAL_BLOCK_MAX_BYTES: u32 = 65536;
+
+/// An opened file or block device.
+#[derive(Debug)]
+pub(crate) struct Backing {
+    pub(super) file: File,
+    pub(super) geometry: Geometry,
+    /// The file's own length when it was opened; the capacity is this, rounded up to logical blocks.
+    pub(super) length_bytes: u64,
+    pub(super) is_block_device: bool,
+    pub(super) cache_unsafe: bool,
+    pub(super) punch_hole: Support,
+    pub(super) zero_range: Support,
+}
+
+/// Whether a way of `fallocate` works on this file: assumed, until it was refused once.
+#[derive(Debug, Default)]
+pub(super) struct Support {
+    refused: AtomicBool,
+}
+
+impl Support {
+    pub(super) fn is_likely(&self) -> bool {
+        !self.refused.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn refuse(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether a logical block may be this large.
+pub(crate) fn check_logical_block(bytes: u32) -> Result<(), FileDiskError> {
+    let in_range = (LOGICAL_BLOCK_MIN_BYTES..=LOGICAL_BLOCK_MAX_BYTES).contains(&bytes);
+    if in_range && bytes.is_power_of_two() { Ok(()) } else { Err(FileDiskError::LogicalBlock(bytes)) }
+}
+
+impl Backing {
+    pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Self, FileDiskError> {
+        check_logical_block(options.logical_block_bytes)?;
+        let access = if options.read_only { "reading" } else { "reading and writing" };
+        let failed = |source| FileDiskError::Open { path: path.to_owned(), access, source };
+        // Opening a FIFO would wait for its other end, and opening a device can have effects: look first.
+        check_kind(path, fs::metadata(path).map_err(failed)?.file_type())?;
+        let file = OpenOptions::new().read(true).write(!options.read_only).open(path).map_err(failed)?;
+        Self::inspect(file, path, options)
+    }
+
+    pub(super) fn from_file(file: File, options: &FileOptions) -> Result<Self, FileDiskError> {
+        check_logical_block(options.logical_block_bytes)?;
+        let path = path_of(&file);
+        let flags =
+            fcntl_getfl(&file).map_err(|errno| FileDiskError::Inspect { path: path.clone(), source: errno.into() })?;
+        if let Some(problem) = unsuitable(flags, options) {
+            return Err(FileDiskError::Unsuitable { path, problem });
+        }
+        Self::inspect(file, &path, options)
+    }
+
+    fn inspect(file: File, path: &Path, options: &FileOptions) -> Result<Self, FileDiskError> {
+        let failed = |source| FileDiskError::Inspect { path: path.to_owned(), source };
+        let metadata = file.metadata().map_err(failed)?;
+        check_kind(path, metadata.file_type())?;
+        let is_block_device = metadata.file_type().is_block_device();
+        let length_bytes = if is_block_device { device_bytes(&file).map_err(failed)? } else { metadata.len() };
+        let logical_block_bytes = options.logical_block_bytes;
+        let geometry = Geometry {
+            // A file is at most i64::MAX long, so this cannot overflow.
+            capacity_bytes: length_bytes.next_multiple_of(u64::from(logical_block_bytes)),
+            logical_block_bytes,
+            physical_block_bytes: physical_block_bytes(&file, &metadata).max(logical_block_bytes),
+            optimal_io_bytes: 0,
+            segments_max: SEGMENTS_MAX,
+            read_only: options.read_only,
+            discard: !options.read_only,
+            write_zeroes: !options.read_only,
+        };
+        Ok(Self {
+            file,
+            geometry,
+            length_bytes,
+            is_block_device,
+            cache_unsafe: options.cache_unsafe,
+            punch_hole: Support::default(),
+            zero_range: Support::default(),
+        })
+    }
+}
+
+fn check_kind(path: &Path, file_type: FileType) -> Result<(), FileDiskError> {
+    let kind = match file_type {
+        kind if kind.is_file() || kind.is_block_device() => return Ok(()),
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_char_device() => "a character device",
+        kind if kind.is_socket() => "a socket",
+        _ => "something else",
+    };
+    Err(FileDiskError::NotADisk { path: path.to_owned(), kind })
+}
+
+/// What makes a file opened with these flags useless as a disk.
+fn unsuitable(flags: OFlags, options: &FileOptions) -> Option<&'static str> {
+    let access = flags & OFlags::ACCMODE;
+    if flags.contains(OFlags::PATH) || access == OFlags::WRONLY {
+        return Some("is not open for reading");
+    }
+    if !options.read_only && access != OFlags::RDWR {
+        return Some("is not open for writing");
+    }
+    if flags.contains(OFlags::APPEND) {
+        return Some("is open for appending, which would move every write to its end");
+    }
+    flags.contains(OFlags::DIRECT).then_some("is open with O_DIRECT, whose alignment this backend does not keep")
+}
+
+/// The path an open file was opened by, as well as the kernel knows it; for messages.
+fn path_of(file: &File) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::read_link(link).unwrap_or_else(|_| PathBuf::from(format!("file descriptor {}", file.as_raw_fd())))
+}
+
+/// BLKGETSIZE64, linux/fs.h.
+fn device_bytes(device: &File) -> io::Result<u64> {
+    const BLKGETSIZE64: rustix::ioctl::Opcode = opcode::read::<usize>(0x12, 114);
+    // SAFETY: BLKGETSIZE64 is numbered as reading a size_t and writes one u64 through its argument.
+    let bytes = unsafe { ioctl(device, Getter::<BLKGETSIZE64, u64>::new()) }?;
+    Ok(bytes)
+}
+
+/// The unit the storage is written in: what the device says, or the file system's block.
+fn physical_block_bytes(file: &File, metadata: &Metadata) -> u32 {
+    let said = if metadata.file_type().is_block_device() {
+        ioctl_blkpbszget(file).unwrap_or(0)
+    } else {
+        u32::try_from(metadata.blksize()).unwrap_or(0)
+    };
+    let believable = said.is_power_of_two() && said <= LOGICAL_BLOCK_MAX_BYTES;
+    if believable { said } else { LOGICAL_BLOCK_MIN_BYTES }
+}

@@ -1,0 +1,46 @@
+//! Why a file cannot be a disk.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a file or block device could not be opened as a disk.
+#[derive(Debug, thiserror::Error)]
+pub enum FileDiskError {
+    /// The logical block size is not a power of two in range.
+    #[error("the logical block size is {0} bytes; it must be a power of two from 512 to 65536")]
+    LogicalBlock(u32),
+    /// The operating system did not open it.
+    #[error("cannot open {} for {access}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What it was opened for.
+        access: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// It is something that holds no blocks.
+    #[error("{} is {kind}; a disk is a regular file or a block device", path.display())]
+    NotADisk {
+        /// The file.
+        path: PathBuf,
+        /// What it is, with its article.
+        kind: &'static str,
+    },
+    /// An open file is not open in a way that suits a disk.
+    #[error("{} {problem}", path.display())]
+    Unsuitable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The operating system did not say what it is.
+    #[error("cannot tell the size of {}: {source}", path.display())]
+    Inspect {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}

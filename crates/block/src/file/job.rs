@@ -1,0 +1,281 @@
+//! A request on its way: what is left of it to do.
+
+#[cfg(test)]
+mod tests;
+
+use super::backing::Backing;
+use super::call::{Call, Transfer};
+use crate::memory_map::ZERO_PAGE;
+use crate::{MemoryMap, Operation, Request, RequestError, Segment};
+use rustix::fs::FallocateFlags;
+use std::sync::Arc;
+
+/// Most iovecs the kernel takes in one call: UIO_MAXIOV.
+const IOV_MAX: usize = 1024;
+
+/// Times in a row that a call may come back without progress (EINTR, EAGAIN) before that becomes the answer.
+const RETRIES_MAX: u32 = 10_000;
+
+const PUNCH_HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+const ZERO_RANGE: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
+
+/// How many zeros one call writes where the file cannot be told to have some: 1 MiB.
+const ZEROS_COUNT: usize = 256;
+const _: () = assert!(ZEROS_COUNT <= IOV_MAX);
+
+/// One slot of a queue. [`Job::begin`] takes a request; then [`Job::call`] and [`Job::advance`] alternate, until
+/// `advance` says how it ended.
+///
+/// The iovecs point into `memory`, which the job keeps mapped, or at the zero page, which is static.
+pub(super) struct Job {
+    pub(super) token: u64,
+    memory: Arc<MemoryMap>,
+    step: Step,
+    iovecs: Vec<libc::iovec>,
+    /// The first iovec that is not done.
+    next: usize,
+    offset_bytes: u64,
+    left_bytes: u64,
+    retries: u32,
+}
+
+/// What a job does next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Nothing: this is how it ends.
+    End(Result<(), RequestError>),
+    Read,
+    Write {
+        flags: i32,
+    },
+    Sync,
+    /// Gives storage back; a file that cannot keeps it.
+    Discard,
+    /// Makes a hole that reads as zeros, or else goes on with `ZeroRange`.
+    PunchZeros,
+    /// Zeroes a range that keeps its storage, or else goes on with `WriteZeros`.
+    ZeroRange,
+    /// Writes zeros from the zero page.
+    WriteZeros,
+}
+
+// SAFETY: the iovecs' pointers are into memory that the job itself keeps mapped (or static); it is reached through them
+// by the kernel only, which does not care for the thread.
+unsafe impl Send for Job {}
+
+impl Job {
+    pub(super) fn new(memory: &Arc<MemoryMap>) -> Self {
+        Self {
+            token: 0,
+            memory: Arc::clone(memory),
+            step: Step::End(Ok(())),
+            iovecs: Vec::new(),
+            next: 0,
+            offset_bytes: 0,
+            left_bytes: 0,
+            retries: 0,
+        }
+    }
+
+    /// Takes a request, which may turn out wrong in itself: then the job has ended already.
+    pub(super) fn begin(&mut self, request: &Request<'_>, backing: &Backing) {
+        self.token = request.token;
+        self.iovecs.clear();
+        self.next = 0;
+        self.retries = 0;
+        self.offset_bytes = request.offset_bytes;
+        self.step = match self.first_step(request, backing) {
+            Ok(step) => step,
+            Err(error) => Step::End(Err(error)),
+        };
+    }
+
+    fn first_step(&mut self, request: &Request<'_>, backing: &Backing) -> Result<Step, RequestError> {
+        backing.geometry.check(request)?;
+        let inside_bytes = backing.length_bytes.saturating_sub(request.offset_bytes);
+        self.left_bytes = request.length_bytes().min(inside_bytes);
+        match request.operation {
+            Operation::Read => {
+                self.gather(request.segments)?;
+                self.zero_padding(request.segments)?;
+                Ok(if self.left_bytes == 0 { Step::End(Ok(())) } else { Step::Read })
+            }
+            Operation::Write { force_unit_access } => {
+                self.gather(request.segments)?;
+                let flags = if force_unit_access && !backing.cache_unsafe { libc::RWF_DSYNC } else { 0 };
+                Ok(if self.left_bytes == 0 { Step::End(Ok(())) } else { Step::Write { flags } })
+            }
+            // Nothing was written through a read-only disk.
+            Operation::Flush if backing.cache_unsafe || backing.geometry.read_only => Ok(Step::End(Ok(()))),
+            Operation::Flush => Ok(Step::Sync),
+            _ if self.left_bytes == 0 => Ok(Step::End(Ok(()))),
+            Operation::Discard { .. } if backing.punch_hole.is_likely() => Ok(Step::Discard),
+            Operation::Discard { .. } => Ok(Step::End(Ok(()))),
+            Operation::WriteZeroes { may_unmap: true, .. } if backing.punch_hole.is_likely() => Ok(Step::PunchZeros),
+            Operation::WriteZeroes { .. } => Ok(self.zero_in_place(backing)),
+        }
+    }
+
+    /// Resolves the segments into iovecs for the first `left_bytes`, and checks the rest.
+    fn gather(&mut self, segments: &[Segment]) -> Result<(), RequestError> {
+        let mut room = self.left_bytes;
+        for &segment in segments {
+            let mut iovec = self.memory.resolve(segment).ok_or(RequestError::BadSegment)?;
+            let length = room.min(iovec.iov_len as u64);
+            iovec.iov_len = length as usize;
+            if length > 0 {
+                self.iovecs.push(iovec);
+                room -= length;
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeroes what a read wants beyond the first `left_bytes`: padding, which only the disk has.
+    fn zero_padding(&self, segments: &[Segment]) -> Result<(), RequestError> {
+        let mut real = self.left_bytes;
+        for &segment in segments {
+            // At most the segment's length, so it fits.
+            let skip = real.min(u64::from(segment.length_bytes)) as u32;
+            real -= u64::from(skip);
+            let padding = Segment {
+                length_bytes: segment.length_bytes - skip,
+                offset_bytes: segment.offset_bytes + u64::from(skip),
+                ..segment
+            };
+            if padding.length_bytes > 0 && !self.memory.zero(padding) {
+                return Err(RequestError::BadSegment);
+            }
+        }
+        Ok(())
+    }
+
+    /// The call to make now.
+    pub(super) fn call(&self) -> Call<'_> {
+        let (offset_bytes, length_bytes) = (self.offset_bytes, self.left_bytes);
+        match self.step {
+            Step::End(_) => Call::Nothing,
+            Step::Read => Call::Read(self.transfer(0)),
+            Step::Write { flags } => Call::Write(self.transfer(flags)),
+            Step::WriteZeros => Call::Write(self.transfer(0)),
+            Step::Sync => Call::Sync,
+            Step::Discard | Step::PunchZeros => Call::Allocate { mode: PUNCH_HOLE, offset_bytes, length_bytes },
+            Step::ZeroRange => Call::Allocate { mode: ZERO_RANGE, offset_bytes, length_bytes },
+        }
+    }
+
+    fn transfer(&self, flags: i32) -> Transfer<'_> {
+        let end = self.iovecs.len().min(self.next + IOV_MAX);
+        Transfer { iovecs: &self.iovecs[self.next..end], offset_bytes: self.offset_bytes, flags }
+    }
+
+    /// Takes a call's result, io_uring's way: a count, or a negated errno. `None` when there is another call to make.
+    pub(super) fn advance(&mut self, result: i32, backing: &Backing) -> Option<Result<(), RequestError>> {
+        self.step = match u32::try_from(result) {
+            Ok(count) => self.after_success(count),
+            // The last is what io_uring says of work whose submitting thread has ended.
+            Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN | libc::ECANCELED) => {
+                self.after_no_progress(-result)
+            }
+            Err(_) => self.after_error(-result, backing),
+        };
+        match self.step {
+            Step::End(ended) => Some(ended),
+            _ => None,
+        }
+    }
+
+    fn after_success(&mut self, count: u32) -> Step {
+        self.retries = 0;
+        match self.step {
+            Step::Read if count == 0 => Step::End(Err(RequestError::Truncated)),
+            Step::Write { .. } | Step::WriteZeros if count == 0 => Step::End(Err(RequestError::Os(libc::EIO))),
+            Step::Read | Step::Write { .. } | Step::WriteZeros => self.after_transfer(count),
+            Step::End(ended) => Step::End(ended),
+            Step::Sync | Step::Discard | Step::PunchZeros | Step::ZeroRange => Step::End(Ok(())),
+        }
+    }
+
+    fn after_transfer(&mut self, count: u32) -> Step {
+        self.offset_bytes += u64::from(count);
+        self.left_bytes = self.left_bytes.saturating_sub(u64::from(count));
+        if self.left_bytes == 0 {
+            return Step::End(Ok(()));
+        }
+        self.skip(count as usize);
+        if self.next == self.iovecs.len() {
+            self.gather_zeros();
+        }
+        self.step
+    }
+
+    /// Moves the iovecs on by what was transferred.
+    fn skip(&mut self, mut count: usize) {
+        while let Some(iovec) = self.iovecs.get_mut(self.next) {
+            if count < iovec.iov_len {
+                iovec.iov_base = iovec.iov_base.wrapping_byte_add(count);
+                iovec.iov_len -= count;
+                return;
+            }
+            count -= iovec.iov_len;
+            self.next += 1;
+        }
+    }
+
+    fn after_no_progress(&mut self, errno: i32) -> Step {
+        self.retries += 1;
+        if self.retries > RETRIES_MAX { Step::End(Err(RequestError::Os(errno))) } else { self.step }
+    }
+
+    fn after_error(&mut self, errno: i32, backing: &Backing) -> Step {
+        let support = match self.step {
+            Step::Discard | Step::PunchZeros => &backing.punch_hole,
+            Step::ZeroRange => &backing.zero_range,
+            _ => return Step::End(Err(RequestError::Os(errno))),
+        };
+        match errno {
+            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV => support.refuse(),
+            // This range only: a block device wants whole blocks of its own.
+            libc::EINVAL => {}
+            _ => return Step::End(Err(RequestError::Os(errno))),
+        }
+        match self.step {
+            Step::Discard => Step::End(Ok(())),
+            Step::PunchZeros => self.zero_in_place(backing),
+            _ => self.write_zeros(),
+        }
+    }
+
+    fn zero_in_place(&mut self, backing: &Backing) -> Step {
+        if backing.zero_range.is_likely() { Step::ZeroRange } else { self.write_zeros() }
+    }
+
+    fn write_zeros(&mut self) -> Step {
+        self.gather_zeros();
+        Step::WriteZeros
+    }
+
+    /// Points the iovecs at the zero page, as often as the next call needs it.
+    fn gather_zeros(&mut self) {
+        self.iovecs.clear();
+        self.next = 0;
+        let mut left = self.left_bytes.min((ZEROS_COUNT * ZERO_PAGE.len()) as u64) as usize;
+        while left > 0 {
+            let iov_len = left.min(ZERO_PAGE.len());
+            // The kernel only reads what a write points at.
+            self.iovecs.push(libc::iovec { iov_base: ZERO_PAGE.as_ptr().cast_mut().cast(), iov_len });
+            left -= iov_len;
+        }
+    }
+
+    /// Does all of it here and now.
+    pub(super) fn run(&mut self, backing: &Backing) -> Result<(), RequestError> {
+        loop {
+            // SAFETY: the iovecs point into memory that stays mapped as long as the job lives, or at the zero page.
+            let result = unsafe { self.call().make(&backing.file) };
+            if let Some(ended) = self.advance(result, backing) {
+                return ended;
+            }
+        }
+    }
+}

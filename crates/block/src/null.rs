@@ -1,0 +1,139 @@
+//! A disk that holds nothing: reads give zeros, writes vanish.
+
+use crate::wait::wait_readable;
+use crate::{
+    Completion, Disk, Extent, ExtentKind, Geometry, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, QueueError, Request,
+    RequestError, SEGMENTS_MAX,
+};
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// A disk without storage, for measuring everything else.
+#[derive(Clone, Copy, Debug)]
+pub struct NullDisk {
+    geometry: Geometry,
+}
+
+impl NullDisk {
+    /// A disk of at least `capacity_bytes`, rounded up to whole logical blocks of `logical_block_bytes`.
+    ///
+    /// # Errors
+    /// When the block size is not a power of two from 512 to 65536, or the rounded capacity overflows.
+    pub fn new(capacity_bytes: u64, logical_block_bytes: u32) -> io::Result<Self> {
+        crate::file::check_logical_block(logical_block_bytes).map_err(io::Error::other)?;
+        let capacity_bytes = capacity_bytes
+            .checked_next_multiple_of(u64::from(logical_block_bytes))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the capacity is too large"))?;
+        let geometry = Geometry {
+            capacity_bytes,
+            logical_block_bytes,
+            physical_block_bytes: logical_block_bytes,
+            optimal_io_bytes: 0,
+            segments_max: SEGMENTS_MAX,
+            read_only: false,
+            discard: true,
+            write_zeroes: true,
+        };
+        Ok(Self { geometry })
+    }
+}
+
+impl Disk for NullDisk {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        self.geometry.check_extent_range(&range)?;
+        Ok(Extent { offset_bytes: range.start, length_bytes: range.end - range.start, kind: ExtentKind::Hole })
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        if depth == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
+        }
+        let depth = depth.min(QUEUE_DEPTH_MAX);
+        Ok(Box::new(NullQueue {
+            geometry: self.geometry,
+            memory: memory.clone(),
+            depth,
+            submitted: 0,
+            completions: Vec::with_capacity(depth),
+        }))
+    }
+}
+
+/// Does each request where it is pushed and shows its completion once it is submitted.
+struct NullQueue {
+    geometry: Geometry,
+    memory: MemoryMap,
+    depth: usize,
+    /// How many of `completions`, from the front, may be reaped.
+    submitted: usize,
+    completions: Vec<Completion>,
+}
+
+impl NullQueue {
+    fn perform(&self, request: &Request<'_>) -> Result<(), RequestError> {
+        self.geometry.check(request)?;
+        match request.operation {
+            Operation::Read => {
+                let all_inside = request.segments.iter().all(|&segment| self.memory.slice(segment).is_some());
+                if !all_inside {
+                    return Err(RequestError::BadSegment);
+                }
+                request.segments.iter().for_each(|&segment| {
+                    self.memory.zero(segment);
+                });
+                Ok(())
+            }
+            Operation::Write { .. } => {
+                let all_inside = request.segments.iter().all(|&segment| self.memory.slice(segment).is_some());
+                all_inside.then_some(()).ok_or(RequestError::BadSegment)
+            }
+            Operation::Flush | Operation::Discard { .. } | Operation::WriteZeroes { .. } => Ok(()),
+        }
+    }
+}
+
+impl Queue for NullQueue {
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn in_flight(&self) -> usize {
+        self.completions.len()
+    }
+
+    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
+        if self.completions.len() == self.depth {
+            return Err(QueueError::Full);
+        }
+        let result = self.perform(request);
+        self.completions.push(Completion { token: request.token, result });
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.submitted = self.completions.len();
+        Ok(())
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        completions.extend(self.completions.drain(..self.submitted));
+        self.submitted = 0;
+    }
+
+    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        if self.submitted > 0 {
+            return Ok(());
+        }
+        wait_readable(None, events, timeout)
+    }
+}

@@ -1,0 +1,54 @@
+//! Why a file cannot be replaced.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why an output file cannot be created, written or put in its place.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplacementError {
+    /// A symbolic link whose target does not exist.
+    #[error("{} is a symbolic link that leads nowhere: remove it, or name the file it should lead to", .0.display())]
+    DanglingLink(PathBuf),
+    /// The path is taken by something that is not a regular file.
+    #[error("{} is {kind}: name a regular file, or one that does not exist yet", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// What is there, with its article.
+        kind: &'static str,
+    },
+    /// The directory that the file would be in is not there.
+    #[error("there is no directory {}: create it first", .0.display())]
+    NoDirectory(PathBuf),
+    /// The file is there and this user may not write to it.
+    #[error("{} cannot be written: {source}; change its permissions, or name another file", path.display())]
+    NotWritable {
+        /// The path.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The file system or the user's quota is full.
+    #[error("no space left for {}: free some, or write to another file system", .0.display())]
+    NoSpace(PathBuf),
+    /// Anything else that the operating system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Failed {
+        /// What was tried: a verb, and what else stands before the path.
+        action: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+impl ReplacementError {
+    pub(super) fn new(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+        let (path, source) = (path.to_owned(), source.into());
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace(path),
+            _ => Self::Failed { action, path, source },
+        }
+    }
+}

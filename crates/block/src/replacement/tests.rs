@@ -1,0 +1,292 @@
+//! Replacing files, with and without a temporary name.
+
+use super::{NAME_MAX_BYTES, ReplacementError, ReplacementFile, open_unnamed, temporary_name};
+use rustix::fs::Mode;
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+type OpenUnnamed = fn(&OwnedFd, Mode) -> Option<OwnedFd>;
+
+/// With a file system that has unnamed files (as it may be), and with one that has none.
+const BOTH: [OpenUnnamed; 2] = [open_unnamed, |_, _| None];
+
+fn names_in(directory: &TempDir) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn replace(path: &Path, open: OpenUnnamed, contents: &[u8], durable: bool) {
+    let replacement = ReplacementFile::create_with(path, open).unwrap();
+    replacement.set_length(contents.len() as u64).unwrap();
+    replacement.preallocate(0..contents.len() as u64).unwrap();
+    replacement.file().write_all_at(contents, 0).unwrap();
+    replacement.commit(durable).unwrap();
+}
+
+#[test]
+fn a_new_file_appears_when_it_is_complete() {
+    for (open, durable) in BOTH.into_iter().zip([true, false]) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
+        let replacement = ReplacementFile::create_with(&path, open).unwrap();
+        assert!(!replacement.replaces_existing());
+        assert_eq!(replacement.path(), path);
+        replacement.file().write_all_at(b"new", 0).unwrap();
+        assert!(!path.exists());
+        replacement.commit(durable).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names_in(&directory), ["disk.img"]);
+    }
+}
+
+#[test]
+fn an_unnamed_file_is_used_where_the_file_system_has_them() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let replacement = ReplacementFile::create(&directory.path().join("disk.img")).unwrap();
+    assert!(names_in(&directory).is_empty());
+    drop(replacement);
+    assert!(names_in(&directory).is_empty());
+}
+
+#[test]
+fn the_old_file_stays_until_then_and_after_a_failure() {
+    for open in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
+        fs::write(&path, "old").unwrap();
+        let replacement = ReplacementFile::create_with(&path, open).unwrap();
+        assert!(replacement.replaces_existing());
+        replacement.file().write_all_at(b"half", 0).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        drop(replacement);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names_in(&directory), ["disk.img"]);
+        replace(&path, open, b"new", true);
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names_in(&directory), ["disk.img"]);
+    }
+}
+
+#[test]
+fn permissions_are_taken_over() {
+    for open in BOTH {
+        for mode in [0o600, 0o640, 0o644, 0o777, 0o4755] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("disk.img");
+            fs::write(&path, "old").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            replace(&path, open, b"new", false);
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode);
+        }
+    }
+}
+
+#[test]
+fn the_owner_is_taken_over_where_that_is_permitted() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: owners cannot be given away");
+        return;
+    }
+    for open in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
+        fs::write(&path, "old").unwrap();
+        std::os::unix::fs::chown(&path, Some(1234), Some(4321)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o4711)).unwrap();
+        replace(&path, open, b"new", false);
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o7777), (1234, 4321, 0o4711));
+    }
+}
+
+#[test]
+fn a_new_files_permissions_are_those_of_any_new_file() {
+    for open in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, any] = ["disk.img", "any"].map(|name| directory.path().join(name));
+        fs::write(&any, "").unwrap();
+        replace(&path, open, b"new", false);
+        assert_eq!(fs::metadata(&path).unwrap().mode(), fs::metadata(&any).unwrap().mode());
+    }
+}
+
+#[test]
+fn symbolic_links_lead_to_the_file_that_is_replaced() {
+    for open in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let [target_directory, link] = ["below", "link.img"].map(|name| directory.path().join(name));
+        fs::create_dir(&target_directory).unwrap();
+        let target = target_directory.join("disk.img");
+        fs::write(&target, "old").unwrap();
+        symlink("below/disk.img", &link).unwrap();
+        replace(&link, open, b"new", false);
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(names_in(&directory), ["below", "link.img"]);
+    }
+}
+
+fn refusal(path: &Path) -> String {
+    ReplacementFile::create(path).expect_err("must be refused").to_string()
+}
+
+#[test]
+fn what_cannot_be_replaced_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    symlink("missing", at("dangling")).unwrap();
+    assert!(
+        refusal(&at("dangling"))
+            .ends_with("dangling is a symbolic link that leads nowhere: remove it, or name the file it should lead to")
+    );
+    symlink("loop", at("loop")).unwrap();
+    assert!(refusal(&at("loop")).contains("loop"));
+    assert!(refusal(directory.path()).contains("is a directory"));
+    symlink(".", at("link-to-directory")).unwrap();
+    assert!(refusal(&at("link-to-directory")).contains("is a directory"));
+    assert!(refusal(Path::new("/dev/null")).contains("/dev/null is a character device"));
+    let _listener = UnixListener::bind(at("socket")).unwrap();
+    assert!(refusal(&at("socket")).contains("is a socket"));
+    assert!(refusal(&at("missing/disk.img")).contains("missing: create it first"));
+    assert!(refusal(&at("new/")).contains("create it first"));
+    fs::write(at("file"), "").unwrap();
+    assert!(refusal(&at("file/disk.img")).contains("file/disk.img"));
+    assert!(refusal(Path::new("")).contains("cannot look at") || refusal(Path::new("")).contains("no directory"));
+    assert!(refusal(Path::new("/")).contains("is a directory"));
+    assert!(refusal(Path::new("/proc/new.img")).contains("/proc/new.img"));
+    assert!(names_in(&directory).iter().all(|name| !name.contains("blockyard")));
+}
+
+#[test]
+fn a_file_without_write_permission_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    fs::write(&path, "old").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
+    fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();
+    let refusal = as_ordinary_user(move || ReplacementFile::create(&path).map(drop));
+    assert!(matches!(refusal, Err(ReplacementError::NotWritable { .. })), "{refusal:?}");
+}
+
+#[test]
+fn a_directory_without_write_permission_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    fs::set_permissions(&directory, Permissions::from_mode(0o555)).unwrap();
+    let refusal = as_ordinary_user(move || ReplacementFile::create(&path).map(drop)).unwrap_err();
+    assert!(refusal.to_string().contains("disk.img: Permission denied"), "{refusal}");
+}
+
+/// Runs `work` on a thread that is not root, whoever runs the tests.
+fn as_ordinary_user<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    std::thread::spawn(|| {
+        if rustix::process::geteuid().is_root() {
+            let nobody = rustix::process::Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        }
+        work()
+    })
+    .join()
+    .unwrap()
+}
+
+#[test]
+fn a_name_that_was_taken_meanwhile_is_replaced() {
+    for open in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
+        let replacement = ReplacementFile::create_with(&path, open).unwrap();
+        fs::write(&path, "meanwhile").unwrap();
+        replacement.commit(false).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"");
+        assert_eq!(names_in(&directory), ["disk.img"]);
+    }
+}
+
+#[test]
+fn a_commit_that_fails_leaves_nothing_behind() {
+    for open in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
+        let replacement = ReplacementFile::create_with(&path, open).unwrap();
+        fs::create_dir(&path).unwrap();
+        let error = replacement.commit(true).unwrap_err().to_string();
+        assert!(error.starts_with("cannot put the finished file in the place of"), "{error}");
+        assert_eq!(names_in(&directory), ["disk.img"]);
+    }
+}
+
+#[test]
+fn long_names_have_temporary_ones_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = "n".repeat(NAME_MAX_BYTES);
+    for open in BOTH {
+        replace(&directory.path().join(&name), open, b"new", false);
+        assert_eq!(names_in(&directory), [name.as_str()]);
+    }
+}
+
+#[test]
+fn temporary_names_say_whose_they_are() {
+    let name = temporary_name(OsStr::new("disk.img")).into_string().unwrap();
+    assert!(name.starts_with(".disk.img.blockyard-"));
+    assert_eq!(name.len(), ".disk.img.blockyard-XXXXXX".len());
+    assert_ne!(name, temporary_name(OsStr::new("disk.img")).into_string().unwrap());
+}
+
+#[test]
+fn reserving_space_does_not_change_the_length() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    let replacement = ReplacementFile::create(&path).unwrap();
+    replacement.preallocate(0..1 << 20).unwrap();
+    #[expect(clippy::reversed_empty_ranges)]
+    replacement.preallocate(5..5).and_then(|()| replacement.preallocate(7..5)).unwrap();
+    assert_eq!(replacement.file().metadata().unwrap().len(), 0);
+    replacement.set_length(4096).unwrap();
+    assert_eq!(replacement.file().metadata().unwrap().len(), 4096);
+    let error = replacement.set_length(u64::MAX).unwrap_err().to_string();
+    assert!(error.contains("disk.img"), "{error}");
+}
+
+#[test]
+fn a_full_file_system_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let mounted = rustix::process::geteuid().is_root()
+        && Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+            .arg(directory.path())
+            .status()
+            .is_ok_and(|status| status.success());
+    if !mounted {
+        // No file system of a size that we know: ask for more than any has.
+        let replacement = ReplacementFile::create(&directory.path().join("disk.img")).unwrap();
+        replacement.preallocate(0..1 << 62).unwrap_err();
+        return;
+    }
+    let outcome = std::panic::catch_unwind(|| fill(directory.path()));
+    assert!(Command::new("umount").arg("--lazy").arg(directory.path()).status().unwrap().success());
+    outcome.unwrap();
+}
+
+fn fill(directory: &Path) {
+    let path = directory.join("disk.img");
+    fs::write(&path, "old").unwrap();
+    for open in BOTH {
+        let replacement = ReplacementFile::create_with(&path, open).unwrap();
+        let error = replacement.preallocate(0..16 << 20).unwrap_err();
+        assert!(matches!(error, ReplacementError::NoSpace(_)), "{error}");
+        assert!(error.to_string().contains("no space left for"));
+        drop(replacement);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,204 @@
+//! One copy from beginning to end.
+
+use super::args::CopyOptions;
+use super::conversation::{self, Device, HostFrames};
+use super::disks::{Destination, Source};
+use super::report::{CopyReport, Exits, Phases};
+use super::watch::{Event, Watch};
+use anyhow::{Context, Result, bail};
+use blockyard_block::{Disk, MemoryMap};
+use blockyard_devices::serial::{LineBuffer, NoInput, SerialInput, SerialPort};
+use blockyard_hypervisor::{Entry, Hypervisor};
+use blockyard_protocol::layout;
+use blockyard_vmm::backend;
+use blockyard_vmm::machine::{EventSink, Machine};
+use blockyard_vmm::virtio_disk::{DiskStatistics, VirtioDisk};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::borrow::Cow;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use std::{fs, thread};
+
+/// The built-in guest.
+static COPY_GUEST: &[u8] = include_bytes!(env!("BLOCKYARD_COPY_GUEST"));
+
+/// Events that may wait to be looked at. A guest that sends more waits too: it cannot fill our memory.
+const EVENTS_MAX: usize = 256;
+
+/// Copies as `options` say.
+///
+/// # Errors
+/// A sentence on what went wrong. A file destination is what it was then.
+pub fn copy(options: &CopyOptions) -> Result<CopyReport> {
+    let started = Instant::now();
+    let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
+    forward_signals(&sender)?;
+    let source = Source::open(options)?;
+    let destination = Destination::create(options, &source)?;
+    let mut report = if source.length_bytes == 0 {
+        CopyReport::default()
+    } else {
+        run_guest(options, &source, &destination, sender, events, started)?
+    };
+    let stopping = Instant::now();
+    destination.finish(options.flush)?;
+    report.phases.finish_seconds += stopping.elapsed().as_secs_f64();
+    report.bytes = source.length_bytes;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Ctrl-C and SIGTERM become events, so that they end a copy as any failure does.
+fn forward_signals(sender: &SyncSender<Event>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching signals")?;
+    let sender = sender.clone();
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in &mut signals {
+                if sender.send(Event::Signal(signal)).is_err() {
+                    // The copy is over, and only its last steps are left.
+                    return;
+                }
+            }
+        })
+        .context("starting a thread")?;
+    Ok(())
+}
+
+fn run_guest(
+    options: &CopyOptions,
+    source: &Source,
+    destination: &Destination,
+    sender: SyncSender<Event>,
+    events: Receiver<Event>,
+    started: Instant,
+) -> Result<CopyReport> {
+    let hypervisor = backend::open(options.backend).context("cannot use this backend")?;
+    let (machine, disks) = build(hypervisor.as_ref(), options, source, destination, sender)?;
+    let entry = Entry::Flat64 {
+        entry: layout::CODE.start,
+        stack_top: layout::STACK_TOP,
+        gdt: layout::GDT.start,
+        page_tables: layout::PAGE_TABLES.start,
+    };
+    let running = Instant::now();
+    let mut machine = machine.start(&entry).context("cannot start the guest")?;
+    // Dropped before the machine, and the events with it: nobody waits to send one while the machine stops.
+    let mut watch = Watch::new(options, events, source.length_bytes);
+    let [input, output] = &disks;
+    watch.until_done(
+        // Neither number grows for ever: reading or writing more than there is counts for nothing.
+        || input.counts().bytes_read.min(source.length_bytes) + written(&output.counts()).min(source.length_bytes),
+        || [source.disk.requests(), destination.disk.requests()],
+        |device| match device {
+            Device::Input => source.disk.first_error(),
+            Device::Output => destination.disk.first_error(),
+        },
+    )?;
+    let done = Instant::now();
+    let (copying, flushing, frames) = (watch.copying.unwrap_or(running), watch.flushing.unwrap_or(done), watch.frames);
+    drop(watch);
+    machine.stop();
+    let wrote = written(&output.counts());
+    if wrote < destination.must_write_bytes && !options.detect_zeroes {
+        bail!("the guest reported Complete, but wrote only {wrote} of {} bytes", destination.must_write_bytes);
+    }
+    let both = input.counts() + output.counts();
+    Ok(CopyReport {
+        backend: hypervisor.name(),
+        requests: both.reads + both.writes + both.flushes + both.discards + both.write_zeroes + both.get_ids,
+        doorbells: both.doorbells,
+        interrupts: both.interrupts,
+        bytes_read: input.counts().bytes_read,
+        bytes_written: output.counts().bytes_written,
+        bytes_zeroed: output.counts().bytes_zeroed,
+        frames,
+        exits: Exits::from(machine.exits()),
+        phases: Phases {
+            prepare_seconds: (running - started).as_secs_f64(),
+            boot_seconds: (copying - running).as_secs_f64(),
+            copy_seconds: (flushing - copying).as_secs_f64(),
+            flush_seconds: (done - flushing).as_secs_f64(),
+            finish_seconds: done.elapsed().as_secs_f64(),
+        },
+        ..CopyReport::default()
+    })
+}
+
+fn written(counts: &DiskStatistics) -> u64 {
+    counts.bytes_written + counts.bytes_zeroed
+}
+
+/// Puts the machine together: memory with the guest in it, two serial ports, two disks, a port to wait at.
+fn build(
+    hypervisor: &dyn Hypervisor,
+    options: &CopyOptions,
+    source: &Source,
+    destination: &Destination,
+    sender: SyncSender<Event>,
+) -> Result<(Machine, [VirtioDisk; 2])> {
+    let memory = MemoryMap::allocate(&[(0, options.memory_bytes as usize)])?;
+    let machine_sender = sender.clone();
+    // A receiver that is gone has stopped caring.
+    let events: EventSink = Arc::new(move |event| _ = machine_sender.send(Event::Machine(event)));
+    let mut machine =
+        Machine::new(hypervisor, memory, options.queues as usize, options.placement.clone(), events)?;
+    load_guest(&machine, options)?;
+
+    let config = conversation::config(options, source, destination);
+    let frames = HostFrames::new(config, Arc::clone(&source.disk) as Arc<dyn Disk>);
+    let guest_sender = sender.clone();
+    let take = conversation::guest_frames(move |message| _ = guest_sender.send(Event::Guest(message)));
+    attach_serial(&mut machine, layout::COM1_PORT, Box::new(take), Box::new(frames))?;
+    let mut lines = LineBuffer::default();
+    let debug = options.debug;
+    let print = move |bytes: &[u8]| {
+        if debug {
+            lines.push(bytes, |line| _ = sender.send(Event::Debug(line.to_owned())));
+        }
+    };
+    attach_serial(&mut machine, layout::COM2_PORT, Box::new(print), Box::new(NoInput))?;
+    machine.attach_wait_port(layout::WAIT_PORT)?;
+
+    let queues = options.queues as u16;
+    let mut attach = |device: Device, disk: Arc<dyn Disk>| {
+        VirtioDisk::attach(&mut machine, device.name(), device as u32, device.address(), disk, queues)
+            .with_context(|| format!("cannot attach the {} disk", device.name()))
+    };
+    let input = attach(Device::Input, Arc::clone(&source.disk) as Arc<dyn Disk>)?;
+    let output = attach(Device::Output, Arc::clone(&destination.disk) as Arc<dyn Disk>)?;
+    Ok((machine, [input, output]))
+}
+
+fn attach_serial(
+    machine: &mut Machine,
+    port: u16,
+    output: Box<dyn FnMut(&[u8]) + Send>,
+    input: Box<dyn SerialInput>,
+) -> Result<()> {
+    const PORTS: u16 = 8;
+    let serial = SerialPort::new(output, input, None);
+    Ok(machine.attach_port_device(port, PORTS, Arc::new(Mutex::new(blockyard_vmm::serial::SerialWindow(serial))))?)
+}
+
+fn load_guest(machine: &Machine, options: &CopyOptions) -> Result<()> {
+    let (image, name) = match &options.guest {
+        None => (Cow::Borrowed(COPY_GUEST), "the built-in guest".to_owned()),
+        Some(path) => {
+            let name = format!("guest {}", path.display());
+            (Cow::Owned(read_guest(path).with_context(|| format!("cannot read {name}"))?), name)
+        }
+    };
+    machine.load(&image, layout::CODE.start, layout::CODE.end).map_err(|error| anyhow::anyhow!("{name} {error}"))
+}
+
+/// Reads no more of the file than tells that it is too large.
+fn read_guest(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut image = Vec::new();
+    fs::File::open(path)?.take(layout::CODE.length() + 1).read_to_end(&mut image)?;
+    Ok(image)
+}

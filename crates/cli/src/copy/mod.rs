@@ -1,0 +1,33 @@
+//! `blockyard copy`: a disk goes through a virtual machine.
+//!
+//! [`args`] says what is wanted, [`disks`] opens both ends, [`job`] builds the machine and runs it, [`conversation`] is
+//! what is said over COM1, [`watch`] follows the guest, [`report`] says what it cost.
+
+pub mod args;
+mod conversation;
+mod disks;
+mod job;
+mod report;
+mod watch;
+mod watched_disk;
+
+use anyhow::Result;
+use args::CopyArgs;
+
+/// Runs the command.
+///
+/// # Errors
+/// When the destination is not what it should be; it is what it was then, unless it is a device.
+pub fn run(args: &CopyArgs) -> Result<()> {
+    let options = args.options()?;
+    let report = job::copy(&options)?;
+    if options.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        println!("{}", report.summary(&options));
+    }
+    if options.stats {
+        eprint!("{}", report.statistics());
+    }
+    Ok(())
+}

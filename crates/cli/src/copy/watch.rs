@@ -1,0 +1,233 @@
+//! Watching the guest work: its messages, its end, and whether it gets on.
+
+use super::conversation::Device;
+use super::args::CopyOptions;
+use anyhow::{Result, anyhow, bail};
+use blockyard_block::RequestError;
+use blockyard_protocol::frame::FrameError;
+use blockyard_protocol::messages::{self, Complete, GuestMessage, GuestOperation, Stage};
+use blockyard_vmm::machine::{MachineEvent, VcpuEnd};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// What reaches the thread that watches.
+#[derive(Debug)]
+pub enum Event {
+    /// The guest sent a message, or something that is none.
+    Guest(Result<GuestMessage, FrameError>),
+    /// A line of debug text.
+    Debug(String),
+    /// The machine says something.
+    Machine(MachineEvent),
+    /// Somebody wants us to stop: the signal's number.
+    Signal(i32),
+}
+
+/// How far the copy has come, and how much longer without progress is too long.
+pub struct Watch<'a> {
+    options: &'a CopyOptions,
+    events: Receiver<Event>,
+    length_bytes: u64,
+    bar: ProgressBar,
+    complete: Option<Complete>,
+    /// Messages so far.
+    pub frames: u64,
+    /// When the guest began to copy, and to flush.
+    pub copying: Option<Instant>,
+    /// See `copying`.
+    pub flushing: Option<Instant>,
+}
+
+/// The bar is for copies that take longer than this.
+const BAR_AFTER: Duration = Duration::from_secs(1);
+
+impl<'a> Watch<'a> {
+    /// Watches a guest that is to copy `length_bytes`.
+    pub fn new(options: &'a CopyOptions, events: Receiver<Event>, length_bytes: u64) -> Self {
+        let bar = ProgressBar::hidden();
+        bar.set_length(length_bytes);
+        Self { options, events, length_bytes, bar, complete: None, frames: 0, copying: None, flushing: None }
+    }
+
+    /// Waits until the guest has copied everything and halted. `life` counts what the guest has got done: a number that only
+    /// grows, and not for ever, so that no guest can go on without end. `requests` are the disks' (taken, completed).
+    ///
+    /// # Errors
+    /// A sentence on what went wrong instead.
+    pub fn until_done(
+        &mut self,
+        life: impl Fn() -> u64,
+        requests: impl Fn() -> [(u64, u64); 2],
+        disk_error: impl Fn(Device) -> Option<RequestError>,
+    ) -> Result<Complete> {
+        let started = Instant::now();
+        let mut bar_shown = false;
+        let (mut last_life, mut last_requests, mut last_sign) = (None, requests(), Instant::now());
+        loop {
+            let event = match self.events.recv_timeout(Duration::from_millis(100)) {
+                Ok(event) => Some(event),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => bail!("the virtual machine is gone"),
+            };
+            if let Some(event) = event
+                && let Some(complete) = self.take(event, &disk_error)?
+            {
+                self.bar.finish_and_clear();
+                return Ok(complete);
+            }
+            if !bar_shown && started.elapsed() > BAR_AFTER {
+                bar_shown = true;
+                self.show_bar()?;
+            }
+            let now = Some((self.frames, life()));
+            // A disk that has work and gets none of it done is slow; that is not the guest's fault.
+            let now_requests = requests();
+            let disk_is_slow = now_requests.iter().zip(last_requests).any(|(&(taken, completed), (_, before))| {
+                taken > completed && completed == before
+            });
+            if now != last_life || disk_is_slow {
+                (last_life, last_sign) = (now, Instant::now());
+            }
+            last_requests = now_requests;
+            if let Some(timeout) = self.options.timeout
+                && last_sign.elapsed() >= timeout
+            {
+                bail!("the guest has shown no progress for {} s: --timeout gives it longer", timeout.as_secs_f64());
+            }
+        }
+    }
+
+    fn show_bar(&self) -> Result<()> {
+        // indicatif draws on stderr, and only when that is a terminal.
+        let style = "{bar:40} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
+        self.bar.set_style(ProgressStyle::with_template(style)?);
+        self.bar.set_draw_target(indicatif::ProgressDrawTarget::stderr());
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        event: Event,
+        disk_error: &impl Fn(Device) -> Option<RequestError>,
+    ) -> Result<Option<Complete>> {
+        match event {
+            Event::Guest(message) => {
+                let message = message.map_err(|error| anyhow!("the guest sent {error}"))?;
+                self.frames += 1;
+                self.debug(|| format!("guest: {message:?}"));
+                self.message(message, disk_error)?;
+            }
+            Event::Debug(line) => self.debug(|| format!("debug: {line}")),
+            Event::Machine(MachineEvent::VcpuEnded(end)) => return self.ended(end).map(Some),
+            Event::Machine(MachineEvent::DriverError(sentence)) => bail!("the guest's driver broke the rules: {sentence}"),
+            Event::Machine(MachineEvent::IoFailed(sentence)) => bail!("{sentence}"),
+            Event::Signal(signal) => bail!("stopped by {}", signal_name(signal)),
+        }
+        Ok(None)
+    }
+
+    fn message(
+        &mut self,
+        message: GuestMessage,
+        disk_error: &impl Fn(Device) -> Option<RequestError>,
+    ) -> Result<()> {
+        if self.complete.is_some() {
+            bail!("the guest went on after it reported Complete");
+        }
+        match message {
+            GuestMessage::Init(init) => match init.stage {
+                Stage::Copying => self.copying = Some(Instant::now()),
+                Stage::Flushing => self.flushing = Some(Instant::now()),
+                _ => {}
+            },
+            GuestMessage::Capacity(_) | GuestMessage::None => {}
+            GuestMessage::Progress(progress) => self.bar.set_position(progress.bytes.min(self.length_bytes)),
+            GuestMessage::Error(error) => return Err(self.guest_error(&error, disk_error)),
+            GuestMessage::Complete(complete) if complete.bytes == self.length_bytes => self.complete = Some(complete),
+            GuestMessage::Complete(complete) => {
+                bail!("the guest reported Complete after {} of {} bytes", complete.bytes, self.length_bytes)
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, end: VcpuEnd) -> Result<Complete> {
+        match (end, self.complete.take()) {
+            (VcpuEnd::Halted, Some(complete)) => Ok(complete),
+            (VcpuEnd::Halted, None) => bail!("the guest halted before it reported Complete"),
+            (VcpuEnd::Shutdown, _) => bail!("the guest shut down: it met a fault while handling a fault"),
+            (VcpuEnd::Crashed(sentence), _) => bail!("the guest crashed: {sentence}"),
+            (VcpuEnd::Failed(error), _) => Err(anyhow::Error::new(error).context("the hypervisor failed")),
+            (VcpuEnd::Stopped, _) => bail!("the virtual machine was stopped"),
+        }
+    }
+
+    /// The guest says where, the disk says why.
+    fn guest_error(
+        &self,
+        error: &messages::Error,
+        disk_error: &impl Fn(Device) -> Option<RequestError>,
+    ) -> anyhow::Error {
+        let device = if error.device.as_str() == Device::Output.name() { Device::Output } else { Device::Input };
+        let (path, sector_bytes) = match device {
+            Device::Input => (&self.options.input, self.options.input_sector_bytes),
+            Device::Output => (&self.options.output, self.options.output_sector_bytes),
+        };
+        let verb = match error.operation {
+            GuestOperation::Read => "read",
+            GuestOperation::Write | GuestOperation::WriteZeroes => "write",
+            GuestOperation::Flush => "flush",
+            _ => {
+                let device = if error.device.is_empty() { String::new() } else { format!(" (device {})", error.device) };
+                let detail = printable(&error.detail);
+                return anyhow!("the guest gave up during {}{device}: {detail}", operation_name(error.operation));
+            }
+        };
+        let offset = error.sector.saturating_mul(u64::from(sector_bytes));
+        let place = if verb == "flush" { String::new() } else { format!(" at byte {offset}") };
+        match disk_error(device) {
+            Some(why) => anyhow!("cannot {verb} {}{place}: {why}", path.display()),
+            None => anyhow!(
+                "the guest could not {verb} {}{place}: virtio-blk status {}{}",
+                path.display(),
+                error.status,
+                if error.detail.is_empty() { String::new() } else { format!(", {}", printable(&error.detail)) },
+            ),
+        }
+    }
+
+    fn debug(&self, line: impl FnOnce() -> String) {
+        if self.options.debug {
+            self.bar.suspend(|| eprintln!("{}", line()));
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn operation_name(operation: GuestOperation) -> &'static str {
+    match operation {
+        GuestOperation::Config => "configuration",
+        GuestOperation::Probe => "device set-up",
+        GuestOperation::Panic => "a panic",
+        _ => "an operation of its own",
+    }
+}
+
+/// A guest's text without anything that a terminal would obey.
+fn printable(text: &str) -> String {
+    text.escape_debug().collect()
+}
+
+fn signal_name(signal: i32) -> String {
+    match signal {
+        signal_hook::consts::SIGINT => "Ctrl-C (SIGINT)".to_owned(),
+        signal_hook::consts::SIGTERM => "SIGTERM".to_owned(),
+        other => format!("signal {other}"),
+    }
+}

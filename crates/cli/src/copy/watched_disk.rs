@@ -1,0 +1,109 @@
+//! A layer that remembers why the first request failed, and how busy the disk is.
+//!
+//! The guest learns only what virtio-blk can say: "I/O error". The user wants to know that the disk is full. And a guest that
+//! waits for a slow disk must not be taken for one that does nothing.
+
+use blockyard_block::{Completion, Disk, Extent, Geometry, MemoryMap, Queue, QueueError, Request, RequestError};
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// A disk, and what its queues are up to.
+pub struct WatchedDisk<D> {
+    disk: D,
+    activity: Arc<Activity>,
+}
+
+#[derive(Default)]
+struct Activity {
+    first_error: OnceLock<RequestError>,
+    pushed: AtomicU64,
+    completed: AtomicU64,
+}
+
+impl<D: Disk> WatchedDisk<D> {
+    /// Watches `disk`.
+    pub fn new(disk: D) -> Self {
+        Self { disk, activity: Arc::default() }
+    }
+
+    /// Why the first request that failed did.
+    pub fn first_error(&self) -> Option<RequestError> {
+        self.activity.first_error.get().copied()
+    }
+
+    /// Requests taken, and requests completed.
+    pub fn requests(&self) -> (u64, u64) {
+        let completed = self.activity.completed.load(Ordering::Relaxed);
+        (self.activity.pushed.load(Ordering::Relaxed), completed)
+    }
+}
+
+impl<D: Disk> Disk for WatchedDisk<D> {
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry()
+    }
+
+    fn generation(&self) -> u64 {
+        self.disk.generation()
+    }
+
+    fn change_event(&self) -> Option<BorrowedFd<'_>> {
+        self.disk.change_event()
+    }
+
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        self.disk.extents(range)
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        let queue = self.disk.open_queue(memory, depth)?;
+        Ok(Box::new(WatchedQueue { queue, activity: Arc::clone(&self.activity) }))
+    }
+}
+
+struct WatchedQueue {
+    queue: Box<dyn Queue>,
+    activity: Arc<Activity>,
+}
+
+impl Queue for WatchedQueue {
+    fn depth(&self) -> usize {
+        self.queue.depth()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
+        self.queue.push(request)?;
+        self.activity.pushed.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.queue.submit()
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        let before = completions.len();
+        self.queue.reap(completions);
+        self.activity.completed.fetch_add((completions.len() - before) as u64, Ordering::Relaxed);
+        if let Some(error) = completions[before..].iter().find_map(|completion| completion.result.err()) {
+            // Only the first counts.
+            let _ = self.activity.first_error.set(error);
+        }
+    }
+
+    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.completion_event()
+    }
+
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        self.queue.wait(events, timeout)
+    }
+}

@@ -1,0 +1,49 @@
+//! `blockyard`: the commands.
+//!
+//! This file says which commands there are and how they end: exit status 0 for success, 1 for failure with one
+//! sentence on stderr, 2 for usage. Each command is a module with its options beside it.
+#![forbid(unsafe_code)]
+#![allow(unreachable_pub, reason = "a binary has no public interface")]
+
+mod bench;
+mod copy;
+mod doctor;
+mod size;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Move and measure virtual-machine disks.
+#[derive(Parser)]
+#[command(name = "blockyard", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Copy(copy::args::CopyArgs),
+    Bench(bench::BenchArgs),
+    Doctor(doctor::DoctorArgs),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Copy(args) => copy::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("blockyard: {error:#}");
+            ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
+        }
+    }
+}
+
+/// The command line asks for something that makes no sense: exit status 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}\nFor more information, try '--help'.")]
+pub struct UsageError(pub String);

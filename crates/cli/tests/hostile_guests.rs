@@ -1,0 +1,85 @@
+//! Guests that do what they should not: each is stopped with a sentence, the device answers as virtio 1.2 asks, and neither disk
+//! is touched.
+
+mod support;
+
+use std::fs;
+use support::{Outcome, Yard, backend, copy_command, hostile, run};
+
+/// Runs a hostile guest on two disks that must stay as they are.
+#[track_caller]
+fn run_hostile(name: &str, options: &[&str]) -> Outcome {
+    let yard = Yard::new();
+    let (input, output) = (yard.random("input", 1 << 20, 1), yard.random("output", 5000, 2));
+    let before = (yard.names(), fs::read(&input).unwrap(), fs::read(&output).unwrap());
+    let mut command = copy_command(["--timeout", "2", "--debug"]);
+    let outcome = run(command.args(options).arg(&input).arg(&output).arg(hostile(name)));
+    assert_eq!((yard.names(), fs::read(&input).unwrap(), fs::read(&output).unwrap()), before, "{outcome:#?}");
+    outcome
+}
+
+#[test]
+fn crashes_are_named() {
+    for (guest, word_on_user) in [
+        ("crash_ud2", "ud2"),
+        ("crash_null", "0x"),
+        ("stack_overflow", "0x"),
+    ] {
+        let outcome = run_hostile(guest, &[]);
+        match backend() {
+            "user" => outcome.failed(1, &["guest crashed", word_on_user]),
+            _ => outcome.failed(1, &["guest"]),
+        };
+    }
+}
+
+#[test]
+fn a_panic_is_reported() {
+    run_hostile("panic_guest", &[]).failed(1, &["the guest gave up during a panic"]);
+}
+
+#[test]
+fn guests_that_do_not_finish() {
+    run_hostile("halt_early", &[]).failed(1, &["halted before it reported Complete"]);
+    run_hostile("early_complete", &[]).failed(1, &["reported Complete, but wrote only 0 of"]);
+    run_hostile("wrong_complete", &[]).failed(1, &["reported Complete after"]);
+    for guest in ["loop_silent", "loop_reading"] {
+        run_hostile(guest, &[]).failed(1, &["no progress for 2 s", "--timeout"]);
+    }
+}
+
+#[test]
+fn broken_frames() {
+    run_hostile("frame_broken", &[]).failed(1, &["the guest sent a frame that is not a message"]);
+    run_hostile("frame_overlong", &[]).failed(1, &["the guest sent a frame of 65535 bytes"]);
+    run_hostile("frame_zero", &[]).failed(1, &["the guest sent a frame of no bytes"]);
+}
+
+#[test]
+fn a_flood_of_debug_text_fills_nothing() {
+    run_hostile("debug_flood", &[]).failed(1, &["no progress"]);
+}
+
+#[test]
+fn broken_virtqueues() {
+    for (guest, words) in [
+        ("queue_bad_size", &["broke the rules", "queue size"][..]),
+        ("queue_bad_avail", &["broke the rules", "available index"]),
+        ("ring_outside", &["broke the rules", "not in the guest's memory"]),
+    ] {
+        run_hostile(guest, &[]).failed(1, words);
+    }
+}
+
+/// The device answers, with VIRTIO_BLK_S_IOERR (1), and the guest tells what it was answered.
+#[test]
+fn bad_requests_are_answered_with_an_error_status() {
+    for guest in
+        ["queue_outside", "queue_loop", "queue_absurd_length", "indirect_nested", "write_readonly_input", "request_past_end"]
+    {
+        let outcome = run_hostile(guest, &[]);
+        let answered = outcome.stderr.contains("status: 1") || outcome.stderr.contains("status 1");
+        let stopped = outcome.stderr.contains("broke the rules");
+        assert!(outcome.code == Some(1) && (answered || stopped), "{guest}: {outcome:#?}");
+    }
+}

@@ -1,0 +1,191 @@
+//! What the tests of whole commands share: files with known contents, a way to run `blockyard`, and what must be left behind
+//! (nothing).
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longest that any one command of a test may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A directory of a test's own.
+pub struct Yard {
+    directory: TempDir,
+}
+
+impl Yard {
+    pub fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A file of bytes that do not repeat.
+    pub fn random(&self, name: &str, length: u64, seed: u64) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, random_bytes(length as usize, seed)).unwrap();
+        path
+    }
+
+    /// A file of `length` with data only where `pieces` says (offset, length).
+    pub fn sparse(&self, name: &str, length: u64, pieces: &[(u64, u64)], seed: u64) -> PathBuf {
+        let path = self.path(name);
+        let file = File::create(&path).unwrap();
+        file.set_len(length).unwrap();
+        for (index, &(offset, piece)) in pieces.iter().enumerate() {
+            file.write_all_at(&random_bytes(piece as usize, seed + index as u64), offset).unwrap();
+        }
+        path
+    }
+
+    /// Names of everything in the directory.
+    pub fn names(&self) -> BTreeSet<String> {
+        let entries = fs::read_dir(self.directory.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+pub fn random_bytes(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        bytes.extend(state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+pub fn same(left: &Path, right: &Path) -> bool {
+    fs::read(left).unwrap() == fs::read(right).unwrap()
+}
+
+/// Bytes of storage behind a file.
+pub fn allocated_bytes(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    path.metadata().unwrap().blocks() * 512
+}
+
+/// The hypervisors to test on: real KVM in the lab, `user` everywhere else.
+pub fn backend() -> &'static str {
+    if std::env::var_os("BLOCKYARD_TEST_KVM").is_some() { "kvm" } else { "user" }
+}
+
+pub fn blockyard() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// `blockyard copy` on the backend under test.
+pub fn copy_command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = blockyard();
+    command.args(["copy", "--backend", backend()]).args(arguments);
+    command
+}
+
+/// What a command left: its exit code and its texts.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Outcome {
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        self
+    }
+
+    /// It failed with `code` and one sentence that contains `words`.
+    #[track_caller]
+    pub fn failed(self, code: i32, words: &[&str]) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "no '{word}' in {self:#?}");
+        }
+        assert!(!self.stderr.contains("panicked"), "{self:#?}");
+        self
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap()
+    }
+}
+
+/// Runs a command to its end; one that takes too long is killed and fails the test.
+#[track_caller]
+pub fn run(command: &mut Command) -> Outcome {
+    finish(command.spawn().unwrap())
+}
+
+#[track_caller]
+pub fn finish(mut child: Child) -> Outcome {
+    let started = Instant::now();
+    // The texts are short: they fit the pipes.
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("it takes too long: {:#?}", Outcome::from(child.wait_with_output().unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.wait_with_output().unwrap().into()
+}
+
+/// Processes whose parent is `pid`.
+pub fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).map(|entries| entries.flatten().collect::<Vec<_>>());
+    let lists = tasks.unwrap_or_default().into_iter().map(|task| fs::read_to_string(task.path().join("children")));
+    lists.flatten().flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect()
+}
+
+/// Waits until `condition` holds; fails the test when it takes too long.
+#[track_caller]
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn is_alive(pid: u32) -> bool {
+    // A zombie has ended; its parent has not looked yet.
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// A guest binary that misbehaves, by its name.
+pub fn hostile(name: &str) -> PathBuf {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    let directory = DIRECTORY.get_or_init(|| match std::env::var_os("BLOCKYARD_HOSTILE_GUESTS") {
+        Some(built) => built.into(),
+        None => {
+            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile");
+            blockyard_guest_build::build_all("blockyard-guest-hostile", &target).unwrap()
+        }
+    });
+    let path = directory.join(name);
+    assert!(path.is_file(), "{} is not there", path.display());
+    path
+}

@@ -1,0 +1,64 @@
+//! Events that a hypervisor, a guest process or another thread rings.
+
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// An eventfd that is never waited on by reading: both ends are non-blocking.
+#[derive(Debug)]
+pub struct EventFd {
+    descriptor: OwnedFd,
+}
+
+impl EventFd {
+    /// A new event that nobody has rung.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { descriptor: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    /// Makes the event readable.
+    pub fn ring(&self) {
+        // The only failure of a non-blocking eventfd is a counter that is full, and then it is readable already.
+        let _ = rustix::io::retry_on_intr(|| rustix::io::write(&self.descriptor, &1u64.to_ne_bytes()));
+    }
+
+    /// How often it was rung since it was last taken; zero when it was not. Afterwards it is no longer readable.
+    pub fn take(&self) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.descriptor, &mut count)) {
+            Ok(8) => u64::from_ne_bytes(count),
+            _ => 0,
+        }
+    }
+}
+
+/// Takes an eventfd made elsewhere, by a vhost-user front end for example. It must be non-blocking.
+impl From<OwnedFd> for EventFd {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self { descriptor }
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_how_often_it_was_rung() {
+        let event = EventFd::new().unwrap();
+        assert_eq!(event.take(), 0);
+        event.ring();
+        event.ring();
+        assert_eq!(event.take(), 2);
+        assert_eq!(event.take(), 0);
+    }
+}

@@ -1,0 +1,206 @@
+//! Following a chain of descriptors that a driver made available.
+
+use virtio_queue::desc::split::Descriptor;
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+const DESCRIPTOR_BYTES: u32 = size_of::<Descriptor>() as u32;
+
+/// Why a chain of descriptors cannot be followed to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChainFault {
+    /// The chain's head, or a `next`, is outside the table.
+    #[error("descriptor index {index} is outside the table of {size}")]
+    Index {
+        /// The index.
+        index: u16,
+        /// Entries of the table.
+        size: u16,
+    },
+    /// The chain has more descriptors than its table: it loops.
+    #[error("a descriptor chain loops: it goes on after {size} descriptors, all that its table has")]
+    Loop {
+        /// Entries of the table.
+        size: u16,
+    },
+    /// The buffers' lengths add up to 4 GiB or more (virtio 1.2 §2.7.5.2).
+    #[error("a descriptor chain is longer than 4 GiB")]
+    TooLong,
+    /// An indirect descriptor although the feature was not negotiated (§2.7.5.3.1).
+    #[error("an indirect descriptor, but VIRTIO_F_INDIRECT_DESC was not negotiated")]
+    IndirectNotNegotiated,
+    /// An indirect descriptor inside an indirect table (§2.7.5.3.1).
+    #[error("an indirect descriptor in an indirect table")]
+    IndirectNested,
+    /// An indirect descriptor that has a next one (§2.7.5.3.1).
+    #[error("an indirect descriptor with a next one")]
+    IndirectWithNext,
+    /// An indirect table that is empty, not made of whole descriptors, or has more than an index can reach.
+    #[error("an indirect table of {length_bytes} bytes")]
+    IndirectLength {
+        /// Its length.
+        length_bytes: u32,
+    },
+    /// A descriptor that does not lie in guest memory.
+    #[error("a descriptor at {address:#x} is not in the guest's memory")]
+    Outside {
+        /// Where it would be.
+        address: u64,
+    },
+}
+
+/// A chain of descriptors: each is read once, and there are never more than its table has.
+///
+/// virtio-queue's own iterator ends at a fault as it does at the end of a good chain; here the two must be told apart.
+pub(crate) struct DescriptorChain<'a> {
+    memory: &'a GuestMemoryMmap,
+    table: u64,
+    table_size: u16,
+    /// Descriptors that may still come from this table.
+    left: u16,
+    next: Option<u16>,
+    length_bytes: u32,
+    indirect: Indirect,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Indirect {
+    NotNegotiated,
+    Allowed,
+    Inside,
+}
+
+impl<'a> DescriptorChain<'a> {
+    pub(crate) fn new(
+        memory: &'a GuestMemoryMmap,
+        table: u64,
+        table_size: u16,
+        head: u16,
+        indirect_negotiated: bool,
+    ) -> Self {
+        let indirect = if indirect_negotiated { Indirect::Allowed } else { Indirect::NotNegotiated };
+        Self { memory, table, table_size, left: table_size, next: Some(head), length_bytes: 0, indirect }
+    }
+
+    /// The next descriptor, never an indirect one; `None` at the chain's proper end. Nothing comes after a fault.
+    pub(crate) fn next(&mut self) -> Result<Option<Descriptor>, ChainFault> {
+        let Some(index) = self.next.take() else { return Ok(None) };
+        let mut descriptor = self.read(index)?;
+        if descriptor.refers_to_indirect_table() {
+            self.enter_table(descriptor)?;
+            descriptor = self.read(0)?;
+            if descriptor.refers_to_indirect_table() {
+                return Err(ChainFault::IndirectNested);
+            }
+        }
+        self.length_bytes = self.length_bytes.checked_add(descriptor.len()).ok_or(ChainFault::TooLong)?;
+        if descriptor.has_next() {
+            self.next = Some(descriptor.next());
+        }
+        Ok(Some(descriptor))
+    }
+
+    fn read(&mut self, index: u16) -> Result<Descriptor, ChainFault> {
+        let size = self.table_size;
+        if index >= size {
+            return Err(ChainFault::Index { index, size });
+        }
+        self.left = self.left.checked_sub(1).ok_or(ChainFault::Loop { size })?;
+        let address = self.table.wrapping_add(u64::from(index) * u64::from(DESCRIPTOR_BYTES));
+        if address < self.table {
+            return Err(ChainFault::Outside { address });
+        }
+        self.memory.read_obj(GuestAddress(address)).map_err(|_| ChainFault::Outside { address })
+    }
+
+    fn enter_table(&mut self, descriptor: Descriptor) -> Result<(), ChainFault> {
+        match self.indirect {
+            Indirect::NotNegotiated => return Err(ChainFault::IndirectNotNegotiated),
+            Indirect::Inside => return Err(ChainFault::IndirectNested),
+            Indirect::Allowed => self.indirect = Indirect::Inside,
+        }
+        if descriptor.has_next() {
+            return Err(ChainFault::IndirectWithNext);
+        }
+        let length_bytes = descriptor.len();
+        let bad_length = ChainFault::IndirectLength { length_bytes };
+        if length_bytes == 0 || !length_bytes.is_multiple_of(DESCRIPTOR_BYTES) {
+            return Err(bad_length);
+        }
+        self.table = descriptor.addr().0;
+        self.table_size = u16::try_from(length_bytes / DESCRIPTOR_BYTES).map_err(|_| bad_length)?;
+        self.left = self.table_size;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ChainFault::*;
+    use super::*;
+    use blockyard_block::MemoryMap;
+
+    const NEXT: u16 = 1;
+    const INDIRECT: u16 = 4;
+    const MEMORY_BYTES: usize = 0x20_0000;
+
+    /// Addresses of the buffers of the chain from descriptor 0 of a table of four at 0x1000, and how it ends. The indirect
+    /// table is at 0x2000.
+    fn follow(
+        table: &[(u64, u32, u16, u16)],
+        indirect_table: &[(u64, u32, u16, u16)],
+        negotiated: bool,
+    ) -> (Vec<u64>, Option<ChainFault>) {
+        let map = MemoryMap::allocate(&[(0, MEMORY_BYTES)]).unwrap();
+        for (base, descriptors) in [(0x1000, table), (0x2000, indirect_table)] {
+            for (index, &(address, length, flags, next)) in descriptors.iter().enumerate() {
+                let descriptor = Descriptor::new(address, length, flags, next);
+                map.guest_memory().write_obj(descriptor, GuestAddress(base + 16 * index as u64)).unwrap();
+            }
+        }
+        let mut chain = DescriptorChain::new(map.guest_memory(), 0x1000, 4, 0, negotiated);
+        let mut addresses = Vec::new();
+        let fault = loop {
+            match chain.next() {
+                Ok(Some(descriptor)) => addresses.push(descriptor.addr().0),
+                Ok(None) => break None,
+                Err(fault) => break Some(fault),
+            }
+        };
+        assert!(chain.next().is_ok_and(|descriptor| descriptor.is_none()), "it has ended");
+        (addresses, fault)
+    }
+
+    #[test]
+    fn whole_chains() {
+        assert_eq!(
+            follow(&[(1, 8, NEXT, 3), (0, 0, 0, 0), (0, 0, 0, 0), (2, 8, 0, 0)], &[], false),
+            (vec![1, 2], None)
+        );
+        let all = [(1, 1, NEXT, 1), (2, 1, NEXT, 2), (3, 1, NEXT, 3), (4, 1, 0, 9)];
+        assert_eq!(follow(&all, &[], false), (vec![1, 2, 3, 4], None));
+        let table = [(1, 1, NEXT, 1), (0x2000, 96, INDIRECT, 0)];
+        let inner: Vec<_> = (0..6).map(|i| (10 + u64::from(i), 1, if i < 5 { NEXT } else { 0 }, i + 1)).collect();
+        assert_eq!(follow(&table, &inner, true), (vec![1, 10, 11, 12, 13, 14, 15], None), "longer than the queue");
+    }
+
+    #[test]
+    fn faults() {
+        assert_eq!(follow(&[(1, 8, NEXT, 4)], &[], true), (vec![1], Some(Index { index: 4, size: 4 })));
+        assert_eq!(follow(&[(1, 8, NEXT, 0)], &[], true), (vec![1; 4], Some(Loop { size: 4 })));
+        assert_eq!(follow(&[(1, u32::MAX, NEXT, 1), (2, 1, 0, 0)], &[], true), (vec![1], Some(TooLong)));
+        let indirect = (0x2000, 32, INDIRECT, 0);
+        assert_eq!(follow(&[indirect], &[(1, 1, 0, 0)], false), (vec![], Some(IndirectNotNegotiated)));
+        assert_eq!(follow(&[indirect], &[indirect], true), (vec![], Some(IndirectNested)));
+        assert_eq!(follow(&[indirect], &[(1, 1, NEXT, 1), indirect], true), (vec![1], Some(IndirectNested)));
+        assert_eq!(follow(&[indirect], &[(1, 1, NEXT, 0)], true), (vec![1, 1], Some(Loop { size: 2 })));
+        assert_eq!(follow(&[(0x2000, 32, INDIRECT | NEXT, 0)], &[], true), (vec![], Some(IndirectWithNext)));
+        for length_bytes in [0, 15, 17, 0x10_0000, u32::MAX] {
+            let fault = IndirectLength { length_bytes };
+            assert_eq!(follow(&[(0x2000, length_bytes, INDIRECT, 0)], &[], true), (vec![], Some(fault)));
+        }
+        for address in [MEMORY_BYTES as u64, MEMORY_BYTES as u64 - 8, u64::MAX - 15, u64::MAX] {
+            let (addresses, fault) = follow(&[(address, 16, INDIRECT, 0)], &[], true);
+            assert_eq!((addresses, fault), (vec![], Some(Outside { address })));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a queue has done.
+
+use std::iter::Sum;
+use std::ops::Add;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$documentation:meta])* $name:ident,)*) => {
+        /// Counters of one queue: written by the thread that owns the queue, read by anybody.
+        #[derive(Debug, Default)]
+        pub struct QueueStatistics {
+            $(pub(crate) $name: Counter,)*
+            first_fault: OnceLock<String>,
+        }
+
+        /// A [`QueueStatistics`] at one moment. They add up.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct QueueCounts {
+            $($(#[$documentation])* pub $name: u64,)*
+        }
+
+        impl QueueStatistics {
+            /// The counters now. Each is exact; together they may straddle a request.
+            pub fn counts(&self) -> QueueCounts {
+                QueueCounts { $($name: self.$name.0.load(Ordering::Relaxed),)* }
+            }
+        }
+
+        impl Add for QueueCounts {
+            type Output = Self;
+
+            fn add(self, other: Self) -> Self {
+                Self { $($name: self.$name.wrapping_add(other.$name),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Read requests handed to the disk.
+    reads,
+    /// Write requests handed to the disk.
+    writes,
+    /// Flush requests handed to the disk.
+    flushes,
+    /// Discard requests handed to the disk.
+    discards,
+    /// Write-zeroes requests handed to the disk.
+    write_zeroes,
+    /// Requests for the device's serial.
+    get_ids,
+    /// Bytes read without error.
+    bytes_read,
+    /// Bytes written without error.
+    bytes_written,
+    /// Bytes discarded without error.
+    bytes_discarded,
+    /// Bytes zeroed without error.
+    bytes_zeroed,
+    /// Times the doorbell was rung.
+    doorbells,
+    /// Times the driver was interrupted.
+    interrupts,
+    /// Requests that were not answered with VIRTIO_BLK_S_OK.
+    errors,
+}
+
+impl Sum for QueueCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), Self::add)
+    }
+}
+
+impl QueueStatistics {
+    /// The first thing a driver did wrong on this queue that was answered with an error, as a sentence.
+    pub fn first_fault(&self) -> Option<&str> {
+        self.first_fault.get().map(String::as_str)
+    }
+
+    pub(crate) fn record_fault(&self, fault: &dyn std::fmt::Display) {
+        self.first_fault.get_or_init(|| fault.to_string());
+    }
+}
+
+/// A counter with one writer: plain loads and stores, no locked instruction.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+}

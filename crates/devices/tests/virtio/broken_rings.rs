@@ -1,0 +1,124 @@
+//! Rings and chains that cannot be followed.
+
+use crate::driver::*;
+use crate::scripted_disk::ScriptedDisk;
+use blockyard_block::MemoryDisk;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+fn start(features: u64) -> (Machine, DriverQueue) {
+    let mut machine = Machine::new(Arc::new(MemoryDisk::new(1 << 20, 512).unwrap()), 1);
+    let queue = machine.start(features).remove(0);
+    queue.header(HEADER, 0, 0);
+    queue.put(STATUS, [0xee]);
+    (machine, queue)
+}
+
+/// The device stops, says so to the driver and to the VMM, and comes back with a reset.
+fn assert_broken(mut machine: Machine, mut queue: DriverQueue, message: &str) {
+    let failure = machine.run().unwrap_err();
+    assert_eq!(failure.to_string(), format!("virtio device test, queue 0: {message}"));
+    assert!(failure.is_drivers_fault());
+    assert_eq!((machine.read(0x70), machine.read(0x60)), (0x4f, 2));
+    let statistics = machine.transport.device().statistics()[0].clone();
+    assert_eq!(statistics.first_fault(), Some(&*failure.to_string()));
+    queue.request(0, 0, &[(DATA, 512, true)]);
+    machine.run().unwrap();
+    assert_eq!(queue.take_used(), None, "a broken queue takes nothing");
+    assert_eq!(statistics.counts().reads, 0);
+    machine.queues.lock().unwrap().clear();
+    machine.write(0x70, 0);
+    let mut queue = machine.start(ALL_FEATURES).remove(0);
+    queue.put16(queue.available + 2, 0);
+    queue.put16(queue.used + 2, 0);
+    queue.request(0, 0, &[(DATA, 512, true)]);
+    machine.run().unwrap();
+    assert_eq!((queue.take_used(), queue.get_status()), (Some((0, 513)), OK), "as new after a reset");
+}
+
+#[test]
+fn the_available_index_jumps() {
+    let (machine, queue) = start(ALL_FEATURES);
+    queue.put16(queue.available + 2, 17);
+    assert_broken(machine, queue, "the available index moved by 17, but the queue holds 16");
+    let (machine, queue) = start(ALL_FEATURES);
+    queue.put16(queue.available + 2, u16::MAX);
+    assert_broken(machine, queue, "the available index moved by 65535, but the queue holds 16");
+}
+
+#[test]
+fn chains_without_a_place_for_a_status() {
+    let (machine, mut queue) = start(ALL_FEATURES);
+    queue.publish(16);
+    assert_broken(machine, queue, "descriptor index 16 is outside the table of 16");
+    let (machine, mut queue) = start(ALL_FEATURES);
+    queue.descriptor_at(queue.table, HEADER, 16, NEXT, 0xffff);
+    queue.publish(0);
+    assert_broken(machine, queue, "descriptor index 65535 is outside the table of 16");
+    let (machine, mut queue) = start(ALL_FEATURES);
+    queue.descriptor_at(queue.table, HEADER, 16, NEXT, 0);
+    queue.publish(0);
+    assert_broken(machine, queue, "a descriptor chain loops: it goes on after 16 descriptors, all that its table has");
+    let (machine, mut queue) = start(ALL_FEATURES);
+    queue.descriptor_at(queue.table, MEMORY_BYTES, 32, INDIRECT_TABLE, 0);
+    queue.publish(0);
+    assert_broken(machine, queue, "a descriptor at 0x400000 is not in the guest's memory");
+    let (machine, mut queue) = start(ALL_FEATURES);
+    queue.descriptor_at(queue.table, HEADER, 17, INDIRECT_TABLE, 0);
+    queue.publish(0);
+    assert_broken(machine, queue, "an indirect table of 17 bytes");
+    let (machine, mut queue) = start(VERSION_1);
+    queue.descriptor_at(queue.table, HEADER, 16, INDIRECT_TABLE, 0);
+    queue.publish(0);
+    assert_broken(machine, queue, "an indirect descriptor, but VIRTIO_F_INDIRECT_DESC was not negotiated");
+}
+
+/// Where a status can be put, the chain fails and the device goes on.
+#[test]
+fn chains_with_a_place_for_a_status() {
+    let (machine, mut queue) = start(ALL_FEATURES);
+    queue.chain_at(0, &[(HEADER, 16, false), (DATA, 512, true), (STATUS, 1, true)]);
+    let status_descriptor = queue.table + 32;
+    for (next, message) in [(0, "loops"), (16, "index 16")] {
+        queue.put(STATUS, [0xee]);
+        queue.descriptor_at(status_descriptor, STATUS, 1, WRITE | NEXT, next);
+        queue.publish(0);
+        machine.run().unwrap();
+        // Of a loop, the last writable byte is the last seen, wherever the loop was cut.
+        let (head, used_bytes) = queue.take_used().unwrap();
+        assert_eq!((head, used_bytes), (0, 0));
+        let fault = machine.transport.device().statistics()[0].first_fault().unwrap();
+        assert!(next == 16 || fault.contains(message), "{fault}");
+        assert!(next == 0 || queue.get_status() == IOERR);
+    }
+    assert_eq!(machine.read(0x70), 15);
+    assert_eq!(machine.transport.device().statistics()[0].counts().errors, 2);
+}
+
+#[test]
+fn absurd_lengths() {
+    let (machine, mut queue) = start(ALL_FEATURES);
+    let huge = [(HEADER, 16, false), (DATA, u32::MAX - 16, true), (DATA, 512, true), (STATUS, 1, true)];
+    queue.chain_at(0, &huge);
+    queue.publish(0);
+    machine.run().unwrap();
+    assert_eq!(queue.take_used(), Some((0, 0)), "the chain was cut where it passed 4 GiB, before its status");
+    queue.chain_at(0, &[(HEADER, 16, false), (DATA, u32::MAX - 17, true), (STATUS, 1, true)]);
+    queue.publish(0);
+    machine.run().unwrap();
+    assert_eq!((queue.take_used(), queue.get_status()), (Some((0, 0)), IOERR));
+}
+
+#[test]
+fn a_broken_disk_is_not_the_drivers_fault() {
+    let disk = Arc::new(ScriptedDisk::new(4));
+    let mut machine = Machine::new(disk.clone(), 1);
+    let mut queue = machine.start(ALL_FEATURES).remove(0);
+    disk.state.broken.store(1, Ordering::Relaxed);
+    queue.request(0, 0, &[(DATA, 512, true)]);
+    let failure = machine.run().unwrap_err();
+    assert!(!failure.is_drivers_fault());
+    assert_eq!(failure.to_string(), "virtio device test, queue 0: the disk cannot be served: the backend broke");
+    assert_eq!(machine.read(0x70), 0x4f);
+    disk.state.finish(1, Ok(()));
+}

@@ -1,0 +1,11 @@
+//! The virtio devices, driven as a driver would: registers, rings and requests by hand.
+
+#![forbid(unsafe_code)]
+
+mod block;
+mod broken_rings;
+mod driver;
+mod hostile;
+mod mmio;
+mod scripted_disk;
+mod workload;

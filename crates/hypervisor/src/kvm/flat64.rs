@@ -1,0 +1,218 @@
+//! [`Entry::Flat64`](crate::Entry::Flat64) on KVM: GDT and page tables in guest memory, registers to match.
+//!
+//! Register and table formats: AMD64 Architecture Programmer's Manual volume 2, chapters 4 (segments) and 5 (paging).
+
+use crate::Error;
+use kvm_bindings::{CpuId, kvm_dtable, kvm_regs, kvm_segment, kvm_sregs};
+
+pub(super) const GDT_BYTES: u64 = 24;
+pub(super) const PAGE_TABLES_BYTES: u64 = 3 * PAGE_BYTES;
+/// The identity map ends here.
+const MAPPED_BYTES: u64 = 1 << 30;
+const PAGE_BYTES: u64 = 4096;
+
+const CODE_SELECTOR: u16 = 0x8;
+const DATA_SELECTOR: u16 = 0x10;
+
+const CR0_PE: u64 = 1 << 0;
+const CR0_MP: u64 = 1 << 1;
+const CR0_ET: u64 = 1 << 4;
+const CR0_NE: u64 = 1 << 5;
+const CR0_PG: u64 = 1 << 31;
+const CR4_PAE: u64 = 1 << 5;
+const CR4_OSFXSR: u64 = 1 << 9;
+const CR4_OSXMMEXCPT: u64 = 1 << 10;
+const EFER_LME: u64 = 1 << 8;
+const EFER_LMA: u64 = 1 << 10;
+
+const PAGE_PRESENT_WRITABLE: u64 = 0b11;
+const PAGE_LARGE: u64 = 1 << 7;
+const LARGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// Where a flat guest's start-up structures lie, known to fit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flat64 {
+    entry: u64,
+    stack_top: u64,
+    gdt: u64,
+    page_tables: u64,
+}
+
+impl Flat64 {
+    /// Checks the addresses; `is_memory` says whether a range (address, length) lies in one memory slot.
+    pub(super) fn new(
+        entry: u64,
+        stack_top: u64,
+        gdt: u64,
+        page_tables: u64,
+        is_memory: impl Fn(u64, u64) -> bool,
+    ) -> Result<Self, Error> {
+        let below_stack = stack_top.checked_sub(8).ok_or_else(|| refused("stack", stack_top))?;
+        for (name, address, length) in [
+            ("entry", entry, 1),
+            ("stack", below_stack, 8),
+            ("GDT", gdt, GDT_BYTES),
+            ("page tables", page_tables, PAGE_TABLES_BYTES),
+        ] {
+            let below_limit = address.checked_add(length).is_some_and(|end| end <= MAPPED_BYTES);
+            if !below_limit || !is_memory(address, length) {
+                return Err(refused(name, address));
+            }
+        }
+        if !page_tables.is_multiple_of(PAGE_BYTES) {
+            return Err(Error::Refused(format!("the guest's page tables at {page_tables:#x} are not 4 KiB aligned")));
+        }
+        if gdt < page_tables + PAGE_TABLES_BYTES && page_tables < gdt + GDT_BYTES {
+            return Err(Error::Refused(format!(
+                "the guest's GDT at {gdt:#x} lies in its page tables at {page_tables:#x}"
+            )));
+        }
+        Ok(Self { entry, stack_top, gdt, page_tables })
+    }
+
+    /// What to write into guest memory, and where.
+    pub(super) fn tables(&self) -> [(u64, Vec<u8>); 2] {
+        let gdt = [0, descriptor(&code_segment()), descriptor(&data_segment())];
+        let directory_pointers = self.page_tables + PAGE_BYTES;
+        let directory = directory_pointers + PAGE_BYTES;
+        let mut tables = vec![0_u64; (PAGE_TABLES_BYTES / 8) as usize];
+        tables[0] = directory_pointers | PAGE_PRESENT_WRITABLE;
+        tables[512] = directory | PAGE_PRESENT_WRITABLE;
+        for (entry, address) in tables[1024..].iter_mut().zip((0..MAPPED_BYTES).step_by(LARGE_PAGE_BYTES as usize)) {
+            *entry = address | PAGE_PRESENT_WRITABLE | PAGE_LARGE;
+        }
+        [(self.gdt, little_endian(&gdt)), (self.page_tables, little_endian(&tables))]
+    }
+
+    /// General registers at entry.
+    pub(super) fn registers(&self) -> kvm_regs {
+        // Bit 1 of RFLAGS is always set.
+        kvm_regs { rip: self.entry, rsp: self.stack_top, rflags: 2, ..Default::default() }
+    }
+
+    /// Sets segments and control registers; the rest stays as KVM resets it.
+    pub(super) fn set_system_registers(&self, registers: &mut kvm_sregs) {
+        registers.cs = code_segment();
+        for segment in [&mut registers.ds, &mut registers.es, &mut registers.fs, &mut registers.gs, &mut registers.ss] {
+            *segment = data_segment();
+        }
+        registers.tr = task_segment();
+        registers.gdt = kvm_dtable { base: self.gdt, limit: GDT_BYTES as u16 - 1, ..Default::default() };
+        // No interrupts and no handlers: an exception is a triple fault, and that an exit.
+        registers.idt = kvm_dtable::default();
+        registers.cr0 = CR0_PE | CR0_MP | CR0_ET | CR0_NE | CR0_PG;
+        registers.cr3 = self.page_tables;
+        registers.cr4 = CR4_PAE | CR4_OSFXSR | CR4_OSXMMEXCPT;
+        registers.efer = EFER_LME | EFER_LMA;
+    }
+}
+
+/// What a flat guest's vCPU `index` is told of its processor: all KVM supports except nested virtualization, which
+/// would only widen what a hostile guest can reach.
+pub(super) fn cpuid(supported: &CpuId, index: u32) -> CpuId {
+    const VMX: u32 = 1 << 5;
+    const SVM: u32 = 1 << 2;
+    let mut cpuid = supported.clone();
+    for leaf in cpuid.as_mut_slice() {
+        match leaf.function {
+            0x1 => {
+                leaf.ecx &= !VMX;
+                leaf.ebx = leaf.ebx & 0x00ff_ffff | index << 24;
+            }
+            0xb | 0x1f => leaf.edx = index,
+            0x8000_0001 => leaf.ecx &= !SVM,
+            _ => {}
+        }
+    }
+    cpuid
+}
+
+fn refused(name: &str, address: u64) -> Error {
+    Error::Refused(format!("the guest's {name} at {address:#x} is outside its memory below 1 GiB"))
+}
+
+fn code_segment() -> kvm_segment {
+    // Type: code, readable, accessed. L: 64-bit.
+    kvm_segment { selector: CODE_SELECTOR, type_: 0xb, l: 1, ..flat_segment() }
+}
+
+fn data_segment() -> kvm_segment {
+    // Type: data, writable, accessed.
+    kvm_segment { selector: DATA_SELECTOR, type_: 0x3, db: 1, ..flat_segment() }
+}
+
+fn flat_segment() -> kvm_segment {
+    kvm_segment { limit: 0xffff_ffff, present: 1, s: 1, g: 1, ..Default::default() }
+}
+
+/// Never used, but Intel processors enter no guest without a busy 64-bit TSS (SDM volume 3, 27.3.1.2).
+fn task_segment() -> kvm_segment {
+    kvm_segment { limit: 0x67, type_: 0xb, present: 1, ..Default::default() }
+}
+
+/// A segment as the GDT has it (AMD64 volume 2, 4.7).
+fn descriptor(segment: &kvm_segment) -> u64 {
+    let limit = u64::from(segment.limit >> if segment.g == 1 { 12 } else { 0 });
+    let flags = u64::from(segment.type_)
+        | u64::from(segment.s) << 4
+        | u64::from(segment.dpl) << 5
+        | u64::from(segment.present) << 7
+        | u64::from(segment.l) << 13
+        | u64::from(segment.db) << 14
+        | u64::from(segment.g) << 15;
+    limit & 0xffff | (limit >> 16 & 0xf) << 48 | flags << 40
+}
+
+fn little_endian(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flat64(stack_top: u64, gdt: u64, page_tables: u64) -> Result<Flat64, Error> {
+        let is_memory = |address: u64, length: u64| address.checked_add(length).is_some_and(|end| end <= 0x10_0000);
+        Flat64::new(0x1_0000, stack_top, gdt, page_tables, is_memory)
+    }
+
+    #[test]
+    fn descriptors_are_the_well_known_ones() {
+        assert_eq!(descriptor(&code_segment()), 0x00af_9b00_0000_ffff);
+        assert_eq!(descriptor(&data_segment()), 0x00cf_9300_0000_ffff);
+    }
+
+    #[test]
+    fn page_tables_map_the_first_gibibyte_to_itself() {
+        let [(gdt, _), (at, bytes)] = flat64(0x8_0000, 0x1000, 0x2000).unwrap().tables();
+        assert_eq!((gdt, at, bytes.len()), (0x1000, 0x2000, 12288));
+        let word = |index: usize| u64::from_le_bytes(bytes[index * 8..][..8].try_into().unwrap());
+        assert_eq!(word(0), 0x3003);
+        assert_eq!(word(512), 0x4003);
+        assert_eq!(word(1024), 0x83);
+        assert_eq!(word(1535), (MAPPED_BYTES - LARGE_PAGE_BYTES) | 0x83);
+        assert!((1..512).chain(513..1024).all(|index| word(index) == 0));
+    }
+
+    #[test]
+    fn addresses_that_do_not_fit_are_refused() {
+        assert!(flat64(0x10_0000, 0x1000, 0x2000).is_ok());
+        for (stack_top, gdt, page_tables) in [
+            (0, 0x1000, 0x2000),
+            (0x10_0008, 0x1000, 0x2000),
+            (u64::MAX, 0x1000, 0x2000),
+            (0x8_0000, 0xf_fff0, 0x2000),
+            (0x8_0000, u64::MAX, 0x2000),
+            (0x8_0000, 0x1000, 0x2008),
+            (0x8_0000, 0x1000, 0xf_e000),
+            (0x8_0000, 0x1000, u64::MAX & !0xfff),
+            (0x8_0000, 0x4ff8, 0x2000),
+            (0x8_0000, 0x1ff0, 0x2000),
+        ] {
+            assert!(
+                matches!(flat64(stack_top, gdt, page_tables), Err(Error::Refused(_))),
+                "{stack_top:#x} {gdt:#x} {page_tables:#x}"
+            );
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Guests on /dev/kvm.
+//!
+//! [`KvmHypervisor`] opens the device and checks it; [`probe()`] says whether and how well it would work, for
+//! `blockyard doctor` and `--backend auto`. A doorbell is an ioeventfd. Leaving [`Vcpu::run`](crate::Vcpu::run) from
+//! another thread sets `immediate_exit` and sends the vCPU's thread a real-time signal.
+//!
+//! Deliberately absent: an interrupt controller in the kernel for [`Entry::Flat64`](crate::Entry::Flat64) guests, which
+//! take no interrupts and whose `hlt` must be an exit.
+
+mod flat64;
+mod kick;
+mod probe;
+mod run_area;
+mod vcpu;
+mod vm;
+
+pub use probe::{Probe, nanoseconds_per_instruction, probe};
+
+use crate::{Capabilities, Error, Hypervisor, Vm};
+use kvm_bindings::{CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES};
+use kvm_ioctls::{Cap, Kvm};
+use std::io;
+
+/// What this module calls without asking again.
+const REQUIRED: [(Cap, &str); 6] = [
+    (Cap::UserMemory, "KVM_CAP_USER_MEMORY"),
+    (Cap::Ioeventfd, "KVM_CAP_IOEVENTFD"),
+    (Cap::ImmediateExit, "KVM_CAP_IMMEDIATE_EXIT"),
+    (Cap::ExtCpuid, "KVM_CAP_EXT_CPUID"),
+    (Cap::SetTssAddr, "KVM_CAP_SET_TSS_ADDR"),
+    (Cap::SetIdentityMapAddr, "KVM_CAP_SET_IDENTITY_MAP_ADDR"),
+];
+
+/// /dev/kvm, opened and checked.
+#[derive(Debug)]
+pub struct KvmHypervisor {
+    kvm: Kvm,
+    cpuid: CpuId,
+    run_area_bytes: usize,
+}
+
+impl KvmHypervisor {
+    /// Opens /dev/kvm and checks that it can do what guests here need.
+    ///
+    /// # Errors
+    /// When the device is absent, not permitted or too old. [`probe()`] says what to do about it.
+    pub fn open() -> Result<Self, Error> {
+        let kvm = Kvm::new().map_err(os("opening /dev/kvm"))?;
+        let version = kvm.get_api_version();
+        if version != KVM_API_VERSION as i32 {
+            return Err(Error::Refused(format!("/dev/kvm speaks API version {version}, not {KVM_API_VERSION}")));
+        }
+        let missing: Vec<_> =
+            REQUIRED.iter().filter(|(cap, _)| !kvm.check_extension(*cap)).map(|(_, name)| *name).collect();
+        if !missing.is_empty() {
+            return Err(Error::Refused(format!("/dev/kvm lacks {}", missing.join(", "))));
+        }
+        let cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(os("asking KVM for its CPUID"))?;
+        let run_area_bytes = kvm.get_vcpu_mmap_size().map_err(os("asking KVM for the size of a vCPU's shared area"))?;
+        Ok(Self { kvm, cpuid, run_area_bytes })
+    }
+}
+
+impl Hypervisor for KvmHypervisor {
+    fn name(&self) -> &'static str {
+        "kvm"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            kernels: true,
+            vcpus_max: self.vcpus_max(),
+            memory_slots_max: self.memory_slots_max(),
+            lowest_address: 0,
+        }
+    }
+
+    fn create_vm(&self) -> Result<Box<dyn Vm>, Error> {
+        Ok(Box::new(vm::KvmVm::new(self)?))
+    }
+}
+
+impl KvmHypervisor {
+    fn vcpus_max(&self) -> u32 {
+        u32::try_from(self.kvm.get_max_vcpus()).unwrap_or(u32::MAX)
+    }
+
+    fn memory_slots_max(&self) -> u32 {
+        u32::try_from(self.kvm.get_nr_memslots()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Makes an [`Error`] of what kvm-ioctls returns.
+fn os(what: &'static str) -> impl Fn(kvm_ioctls::Error) -> Error {
+    move |error| Error::Os { what, source: io::Error::from_raw_os_error(error.errno()) }
+}

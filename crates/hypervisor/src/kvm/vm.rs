@@ -1,0 +1,191 @@
+//! A virtual machine on KVM.
+
+use super::flat64::{self, Flat64};
+use super::vcpu::KvmVcpu;
+use super::{KvmHypervisor, os};
+use crate::{Entry, Error, Vcpu, Vm};
+use blockyard_block::MemoryMap;
+use kvm_bindings::{CpuId, kvm_userspace_memory_region};
+use kvm_ioctls::{IoEventAddress, VmFd};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
+
+/// Three pages that Intel processors without unrestricted guests need somewhere, and one page before them
+/// (KVM_SET_TSS_ADDR, KVM_SET_IDENTITY_MAP_ADDR): below the firmware's place, where no PC has memory.
+const TSS_ADDRESS: u64 = 0xfffb_d000;
+const IDENTITY_MAP_ADDRESS: u64 = TSS_ADDRESS - 0x1000;
+
+/// KVM_CREATE_VM gives up when a signal is pending; signals do not go on for ever.
+const CREATE_TRIES: u32 = 100;
+
+#[derive(Debug)]
+pub(super) struct KvmVm {
+    fd: VmFd,
+    slots: BTreeMap<u32, Slot>,
+    doorbells: BTreeMap<(u64, u32), OwnedFd>,
+    vcpus: BTreeSet<u32>,
+    vcpus_max: u32,
+    memory_slots_max: u32,
+    cpuid: CpuId,
+    run_area_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    address: u64,
+    length_bytes: u64,
+    memory: MemoryMap,
+}
+
+impl Slot {
+    fn contains(&self, address: u64, length_bytes: u64) -> bool {
+        let Some(offset) = address.checked_sub(self.address) else { return false };
+        offset.checked_add(length_bytes).is_some_and(|end| end <= self.length_bytes)
+    }
+
+    fn overlaps(&self, address: u64, length_bytes: u64) -> bool {
+        // Neither range wraps around: both are regions of a memory map.
+        address < self.address + self.length_bytes && self.address < address + length_bytes
+    }
+}
+
+impl KvmVm {
+    pub(super) fn new(hypervisor: &KvmHypervisor) -> Result<Self, Error> {
+        let fd = create_vm_fd(hypervisor)?;
+        fd.set_identity_map_address(IDENTITY_MAP_ADDRESS).map_err(os("telling KVM where its identity map goes"))?;
+        fd.set_tss_address(TSS_ADDRESS as usize).map_err(os("telling KVM where its TSS goes"))?;
+        Ok(Self {
+            fd,
+            slots: BTreeMap::new(),
+            doorbells: BTreeMap::new(),
+            vcpus: BTreeSet::new(),
+            vcpus_max: hypervisor.vcpus_max(),
+            memory_slots_max: hypervisor.memory_slots_max(),
+            cpuid: hypervisor.cpuid.clone(),
+            run_area_bytes: hypervisor.run_area_bytes,
+        })
+    }
+
+    fn slot_of(&self, address: u64, length_bytes: u64) -> Option<&Slot> {
+        self.slots.values().find(|slot| slot.contains(address, length_bytes))
+    }
+
+    fn check_new_slot(&self, slot: u32, address: u64, length_bytes: u64) -> Result<(), Error> {
+        if !self.vcpus.is_empty() {
+            return Err(Error::Refused("memory is mapped before the first vCPU is created".to_owned()));
+        }
+        if slot >= self.memory_slots_max {
+            return Err(Error::Refused(format!("memory slot {slot}: KVM has {} here", self.memory_slots_max)));
+        }
+        if self.slots.contains_key(&slot) {
+            return Err(Error::Refused(format!("memory slot {slot} is taken")));
+        }
+        if let Some((other, _)) = self.slots.iter().find(|(_, other)| other.overlaps(address, length_bytes)) {
+            return Err(Error::Refused(format!("memory at {address:#x} overlaps slot {other}")));
+        }
+        Ok(())
+    }
+
+    fn write_tables(&self, flat64: &Flat64) -> Result<(), Error> {
+        for (address, bytes) in flat64.tables() {
+            let slot = self.slot_of(address, bytes.len() as u64);
+            let written = slot.map(|slot| slot.memory.guest_memory().write_slice(&bytes, GuestAddress(address)));
+            if !matches!(written, Some(Ok(()))) {
+                return Err(Error::Refused(format!("no guest memory for start-up tables at {address:#x}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Vm for KvmVm {
+    fn map_memory(&mut self, slot: u32, memory: &MemoryMap, region: usize) -> Result<(), Error> {
+        let Some(found) = memory.guest_memory().iter().nth(region) else {
+            return Err(Error::Refused(format!("the memory map has no region {region}")));
+        };
+        let (address, length_bytes) = (found.start_addr().0, found.len());
+        self.check_new_slot(slot, address, length_bytes)?;
+        let description = kvm_userspace_memory_region {
+            slot,
+            flags: 0,
+            guest_phys_addr: address,
+            memory_size: length_bytes,
+            userspace_addr: found.as_ptr() as u64,
+        };
+        // SAFETY: the range is a mapping of its own, and lives as long as the guest can run: this VM and each of its
+        // vCPUs hold a clone of the memory map.
+        unsafe { self.fd.set_user_memory_region(description) }.map_err(os("mapping guest memory into the VM"))?;
+        self.slots.insert(slot, Slot { address, length_bytes, memory: memory.clone() });
+        Ok(())
+    }
+
+    fn register_doorbell(&mut self, address: u64, value: u32, event: BorrowedFd<'_>) -> Result<(), Error> {
+        let btree_map::Entry::Vacant(place) = self.doorbells.entry((address, value)) else {
+            return Err(Error::Refused(format!("there is a doorbell at {address:#x} for {value} already")));
+        };
+        let kept = event.try_clone_to_owned().map_err(copying_descriptor)?;
+        self.fd
+            .register_ioevent(&duplicate(event)?, &IoEventAddress::Mmio(address), value)
+            .map_err(os("registering a doorbell with KVM"))?;
+        place.insert(kept);
+        Ok(())
+    }
+
+    fn unregister_doorbell(&mut self, address: u64, value: u32) -> Result<(), Error> {
+        let btree_map::Entry::Occupied(doorbell) = self.doorbells.entry((address, value)) else {
+            return Err(Error::Refused(format!("there is no doorbell at {address:#x} for {value}")));
+        };
+        self.fd
+            .unregister_ioevent(&duplicate(doorbell.get().as_fd())?, &IoEventAddress::Mmio(address), value)
+            .map_err(os("taking a doorbell from KVM"))?;
+        doorbell.remove();
+        Ok(())
+    }
+
+    fn create_vcpu(&mut self, index: u32, entry: &Entry) -> Result<Box<dyn Vcpu>, Error> {
+        if index >= self.vcpus_max {
+            return Err(Error::Refused(format!("vCPU {index}: KVM has {} here", self.vcpus_max)));
+        }
+        if self.vcpus.contains(&index) {
+            return Err(Error::Refused(format!("vCPU {index} is there already")));
+        }
+        let Entry::Flat64 { entry, stack_top, gdt, page_tables } = *entry;
+        let is_memory = |address, length| self.slot_of(address, length).is_some();
+        let flat64 = Flat64::new(entry, stack_top, gdt, page_tables, is_memory)?;
+        self.write_tables(&flat64)?;
+
+        let fd = self.fd.create_vcpu(u64::from(index)).map_err(os("creating a vCPU"))?;
+        // Even if what follows fails: KVM keeps the index.
+        self.vcpus.insert(index);
+        fd.set_cpuid2(&flat64::cpuid(&self.cpuid, index)).map_err(os("setting a vCPU's CPUID"))?;
+        let mut system_registers = fd.get_sregs().map_err(os("reading a vCPU's system registers"))?;
+        flat64.set_system_registers(&mut system_registers);
+        fd.set_sregs(&system_registers).map_err(os("setting a vCPU's system registers"))?;
+        fd.set_regs(&flat64.registers()).map_err(os("setting a vCPU's registers"))?;
+        let memory = self.slots.values().map(|slot| slot.memory.clone()).collect();
+        Ok(Box::new(KvmVcpu::new(fd, self.run_area_bytes, memory)?))
+    }
+}
+
+fn create_vm_fd(hypervisor: &KvmHypervisor) -> Result<VmFd, Error> {
+    let mut tries = 1;
+    loop {
+        match hypervisor.kvm.create_vm() {
+            Err(error) if error.errno() == libc::EINTR && tries < CREATE_TRIES => tries += 1,
+            result => return result.map_err(os("creating a VM")),
+        }
+    }
+}
+
+/// A descriptor of its own in whatever type the callee wants: kvm-ioctls takes vmm-sys-util's `EventFd`.
+fn duplicate<T: FromRawFd>(fd: BorrowedFd<'_>) -> Result<T, Error> {
+    let owned = fd.try_clone_to_owned().map_err(copying_descriptor)?;
+    // SAFETY: a descriptor that nobody else owns.
+    Ok(unsafe { T::from_raw_fd(owned.into_raw_fd()) })
+}
+
+fn copying_descriptor(source: io::Error) -> Error {
+    Error::Os { what: "copying a doorbell's descriptor", source }
+}

@@ -1,0 +1,162 @@
+//! The threads that serve virtqueues.
+//!
+//! Queue n of every device goes to I/O thread n: a copy that reads and writes a buffer through queues of one number has both
+//! done on one core, while the bytes are in its cache.
+
+use crate::machine::{EventSink, MachineEvent};
+use crate::placement::CpuList;
+use blockyard_devices::EventFd;
+use blockyard_devices::virtio::{BlockQueue, DeviceFailure};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::{io, mem, thread};
+
+/// A fixed number of threads, each owning the queues it was given.
+pub struct IoThreads {
+    threads: Vec<IoThread>,
+}
+
+struct IoThread {
+    inbox: Arc<Inbox>,
+    handle: JoinHandle<()>,
+}
+
+/// How the rest of the machine reaches an I/O thread.
+struct Inbox {
+    event: EventFd,
+    queues: Mutex<Vec<BlockQueue>>,
+    stopping: AtomicBool,
+}
+
+/// Hands queues to I/O threads.
+#[derive(Clone)]
+pub struct QueueRouter {
+    inboxes: Arc<[Arc<Inbox>]>,
+}
+
+impl QueueRouter {
+    /// Gives each queue to its thread.
+    pub fn hand_over(&self, queues: Vec<BlockQueue>) {
+        for queue in queues {
+            let inbox = &self.inboxes[usize::from(queue.index()) % self.inboxes.len()];
+            inbox.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
+            inbox.event.ring();
+        }
+    }
+}
+
+impl IoThreads {
+    /// Starts `count` threads (at least one), thread n on the nth of `cpus`.
+    ///
+    /// # Errors
+    /// When the operating system refuses.
+    pub fn start(count: usize, cpus: Option<&CpuList>, events: &EventSink) -> io::Result<Self> {
+        let mut started = Self { threads: Vec::new() };
+        for index in 0..count.max(1) {
+            let inbox = Arc::new(Inbox {
+                event: EventFd::new()?,
+                queues: Mutex::default(),
+                stopping: AtomicBool::new(false),
+            });
+            let (own_inbox, events, cpus) = (Arc::clone(&inbox), Arc::clone(events), cpus.map(|cpus| cpus.nth(index)));
+            let spawned = thread::Builder::new().name(format!("io{index}")).spawn(move || {
+                let placed = cpus.map_or(Ok(()), |cpus| cpus.pin(None));
+                if let Err(error) = placed.and_then(|()| serve(&own_inbox, &events)) {
+                    events(MachineEvent::IoFailed(format!("I/O thread {index} failed: {error}")));
+                }
+                // Whoever waits for a queue of this thread must not wait for ever.
+                own_inbox.stopping.store(true, Ordering::Release);
+                own_inbox.take_queues();
+            });
+            match spawned {
+                Ok(handle) => started.threads.push(IoThread { inbox, handle }),
+                Err(error) => {
+                    started.stop();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(started)
+    }
+
+    /// What devices hand their queues to.
+    pub fn router(&self) -> QueueRouter {
+        QueueRouter { inboxes: self.threads.iter().map(|thread| Arc::clone(&thread.inbox)).collect() }
+    }
+
+    /// Stops the threads once what they have in flight is done.
+    pub fn stop(self) {
+        for thread in &self.threads {
+            thread.inbox.stopping.store(true, Ordering::Release);
+            thread.inbox.event.ring();
+        }
+        for thread in self.threads {
+            // A thread that panicked has said so on stderr; its queues are gone with it.
+            let _ = thread.handle.join();
+        }
+    }
+}
+
+impl Inbox {
+    fn take_queues(&self) -> Vec<BlockQueue> {
+        mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Serves queues until told to stop: everything that can be done, then a wait.
+fn serve(inbox: &Inbox, events: &EventSink) -> io::Result<()> {
+    let mut queues: Vec<BlockQueue> = Vec::new();
+    while !inbox.stopping.load(Ordering::Acquire) {
+        let mut progress = false;
+        queues.retain_mut(|queue| match queue.is_stopping() {
+            // Dropped: that drains it.
+            true => false,
+            false => match queue.process() {
+                Ok(processed) => {
+                    progress |= processed;
+                    true
+                }
+                Err(failure) => report(&failure, events),
+            },
+        });
+        if progress {
+            continue;
+        }
+        let mut more = false;
+        queues.retain_mut(|queue| match queue.arm() {
+            Ok(available) => {
+                more |= available;
+                true
+            }
+            Err(failure) => report(&failure, events),
+        });
+        if more {
+            continue;
+        }
+        wait(inbox, &queues)?;
+        if inbox.event.take() > 0 {
+            queues.extend(inbox.take_queues());
+        }
+    }
+    Ok(())
+}
+
+/// Tells of a queue that stopped. False: it is not kept.
+fn report(failure: &DeviceFailure, events: &EventSink) -> bool {
+    events(MachineEvent::from(failure));
+    false
+}
+
+/// Waits for a doorbell, a completion, or the inbox.
+fn wait(inbox: &Inbox, queues: &[BlockQueue]) -> io::Result<()> {
+    let events = queues.iter().flat_map(|queue| [Some(queue.doorbell().as_fd()), queue.completion_event()]).flatten();
+    let all: Vec<BorrowedFd<'_>> = events.chain([inbox.event.as_fd()]).collect();
+    let mut polled: Vec<PollFd<'_>> = all.iter().map(|event| PollFd::new(event, PollFlags::IN)).collect();
+    match poll(&mut polled, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,356 @@
+//! A virtual machine put together: memory, buses, devices, one vCPU thread and I/O threads.
+
+use crate::bus::{Bus, MmioDevice, PortDevice, RangeTaken};
+use crate::interrupt_latch::{InterruptLatch, WaitPort};
+use crate::io_thread::IoThreads;
+use crate::placement::Placement;
+use blockyard_block::MemoryMap;
+use blockyard_devices::virtio::DeviceFailure;
+use blockyard_hypervisor::{self as hypervisor, Entry, Exit, Hypervisor, Kick, Vcpu, Vm};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::{io, thread};
+use vm_memory::{Bytes, GuestAddress};
+
+/// Why a machine could not be put together or started.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The hypervisor refused.
+    #[error(transparent)]
+    Hypervisor(#[from] hypervisor::Error),
+    /// Two devices at one address.
+    #[error(transparent)]
+    RangeTaken(#[from] RangeTaken),
+    /// The operating system refused a thread or an event.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was wanted.
+        what: &'static str,
+        /// The answer.
+        source: io::Error,
+    },
+    /// The image does not fit where it should go.
+    #[error("{0}")]
+    Image(String),
+}
+
+/// What happens in a running machine that whoever started it should know. Called from the machine's threads.
+#[derive(Debug)]
+pub enum MachineEvent {
+    /// The vCPU has stopped for good.
+    VcpuEnded(VcpuEnd),
+    /// A driver broke the rules so badly that its device wants a reset: a sentence.
+    DriverError(String),
+    /// An I/O thread cannot go on: a sentence.
+    IoFailed(String),
+}
+
+impl From<&DeviceFailure> for MachineEvent {
+    fn from(failure: &DeviceFailure) -> Self {
+        let sentence = failure.to_string();
+        if failure.is_drivers_fault() { Self::DriverError(sentence) } else { Self::IoFailed(sentence) }
+    }
+}
+
+/// How a vCPU ended.
+#[derive(Debug)]
+pub enum VcpuEnd {
+    /// `hlt`: nothing here wakes it.
+    Halted,
+    /// It shut down or triple-faulted.
+    Shutdown,
+    /// It did something impossible: a sentence.
+    Crashed(String),
+    /// The hypervisor failed.
+    Failed(hypervisor::Error),
+    /// [`RunningMachine::stop`] asked it to.
+    Stopped,
+}
+
+/// Where [`MachineEvent`]s go.
+pub type EventSink = Arc<dyn Fn(MachineEvent) + Send + Sync>;
+
+/// How often the guest came out to the VMM, by kind. Doorbells are not exits.
+#[derive(Debug, Default)]
+pub struct ExitCounters {
+    /// Port input other than waits.
+    pub port_in: AtomicU64,
+    /// Port output.
+    pub port_out: AtomicU64,
+    /// Device register reads.
+    pub mmio_read: AtomicU64,
+    /// Device register writes.
+    pub mmio_write: AtomicU64,
+    /// `hlt`.
+    pub halts: AtomicU64,
+    /// Reads of the wait port: a guest that has nothing to do until a device interrupts.
+    pub waits: AtomicU64,
+}
+
+/// A machine that is being put together.
+pub struct Machine {
+    memory: MemoryMap,
+    vm: Box<dyn Vm>,
+    ports: Bus<dyn PortDevice>,
+    mmio: Bus<dyn MmioDevice>,
+    latch: Arc<InterruptLatch>,
+    wait_port: Option<u16>,
+    io: IoThreads,
+    placement: Placement,
+    events: EventSink,
+}
+
+impl Machine {
+    /// A machine with memory and `io_threads` I/O threads, and no devices yet.
+    ///
+    /// # Errors
+    /// When the hypervisor or the operating system refuses.
+    pub fn new(
+        hypervisor: &dyn Hypervisor,
+        memory: MemoryMap,
+        io_threads: usize,
+        placement: Placement,
+        events: EventSink,
+    ) -> Result<Self, MachineError> {
+        let mut vm = hypervisor.create_vm()?;
+        for region in 0..memory.regions().count() {
+            vm.map_memory(region as u32, &memory, region)?;
+        }
+        let io = IoThreads::start(io_threads, placement.io.as_ref(), &events)
+            .map_err(|source| MachineError::Os { what: "starting I/O threads", source })?;
+        Ok(Self {
+            memory,
+            vm,
+            ports: Bus::default(),
+            mmio: Bus::default(),
+            latch: Arc::default(),
+            wait_port: None,
+            io,
+            placement,
+            events,
+        })
+    }
+
+    /// The machine's memory.
+    pub fn memory(&self) -> &MemoryMap {
+        &self.memory
+    }
+
+    /// The I/O threads, to which devices hand their queues.
+    pub fn io_threads(&self) -> &IoThreads {
+        &self.io
+    }
+
+    /// Where devices of a guest without interrupt handlers signal.
+    pub fn interrupts(&self) -> &Arc<InterruptLatch> {
+        &self.latch
+    }
+
+    /// Where device models report drivers that break the rules.
+    pub fn events(&self) -> &EventSink {
+        &self.events
+    }
+
+    /// Lets the guest wait for interrupts by reading `port`.
+    ///
+    /// # Errors
+    /// When the port is taken.
+    pub fn attach_wait_port(&mut self, port: u16) -> Result<(), MachineError> {
+        self.attach_port_device(port, 4, Arc::new(Mutex::new(WaitPort(Arc::clone(&self.latch)))))?;
+        self.wait_port = Some(port);
+        Ok(())
+    }
+
+    /// Attaches a device at `count` ports from `port`.
+    ///
+    /// # Errors
+    /// When a port is taken.
+    pub fn attach_port_device(
+        &mut self,
+        port: u16,
+        count: u16,
+        device: Arc<Mutex<dyn PortDevice>>,
+    ) -> Result<(), MachineError> {
+        Ok(self.ports.attach(u64::from(port), u64::from(count), device)?)
+    }
+
+    /// Attaches a device at `length` addresses from `address`.
+    ///
+    /// # Errors
+    /// When an address is taken.
+    pub fn attach_mmio_device(
+        &mut self,
+        address: u64,
+        length: u64,
+        device: Arc<Mutex<dyn MmioDevice>>,
+    ) -> Result<(), MachineError> {
+        Ok(self.mmio.attach(address, length, device)?)
+    }
+
+    /// The VM, for its doorbells.
+    pub fn vm(&mut self) -> &mut dyn Vm {
+        self.vm.as_mut()
+    }
+
+    /// Puts an image into guest memory.
+    ///
+    /// # Errors
+    /// When it is empty or does not fit between `start` and `end`.
+    pub fn load(&self, image: &[u8], start: u64, end: u64) -> Result<(), MachineError> {
+        let room = end - start;
+        if image.is_empty() {
+            return Err(MachineError::Image("is empty".into()));
+        }
+        if image.len() as u64 > room {
+            return Err(MachineError::Image(format!("has {} bytes, but a guest has at most {room}", image.len())));
+        }
+        let loaded = self.memory.guest_memory().write_slice(image, GuestAddress(start));
+        loaded.map_err(|error| MachineError::Image(format!("cannot be put at {start:#x}: {error}")))
+    }
+
+    /// Starts the vCPU on a thread of its own.
+    ///
+    /// # Errors
+    /// When the hypervisor or the operating system refuses.
+    pub fn start(mut self, entry: &Entry) -> Result<RunningMachine, MachineError> {
+        // Created here and not on the vCPU's thread: a guest process dies with the thread that created it.
+        let vcpu = self.vm.create_vcpu(0, entry)?;
+        if let (Some(cpus), Some(process)) = (&self.placement.vcpu, vcpu.process_id()) {
+            cpus.pin(Some(process)).map_err(|source| MachineError::Os { what: "placing the guest", source })?;
+        }
+        let counters = Arc::new(ExitCounters::default());
+        let stopping = Arc::new(AtomicBool::new(false));
+        let kicker = vcpu.kicker();
+        let runner = VcpuRunner {
+            vcpu,
+            ports: self.ports,
+            mmio: self.mmio,
+            wait_port: self.wait_port,
+            counters: Arc::clone(&counters),
+            stopping: Arc::clone(&stopping),
+        };
+        let (events, cpus) = (Arc::clone(&self.events), self.placement.vcpu.clone());
+        let thread = thread::Builder::new()
+            .name("vcpu0".into())
+            .spawn(move || {
+                if let Some(cpus) = cpus
+                    && let Err(error) = cpus.pin(None)
+                {
+                    let source = hypervisor::Error::Os { what: "placing the vCPU", source: error };
+                    return events(MachineEvent::VcpuEnded(VcpuEnd::Failed(source)));
+                }
+                let end = runner.run();
+                events(MachineEvent::VcpuEnded(end));
+            })
+            .map_err(|source| MachineError::Os { what: "starting the vCPU's thread", source })?;
+        Ok(RunningMachine {
+            thread: Some(thread),
+            kicker,
+            stopping,
+            latch: self.latch,
+            io: Some(self.io),
+            counters,
+            _vm: self.vm,
+        })
+    }
+}
+
+struct VcpuRunner {
+    vcpu: Box<dyn Vcpu>,
+    ports: Bus<dyn PortDevice>,
+    mmio: Bus<dyn MmioDevice>,
+    wait_port: Option<u16>,
+    counters: Arc<ExitCounters>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl VcpuRunner {
+    fn run(mut self) -> VcpuEnd {
+        loop {
+            if self.stopping.load(Ordering::Acquire) {
+                return VcpuEnd::Stopped;
+            }
+            let counters = &*self.counters;
+            let count = |counter: &AtomicU64| _ = counter.fetch_add(1, Ordering::Relaxed);
+            match self.vcpu.run() {
+                Ok(Exit::PortIn { port, size, data }) => {
+                    count(if Some(port) == self.wait_port { &counters.waits } else { &counters.port_in });
+                    match self.ports.at(u64::from(port)) {
+                        Some((mut device, offset)) => device.read(offset as u16, size, data),
+                        None => data.fill(0xff),
+                    }
+                }
+                Ok(Exit::PortOut { port, size, data }) => {
+                    count(&counters.port_out);
+                    if let Some((mut device, offset)) = self.ports.at(u64::from(port)) {
+                        device.write(offset as u16, size, data);
+                    }
+                }
+                Ok(Exit::MmioRead { address, data }) => {
+                    count(&counters.mmio_read);
+                    match self.mmio.at(address) {
+                        Some((mut device, offset)) => device.read(offset, data),
+                        None => return VcpuEnd::Crashed(format!("it read address {address:#x}, where nothing is")),
+                    }
+                }
+                Ok(Exit::MmioWrite { address, data }) => {
+                    count(&counters.mmio_write);
+                    match self.mmio.at(address) {
+                        Some((mut device, offset)) => device.write(offset, data),
+                        None => return VcpuEnd::Crashed(format!("it wrote to address {address:#x}, where nothing is")),
+                    }
+                }
+                Ok(Exit::Halt) => {
+                    count(&counters.halts);
+                    return VcpuEnd::Halted;
+                }
+                Ok(Exit::Shutdown) => return VcpuEnd::Shutdown,
+                // The loop looks whether to stop.
+                Ok(Exit::Kicked) => {}
+                Ok(Exit::Crashed(sentence)) => return VcpuEnd::Crashed(sentence),
+                Err(error) => return VcpuEnd::Failed(error),
+            }
+        }
+    }
+}
+
+/// A machine that runs. Dropping it stops it.
+pub struct RunningMachine {
+    thread: Option<JoinHandle<()>>,
+    kicker: Arc<dyn Kick>,
+    stopping: Arc<AtomicBool>,
+    latch: Arc<InterruptLatch>,
+    io: Option<IoThreads>,
+    counters: Arc<ExitCounters>,
+    // The vCPU is gone before its VM.
+    _vm: Box<dyn Vm>,
+}
+
+impl RunningMachine {
+    /// The guest's exits so far.
+    pub fn exits(&self) -> &ExitCounters {
+        &self.counters
+    }
+
+    /// Stops the vCPU, then the I/O threads, once what they have in flight is done. Nothing touches guest memory
+    /// afterwards.
+    pub fn stop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        self.latch.stop();
+        self.kicker.kick();
+        if let Some(thread) = self.thread.take() {
+            // A vCPU thread that panicked has said so on stderr; there is nothing left of it to stop.
+            let _ = thread.join();
+        }
+        if let Some(io) = self.io.take() {
+            io.stop();
+        }
+    }
+}
+
+impl Drop for RunningMachine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

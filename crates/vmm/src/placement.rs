@@ -1,0 +1,118 @@
+//! Which CPUs run which thread.
+
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+/// A set of CPUs, written as the kernel writes them: `0`, `0,2`, `1-3,5`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuList(Vec<usize>);
+
+/// The text is not a list of CPUs.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a list of CPUs such as 0, 0,2 or 1-3")]
+pub struct BadCpuList(String);
+
+impl CpuList {
+    /// The CPUs, ascending.
+    pub fn cpus(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// The `index`th CPU of the list alone, starting over when the list is used up.
+    pub fn nth(&self, index: usize) -> Self {
+        Self(vec![self.0[index % self.0.len()]])
+    }
+
+    /// Keeps a thread (`None`: the calling one; a process's first thread has its process's id) on these CPUs.
+    ///
+    /// # Errors
+    /// When none of the CPUs is there, or the thread is gone.
+    pub fn pin(&self, thread: Option<u32>) -> io::Result<()> {
+        let mut set = CpuSet::new();
+        for &cpu in &self.0 {
+            set.set(cpu);
+        }
+        let pid = thread.and_then(|id| Pid::from_raw(id as i32));
+        sched_setaffinity(pid, &set).map_err(|error| {
+            io::Error::new(io::Error::from(error).kind(), format!("cannot run on CPUs {self}: {error}"))
+        })
+    }
+}
+
+impl FromStr for CpuList {
+    type Err = BadCpuList;
+
+    fn from_str(text: &str) -> Result<Self, BadCpuList> {
+        let bad = || BadCpuList(text.to_owned());
+        let number = |part: &str| part.parse::<usize>().ok().filter(|&cpu| cpu < CpuSet::MAX_CPU).ok_or_else(bad);
+        let mut cpus = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last {
+                return Err(bad());
+            }
+            cpus.extend(first..=last);
+        }
+        cpus.sort_unstable();
+        cpus.dedup();
+        Ok(Self(cpus))
+    }
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, cpu) in self.0.iter().enumerate() {
+            write!(formatter, "{}{cpu}", if index == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a VM's threads run; `None` leaves them to the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The vCPU's thread, and the guest's process where the hypervisor has one.
+    pub vcpu: Option<CpuList>,
+    /// I/O thread n runs on the nth CPU of the list, over and over.
+    pub io: Option<CpuList>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_lists_as_the_kernel_writes_them() {
+        assert_eq!("0".parse::<CpuList>().unwrap().cpus(), [0]);
+        assert_eq!("3,1-2,2".parse::<CpuList>().unwrap().cpus(), [1, 2, 3]);
+        assert_eq!("1-3".parse::<CpuList>().unwrap().to_string(), "1,2,3");
+    }
+
+    #[test]
+    fn refuses_what_is_no_list() {
+        for text in ["", ",", "a", "1-", "-1", "3-1", "1,,2", "99999999", "0-99999999999999999999"] {
+            assert_eq!(text.parse::<CpuList>(), Err(BadCpuList(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn spreads_threads_over_the_list() {
+        let list: CpuList = "4,6".parse().unwrap();
+        assert_eq!([0, 1, 2].map(|index| list.nth(index).cpus()[0]), [4, 6, 4]);
+    }
+
+    #[test]
+    fn pins_the_calling_thread_and_refuses_missing_cpus() {
+        std::thread::spawn(|| {
+            let list: CpuList = "0".parse().unwrap();
+            list.pin(None).unwrap();
+            assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), 1);
+            assert!("1023".parse::<CpuList>().unwrap().pin(None).unwrap_err().to_string().contains("1023"));
+        })
+        .join()
+        .unwrap();
+    }
+}

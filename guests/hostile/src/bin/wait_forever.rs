@@ -1,0 +1,14 @@
+//! Waits for a device that has nothing to do. The VMM's timeout ends it.
+#![no_std]
+#![no_main]
+
+use blockyard_guest_hostile::begin;
+
+blockyard_guest_runtime::entry!(main);
+
+fn main() {
+    begin();
+    loop {
+        blockyard_guest_runtime::vcpu::wait();
+    }
+}

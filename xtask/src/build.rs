@@ -1,0 +1,96 @@
+//! What cargo builds, as cargo itself reports it.
+
+use crate::{cargo, output};
+use anyhow::Context;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+/// The host's workspace, from `cargo metadata`.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(crate) target_directory: PathBuf,
+    packages: Vec<String>,
+}
+
+/// What building the tests of a package gave.
+#[derive(Debug, Default)]
+pub(crate) struct Build {
+    pub(crate) tests: Vec<TestExecutable>,
+    /// Executables of binary targets, which integration tests find by `CARGO_BIN_EXE_…`.
+    pub(crate) binaries: Vec<PathBuf>,
+    /// `OUT_DIR` of the package's build script.
+    pub(crate) out_directories: Vec<PathBuf>,
+}
+
+/// An executable with tests.
+#[derive(Debug)]
+pub(crate) struct TestExecutable {
+    /// Name of the cargo target: that of the file under tests/, or of the crate.
+    pub(crate) name: String,
+    pub(crate) executable: PathBuf,
+    /// Where cargo would run it.
+    pub(crate) package_directory: PathBuf,
+}
+
+impl Workspace {
+    /// Asks cargo.
+    ///
+    /// # Errors
+    /// When cargo fails.
+    pub(crate) fn load() -> anyhow::Result<Self> {
+        let metadata = output(cargo().args(["metadata", "--no-deps", "--format-version", "1"]))?;
+        let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata is no JSON")?;
+        let target_directory = text(&metadata["target_directory"])?.into();
+        let packages = metadata["packages"].as_array().into_iter().flatten();
+        let packages = packages.map(|package| text(&package["name"])).collect::<Result<_, _>>()?;
+        Ok(Self { target_directory, packages })
+    }
+
+    /// Whether there is such a package yet.
+    pub(crate) fn has(&self, package: &str) -> bool {
+        self.packages.iter().any(|name| name == package)
+    }
+}
+
+/// Builds the tests of `package`, with cargo's messages on stderr.
+///
+/// # Errors
+/// When they do not build.
+pub(crate) fn build_tests(package: &str) -> anyhow::Result<Build> {
+    let mut command = cargo();
+    command.args(["test", "--locked", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]);
+    command.args(["--package", package]).stderr(Stdio::inherit());
+    let mut build = Build::default();
+    for line in output(&mut command)?.lines() {
+        let message: Value = serde_json::from_str(line).context("cargo's message is no JSON")?;
+        // From a path: path+file:///…/crates/vmm#blockyard-vmm@0.1.0, or …/blockyard-vmm#0.1.0.
+        let id = message["package_id"].as_str().unwrap_or_default();
+        let of_this_package = id.contains(&format!("#{package}@")) || id.contains(&format!("/{package}#"));
+        match message["reason"].as_str() {
+            Some("compiler-artifact") if message["executable"].is_string() => add_executable(&mut build, &message)?,
+            Some("build-script-executed") if of_this_package => {
+                build.out_directories.push(text(&message["out_dir"])?.into());
+            }
+            _ => {}
+        }
+    }
+    Ok(build)
+}
+
+fn add_executable(build: &mut Build, message: &Value) -> anyhow::Result<()> {
+    let executable = PathBuf::from(text(&message["executable"])?);
+    if message["profile"]["test"] == true {
+        let manifest = PathBuf::from(text(&message["manifest_path"])?);
+        let package_directory = manifest.parent().context("a manifest without a directory")?.to_owned();
+        let name = text(&message["target"]["name"])?;
+        build.tests.push(TestExecutable { name, executable, package_directory });
+    } else if message["target"]["kind"][0] == "bin" {
+        build.binaries.push(executable);
+    }
+    Ok(())
+}
+
+fn text(value: &Value) -> anyhow::Result<String> {
+    Ok(value.as_str().context("cargo's JSON lacks a field")?.to_owned())
+}

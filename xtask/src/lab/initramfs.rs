@@ -1,0 +1,158 @@
+//! What the lab's kernel finds: busybox, KVM's modules, the test executables with what they need, and an init that runs
+//! them.
+
+use super::kernel::Kernel;
+use super::{Selection, built_files, machine};
+use crate::build::Build;
+use crate::cpio::Archive;
+use crate::output;
+use anyhow::{Context, bail};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// From the package busybox-static.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// Writes the archive to `path`. Always anew: it takes less time than finding out whether it must be.
+///
+/// # Errors
+/// When a file that goes in cannot be read, or the archive cannot be written.
+pub(super) fn pack(path: &Path, kernel: &Kernel, selections: &[Selection], builds: &[Build]) -> anyhow::Result<()> {
+    let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `cargo xtask setup`")?;
+    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let mut archive = Archive::new(BufWriter::new(file));
+    for directory in ["/dev", "/proc", "/run", "/sys", "/tmp", "/root", "/etc", "/sbin", "/usr/bin", "/usr/sbin"] {
+        archive.directory(Path::new(directory))?;
+    }
+    archive.character_device(Path::new("/dev/console"), 5, 1)?;
+    archive.file(Path::new(BUSYBOX), &busybox)?;
+    archive.file(Path::new("/etc/passwd"), b"root:x:0:0:root:/root:/bin/sh\n")?;
+    archive.file(Path::new("/etc/group"), b"root:x:0:\n")?;
+    archive.file(Path::new("/init"), init(kernel, selections)?.as_bytes())?;
+    for module in &kernel.modules {
+        archive.file(&module_in_lab(module), &module_content(module)?)?;
+    }
+    for file in host_files(selections, builds)? {
+        archive.file(&file, &stripped(&file)?)?;
+    }
+    for directory in selections.iter().map(|selection| &selection.executable.package_directory) {
+        archive.directory(directory)?;
+    }
+    archive.finish()?;
+    Ok(())
+}
+
+/// Files that lie in the lab where they lie here: executables (test executables hold such paths, as
+/// `CARGO_BIN_EXE_…`), guests, and shared libraries.
+fn host_files(selections: &[Selection], builds: &[Build]) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let mut files: BTreeSet<_> = selections.iter().map(|selection| selection.executable.executable.clone()).collect();
+    for build in builds {
+        files.extend(built_files(build)?);
+    }
+    for file in files.clone() {
+        files.extend(libraries(&file)?);
+    }
+    for directory in selections.iter().map(|selection| &selection.executable.package_directory) {
+        add_tree(&directory.join("tests/data"), &mut files)?;
+    }
+    Ok(files)
+}
+
+/// Shared libraries and the loader that an executable needs, by their absolute paths.
+fn libraries(executable: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    // Fails for what is not dynamically linked: it needs none.
+    let Ok(list) = output(Command::new("ldd").arg(executable)) else { return Ok(Vec::new()) };
+    if let Some(line) = list.lines().find(|line| line.contains("not found")) {
+        bail!("{} needs a library that is missing: {}", executable.display(), line.trim());
+    }
+    Ok(list.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
+}
+
+fn add_tree(directory: &Path, files: &mut BTreeSet<PathBuf>) -> anyhow::Result<()> {
+    let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
+    for entry in entries {
+        let path = entry.with_context(|| format!("cannot list {}", directory.display()))?.path();
+        if path.is_dir() {
+            add_tree(&path, files)?;
+        } else {
+            files.insert(path);
+        }
+    }
+    Ok(())
+}
+
+/// Content of a file, without the debugging information that makes test executables large. What `objcopy` does not
+/// know goes as it is.
+fn stripped(file: &Path) -> anyhow::Result<Vec<u8>> {
+    let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    if !content.starts_with(b"\x7fELF") {
+        return Ok(content);
+    }
+    let output = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
+    let status = Command::new("objcopy").arg("--strip-debug").arg(file).arg(output.path()).status();
+    match status {
+        Ok(status) if status.success() => fs::read(output.path()).context("cannot read what objcopy wrote"),
+        _ => Ok(content),
+    }
+}
+
+fn module_content(module: &Path) -> anyhow::Result<Vec<u8>> {
+    if module.extension().is_some_and(|extension| extension == "xz") {
+        let mut command = Command::new("xz");
+        let output = command.args(["--decompress", "--stdout"]).arg(module).output().context("cannot run xz")?;
+        if !output.status.success() {
+            bail!("xz cannot decompress {}", module.display());
+        }
+        return Ok(output.stdout);
+    }
+    fs::read(module).with_context(|| format!("cannot read {}", module.display()))
+}
+
+fn module_in_lab(module: &Path) -> PathBuf {
+    let name = module.file_name().unwrap_or_default();
+    Path::new("/lib/modules").join(name).with_extension("").with_extension("ko")
+}
+
+/// PID 1: a shell script, which runs each executable and says its worst exit code.
+fn init(kernel: &Kernel, selections: &[Selection]) -> anyhow::Result<String> {
+    let mut script = String::from(
+        "#!/bin/busybox sh\n\
+         /bin/busybox --install -s /bin\n\
+         export PATH=/bin HOME=/root RUST_BACKTRACE=1 BLOCKYARD_TEST_KVM=1 BLOCKYARD_LAB=1\n\
+         mount -t proc proc /proc\n\
+         mount -t sysfs sys /sys\n\
+         mount -t devtmpfs dev /dev\n\
+         mkdir -p /dev/shm\n\
+         mount -t tmpfs tmp /dev/shm\n\
+         mount -t tmpfs tmp /tmp\n\
+         ln -s /proc/self/fd /dev/fd\n",
+    );
+    for module in &kernel.modules {
+        writeln!(script, "insmod {} || echo 'cannot load a module of KVM'", quoted(&module_in_lab(module))?)?;
+    }
+    writeln!(script, "worst=0\necho {}", machine::BEGIN)?;
+    for selection in selections {
+        let executable = &selection.executable;
+        let tests: Vec<_> = selection.tests.iter().map(|test| format!("'{test}'")).collect();
+        writeln!(script, "echo '     Running in the lab: {}'", executable.name)?;
+        writeln!(script, "cd {}", quoted(&executable.package_directory)?)?;
+        writeln!(script, "{} --exact {} </dev/null 2>&1", quoted(&executable.executable)?, tests.join(" "))?;
+        writeln!(script, "code=$?; [ $code -gt $worst ] && worst=$code")?;
+    }
+    // What the kernel has to say may explain a failure.
+    writeln!(script, "[ $worst = 0 ] || dmesg | tail -n 30\necho {}$worst\npoweroff -f", machine::END)?;
+    Ok(script)
+}
+
+/// A path as a word of the shell.
+fn quoted(path: &Path) -> anyhow::Result<String> {
+    let text = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
+    if text.contains(['\'', '\n']) {
+        bail!("{text} cannot be quoted");
+    }
+    Ok(format!("'{text}'"))
+}

@@ -1,0 +1,109 @@
+//! The lab's machine: a QEMU that translates, with a console that this process reads.
+
+use anyhow::{Context, bail};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The line after which the console is the tests' own.
+pub(super) const BEGIN: &str = "BLOCKYARD-LAB-BEGIN";
+/// Begins the last line; the exit code follows.
+pub(super) const END: &str = "BLOCKYARD-LAB-END ";
+
+/// From power-on to power-off.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// Lines shown of a console that ended early.
+const TAIL_LINES: usize = 40;
+
+/// Boots the kernel with the initramfs, prints what its tests print, and returns their exit code.
+///
+/// # Errors
+/// When QEMU does not start, or the guest ends without a word, or not at all.
+pub(super) fn run(kernel: &Path, initramfs: &Path) -> anyhow::Result<u8> {
+    let mut qemu = Qemu(qemu(kernel, initramfs).spawn().context(
+        "cannot start qemu-system-x86_64: run `cargo xtask setup`",
+    )?);
+    let lines = console(&mut qemu.0)?;
+    let deadline = Instant::now() + TIMEOUT;
+    let mut tail = VecDeque::new();
+    let mut begun = false;
+    loop {
+        let line = match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => bail!("the lab ended before its tests did{}", shown(&tail)),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the lab took longer than {} s{}", TIMEOUT.as_secs(), shown(&tail))
+            }
+        };
+        // Anywhere in the line: an unfinished one of a test's may stand before it.
+        if let Some((before, code)) = line.split_once(END) {
+            print_line(before);
+            return code.trim().parse().with_context(|| format!("the lab's exit code is {code:?}"));
+        }
+        if begun {
+            print_line(&line);
+        }
+        begun |= line.ends_with(BEGIN);
+        if tail.len() == TAIL_LINES {
+            tail.pop_front();
+        }
+        tail.push_back(line);
+    }
+}
+
+fn qemu(kernel: &Path, initramfs: &Path) -> Command {
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args(["-accel", "tcg,thread=multi", "-cpu", "EPYC,+svm,+npt,+nrip-save", "-m", "2048", "-smp", "2"])
+        .args(["-nographic", "-no-reboot", "-nic", "none"])
+        .args(["-append", "console=ttyS0 rdinit=/init quiet panic=-1"])
+        .arg("-kernel")
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(initramfs)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// The lines of the console, as they come.
+fn console(qemu: &mut Child) -> anyhow::Result<Receiver<String>> {
+    let output = qemu.stdout.take().context("QEMU has no output")?;
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+/// A QEMU that does not outlive its scope, however that is left.
+struct Qemu(Child);
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // It has powered off, or is of no more use. Neither call fails in a way that matters.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn print_line(line: &str) {
+    if !line.is_empty() {
+        println!("{line}");
+        let _ = std::io::stdout().flush();
+    }
+}
+
+fn shown(tail: &VecDeque<String>) -> String {
+    let lines: Vec<_> = tail.iter().map(|line| format!("\n  | {line}")).collect();
+    format!("; its console's last lines:{}", lines.concat())
+}

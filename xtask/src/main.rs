@@ -1,0 +1,97 @@
+//! The project's own tasks, as Rust instead of shell: `cargo xtask --help`.
+
+mod build;
+mod cpio;
+mod generate;
+mod lab;
+mod packages;
+mod test;
+
+use anyhow::{Context, bail};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+The tasks of the Blockyard project
+
+Usage: cargo xtask COMMAND
+
+Commands:
+  setup               Install the Debian packages that the tests need, as far as they are missing (as root)
+  test                Run everything that CI runs: setup, formatting, clippy, generated code, all tests, the lab
+  lab [-- FILTER]     Run the tests of the `kvm` backend on a real KVM: a Debian kernel in a QEMU that emulates a
+                      processor with SVM. With FILTER, only tests whose name contains it
+  generate            Write crates/protocol/src/messages.rs from messages.proto
+  generate --check    Say whether that file is up to date
+
+Options:
+  -h, --help          Print this
+
+Exit codes: 0 all is well, 1 something failed, 2 usage; `lab` passes on what the tests returned.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        [] | ["-h" | "--help" | "help"] | [_, "-h" | "--help"] => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        ["setup"] => packages::setup(),
+        ["test"] => test::test(),
+        ["lab"] => lab::lab(""),
+        ["lab", "--", filter] | ["lab", filter] if !filter.starts_with('-') => lab::lab(filter),
+        ["generate"] => generate::generate(false),
+        ["generate", "--check"] => generate::generate(true),
+        _ => {
+            eprintln!("error: no such task: {}\n\n{HELP}", words.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            error.downcast_ref::<lab::TestsFailed>().map_or(ExitCode::FAILURE, |failed| ExitCode::from(failed.code))
+        }
+    }
+}
+
+/// Root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask/ lies in the repository").to_owned()
+}
+
+/// The cargo that runs this task.
+fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs `command` with the terminal as it is; an error when it fails.
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {}", describe(command)))?;
+    if !status.success() {
+        bail!("{} failed: {status}", describe(command));
+    }
+    Ok(())
+}
+
+/// What `command` prints; an error when it fails.
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {}", describe(command)))?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("{} failed: {}\n{}", describe(command), output.status, errors.trim_end());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn describe(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,67 @@
+//! `cargo xtask setup`: Debian packages that the tests use.
+
+use crate::{output, run};
+use anyhow::bail;
+use std::process::Command;
+
+/// Package, and what for.
+const PACKAGES: [(&str, &str); 5] = [
+    ("busybox-static", "user space of the lab"),
+    ("e2fsprogs", "file systems that copies are checked with"),
+    ("qemu-system-x86", "the lab's machine"),
+    ("qemu-utils", "qemu-img, to compare with"),
+    ("util-linux", "losetup, sfdisk, unshare"),
+];
+
+/// Installs what is missing.
+///
+/// # Errors
+/// When something is missing and this is not root, or apt-get fails.
+pub(crate) fn setup() -> anyhow::Result<()> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = missing.iter().map(|(name, _)| *name).collect();
+    for (name, purpose) in &missing {
+        eprintln!("missing: {name} ({purpose})");
+    }
+    if !is_root()? {
+        bail!(
+            "installing packages takes root: run `sudo apt-get update && sudo apt-get install --no-install-recommends {}`",
+            names.join(" ")
+        );
+    }
+    update()?;
+    run(apt_get(&["install", "--yes", "--no-install-recommends"]).args(names))
+}
+
+/// Brings the lists of packages up to date.
+///
+/// # Errors
+/// When apt-get fails: without root, for instance.
+pub(crate) fn update() -> anyhow::Result<()> {
+    run(&mut apt_get(&["update"]))
+}
+
+/// An `apt-get` that asks nothing and says little.
+pub(crate) fn apt_get(arguments: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.arg("--quiet=2").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn missing() -> Vec<(&'static str, &'static str)> {
+    PACKAGES.into_iter().filter(|(name, _)| !is_installed(name)).collect()
+}
+
+fn is_installed(package: &str) -> bool {
+    let mut query = Command::new("dpkg-query");
+    query.args(["--show", "--showformat=${db:Status-Status}", package]);
+    output(&mut query).is_ok_and(|status| status == "installed")
+}
+
+/// Whether this process is root: without `unsafe`, `id` has to say.
+pub(crate) fn is_root() -> anyhow::Result<bool> {
+    Ok(output(Command::new("id").arg("-u"))?.trim() == "0")
+}
