@@ -70,8 +70,7 @@ impl<W: Write> Archive<W> {
         let name_bytes = u32::try_from(name.len() + 1).map_err(too_long)?;
         self.entries += 1;
         // Inode, mode, user, group, links, time, size, device of the file, device it is, name's size, checksum.
-        let fields =
-            [self.entries, mode, 0, 0, 1, 0, content_bytes, 0, 0, device.0, device.1, name_bytes, 0];
+        let fields = [self.entries, mode, 0, 0, 1, 0, content_bytes, 0, 0, device.0, device.1, name_bytes, 0];
         let mut header = String::from("070701");
         for field in fields {
             header.push_str(&format!("{field:08x}"));

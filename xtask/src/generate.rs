@@ -26,7 +26,7 @@ const HEADING: &str = "\
 ///
 /// # Errors
 /// When messages.proto does not compile, the file cannot be written, or `check` finds it out of date.
-pub fn generate(check: bool) -> anyhow::Result<()> {
+pub(crate) fn generate(check: bool) -> anyhow::Result<()> {
     let protocol = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/protocol");
     let output = protocol.join("src/messages.rs");
     let wanted = generated(&protocol)?;

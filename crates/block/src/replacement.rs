@@ -41,6 +41,8 @@ pub struct ReplacementFile {
     destination: Destination,
     /// The name that the file has beside its destination, while it has one.
     temporary_name: Option<OsString>,
+    /// The old file's mode, as far as it may be taken over.
+    mode: Option<Mode>,
 }
 
 impl ReplacementFile {
@@ -70,15 +72,15 @@ impl ReplacementFile {
                 .map(|(file, name)| (file, Some(name)))
                 .map_err(|errno| ReplacementError::new("create a file beside", &destination.path, errno))?,
         };
-        let replacement = Self { file: File::from(file), directory, destination, temporary_name };
-        replacement.take_over_owner_and_mode()?;
+        let mut replacement = Self { file: File::from(file), directory, destination, temporary_name, mode: None };
+        replacement.take_over_owner()?;
+        replacement.take_over_mode()?;
         Ok(replacement)
     }
 
-    fn take_over_owner_and_mode(&self) -> Result<(), ReplacementError> {
+    fn take_over_owner(&mut self) -> Result<(), ReplacementError> {
         let Some(old) = self.destination.replaces else { return Ok(()) };
-        let failed = |errno| self.failed("set the permissions of", errno);
-        let new = fstat(&self.file).map_err(failed)?;
+        let new = fstat(&self.file).map_err(|errno| self.failed("look at the new file for", errno))?;
         let mut owned_alike = (new.st_uid, new.st_gid) == (old.user, old.group);
         if !owned_alike {
             let (user, group) = (Uid::from_raw(old.user), Gid::from_raw(old.group));
@@ -89,8 +91,13 @@ impl ReplacementFile {
             }
         }
         // A set-user-ID file of another user must not become one of this user.
-        let mode = if owned_alike { old.mode } else { old.mode & PERMISSIONS };
-        fchmod(&self.file, mode).map_err(failed)
+        self.mode = Some(if owned_alike { old.mode } else { old.mode & PERMISSIONS });
+        Ok(())
+    }
+
+    fn take_over_mode(&self) -> Result<(), ReplacementError> {
+        let Some(mode) = self.mode else { return Ok(()) };
+        fchmod(&self.file, mode).map_err(|errno| self.failed("set the permissions of", errno))
     }
 
     /// Where the file will be: the path it was created for, symbolic links resolved.
@@ -140,6 +147,8 @@ impl ReplacementFile {
     /// When the file cannot be made stable or cannot take its place; then it is gone and the old file is as it was,
     /// unless only the directory could not be made stable.
     pub fn commit(mut self, durable: bool) -> Result<(), ReplacementError> {
+        // Writing took the set-user-ID bits away from an ordinary user's file.
+        self.take_over_mode()?;
         if durable {
             fsync(&self.file).map_err(|errno| self.failed("write to stable storage", errno))?;
         }

@@ -67,11 +67,24 @@ fn run_batches(queue: &mut dyn Queue, completions: &mut Vec<blockyard_block::Com
     }
 }
 
+/// The largest requests, one in every slot at once.
+fn warm_up(queue: &mut dyn Queue, completions: &mut Vec<blockyard_block::Completion>) {
+    let zeroes = Operation::WriteZeroes { length_bytes: 70_000, may_unmap: false };
+    let segments = [Segment { region: 0, length_bytes: 1000, offset_bytes: 0 }; 16];
+    for operation in [Operation::Read, zeroes, zeroes] {
+        for token in 0..queue.depth() as u64 {
+            queue.push(&Request { operation, offset_bytes: 0, segments: &segments, token }).unwrap();
+        }
+        queue.drain(completions).unwrap();
+        completions.clear();
+    }
+}
+
 fn allocations_after_warm_up(disk: &dyn Disk) -> u64 {
     let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
     let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
     let mut completions = Vec::with_capacity(DEPTH);
-    run_batches(&mut *queue, &mut completions);
+    warm_up(&mut *queue, &mut completions);
     let before = ALLOCATIONS.get();
     run_batches(&mut *queue, &mut completions);
     ALLOCATIONS.get() - before

@@ -4,8 +4,10 @@
 //! not reach host code (`guests/.cargo/config.toml`). They are built for the host's own target, so the toolchain
 //! that builds Blockyard builds them too.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::{env, io};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -21,14 +23,35 @@ pub fn guests_directory() -> PathBuf {
 /// # Errors
 /// When cargo cannot be started, or fails: its messages went to stderr.
 pub fn build(package: &str, binary: &str, target_directory: &Path) -> io::Result<PathBuf> {
+    run_cargo(package, &["--bin", binary], target_directory)?;
+    Ok(output_directory(target_directory).join(binary))
+}
+
+/// Builds every binary of package `package`, as [`build`] does, and returns the directory that they are in. For tests,
+/// which may call it as often as they like: a process builds a package once.
+///
+/// # Errors
+/// When cargo cannot be started, or fails: its messages went to stderr.
+pub fn build_all(package: &str, target_directory: &Path) -> io::Result<PathBuf> {
+    static BUILT: Mutex<BTreeSet<(String, PathBuf)>> = Mutex::new(BTreeSet::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (package.to_owned(), target_directory.to_owned());
+    if !built.contains(&key) {
+        run_cargo(package, &["--bins"], target_directory)?;
+        built.insert(key);
+    }
+    Ok(output_directory(target_directory))
+}
+
+fn run_cargo(package: &str, selection: &[&str], target_directory: &Path) -> io::Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
         .current_dir(guests_directory())
-        .args(["build", "--release", "--locked", "--target", TARGET])
-        .args(["--package", package, "--bin", binary])
+        .args(["build", "--release", "--locked", "--target", TARGET, "--package", package])
+        .args(selection)
         .arg("--target-dir")
-        .arg(target_directory);
+        .arg(std::path::absolute(target_directory)?);
     // What cargo tells a build script or a test about the host's build must not steer the guest's.
     for (name, _) in env::vars_os() {
         let name_text = name.to_string_lossy();
@@ -41,9 +64,13 @@ pub fn build(package: &str, binary: &str, target_directory: &Path) -> io::Result
     }
     let status = command.status()?;
     if !status.success() {
-        return Err(io::Error::other(format!("building guest {package}/{binary} failed: {status}")));
+        return Err(io::Error::other(format!("building guest {package} {} failed: {status}", selection.join(" "))));
     }
-    Ok(target_directory.join(TARGET).join("release").join(binary))
+    Ok(())
+}
+
+fn output_directory(target_directory: &Path) -> PathBuf {
+    target_directory.join(TARGET).join("release")
 }
 
 /// Builds a guest from a build script: into `OUT_DIR`, rebuilt when anything under `guests/` or the crates that guests
@@ -56,7 +83,7 @@ pub fn build_from_build_script(package: &str, binary: &str) -> PathBuf {
     for directory in [package_directory(&guests, package), guests.join("runtime")] {
         println!("cargo::rerun-if-changed={}", directory.display());
     }
-    for file in [".cargo/config.toml", "Cargo.toml", "Cargo.lock"] {
+    for file in [".cargo/config.toml", "Cargo.toml", "Cargo.lock", "flat.ld"] {
         println!("cargo::rerun-if-changed={}", guests.join(file).display());
     }
     for shared in ["protocol", "virtqueue"] {

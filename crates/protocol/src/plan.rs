@@ -103,14 +103,7 @@ impl Planner {
             && limits.data_bytes_max >= block_bytes
             && limits.zero_bytes_max >= block_bytes
             && limits.length <= LENGTH_BYTES_MAX;
-        fits.then_some(Self {
-            limits,
-            block_bytes,
-            position: 0,
-            run_kind: PieceKind::Data,
-            run_end: 0,
-            pending: None,
-        })
+        fits.then_some(Self { limits, block_bytes, position: 0, run_kind: PieceKind::Data, run_end: 0, pending: None })
     }
 
     /// The next piece, `None` when the whole length is covered. `next_extent` is called for the extent that follows the one it
@@ -191,9 +184,8 @@ impl Planner {
         let bytes_max = bytes_max.min(LENGTH_BYTES_MAX);
         let start = self.position;
         let end = run_end.min(start + (bytes_max - bytes_max % self.block_bytes));
-        let device_bytes = |sector_bytes: u32| {
-            end.min(self.limits.length.next_multiple_of(u64::from(sector_bytes))) - start
-        };
+        let device_bytes =
+            |sector_bytes: u32| end.min(self.limits.length.next_multiple_of(u64::from(sector_bytes))) - start;
         let piece = Piece {
             kind: self.run_kind,
             start,
@@ -220,9 +212,7 @@ mod tests {
         let mut planner = Planner::new(limits).unwrap();
         let mut extents = extents.iter();
         let mut pieces = Vec::new();
-        while let Some(piece) =
-            planner.next(|| Ok(extents.next().map(|&(length, kind)| Extent { length, kind })))?
-        {
+        while let Some(piece) = planner.next(|| Ok(extents.next().map(|&(length, kind)| Extent { length, kind })))? {
             pieces.push(piece);
         }
         Ok(pieces)

@@ -1,7 +1,7 @@
 //! What the lab's kernel finds: busybox, KVM's modules, the test executables with what they need, and an init that runs
 //! them.
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Module};
 use super::{Selection, built_files, machine};
 use crate::build::Build;
 use crate::cpio::Archive;
@@ -34,7 +34,7 @@ pub(super) fn pack(path: &Path, kernel: &Kernel, selections: &[Selection], build
     archive.file(Path::new("/etc/group"), b"root:x:0:\n")?;
     archive.file(Path::new("/init"), init(kernel, selections)?.as_bytes())?;
     for module in &kernel.modules {
-        archive.file(&module_in_lab(module), &module_content(module)?)?;
+        archive.file(&module_in_lab(module), &module.content)?;
     }
     for file in host_files(selections, builds)? {
         archive.file(&file, &stripped(&file)?)?;
@@ -100,24 +100,13 @@ fn stripped(file: &Path) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-fn module_content(module: &Path) -> anyhow::Result<Vec<u8>> {
-    if module.extension().is_some_and(|extension| extension == "xz") {
-        let mut command = Command::new("xz");
-        let output = command.args(["--decompress", "--stdout"]).arg(module).output().context("cannot run xz")?;
-        if !output.status.success() {
-            bail!("xz cannot decompress {}", module.display());
-        }
-        return Ok(output.stdout);
-    }
-    fs::read(module).with_context(|| format!("cannot read {}", module.display()))
-}
-
-fn module_in_lab(module: &Path) -> PathBuf {
-    let name = module.file_name().unwrap_or_default();
-    Path::new("/lib/modules").join(name).with_extension("").with_extension("ko")
+fn module_in_lab(module: &Module) -> PathBuf {
+    Path::new("/lib/modules").join(&module.name).with_extension("ko")
 }
 
 /// PID 1: a shell script, which runs each executable and says its worst exit code.
+///
+/// Nothing is mounted on /tmp: the root is a tmpfs itself, and what was built may lie there.
 fn init(kernel: &Kernel, selections: &[Selection]) -> anyhow::Result<String> {
     let mut script = String::from(
         "#!/bin/busybox sh\n\
@@ -128,7 +117,6 @@ fn init(kernel: &Kernel, selections: &[Selection]) -> anyhow::Result<String> {
          mount -t devtmpfs dev /dev\n\
          mkdir -p /dev/shm\n\
          mount -t tmpfs tmp /dev/shm\n\
-         mount -t tmpfs tmp /tmp\n\
          ln -s /proc/self/fd /dev/fd\n",
     );
     for module in &kernel.modules {

@@ -24,17 +24,20 @@ const TAIL_LINES: usize = 40;
 /// # Errors
 /// When QEMU does not start, or the guest ends without a word, or not at all.
 pub(super) fn run(kernel: &Path, initramfs: &Path) -> anyhow::Result<u8> {
-    let mut qemu = Qemu(qemu(kernel, initramfs).spawn().context(
-        "cannot start qemu-system-x86_64: run `cargo xtask setup`",
-    )?);
+    let mut qemu =
+        Qemu(qemu(kernel, initramfs).spawn().context("cannot start qemu-system-x86_64: run `cargo xtask setup`")?);
     let lines = console(&mut qemu.0)?;
+    let complaints = complaints(&mut qemu.0)?;
     let deadline = Instant::now() + TIMEOUT;
     let mut tail = VecDeque::new();
     let mut begun = false;
     loop {
         let line = match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Disconnected) => bail!("the lab ended before its tests did{}", shown(&tail)),
+            Err(RecvTimeoutError::Disconnected) => {
+                let complaints = complaints.iter().collect::<Vec<_>>().join("; ");
+                bail!("the lab ended before its tests did {complaints}{}", shown(&tail))
+            }
             Err(RecvTimeoutError::Timeout) => {
                 bail!("the lab took longer than {} s{}", TIMEOUT.as_secs(), shown(&tail))
             }
@@ -66,7 +69,8 @@ fn qemu(kernel: &Path, initramfs: &Path) -> Command {
         .arg("-initrd")
         .arg(initramfs)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -79,6 +83,22 @@ fn console(qemu: &mut Child) -> anyhow::Result<Receiver<String>> {
             let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
             if sender.send(line).is_err() {
                 break;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+/// What QEMU says of itself, except that its processor lacks things an EPYC has.
+fn complaints(qemu: &mut Child) -> anyhow::Result<Receiver<String>> {
+    let errors = qemu.stderr.take().context("QEMU has no stderr")?;
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(errors).lines().map_while(Result::ok) {
+            if !line.contains("TCG doesn't support requested feature") {
+                eprintln!("{line}");
+                // Nobody may listen any more.
+                let _ = sender.send(line);
             }
         }
     });

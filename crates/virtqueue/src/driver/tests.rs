@@ -185,10 +185,7 @@ fn an_indirect_chain_takes_one_descriptor() {
 fn what_is_no_chain_is_refused_and_changes_nothing() {
     let memory = Memory::new(SIZE);
     let mut queue = memory.queue::<16>(true);
-    let wrong = [
-        Buffer { address: 0, length: 1, writable: true },
-        Buffer { address: 0, length: 1, writable: false },
-    ];
+    let wrong = [Buffer { address: 0, length: 1, writable: true }, Buffer { address: 0, length: 1, writable: false }];
     let cases = [
         (vec![], AddError::Chain(ChainError::Empty)),
         (wrong.to_vec(), AddError::Chain(ChainError::ReadableAfterWritable)),
@@ -252,7 +249,8 @@ fn interrupts_come_after_as_many_as_were_asked_for() {
         assert!(queue.publish());
         let heads: Vec<u16> = core::iter::from_fn(|| device.take()).map(|chain| chain.0).collect();
         assert!(!queue.enable_interrupt_after(3));
-        let interrupts: Vec<bool> = heads[..4].iter().map(|&head| (device.give(head, 0), device.interrupts()).1).collect();
+        let interrupts: Vec<bool> =
+            heads[..4].iter().map(|&head| (device.give(head, 0), device.interrupts()).1).collect();
         assert_eq!(interrupts, if event_idx { [false, false, true, false] } else { [true; 4] });
         assert!(queue.enable_interrupts(), "some are used already");
         while queue.pop_used().unwrap().is_some() {}
@@ -268,7 +266,8 @@ fn interrupts_come_after_as_many_as_were_asked_for() {
 
 #[test]
 fn lies_are_errors_for_good() {
-    let cases: [(&dyn Fn(&Memory), DeviceError); 4] = [
+    type Lie<'lie> = &'lie dyn Fn(&Memory);
+    let cases: [(Lie<'_>, DeviceError); 4] = [
         (&|memory| memory.used[1].store(3, Release), DeviceError::UsedIndex { moved: 3, in_flight: 2 }),
         (&|memory| memory.used[1].store(u16::MAX, Release), DeviceError::UsedIndex { moved: u16::MAX, in_flight: 2 }),
         (
