@@ -19,8 +19,6 @@ pub(crate) struct Build {
     pub(crate) tests: Vec<TestExecutable>,
     /// Executables of binary targets, which integration tests find by `CARGO_BIN_EXE_…`.
     pub(crate) binaries: Vec<PathBuf>,
-    /// `OUT_DIR` of the package's build script.
-    pub(crate) out_directories: Vec<PathBuf>,
 }
 
 /// An executable with tests.
@@ -64,15 +62,8 @@ pub(crate) fn build_tests(package: &str) -> anyhow::Result<Build> {
     let mut build = Build::default();
     for line in output(&mut command)?.lines() {
         let message: Value = serde_json::from_str(line).context("cargo's message is no JSON")?;
-        // From a path: path+file:///…/crates/vmm#blockyard-vmm@0.1.0, or …/blockyard-vmm#0.1.0.
-        let id = message["package_id"].as_str().unwrap_or_default();
-        let of_this_package = id.contains(&format!("#{package}@")) || id.contains(&format!("/{package}#"));
-        match message["reason"].as_str() {
-            Some("compiler-artifact") if message["executable"].is_string() => add_executable(&mut build, &message)?,
-            Some("build-script-executed") if of_this_package => {
-                build.out_directories.push(text(&message["out_dir"])?.into());
-            }
-            _ => {}
+        if message["reason"] == "compiler-artifact" && message["executable"].is_string() {
+            add_executable(&mut build, &message)?;
         }
     }
     Ok(build)

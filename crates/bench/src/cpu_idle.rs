@@ -27,7 +27,8 @@ impl CpuTimes {
             line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()))
         });
         let time = |line: &str| {
-            let fields: Vec<u64> = line.split_whitespace().skip(1).take(8).filter_map(|text| text.parse().ok()).collect();
+            let fields: Vec<u64> =
+                line.split_whitespace().skip(1).take(8).filter_map(|text| text.parse().ok()).collect();
             CpuTime { idle: fields.iter().skip(3).take(2).sum(), total: fields.iter().sum() }
         };
         Self(cpu_lines.map(time).collect())

@@ -21,7 +21,8 @@ impl Table {
     pub fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cell = |row: &[String], column: usize| row.get(column).cloned().unwrap_or_default();
-        let width = |column: usize| self.rows.iter().map(|row| cell(row, column).chars().count()).max().unwrap_or(0).max(3);
+        let width =
+            |column: usize| self.rows.iter().map(|row| cell(row, column).chars().count()).max().unwrap_or(0).max(3);
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut text = String::new();
         for (index, row) in self.rows.iter().enumerate() {

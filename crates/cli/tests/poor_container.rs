@@ -27,9 +27,8 @@ fn poor(mut command: Command) -> Command {
         mount("none", "/dev/shm", "tmpfs", flags, c"size=64m,mode=1777")?;
         let (user, group) = (65534, 65534);
         // SAFETY: plain system calls; the process has one thread.
-        let changed = unsafe {
-            libc::setgroups(0, std::ptr::null()) == 0 && libc::setgid(group) == 0 && libc::setuid(user) == 0
-        };
+        let changed =
+            unsafe { libc::setgroups(0, std::ptr::null()) == 0 && libc::setgid(group) == 0 && libc::setuid(user) == 0 };
         if !changed {
             return Err(io::Error::last_os_error());
         }

@@ -54,7 +54,10 @@ fn measure(name: &str, count: u32, mut action: impl FnMut() -> Result<f64, Failu
     Ok(())
 }
 
-fn measure_loop(name: &str, instruction: fn(&mut CodeAssembler) -> Result<(), iced_x86::IcedError>) -> Result<(), Failure> {
+fn measure_loop(
+    name: &str,
+    instruction: fn(&mut CodeAssembler) -> Result<(), iced_x86::IcedError>,
+) -> Result<(), Failure> {
     measure(name, ROUNDS, || {
         let mut vcpu = guest(instruction)?;
         let begin = Instant::now();

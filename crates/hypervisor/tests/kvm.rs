@@ -819,7 +819,7 @@ fn hostile_guests_neither_hang_nor_break_the_vmm() {
 fn guests_of_random_bytes_do_no_harm() {
     let Some(hypervisor) = hypervisor() else { return };
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    for _ in 0..50 {
+    for _ in 0..30 {
         let code: Vec<u8> = (0..4096)
             .map(|_| {
                 state ^= state << 13;

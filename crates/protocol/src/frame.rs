@@ -272,7 +272,7 @@ mod tests {
             while !rest.is_empty() {
                 let (piece, after) = rest.split_at(pieces.next().unwrap().min(rest.len()));
                 rest = after;
-                match (read_all_lenient(&mut reader, piece), &mut received) {
+                match (read_all(&mut reader, piece), &mut received) {
                     (Ok(new), Ok(messages)) => messages.extend(new),
                     (Err(error), Ok(_)) => received = Err(error),
                     (Ok(_), Err(_)) => panic!("it recovered"),
@@ -281,14 +281,6 @@ mod tests {
             }
             assert_eq!(received, whole);
         });
-    }
-
-    fn read_all_lenient(reader: &mut FrameReader, mut bytes: &[u8]) -> Result<Vec<GuestMessage>, FrameError> {
-        let mut messages = Vec::new();
-        while let Some(message) = reader.read(&mut bytes)? {
-            messages.push(message);
-        }
-        Ok(messages)
     }
 
     #[test]

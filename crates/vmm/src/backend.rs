@@ -51,13 +51,7 @@ pub fn report() -> [BackendReport; 2] {
         Err(reason) => (false, reason),
     };
     [
-        BackendReport {
-            name: "kvm",
-            usable: kvm.usable,
-            chosen: kvm.native,
-            reason: kvm.reason,
-            remedy: kvm.remedy,
-        },
+        BackendReport { name: "kvm", usable: kvm.usable, chosen: kvm.native, reason: kvm.reason, remedy: kvm.remedy },
         BackendReport { name: "user", usable, chosen: usable && !kvm.native, reason, remedy: None },
     ]
 }

@@ -56,11 +56,8 @@ impl IoThreads {
     pub fn start(count: usize, cpus: Option<&CpuList>, events: &EventSink) -> io::Result<Self> {
         let mut started = Self { threads: Vec::new() };
         for index in 0..count.max(1) {
-            let inbox = Arc::new(Inbox {
-                event: EventFd::new()?,
-                queues: Mutex::default(),
-                stopping: AtomicBool::new(false),
-            });
+            let inbox =
+                Arc::new(Inbox { event: EventFd::new()?, queues: Mutex::default(), stopping: AtomicBool::new(false) });
             let (own_inbox, events, cpus) = (Arc::clone(&inbox), Arc::clone(events), cpus.map(|cpus| cpus.nth(index)));
             let spawned = thread::Builder::new().name(format!("io{index}")).spawn(move || {
                 let placed = cpus.map_or(Ok(()), |cpus| cpus.pin(None));

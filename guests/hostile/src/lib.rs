@@ -79,21 +79,29 @@ pub fn report(operation: GuestOperation, status: u8, detail: fmt::Arguments<'_>)
     vcpu::halt()
 }
 
-/// What came of several attempts.
-#[derive(Default)]
+/// Several attempts, and what came of them.
+///
+/// A VMM may stop a guest at its first attempt, and then the others would never be seen: so a guest begins with the attempt
+/// whose number progress_percent is, from 1 on, which is what it is unless the user says otherwise.
 pub struct Findings {
+    skip: u32,
     detail: String<200>,
     status: u8,
 }
 
 impl Findings {
     /// No attempts yet.
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(config: &VmmConfig) -> Self {
+        Self { skip: config.progress_percent.saturating_sub(1), detail: String::new(), status: 0 }
     }
 
-    /// Notes what came of an attempt.
-    pub fn note(&mut self, what: &str, answer: Answer) {
+    /// Makes an attempt, unless it is one before the first to be made, and notes what comes of it.
+    pub fn attempt(&mut self, what: &str, attempt: impl FnOnce() -> Answer) {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return;
+        }
+        let answer = attempt();
         debug!("{what}: {answer}");
         let separator = if self.detail.is_empty() { "" } else { "; " };
         // What does not fit is on COM2 all the same.
@@ -105,7 +113,8 @@ impl Findings {
 
     /// Ends the guest with an Error message that has them all, and the status of the last.
     pub fn report(self, operation: GuestOperation) -> ! {
-        report(operation, self.status, format_args!("{}", self.detail))
+        let detail = if self.detail.is_empty() { "no such attempt" } else { self.detail.as_str() };
+        report(operation, self.status, format_args!("{detail}"))
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! It maps the guest's memory where the guest expects it, gives up every right it does not need, and from then on is a
 //! signal handler: whatever the guest cannot do by itself (port I/O, `hlt`, an access to an address without memory)
-//! raises a signal, the handler hands the registers to the VMM through the control area ([`layout`]), waits for its answer and
-//! goes on with the registers found there. Stores to doorbells that the VMM has published it rings itself.
+//! raises a signal, the handler hands the registers to the VMM through the control area ([`layout`]), waits for its
+//! answer and goes on with the registers found there. Stores to doorbells that the VMM has published it rings itself.
 //!
-//! No libc, no data of its own, no allocation, no decoding. The guest may overwrite everything writable here; so nothing here
-//! is for security but the filter and the absence of anything worth having.
+//! No libc, no data of its own, no allocation, no decoding. The guest may overwrite everything writable here; so
+//! nothing here is for security but the filter and the absence of anything worth having.
 //!
-//! The image is linked above the 2 GiB that compilers assume for fixed addresses, so it refers to its own symbols through
-//! `lea` only, and panics nowhere (a panic's message has an address): the linker refuses anything else.
+//! The image is linked above the 2 GiB that compilers assume for fixed addresses, so it refers to its own symbols
+//! through `lea` only, and panics nowhere (a panic's message has an address): the linker refuses anything else.
 #![no_std]
 #![no_main]
 
@@ -24,7 +24,7 @@ use layout::{
     FRAME_ERROR, FRAME_RIP, FRAME_TRAP, FRAME_WORDS, NO_REGISTER, PAGE_FAULT_WRITE, STUB_BASE, STUB_END, Step,
     TRAP_PAGE_FAULT, TURN_VMM,
 };
-use system_calls::{Action, Errno, Filter, Option, SignalStack};
+use system_calls::{Action, Attribute, Errno, Filter, SignalStack};
 
 const CONTROL: *mut Control = CONTROL_BASE as *mut Control;
 const STACK_BYTES: u64 = 0x1_0000;
@@ -105,9 +105,9 @@ fn set_up() -> Result<(), (Step, Errno)> {
     set_up_signals()?;
     let filter =
         Filter { length: u64::from(start.filter_length), instructions: CONTROL_BASE.wrapping_add(filter_offset()) };
-    // SAFETY: an option without a pointer; the filter is as long as the VMM says, which is not hostile.
+    // SAFETY: an attribute without a pointer; the filter is as long as the VMM says, which is not hostile.
     unsafe {
-        system_calls::control_process(Option::SetNoNewPrivileges, 1).map_err(|errno| (Step::NoNewPrivileges, errno))?;
+        system_calls::set_attribute(Attribute::NoNewPrivileges, 1).map_err(|errno| (Step::NoNewPrivileges, errno))?;
         system_calls::install_filter(&filter).map_err(|errno| (Step::Filter, errno))
     }
 }
@@ -122,8 +122,8 @@ fn become_undumpable() -> Result<(), Errno> {
     let name = [u64::from_le_bytes(*b"blockyar"), u64::from_le_bytes(*b"d-guest\0")];
     // SAFETY: the name is 16 bytes and ends in a zero.
     unsafe {
-        system_calls::control_process(Option::SetName, &raw const name as u64)?;
-        system_calls::control_process(Option::SetDumpable, 0)
+        system_calls::set_attribute(Attribute::Name, &raw const name as u64)?;
+        system_calls::set_attribute(Attribute::Dumpable, 0)
     }
 }
 
@@ -147,8 +147,8 @@ fn set_up_signals() -> Result<(), (Step, Errno)> {
 
 /// The first trap tells the VMM that all is set up; the answer to it is the guest's first registers.
 fn enter() -> ! {
-    // SAFETY: does not return: the answer has another rip. The vector registers are the only ones that the answer does not
-    // set, and this program uses no others of them than these.
+    // SAFETY: does not return: the answer has another rip. The vector registers are the only ones that the answer does
+    // not set, and this program uses no others of them than these.
     unsafe {
         asm!(
             "pxor xmm0, xmm0",
@@ -180,7 +180,8 @@ unsafe extern "C" fn handle(signal: u64, _information: u64, context: *mut Contex
     if signal == SIGSEGV && rings_doorbell(frame) {
         return;
     }
-    // SAFETY: the control area is mapped; the VMM reads and writes it too, so every access is volatile, and `turn` orders them.
+    // SAFETY: the control area is mapped; the VMM reads and writes it too, so every access is volatile, and `turn`
+    // orders them.
     unsafe {
         (&raw mut (*CONTROL).trap.signal).write_volatile(signal);
         copy_words(frame.as_ptr(), (&raw mut (*CONTROL).trap.frame).cast(), FRAME_WORDS);
@@ -211,7 +212,8 @@ fn rings_doorbell(frame: &mut [u64; FRAME_WORDS]) -> bool {
     // SAFETY: the control area is mapped, and the index stays below the table's length.
     let entries = unsafe { (&raw const (*CONTROL).doorbell_entries).read_volatile() } as usize;
     for index in 0..entries.min(DOORBELLS_MAX) {
-        // SAFETY: as above. The VMM fills entries only while this process waits for it, and clears `rip` first at any time.
+        // SAFETY: as above. The VMM fills entries only while this process waits for it, and clears `rip` first at any
+        // time.
         let entry = unsafe {
             let entry = (&raw const (*CONTROL).doorbells).cast::<layout::Doorbell>().wrapping_add(index);
             if (&raw const (*entry).rip).read_volatile() != frame[FRAME_RIP] {

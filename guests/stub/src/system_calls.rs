@@ -24,13 +24,13 @@ const SIG_SETMASK: u64 = 2;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const FUTEX_WAIT: u64 = 0;
 
-/// Linux's `prctl` options that the stub uses.
+/// What the stub sets with `prctl`: Linux's `PR_SET_…`.
 #[derive(Clone, Copy)]
 #[repr(u64)]
-pub enum Option {
-    SetDumpable = 4,
-    SetName = 15,
-    SetNoNewPrivileges = 38,
+pub enum Attribute {
+    Dumpable = 4,
+    Name = 15,
+    NoNewPrivileges = 38,
 }
 
 /// Linux's `struct sigaction`.
@@ -91,8 +91,9 @@ pub fn map_guest(address: u64, length: u64, descriptor: u32, offset: u64) -> Res
     map(address, length, PROT_ALL, descriptor, offset)
 }
 
-/// Unmaps what is between two page-aligned addresses, except what the kernel has sealed (with `CONFIG_MSEAL_SYSTEM_MAPPINGS`
-/// the vDSO is, and a call that touches any of it does nothing): halves the range until the sealed pages are alone.
+/// Unmaps what is between two page-aligned addresses, except what the kernel has sealed (with
+/// `CONFIG_MSEAL_SYSTEM_MAPPINGS` the vDSO is, and a call that touches any of it does nothing): halves the range until
+/// the sealed pages are alone.
 ///
 /// # Safety
 /// Nothing there may be used any more.
@@ -122,13 +123,13 @@ pub fn close_from(first: u32) {
     let _ = unsafe { call(CLOSE_RANGE, [u64::from(first), u64::from(u32::MAX), 0, 0, 0, 0]) };
 }
 
-/// `prctl` with one argument.
+/// Sets an attribute of the process.
 ///
 /// # Safety
-/// An argument that is a pointer must point to what the option wants.
-pub unsafe fn control_process(option: Option, argument: u64) -> Result<(), Errno> {
-    // SAFETY: the caller's promise; no option here writes to memory.
-    unsafe { call(PRCTL, [option as u64, argument, 0, 0, 0, 0]) }.map(drop)
+/// A value that is a pointer must point to what the attribute wants.
+pub unsafe fn set_attribute(attribute: Attribute, value: u64) -> Result<(), Errno> {
+    // SAFETY: the caller's promise; none of the attributes makes the kernel write to memory.
+    unsafe { call(PRCTL, [attribute as u64, value, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// Sets a signal's action.

@@ -2,8 +2,7 @@
 //! them.
 
 use super::kernel::{Kernel, Module};
-use super::{Selection, built_files, machine};
-use crate::build::Build;
+use super::{Load, Selection, machine};
 use crate::cpio::Archive;
 use crate::output;
 use anyhow::{Context, bail};
@@ -21,7 +20,7 @@ const BUSYBOX: &str = "/bin/busybox";
 ///
 /// # Errors
 /// When a file that goes in cannot be read, or the archive cannot be written.
-pub(super) fn pack(path: &Path, kernel: &Kernel, selections: &[Selection], builds: &[Build]) -> anyhow::Result<()> {
+pub(super) fn pack(path: &Path, kernel: &Kernel, load: &Load) -> anyhow::Result<()> {
     let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `cargo xtask setup`")?;
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
@@ -32,31 +31,29 @@ pub(super) fn pack(path: &Path, kernel: &Kernel, selections: &[Selection], build
     archive.file(Path::new(BUSYBOX), &busybox)?;
     archive.file(Path::new("/etc/passwd"), b"root:x:0:0:root:/root:/bin/sh\n")?;
     archive.file(Path::new("/etc/group"), b"root:x:0:\n")?;
-    archive.file(Path::new("/init"), init(kernel, selections)?.as_bytes())?;
+    archive.file(Path::new("/init"), init(kernel, load)?.as_bytes())?;
     for module in &kernel.modules {
         archive.file(&module_in_lab(module), &module.content)?;
     }
-    for file in host_files(selections, builds)? {
+    for file in host_files(load)? {
         archive.file(&file, &stripped(&file)?)?;
     }
-    for directory in selections.iter().map(|selection| &selection.executable.package_directory) {
+    for directory in load.selections.iter().map(|selection| &selection.executable.package_directory) {
         archive.directory(directory)?;
     }
     archive.finish()?;
     Ok(())
 }
 
-/// Files that lie in the lab where they lie here: executables (test executables hold such paths, as
-/// `CARGO_BIN_EXE_…`), guests, and shared libraries.
-fn host_files(selections: &[Selection], builds: &[Build]) -> anyhow::Result<BTreeSet<PathBuf>> {
-    let mut files: BTreeSet<_> = selections.iter().map(|selection| selection.executable.executable.clone()).collect();
-    for build in builds {
-        files.extend(built_files(build)?);
+/// Files that lie in the lab where they lie here: executables, guests, shared libraries and the tests' data.
+fn host_files(load: &Load) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let executables = load.selections.iter().map(|selection| &selection.executable.executable).chain(&load.binaries);
+    let mut files: BTreeSet<_> = load.hostile_guests.iter().cloned().collect();
+    for executable in executables {
+        files.insert(executable.clone());
+        files.extend(libraries(executable)?);
     }
-    for file in files.clone() {
-        files.extend(libraries(&file)?);
-    }
-    for directory in selections.iter().map(|selection| &selection.executable.package_directory) {
+    for directory in load.selections.iter().map(|selection| &selection.executable.package_directory) {
         add_tree(&directory.join("tests/data"), &mut files)?;
     }
     Ok(files)
@@ -107,7 +104,7 @@ fn module_in_lab(module: &Module) -> PathBuf {
 /// PID 1: a shell script, which runs each executable and says its worst exit code.
 ///
 /// Nothing is mounted on /tmp: the root is a tmpfs itself, and what was built may lie there.
-fn init(kernel: &Kernel, selections: &[Selection]) -> anyhow::Result<String> {
+fn init(kernel: &Kernel, load: &Load) -> anyhow::Result<String> {
     let mut script = String::from(
         "#!/bin/busybox sh\n\
          /bin/busybox --install -s /bin\n\
@@ -122,10 +119,12 @@ fn init(kernel: &Kernel, selections: &[Selection]) -> anyhow::Result<String> {
     for module in &kernel.modules {
         writeln!(script, "insmod {} || echo 'cannot load a module of KVM'", quoted(&module_in_lab(module))?)?;
     }
+    if let Some(directory) = load.hostile_guests.first().and_then(|guest| guest.parent()) {
+        writeln!(script, "export BLOCKYARD_HOSTILE_GUESTS={}", quoted(directory)?)?;
+    }
     writeln!(script, "worst=0\necho {}", machine::BEGIN)?;
-    for selection in selections {
-        let executable = &selection.executable;
-        let tests: Vec<_> = selection.tests.iter().map(|test| format!("'{test}'")).collect();
+    for Selection { executable, tests } in &load.selections {
+        let tests: Vec<_> = tests.iter().map(|test| format!("'{test}'")).collect();
         writeln!(script, "echo '     Running in the lab: {}'", executable.name)?;
         writeln!(script, "cd {}", quoted(&executable.package_directory)?)?;
         writeln!(script, "{} --exact {} </dev/null 2>&1", quoted(&executable.executable)?, tests.join(" "))?;

@@ -8,18 +8,26 @@ mod initramfs;
 mod kernel;
 mod machine;
 
-use crate::build::{Build, TestExecutable, Workspace, build_tests};
+use crate::build::{TestExecutable, Workspace, build_tests};
 use crate::output;
 use anyhow::{Context, bail};
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Packages with tests for the lab; those that do not exist yet are skipped. Of a test file named `kvm…` all tests go,
-/// of any other executable those with `kvm` in their names. What their build scripts and binary targets make goes
-/// along.
-const PACKAGES: [&str; 3] = ["blockyard-hypervisor", "blockyard-vmm", "blockyard"];
+/// Packages with tests for the lab, and the test files of each whose tests all go: because they are about KVM, or
+/// because they take the backend that `BLOCKYARD_TEST_KVM` chooses. Of every other executable of these packages, tests
+/// with [`WORD`] in their names go. Packages that do not exist yet are skipped.
+const PACKAGES: [(&str, &[&str]); 3] = [
+    ("blockyard-hypervisor", &["kvm"]),
+    ("blockyard-vmm", &["kvm"]),
+    ("blockyard", &["bad_input", "copy", "hostile_guests"]),
+];
 const WORD: &str = "kvm";
+
+/// Guests that go along; `BLOCKYARD_HOSTILE_GUESTS` says where they are.
+const HOSTILE_GUESTS: &str = "blockyard-guest-hostile";
 
 /// Tests ran in the lab, and failed.
 #[derive(Debug)]
@@ -36,6 +44,15 @@ impl fmt::Display for TestsFailed {
 
 impl std::error::Error for TestsFailed {}
 
+/// What goes into the lab.
+#[derive(Debug, Default)]
+struct Load {
+    selections: Vec<Selection>,
+    /// The packages' commands: test executables know them by the absolute paths in `CARGO_BIN_EXE_…`.
+    binaries: Vec<PathBuf>,
+    hostile_guests: Vec<PathBuf>,
+}
+
 /// A test executable and those of its tests that go.
 #[derive(Debug)]
 struct Selection {
@@ -49,25 +66,24 @@ struct Selection {
 /// When tests fail ([`TestsFailed`]), or there are none, or the lab cannot be set up.
 pub(crate) fn lab(filter: &str) -> anyhow::Result<()> {
     let workspace = Workspace::load()?;
-    let (mut selections, mut builds) = (Vec::new(), Vec::new());
-    for package in PACKAGES.into_iter().filter(|package| workspace.has(package)) {
-        let mut build = build_tests(package)?;
-        let tests = std::mem::take(&mut build.tests);
-        let selected = select(tests, filter)?;
-        if !selected.is_empty() {
-            selections.extend(selected);
-            builds.push(build);
+    let directory = workspace.target_directory.join("lab");
+    let mut load = Load { hostile_guests: hostile_guests(&directory)?, ..Default::default() };
+    for (package, whole) in PACKAGES.into_iter().filter(|(package, _)| workspace.has(package)) {
+        let build = build_tests(package)?;
+        let selections = select(build.tests, whole, filter)?;
+        if !selections.is_empty() {
+            load.selections.extend(selections);
+            load.binaries.extend(build.binaries);
         }
     }
-    if selections.is_empty() {
+    if load.selections.is_empty() {
         bail!("no test for the lab has {filter:?} in its name");
     }
     let begin = Instant::now();
-    let directory = workspace.target_directory.join("lab");
     let kernel = kernel::fetch(&directory)?;
     let initramfs = directory.join("initramfs.cpio");
-    initramfs::pack(&initramfs, &kernel, &selections, &builds).context("cannot pack the lab's initramfs")?;
-    let count: usize = selections.iter().map(|selection| selection.tests.len()).sum();
+    initramfs::pack(&initramfs, &kernel, &load).context("cannot pack the lab's initramfs")?;
+    let count: usize = load.selections.iter().map(|selection| selection.tests.len()).sum();
     eprintln!("lab: {count} tests under Linux {}, packed in {:.1} s", kernel.version, begin.elapsed().as_secs_f64());
     let begin = Instant::now();
     let code = machine::run(&kernel.image, &initramfs)?;
@@ -75,13 +91,13 @@ pub(crate) fn lab(filter: &str) -> anyhow::Result<()> {
     if code == 0 { Ok(()) } else { Err(TestsFailed { code }.into()) }
 }
 
-fn select(executables: Vec<TestExecutable>, filter: &str) -> anyhow::Result<Vec<Selection>> {
+fn select(executables: Vec<TestExecutable>, whole: &[&str], filter: &str) -> anyhow::Result<Vec<Selection>> {
     let mut selections = Vec::new();
     for executable in executables {
         let list = output(Command::new(&executable.executable).args(["--list", "--format", "terse"]))?;
-        let whole = executable.name.starts_with(WORD);
+        let all = whole.contains(&executable.name.as_str());
         let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
-        let names = names.filter(|name| (whole || name.contains(WORD)) && name.contains(filter));
+        let names = names.filter(|name| (all || name.contains(WORD)) && name.contains(filter));
         let tests: Vec<_> = names.map(str::to_owned).collect();
         if !tests.is_empty() {
             selections.push(Selection { executable, tests });
@@ -90,19 +106,12 @@ fn select(executables: Vec<TestExecutable>, filter: &str) -> anyhow::Result<Vec<
     Ok(selections)
 }
 
-/// Files that building a package gave and that its tests expect where they were built: its binaries, and the guests
-/// that its build script made (`OUT_DIR/guests/TARGET/release/NAME`).
-fn built_files(build: &Build) -> anyhow::Result<Vec<std::path::PathBuf>> {
-    let mut files = build.binaries.clone();
-    for out_directory in &build.out_directories {
-        let guests = out_directory.join("guests/x86_64-unknown-linux-gnu/release");
-        let Ok(entries) = guests.read_dir() else { continue };
-        for entry in entries {
-            let path = entry.context("cannot list a build script's guests")?.path();
-            if path.is_file() && path.extension().is_none() {
-                files.push(path);
-            }
-        }
-    }
-    Ok(files)
+/// Builds the hostile guests, and lists them.
+fn hostile_guests(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let built = blockyard_guest_build::build_all(HOSTILE_GUESTS, &directory.join("guests"))
+        .context("cannot build the hostile guests")?;
+    let entries = built.read_dir().with_context(|| format!("cannot list {}", built.display()))?;
+    let files = entries.map(|entry| entry.map(|entry| entry.path()));
+    let files = files.filter(|path| path.as_ref().is_ok_and(|path| path.is_file() && path.extension().is_none()));
+    files.collect::<Result<_, _>>().with_context(|| format!("cannot list {}", built.display()))
 }

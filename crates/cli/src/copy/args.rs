@@ -17,6 +17,7 @@ use std::time::Duration;
 /// Exit status: 0 when DST is complete and (unless --no-flush) on stable storage, 1 on failure, 2 on wrong usage.
 #[derive(Args, Debug)]
 #[command(
+    args_override_self = true,
     override_usage = "blockyard copy [OPTIONS] SRC DST\n       blockyard copy [OPTIONS] --input SRC --output DST [GUEST]"
 )]
 pub struct CopyArgs {

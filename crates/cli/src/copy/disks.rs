@@ -72,10 +72,16 @@ impl Destination {
     fn file(options: &CopyOptions, source: &Source) -> Result<Self> {
         let replacement = ReplacementFile::create(&options.output)?;
         replacement.set_length(source.length_bytes)?;
-        let must_write_bytes = preallocate(&replacement, source)?;
+        // Where zeros are looked for, what is not written stays a hole.
+        let must_write_bytes = if options.detect_zeroes { 0 } else { preallocate(&replacement, source)? };
         let file = replacement.file().try_clone().context("duplicating a file descriptor")?;
         let disk = FileDisk::from_file(file, &file_options(options))?;
-        Ok(Self { disk: Arc::new(WatchedDisk::new(disk)), zeroed: true, must_write_bytes, replacement: Some(replacement) })
+        Ok(Self {
+            disk: Arc::new(WatchedDisk::new(disk)),
+            zeroed: true,
+            must_write_bytes,
+            replacement: Some(replacement),
+        })
     }
 
     /// Gives a file its name. `durable`: its data and name are on stable storage afterwards.

@@ -103,7 +103,7 @@ fn run_guest(
     drop(watch);
     machine.stop();
     let wrote = written(&output.counts());
-    if wrote < destination.must_write_bytes && !options.detect_zeroes {
+    if wrote < destination.must_write_bytes {
         bail!("the guest reported Complete, but wrote only {wrote} of {} bytes", destination.must_write_bytes);
     }
     let both = input.counts() + output.counts();
@@ -144,8 +144,7 @@ fn build(
     let machine_sender = sender.clone();
     // A receiver that is gone has stopped caring.
     let events: EventSink = Arc::new(move |event| _ = machine_sender.send(Event::Machine(event)));
-    let mut machine =
-        Machine::new(hypervisor, memory, options.queues as usize, options.placement.clone(), events)?;
+    let mut machine = Machine::new(hypervisor, memory, options.queues as usize, options.placement.clone(), events)?;
     load_guest(&machine, options)?;
 
     let config = conversation::config(options, source, destination);

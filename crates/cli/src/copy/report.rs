@@ -68,8 +68,7 @@ impl From<&ExitCounters> for Exits {
             mmio_write: load(&counters.mmio_write),
             halts: load(&counters.halts),
         };
-        exits.total =
-            exits.waits + exits.port_in + exits.port_out + exits.mmio_read + exits.mmio_write + exits.halts;
+        exits.total = exits.waits + exits.port_in + exits.port_out + exits.mmio_read + exits.mmio_write + exits.halts;
         exits
     }
 }
@@ -119,7 +118,12 @@ impl CopyReport {
         ];
         let phases: Vec<_> = phases.iter().map(|(name, time)| format!("{name} {}", seconds(*time))).collect();
         let rows = [
-            ("exits", format!("{total}: {waits} waits, {port_in} port in, {port_out} port out, {mmio_read} mmio read, {mmio_write} mmio write, {halts} halts")),
+            (
+                "exits",
+                format!(
+                    "{total}: {waits} waits, {port_in} port in, {port_out} port out, {mmio_read} mmio read, {mmio_write} mmio write, {halts} halts"
+                ),
+            ),
             ("doorbells", self.doorbells.to_string()),
             ("interrupts", self.interrupts.to_string()),
             ("requests", self.requests.to_string()),

@@ -1,7 +1,7 @@
 //! Watching the guest work: its messages, its end, and whether it gets on.
 
-use super::conversation::Device;
 use super::args::CopyOptions;
+use super::conversation::Device;
 use anyhow::{Result, anyhow, bail};
 use blockyard_block::RequestError;
 use blockyard_protocol::frame::FrameError;
@@ -33,6 +33,8 @@ pub struct Watch<'a> {
     complete: Option<Complete>,
     /// Messages so far.
     pub frames: u64,
+    /// The furthest the guest says it has come: a stage, and bytes. Saying the same again is no sign of life.
+    reported: (i32, u64),
     /// When the guest began to copy, and to flush.
     pub copying: Option<Instant>,
     /// See `copying`.
@@ -47,11 +49,21 @@ impl<'a> Watch<'a> {
     pub fn new(options: &'a CopyOptions, events: Receiver<Event>, length_bytes: u64) -> Self {
         let bar = ProgressBar::hidden();
         bar.set_length(length_bytes);
-        Self { options, events, length_bytes, bar, complete: None, frames: 0, copying: None, flushing: None }
+        Self {
+            options,
+            events,
+            length_bytes,
+            bar,
+            complete: None,
+            frames: 0,
+            reported: (-1, 0),
+            copying: None,
+            flushing: None,
+        }
     }
 
     /// Waits until the guest has copied everything and halted. `life` counts what the guest has got done: a number that only
-    /// grows, and not for ever, so that no guest can go on without end. `requests` are the disks' (taken, completed).
+    /// grows, and not for ever; nor does what the guest reports: so no guest goes on without end. `requests` are the disks' (taken, completed).
     ///
     /// # Errors
     /// A sentence on what went wrong instead.
@@ -80,12 +92,13 @@ impl<'a> Watch<'a> {
                 bar_shown = true;
                 self.show_bar()?;
             }
-            let now = Some((self.frames, life()));
+            let now = Some((self.reported, life()));
             // A disk that has work and gets none of it done is slow; that is not the guest's fault.
             let now_requests = requests();
-            let disk_is_slow = now_requests.iter().zip(last_requests).any(|(&(taken, completed), (_, before))| {
-                taken > completed && completed == before
-            });
+            let disk_is_slow = now_requests
+                .iter()
+                .zip(last_requests)
+                .any(|(&(taken, completed), (_, before))| taken > completed && completed == before);
             if now != last_life || disk_is_slow {
                 (last_life, last_sign) = (now, Instant::now());
             }
@@ -106,11 +119,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        event: Event,
-        disk_error: &impl Fn(Device) -> Option<RequestError>,
-    ) -> Result<Option<Complete>> {
+    fn take(&mut self, event: Event, disk_error: &impl Fn(Device) -> Option<RequestError>) -> Result<Option<Complete>> {
         match event {
             Event::Guest(message) => {
                 let message = message.map_err(|error| anyhow!("the guest sent {error}"))?;
@@ -120,29 +129,35 @@ impl<'a> Watch<'a> {
             }
             Event::Debug(line) => self.debug(|| format!("debug: {line}")),
             Event::Machine(MachineEvent::VcpuEnded(end)) => return self.ended(end).map(Some),
-            Event::Machine(MachineEvent::DriverError(sentence)) => bail!("the guest's driver broke the rules: {sentence}"),
+            Event::Machine(MachineEvent::DriverError(sentence)) => {
+                bail!("the guest's driver broke the rules: {sentence}")
+            }
             Event::Machine(MachineEvent::IoFailed(sentence)) => bail!("{sentence}"),
             Event::Signal(signal) => bail!("stopped by {}", signal_name(signal)),
         }
         Ok(None)
     }
 
-    fn message(
-        &mut self,
-        message: GuestMessage,
-        disk_error: &impl Fn(Device) -> Option<RequestError>,
-    ) -> Result<()> {
+    fn message(&mut self, message: GuestMessage, disk_error: &impl Fn(Device) -> Option<RequestError>) -> Result<()> {
         if self.complete.is_some() {
             bail!("the guest went on after it reported Complete");
         }
         match message {
-            GuestMessage::Init(init) => match init.stage {
-                Stage::Copying => self.copying = Some(Instant::now()),
-                Stage::Flushing => self.flushing = Some(Instant::now()),
-                _ => {}
-            },
+            GuestMessage::Init(init) => {
+                let stage = init.stage.0.min(Stage::Flushing.0);
+                self.reported.0 = self.reported.0.max(stage);
+                match init.stage {
+                    Stage::Copying => self.copying = self.copying.or(Some(Instant::now())),
+                    Stage::Flushing => self.flushing = self.flushing.or(Some(Instant::now())),
+                    _ => {}
+                }
+            }
             GuestMessage::Capacity(_) | GuestMessage::None => {}
-            GuestMessage::Progress(progress) => self.bar.set_position(progress.bytes.min(self.length_bytes)),
+            GuestMessage::Progress(progress) => {
+                let bytes = progress.bytes.min(self.length_bytes);
+                self.reported.1 = self.reported.1.max(bytes);
+                self.bar.set_position(bytes);
+            }
             GuestMessage::Error(error) => return Err(self.guest_error(&error, disk_error)),
             GuestMessage::Complete(complete) if complete.bytes == self.length_bytes => self.complete = Some(complete),
             GuestMessage::Complete(complete) => {
@@ -179,7 +194,8 @@ impl<'a> Watch<'a> {
             GuestOperation::Write | GuestOperation::WriteZeroes => "write",
             GuestOperation::Flush => "flush",
             _ => {
-                let device = if error.device.is_empty() { String::new() } else { format!(" (device {})", error.device) };
+                let device =
+                    if error.device.is_empty() { String::new() } else { format!(" (device {})", error.device) };
                 let detail = printable(&error.detail);
                 return anyhow!("the guest gave up during {}{device}: {detail}", operation_name(error.operation));
             }

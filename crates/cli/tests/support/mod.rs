@@ -124,7 +124,7 @@ impl Outcome {
         for word in words {
             assert!(self.stderr.contains(word), "no '{word}' in {self:#?}");
         }
-        assert!(!self.stderr.contains("panicked"), "{self:#?}");
+        assert!(!self.stderr.contains("thread '"), "it panicked: {self:#?}");
         self
     }
 
@@ -157,7 +157,10 @@ pub fn finish(mut child: Child) -> Outcome {
 pub fn children(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).map(|entries| entries.flatten().collect::<Vec<_>>());
     let lists = tasks.unwrap_or_default().into_iter().map(|task| fs::read_to_string(task.path().join("children")));
-    lists.flatten().flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect()
+    lists
+        .flatten()
+        .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+        .collect()
 }
 
 /// Waits until `condition` holds; fails the test when it takes too long.

@@ -42,19 +42,23 @@ pub struct BlockQueueParts {
 /// A virtqueue of virtio-blk on a queue of a disk. Owned by one thread, which calls [`BlockQueue::process`] until there is no
 /// more progress, then [`BlockQueue::arm`], then [`BlockQueue::wait_any`]:
 ///
-/// ```ignore
-/// while !queues.is_empty() {
-///     let mut busy = false;
-///     for queue in &mut queues {
-///         busy |= queue.process()?;
+/// ```
+/// # use blockyard_devices::virtio::BlockQueue;
+/// fn serve(mut queues: Vec<BlockQueue>) -> Result<(), Box<dyn std::error::Error>> {
+///     while !queues.is_empty() {
+///         let mut busy = false;
+///         for queue in &mut queues {
+///             busy |= queue.process()?;
+///         }
+///         queues.retain(|queue| !queue.is_stopping());
+///         for queue in &mut queues {
+///             busy = busy || queue.arm()?;
+///         }
+///         if !busy {
+///             BlockQueue::wait_any(&mut queues, &[], None)?;
+///         }
 ///     }
-///     queues.retain(|queue| !queue.is_stopping());
-///     for queue in &mut queues {
-///         busy = busy || queue.arm()?;
-///     }
-///     if !busy {
-///         BlockQueue::wait_any(&mut queues, &[], None)?;
-///     }
+///     Ok(())
 /// }
 /// ```
 ///

@@ -63,7 +63,7 @@ pub(crate) struct Frame {
     pub(crate) writable_bytes: u32,
     /// Where the last writable byte is, if it is in memory.
     pub(crate) status_address: Option<u64>,
-    /// The first thing that is wrong.
+    /// What is wrong: the chain itself, else the first thing found.
     pub(crate) defect: Option<Defect>,
 }
 
@@ -89,7 +89,8 @@ impl Frame {
                 Ok(Some(descriptor)) => frame.add(descriptor, memory, segments_max, segments),
                 Ok(None) => break,
                 Err(fault) => {
-                    frame.spoil(Defect::Chain(fault));
+                    // Worse than anything else that may be wrong: without a status, it breaks the queue.
+                    frame.defect = Some(Defect::Chain(fault));
                     break;
                 }
             }

@@ -7,34 +7,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use vm_memory::{Bytes, GuestAddress};
 
-pub const MEMORY_BYTES: u64 = 0x40_0000;
+pub(crate) const MEMORY_BYTES: u64 = 0x40_0000;
 /// Where the second region of memory starts, without a gap.
-pub const SEAM: u64 = 0x20_0000;
-pub const QUEUE_SIZE: u16 = 16;
+pub(crate) const SEAM: u64 = 0x20_0000;
+pub(crate) const QUEUE_SIZE: u16 = 16;
 
-pub const VERSION_1: u64 = 1 << 32;
-pub const INDIRECT: u64 = 1 << 28;
-pub const EVENT_IDX: u64 = 1 << 29;
-pub const FLUSH: u64 = 1 << 9;
-pub const DISCARD: u64 = 1 << 13;
-pub const WRITE_ZEROES: u64 = 1 << 14;
-pub const ALL_FEATURES: u64 = u64::MAX;
+pub(crate) const VERSION_1: u64 = 1 << 32;
+pub(crate) const INDIRECT: u64 = 1 << 28;
+pub(crate) const EVENT_IDX: u64 = 1 << 29;
+pub(crate) const FLUSH: u64 = 1 << 9;
+pub(crate) const DISCARD: u64 = 1 << 13;
+pub(crate) const WRITE_ZEROES: u64 = 1 << 14;
+pub(crate) const ALL_FEATURES: u64 = u64::MAX;
 
-pub const OK: u8 = 0;
-pub const IOERR: u8 = 1;
-pub const UNSUPP: u8 = 2;
+pub(crate) const OK: u8 = 0;
+pub(crate) const IOERR: u8 = 1;
+pub(crate) const UNSUPP: u8 = 2;
 
-pub const NEXT: u16 = 1;
-pub const WRITE: u16 = 2;
-pub const INDIRECT_TABLE: u16 = 4;
+pub(crate) const NEXT: u16 = 1;
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const INDIRECT_TABLE: u16 = 4;
 
 /// Where requests put their parts.
-pub const HEADER: u64 = 0x8_0000;
-pub const STATUS: u64 = 0x8_1000;
-pub const DATA: u64 = 0x10_0000;
+pub(crate) const HEADER: u64 = 0x8_0000;
+pub(crate) const STATUS: u64 = 0x8_1000;
+pub(crate) const DATA: u64 = 0x10_0000;
 
 #[derive(Default)]
-pub struct Interrupts(pub AtomicUsize);
+pub(crate) struct Interrupts(pub(crate) AtomicUsize);
 
 impl Interrupt for Interrupts {
     fn signal(&self) {
@@ -43,19 +43,19 @@ impl Interrupt for Interrupts {
 }
 
 /// A device with its driver. The queues are run by whoever takes them.
-pub struct Machine {
-    pub memory: MemoryMap,
-    pub transport: MmioTransport<BlockDevice>,
-    pub queues: Arc<Mutex<Vec<BlockQueue>>>,
-    pub interrupts: Arc<Interrupts>,
+pub(crate) struct Machine {
+    pub(crate) memory: MemoryMap,
+    pub(crate) transport: MmioTransport<BlockDevice>,
+    pub(crate) queues: Arc<Mutex<Vec<BlockQueue>>>,
+    pub(crate) interrupts: Arc<Interrupts>,
 }
 
 impl Machine {
-    pub fn new(disk: Arc<dyn Disk>, queues: u16) -> Self {
+    pub(crate) fn new(disk: Arc<dyn Disk>, queues: u16) -> Self {
         Self::with_queue_size(disk, queues, QUEUE_SIZE)
     }
 
-    pub fn with_queue_size(disk: Arc<dyn Disk>, queues: u16, queue_size: u16) -> Self {
+    pub(crate) fn with_queue_size(disk: Arc<dyn Disk>, queues: u16, queue_size: u16) -> Self {
         let memory = MemoryMap::allocate(&[(0, SEAM as usize), (SEAM, (MEMORY_BYTES - SEAM) as usize)]).unwrap();
         let options = BlockDeviceOptions { name: "test".into(), serial: "serial-0123".into(), queues, queue_size };
         let received = Arc::new(Mutex::new(Vec::new()));
@@ -67,21 +67,21 @@ impl Machine {
         Self { memory, transport, queues: received, interrupts }
     }
 
-    pub fn read(&self, offset: u64) -> u32 {
+    pub(crate) fn read(&self, offset: u64) -> u32 {
         let mut data = [0xaa; 4];
         self.transport.read(offset, &mut data);
         u32::from_le_bytes(data)
     }
 
-    pub fn try_write(&mut self, offset: u64, value: u32) -> Result<(), DeviceFailure> {
+    pub(crate) fn try_write(&mut self, offset: u64, value: u32) -> Result<(), DeviceFailure> {
         self.transport.write(offset, &value.to_le_bytes())
     }
 
-    pub fn write(&mut self, offset: u64, value: u32) {
+    pub(crate) fn write(&mut self, offset: u64, value: u32) {
         self.try_write(offset, value).unwrap();
     }
 
-    pub fn offered(&mut self) -> u64 {
+    pub(crate) fn offered(&mut self) -> u64 {
         self.write(0x14, 0);
         let low = self.read(0x10);
         self.write(0x14, 1);
@@ -89,7 +89,7 @@ impl Machine {
     }
 
     /// Up to and including FEATURES_OK. What was accepted.
-    pub fn negotiate(&mut self, wanted: u64) -> u64 {
+    pub(crate) fn negotiate(&mut self, wanted: u64) -> u64 {
         self.write(0x70, 0);
         self.write(0x70, 1);
         self.write(0x70, 3);
@@ -103,7 +103,7 @@ impl Machine {
         accepted
     }
 
-    pub fn set_up_queue(&mut self, index: u16, size: u16) -> DriverQueue {
+    pub(crate) fn set_up_queue(&mut self, index: u16, size: u16) -> DriverQueue {
         let queue = DriverQueue::new(self.memory.clone(), 0x1_0000 + u64::from(index) * 0x1_0000, size);
         self.write(0x30, index.into());
         assert_ne!(self.read(0x34), 0);
@@ -118,7 +118,7 @@ impl Machine {
     }
 
     /// A whole bring-up with every queue.
-    pub fn start(&mut self, wanted: u64) -> Vec<DriverQueue> {
+    pub(crate) fn start(&mut self, wanted: u64) -> Vec<DriverQueue> {
         self.negotiate(wanted | VERSION_1);
         let count = self.transport.doorbells().len() as u16;
         self.write(0x30, 0);
@@ -130,7 +130,7 @@ impl Machine {
     }
 
     /// Runs all queues until they have nothing more to do without waiting.
-    pub fn run(&self) -> Result<(), DeviceFailure> {
+    pub(crate) fn run(&self) -> Result<(), DeviceFailure> {
         for queue in self.queues.lock().unwrap().iter_mut() {
             loop {
                 while queue.process()? {}
@@ -144,39 +144,39 @@ impl Machine {
 }
 
 /// A driver's side of a virtqueue.
-pub struct DriverQueue {
-    pub memory: MemoryMap,
-    pub table: u64,
-    pub available: u64,
-    pub used: u64,
-    pub size: u16,
-    pub available_index: u16,
-    pub used_index: u16,
+pub(crate) struct DriverQueue {
+    pub(crate) memory: MemoryMap,
+    pub(crate) table: u64,
+    pub(crate) available: u64,
+    pub(crate) used: u64,
+    pub(crate) size: u16,
+    pub(crate) available_index: u16,
+    pub(crate) used_index: u16,
 }
 
 impl DriverQueue {
-    pub fn new(memory: MemoryMap, base: u64, size: u16) -> Self {
+    pub(crate) fn new(memory: MemoryMap, base: u64, size: u16) -> Self {
         let (table, available, used) = (base, base + 0x4000, base + 0x8000);
         Self { memory, table, available, used, size, available_index: 0, used_index: 0 }
     }
 
-    pub fn put<const N: usize>(&self, address: u64, bytes: [u8; N]) {
+    pub(crate) fn put<const N: usize>(&self, address: u64, bytes: [u8; N]) {
         self.memory.guest_memory().write_slice(&bytes, GuestAddress(address)).unwrap();
     }
 
-    pub fn get16(&self, address: u64) -> u16 {
+    pub(crate) fn get16(&self, address: u64) -> u16 {
         self.memory.guest_memory().load(GuestAddress(address), Ordering::SeqCst).unwrap()
     }
 
-    pub fn put16(&self, address: u64, value: u16) {
+    pub(crate) fn put16(&self, address: u64, value: u16) {
         self.memory.guest_memory().store(value, GuestAddress(address), Ordering::SeqCst).unwrap();
     }
 
-    pub fn get_status(&self) -> u8 {
+    pub(crate) fn get_status(&self) -> u8 {
         self.memory.guest_memory().read_obj(GuestAddress(STATUS)).unwrap()
     }
 
-    pub fn descriptor_at(&self, place: u64, address: u64, length: u32, flags: u16, next: u16) {
+    pub(crate) fn descriptor_at(&self, place: u64, address: u64, length: u32, flags: u16, next: u16) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&address.to_le_bytes());
         bytes[8..12].copy_from_slice(&length.to_le_bytes());
@@ -186,12 +186,12 @@ impl DriverQueue {
     }
 
     /// Descriptors from `first` on, each linked to the one after it.
-    pub fn chain_at(&self, first: u16, buffers: &[(u64, u32, bool)]) {
+    pub(crate) fn chain_at(&self, first: u16, buffers: &[(u64, u32, bool)]) {
         self.table_at(self.table, first, buffers);
     }
 
     /// The same in a table anywhere.
-    pub fn table_at(&self, table: u64, first: u16, buffers: &[(u64, u32, bool)]) {
+    pub(crate) fn table_at(&self, table: u64, first: u16, buffers: &[(u64, u32, bool)]) {
         for (position, &(address, length, writable)) in buffers.iter().enumerate() {
             let index = first + position as u16;
             let last = position + 1 == buffers.len();
@@ -200,27 +200,27 @@ impl DriverQueue {
         }
     }
 
-    pub fn header(&self, place: u64, request_type: u32, sector: u64) {
+    pub(crate) fn header(&self, place: u64, request_type: u32, sector: u64) {
         self.put(place, request_type.to_le_bytes());
         self.put(place + 4, [0; 4]);
         self.put(place + 8, sector.to_le_bytes());
     }
 
     /// Makes the chain at `head` available.
-    pub fn publish(&mut self, head: u16) {
+    pub(crate) fn publish(&mut self, head: u16) {
         self.put16(self.available + 4 + 2 * u64::from(self.available_index % self.size), head);
         self.available_index = self.available_index.wrapping_add(1);
         self.put16(self.available + 2, self.available_index);
     }
 
     /// Whether EVENT_IDX demands to ring for what was published since `before`.
-    pub fn must_ring(&self, before: u16) -> bool {
+    pub(crate) fn must_ring(&self, before: u16) -> bool {
         let event = self.get16(self.used + 4 + 8 * u64::from(self.size));
         self.available_index.wrapping_sub(event).wrapping_sub(1) < self.available_index.wrapping_sub(before)
     }
 
     /// The next used element: (head, bytes).
-    pub fn take_used(&mut self) -> Option<(u32, u32)> {
+    pub(crate) fn take_used(&mut self) -> Option<(u32, u32)> {
         if self.get16(self.used + 2) == self.used_index {
             return None;
         }
@@ -232,7 +232,7 @@ impl DriverQueue {
     }
 
     /// Puts the ordinary request of header, data and status at descriptors 0 and following, with status 0xee.
-    pub fn request(&mut self, request_type: u32, sector: u64, data: &[(u64, u32, bool)]) {
+    pub(crate) fn request(&mut self, request_type: u32, sector: u64, data: &[(u64, u32, bool)]) {
         self.header(HEADER, request_type, sector);
         self.put(STATUS, [0xee]);
         let mut buffers = vec![(HEADER, 16, false)];

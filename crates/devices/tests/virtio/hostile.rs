@@ -2,43 +2,59 @@
 
 use crate::driver::*;
 use blockyard_block::MemoryDisk;
+use blockyard_devices::virtio::QueueCounts;
 use bolero::TypeGenerator;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use vm_memory::{Bytes, GuestAddress};
 
 /// Random accesses of all widths, anywhere in the window.
 #[test]
 fn random_register_accesses() {
     let disk = Arc::new(MemoryDisk::new(1 << 20, 512).unwrap());
-    bolero::check!().with_type::<Vec<(u16, bool, u8, u64)>>().with_iterations(3000).with_max_len(4096).for_each(
+    bolero::check!().with_type::<Vec<(u16, bool, u8, u64)>>().with_iterations(1000).with_max_len(4096).for_each(
         |accesses| {
             let mut machine = Machine::new(disk.clone(), 2);
+            // Some from power-on, some on a running device.
+            if accesses.len() % 2 == 1 {
+                machine.start(ALL_FEATURES);
+            }
             for &(offset, write, width, value) in accesses {
                 // Often a register, sometimes anything.
                 let offset = if width & 0x80 == 0 { u64::from(offset) & 0x1fc } else { u64::from(offset) };
-                let bytes = value.to_le_bytes();
+                let mut bytes = value.to_le_bytes();
                 let width = if width & 0x40 == 0 { 4 } else { usize::from(width % 9) };
                 if write {
                     // Nobody runs the queues, so a reset must not wait for them.
                     machine.queues.lock().unwrap().clear();
                     let _ = machine.transport.write(offset, &bytes[..width]);
                 } else {
-                    machine.transport.read(offset, &mut bytes.clone()[..width]);
+                    machine.transport.read(offset, &mut bytes[..width]);
                 }
             }
         },
     );
 }
 
-/// What the memory of a hostile driver is made of.
+/// A driver that starts from good requests and spoils some of them.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Hostile {
-    descriptors: Vec<(Place, u16, u8, u8)>,
-    indirect: Vec<(Place, u16, u8, u8)>,
-    available: Vec<u8>,
-    available_index: u8,
-    headers: Vec<(u8, u8)>,
+    /// Request types and sectors.
+    headers: [(u8, u8); 6],
+    /// Changes to the queue's table and, with the top bit of the index, to the indirect table.
+    changes: Vec<(u8, Change)>,
+    /// Heads that are made available instead of the good ones.
+    heads: Vec<u8>,
+    available: u8,
     features: u8,
+}
+
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Change {
+    Address(Place),
+    Length(u16),
+    LengthHuge(u32),
+    Flags(u8),
+    Next(u8),
 }
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]
@@ -50,14 +66,10 @@ enum Place {
     Anywhere(u64),
 }
 
-const ARENA: u64 = 0x30_0000;
-const HEADERS: u64 = 0x8_0000;
-const INDIRECT_PLACE: u64 = 0x9_0000;
-
 impl Place {
     fn address(self) -> u64 {
         match self {
-            Self::Header(index) => HEADERS + 16 * u64::from(index % 16),
+            Self::Header(index) => HEADERS + 16 * u64::from(index % 6),
             Self::Arena(offset) => ARENA + u64::from(offset),
             Self::Table => INDIRECT_PLACE,
             Self::Edge(before) => MEMORY_BYTES - u64::from(before),
@@ -66,55 +78,102 @@ impl Place {
     }
 }
 
+const HEADERS: u64 = 0x8_0000;
+const INDIRECT_PLACE: u64 = 0x9_0000;
+const ARENA: u64 = 0x30_0000;
+const STATUSES: u64 = 0x32_0000;
+/// Chains of three, and one descriptor for an indirect one.
+const CHAINS: u16 = 5;
+const CANARY: u8 = 0xc5;
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    address: u64,
+    length: u32,
+    flags: u16,
+    next: u16,
+}
+
 impl Hostile {
-    /// The descriptors as they are put into memory: (address, length, flags, next).
-    fn table(entries: &[(Place, u16, u8, u8)]) -> Vec<(u64, u32, u16, u16)> {
-        let table = entries.iter().take(16).map(|&(place, length, flags, next)| {
-            let length = match place {
-                Place::Header(_) => 16,
-                Place::Table => 16 * (u32::from(length) % 20),
-                _ if flags & 0x80 != 0 => u32::from(length) << 16,
-                // Whole sectors and single bytes, mostly.
-                _ if flags & 0x40 == 0 => u32::from(length & 7) * 512,
-                _ => u32::from(length % 600),
-            };
-            let indirect = if matches!(place, Place::Table) { u16::from(flags) & INDIRECT_TABLE } else { 0 };
-            (place.address(), length, u16::from(flags) & (NEXT | WRITE) | indirect, u16::from(next % 18))
-        });
-        table.collect()
+    fn request_type(&self, request: usize) -> u32 {
+        [0, 0, 1, 1, 4, 8, 11, 13][usize::from(self.headers[request].0 % 8)] + u32::from(self.headers[request].0 > 0xf0)
+    }
+
+    /// The three descriptors of a good request, the first at `index` of its table.
+    fn good_chain(&self, request: usize, index: u16) -> [Entry; 3] {
+        let writable = matches!(self.request_type(request), 0 | 8);
+        let length = if self.request_type(request) >= 11 { 16 } else { 512 * (1 + request as u32) };
+        let [header, data, status] =
+            [HEADERS + 16 * request as u64, ARENA + 0x1000 * request as u64, STATUSES + request as u64];
+        [
+            Entry { address: header, length: 16, flags: NEXT, next: index + 1 },
+            Entry { address: data, length, flags: NEXT | if writable { WRITE } else { 0 }, next: index + 2 },
+            Entry { address: status, length: 1, flags: WRITE, next: 0 },
+        ]
+    }
+
+    /// The queue's table and the indirect one, spoiled.
+    fn tables(&self) -> [Vec<Entry>; 2] {
+        let mut queue: Vec<_> = (0..CHAINS).flat_map(|chain| self.good_chain(chain.into(), 3 * chain)).collect();
+        queue.push(Entry { address: INDIRECT_PLACE, length: 48, flags: INDIRECT_TABLE, next: 0 });
+        let mut indirect = self.good_chain(CHAINS.into(), 0).to_vec();
+        indirect.resize(QUEUE_SIZE.into(), Entry::default());
+        for &(index, change) in self.changes.iter().take(6) {
+            let table = if index & 0x80 == 0 { &mut queue } else { &mut indirect };
+            let entry = &mut table[usize::from(index % 16)];
+            match change {
+                Change::Address(place) => entry.address = place.address(),
+                Change::Length(length) => entry.length = (length % 2048).into(),
+                Change::LengthHuge(length) => entry.length = length,
+                Change::Flags(flags) => entry.flags = u16::from(flags),
+                Change::Next(next) => entry.next = u16::from(next % 18),
+            }
+        }
+        [queue, indirect]
+    }
+
+    fn write(&self, queue: &DriverQueue) -> [Vec<Entry>; 2] {
+        let tables = self.tables();
+        for (place, table) in [queue.table, INDIRECT_PLACE].into_iter().zip(&tables) {
+            for (index, entry) in table.iter().enumerate() {
+                queue.descriptor_at(place + 16 * index as u64, entry.address, entry.length, entry.flags, entry.next);
+            }
+        }
+        for (request, &(_, sector)) in self.headers.iter().enumerate() {
+            queue.header(HEADERS + 16 * request as u64, self.request_type(request), u64::from(sector) * 8);
+            if self.request_type(request) >= 11 {
+                let place = ARENA + 0x1000 * request as u64;
+                queue.put(place, (u64::from(sector) * 8).to_le_bytes());
+                queue.put(place + 8, [8, 0, 0, 0, sector >> 7, 0, 0, 0]);
+            }
+        }
+        for index in 0..16 {
+            let good = 3 * (index as u16 % 6);
+            let head = self.heads.get(index).map_or(good, |&head| u16::from(head % 20));
+            queue.put16(queue.available + 4 + 2 * index as u64, head);
+        }
+        queue.put16(queue.available + 2, u16::from(self.available % 18));
+        tables
     }
 }
 
+/// What may change is the used ring, and the buffers that a descriptor says are writable.
 #[test]
 fn random_rings() {
-    const CANARY: u8 = 0xc5;
     let disk = Arc::new(MemoryDisk::new(1 << 20, 512).unwrap());
     let clean = vec![CANARY; MEMORY_BYTES as usize];
-    bolero::check!().with_type::<Hostile>().with_iterations(2000).with_max_len(4096).for_each(|hostile| {
-        let features = if hostile.features & 1 == 0 { ALL_FEATURES } else { VERSION_1 };
+    let served = Mutex::new(QueueCounts::default());
+    bolero::check!().with_type::<Hostile>().with_iterations(500).with_max_len(4096).for_each(|hostile| {
+        let features = if hostile.features > 0x20 { ALL_FEATURES } else { VERSION_1 };
         let mut machine = Machine::new(disk.clone(), 1);
         let memory = machine.memory.clone();
         let memory = memory.guest_memory();
         memory.write_slice(&clean, GuestAddress(0)).unwrap();
         let queue = machine.start(features).remove(0);
-        // Rings of their own pages, cleared as a driver would.
+        // Cleared, as a driver would.
         memory.write_slice(&[0; 0x9000], GuestAddress(queue.table)).unwrap();
-        let tables =
-            [(queue.table, Hostile::table(&hostile.descriptors)), (INDIRECT_PLACE, Hostile::table(&hostile.indirect))];
-        for (place, table) in &tables {
-            for (index, &(address, length, flags, next)) in table.iter().enumerate() {
-                queue.descriptor_at(place + 16 * index as u64, address, length, flags, next);
-            }
-        }
-        for (index, &(request_type, sector)) in hostile.headers.iter().take(16).enumerate() {
-            queue.header(HEADERS + 16 * index as u64, u32::from(request_type % 16), u64::from(sector) * 9);
-        }
-        for (index, head) in hostile.available.iter().take(16).enumerate() {
-            queue.put16(queue.available + 4 + 2 * index as u64, u16::from(head % 18));
-        }
-        queue.put16(queue.available + 2, u16::from(hostile.available_index % 20));
+        let tables = hostile.write(&queue);
 
-        // What may change: the used ring, and the buffers that a descriptor says are writable.
         let mut expected = vec![0; MEMORY_BYTES as usize];
         memory.read_slice(&mut expected, GuestAddress(0)).unwrap();
         let _ = machine.run();
@@ -125,12 +184,17 @@ fn random_rings() {
             let range = address.min(end) as usize..end as usize;
             expected[range.clone()].copy_from_slice(&found[range]);
         };
-        permit(queue.used, 6 + 8 * 16);
-        for (address, length, flags, _) in tables.iter().flat_map(|(_, table)| table) {
-            if flags & (WRITE | INDIRECT_TABLE) == WRITE {
-                permit(*address, u64::from(*length));
-            }
+        permit(queue.used, 6 + 8 * u64::from(QUEUE_SIZE));
+        for entry in tables.iter().flatten().filter(|entry| entry.flags & (WRITE | INDIRECT_TABLE) == WRITE) {
+            permit(entry.address, entry.length.into());
         }
         assert!(expected == found, "a byte outside the descriptors was touched");
+        let mut served = served.lock().unwrap();
+        *served = *served + machine.transport.device().statistics()[0].counts();
     });
+    // It is no use if nothing good ever gets through.
+    let QueueCounts { reads, writes, flushes, discards, write_zeroes, get_ids, errors, .. } =
+        served.into_inner().unwrap();
+    let kinds = [reads, writes, flushes, discards, write_zeroes, get_ids, errors];
+    assert!(kinds.iter().all(|&count| count > 0), "{kinds:?}");
 }

@@ -12,25 +12,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub struct ScriptedDisk {
-    pub geometry: Mutex<Geometry>,
-    pub generation: AtomicU64,
-    pub depth: usize,
-    pub state: Arc<State>,
+pub(crate) struct ScriptedDisk {
+    pub(crate) geometry: Mutex<Geometry>,
+    pub(crate) generation: AtomicU64,
+    pub(crate) depth: usize,
+    pub(crate) state: Arc<State>,
 }
 
-pub struct State {
+pub(crate) struct State {
     /// (operation, offset in bytes, length in bytes, segments) as pushed.
-    pub log: Mutex<Vec<(Operation, u64, u64, usize)>>,
+    pub(crate) log: Mutex<Vec<(Operation, u64, u64, usize)>>,
     /// Tokens in flight.
     held: Mutex<Vec<u64>>,
     ready: Mutex<Vec<Completion>>,
     event: EventFd,
-    pub broken: AtomicU64,
+    pub(crate) broken: AtomicU64,
 }
 
 impl ScriptedDisk {
-    pub fn new(depth: usize) -> Self {
+    pub(crate) fn new(depth: usize) -> Self {
         let geometry = Geometry {
             capacity_bytes: 1 << 20,
             logical_block_bytes: 512,
@@ -54,7 +54,7 @@ impl ScriptedDisk {
 
 impl State {
     /// Ends up to `count` of the requests in flight, the newest first.
-    pub fn finish(&self, count: usize, result: Result<(), RequestError>) {
+    pub(crate) fn finish(&self, count: usize, result: Result<(), RequestError>) {
         let mut held = self.held.lock().unwrap();
         for _ in 0..count {
             let Some(token) = held.pop() else { break };

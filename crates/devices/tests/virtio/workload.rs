@@ -62,7 +62,7 @@ impl Workload {
             1..5 => (0, Pending::Read { sector, length }),
             _ => {
                 let seed = self.random.below(256) as u8;
-                let bytes: Vec<u8> = (0..length).map(|index| seed.wrapping_add((index * 31 >> 3) as u8)).collect();
+                let bytes: Vec<u8> = (0..length).map(|index| seed.wrapping_add(((index * 31) >> 3) as u8)).collect();
                 self.machine.memory.guest_memory().write_slice(&bytes, GuestAddress(data)).unwrap();
                 (1, Pending::Write { sector, bytes })
             }

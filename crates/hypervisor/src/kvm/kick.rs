@@ -98,8 +98,8 @@ fn unblock_signal() -> i32 {
 
 extern "C" fn do_nothing(_: libc::c_int) {}
 
-/// Installs, once in the process, a handler that does nothing: the signal is there to interrupt KVM_RUN. Other system
-/// calls it may meet by accident are restarted.
+/// Installs, once in the process, a handler that does nothing: the signal is there to interrupt KVM_RUN. It may also
+/// meet a thread that has just left; most system calls are then restarted, and who waits (poll, futex) expects EINTR.
 fn install_handler() -> Result<(), Error> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {

@@ -148,6 +148,9 @@ impl ControlArea {
     }
 
     fn write<T: ByteValued>(&self, offset: usize, value: T) {
-        self.memory.guest_memory().write_obj(value, GuestAddress(offset as u64)).expect("control fields are in the area");
+        self.memory
+            .guest_memory()
+            .write_obj(value, GuestAddress(offset as u64))
+            .expect("control fields are in the area");
     }
 }

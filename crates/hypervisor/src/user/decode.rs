@@ -1,13 +1,16 @@
 //! What a trapped guest wants: judged from one snapshot of its registers and one copy of its instruction's bytes.
 //!
-//! Everything here is the guest's word. It is checked against the guest's memory map and against what the instruction says
-//! itself; whatever does not fit is a crash, with a sentence.
+//! Everything here is the guest's word. It is checked against the guest's memory map and against what the instruction
+//! says itself; whatever does not fit is a crash, with a sentence.
 
 use super::control::Snapshot;
 use super::layout::{GUEST_ADDRESS_LIMIT, TRAP_PAGE_FAULT};
 use super::memory::GuestMemory;
 use super::registers::{Registers, mask};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+
+#[cfg(test)]
+mod fuzz;
 
 /// Most that a repeated string instruction transfers in one exit.
 pub(super) const STRING_BYTES_MAX: u64 = 64 << 10;
@@ -89,6 +92,11 @@ pub(super) fn judge(snapshot: &Snapshot, memory: &GuestMemory) -> Result<Request
     }
 }
 
+/// Builds the decoder's tables, which takes as long as starting a process does; so it is best done meanwhile.
+pub(super) fn prepare() {
+    let _ = Decoder::new(64, &[], DecoderOptions::NONE);
+}
+
 fn decode(rip: u64, code: &[u8]) -> Result<Instruction, String> {
     let instruction = Decoder::with_ip(64, code, rip, DecoderOptions::NONE).decode();
     if instruction.is_invalid() {
@@ -98,11 +106,7 @@ fn decode(rip: u64, code: &[u8]) -> Result<Instruction, String> {
 }
 
 /// Instructions that only ring 0 may execute.
-fn judge_privileged(
-    instruction: &Instruction,
-    registers: &Registers,
-    memory: &GuestMemory,
-) -> Result<Request, String> {
+fn judge_privileged(instruction: &Instruction, registers: &Registers, memory: &GuestMemory) -> Result<Request, String> {
     let wish = match instruction.mnemonic() {
         Mnemonic::In => {
             let size = instruction.op0_register().size() as u8;
@@ -185,7 +189,9 @@ fn judge_access(instruction: &Instruction, snapshot: &Snapshot, memory: &GuestMe
         });
     }
     if fault >= GUEST_ADDRESS_LIMIT {
-        return Err(format!("the guest's code at {rip:#x} accessed {fault:#x}, where neither memory nor devices can be"));
+        return Err(format!(
+            "the guest's code at {rip:#x} accessed {fault:#x}, where neither memory nor devices can be"
+        ));
     }
     let access = plain_move(instruction, &snapshot.registers).ok_or_else(|| {
         format!(
@@ -205,7 +211,8 @@ fn judge_access(instruction: &Instruction, snapshot: &Snapshot, memory: &GuestMe
     Ok(Request { wish: access, next_rip: instruction.next_ip() })
 }
 
-/// The access of a `mov`, `movzx`, `movsx` or `movsxd` between memory and a general-purpose register, or of an immediate to memory.
+/// The access of a `mov`, `movzx`, `movsx` or `movsxd` between memory and a general-purpose register, or of an
+/// immediate to memory.
 fn plain_move(instruction: &Instruction, registers: &Registers) -> Option<Wish> {
     let (plain, signed) = match instruction.mnemonic() {
         Mnemonic::Mov => (true, false),
@@ -276,11 +283,8 @@ impl Request {
             memory.write(transfer.address, data);
         }
         let pointer = registers.get(transfer.pointer).unwrap_or_default();
-        let moved = if transfer.down {
-            pointer.wrapping_sub(transfer.length)
-        } else {
-            pointer.wrapping_add(transfer.length)
-        };
+        let moved =
+            if transfer.down { pointer.wrapping_sub(transfer.length) } else { pointer.wrapping_add(transfer.length) };
         registers.set(transfer.pointer, moved);
         let left = transfer.count.map_or(0, |count| count - transfer.length / u64::from(transfer.size));
         if transfer.count.is_some() {
@@ -326,7 +330,11 @@ fn fault(snapshot: &Snapshot, rip: u64, code: &[u8]) -> String {
 }
 
 fn unsupported(instruction: &Instruction) -> String {
-    format!("the guest executed {} at {:#x} in a form that this backend does not emulate", name(instruction), instruction.ip())
+    format!(
+        "the guest executed {} at {:#x} in a form that this backend does not emulate",
+        name(instruction),
+        instruction.ip()
+    )
 }
 
 fn name(instruction: &Instruction) -> String {

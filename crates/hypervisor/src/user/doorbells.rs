@@ -81,8 +81,8 @@ impl Doorbells {
         self.published = Some(Published { control, entries: Vec::new() });
     }
 
-    /// Rings if the store is to a doorbell, and publishes it if the stub can ring it the next time. Only while the guest is
-    /// trapped.
+    /// Rings if the store is to a doorbell, and publishes it if the stub can ring it the next time. Only while the
+    /// guest is trapped.
     pub(super) fn ring(&mut self, store: &Store) -> bool {
         let Some(position) = self.position(store.address, store.value) else { return false };
         let bell = &self.bells[position];

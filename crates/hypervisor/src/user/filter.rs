@@ -1,9 +1,9 @@
 //! What a guest process may still ask of the kernel: the trap handler's calls, with the handler's own arguments.
 //!
-//! The guest can make each of them too. It can then wait for itself (a kick ends that), fill the trap pipe (it then waits
-//! for the VMM, or is found out), ring doorbells that are its own to ring, and return from a signal that was none (which
-//! changes nothing but its own registers, signal mask and signal stack). What is written is a constant that it cannot change, so it cannot
-//! put an absurd number into an eventfd that somebody else then blocks on.
+//! The guest can make each of them too. It can then wait for itself (a kick ends that), fill the trap pipe (it then
+//! waits for the VMM, or is found out), ring doorbells that are its own to ring, and return from a signal that was none
+//! (which changes nothing but its own registers, signal mask and signal stack). What is written is a constant that it
+//! cannot change, so it cannot put an absurd number into an eventfd that somebody else then blocks on.
 
 use super::layout::{CONTROL_BASE, Control, EVENT_FD_FIRST, FILTER_MAX, STUB_BASE, TRAP_FD};
 use crate::Error;
@@ -45,11 +45,8 @@ fn program(events: u32) -> Result<BpfProgram, seccompiler::BackendError> {
         SeccompCondition::new(1, Dword, Eq, libc::FUTEX_WAIT as u64)?,
         SeccompCondition::new(3, Qword, Eq, 0)?,
     ])?;
-    let rules = [
-        (libc::SYS_write, vec![wake_vmm, ring]),
-        (libc::SYS_futex, vec![wait]),
-        (libc::SYS_rt_sigreturn, Vec::new()),
-    ];
+    let rules =
+        [(libc::SYS_write, vec![wake_vmm, ring]), (libc::SYS_futex, vec![wait]), (libc::SYS_rt_sigreturn, Vec::new())];
     let rules = rules.into_iter().collect();
     SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
 }

@@ -27,9 +27,6 @@ struct Slot {
     memory: MemoryMap,
 }
 
-/// A range within one slot: the slot, the address and the length.
-type Piece<'a> = (&'a Slot, u64, usize);
-
 /// A part of a memfd that the guest process maps.
 pub(super) struct Mapping<'a> {
     pub(super) address: u64,
@@ -63,7 +60,9 @@ impl GuestMemory {
             return Err(Error::Refused(format!("the memory region at {address:#x} does not begin at a page")));
         }
         if address.checked_add(length).is_none_or(|end| end > GUEST_ADDRESS_LIMIT) {
-            return Err(Error::Refused(format!("the memory region at {address:#x} reaches over {GUEST_ADDRESS_LIMIT:#x}")));
+            return Err(Error::Refused(format!(
+                "the memory region at {address:#x} reaches over {GUEST_ADDRESS_LIMIT:#x}"
+            )));
         }
         if self.overlaps(address, length) {
             return Err(Error::Refused(format!("the memory region at {address:#x} overlaps another slot")));
@@ -90,32 +89,50 @@ impl GuestMemory {
 
     /// Whether the guest can reach all of these bytes.
     pub(super) fn contains(&self, address: u64, length: u64) -> bool {
-        self.pieces(address, length).is_some()
+        let Some(end) = address.checked_add(length) else { return false };
+        let mut at = address;
+        while at < end {
+            let Some((_, piece)) = self.piece(at, end) else { return false };
+            at += piece;
+        }
+        true
     }
 
     /// Reads memory the guest can reach, once; false when it cannot reach all of it.
     pub(super) fn read(&self, address: u64, data: &mut [u8]) -> bool {
-        let Some(pieces) = self.pieces(address, data.len() as u64) else { return false };
-        let mut rest = data;
-        pieces.iter().all(|&(slot, address, length)| {
-            let (piece, tail) = std::mem::take(&mut rest).split_at_mut(length);
+        let Some(end) = address.checked_add(data.len() as u64) else { return false };
+        let (mut at, mut rest) = (address, data);
+        while let Some((slot, length)) = self.piece(at, end) {
+            let (piece, tail) = rest.split_at_mut(length as usize);
+            if slot.memory.guest_memory().read_slice(piece, GuestAddress(at)).is_err() {
+                return false;
+            }
             rest = tail;
-            slot.memory.guest_memory().read_slice(piece, GuestAddress(address)).is_ok()
-        })
+            at += length;
+        }
+        at == end
     }
 
     /// Writes memory the guest can reach; false, and nothing written, when it cannot reach all of it.
     pub(super) fn write(&self, address: u64, data: &[u8]) -> bool {
-        let Some(pieces) = self.pieces(address, data.len() as u64) else { return false };
-        let mut rest = data;
-        pieces.iter().all(|&(slot, address, length)| {
-            let (piece, tail) = rest.split_at(length);
+        if !self.contains(address, data.len() as u64) {
+            return false;
+        }
+        let end = address + data.len() as u64;
+        let (mut at, mut rest) = (address, data);
+        while let Some((slot, length)) = self.piece(at, end) {
+            let (piece, tail) = rest.split_at(length as usize);
+            if slot.memory.guest_memory().write_slice(piece, GuestAddress(at)).is_err() {
+                return false;
+            }
             rest = tail;
-            slot.memory.guest_memory().write_slice(piece, GuestAddress(address)).is_ok()
-        })
+            at += length;
+        }
+        at == end
     }
 
-    /// One copy of the instruction bytes at `rip`: fewer than asked where the guest's memory ends, none where it has none.
+    /// One copy of the instruction bytes at `rip`: fewer than asked where the guest's memory ends, none where it has
+    /// none.
     pub(super) fn code(&self, rip: u64) -> Code {
         let mut code = Code { bytes: [0; INSTRUCTION_BYTES_MAX], length: 0 };
         for length in (1..=INSTRUCTION_BYTES_MAX).rev() {
@@ -127,21 +144,12 @@ impl GuestMemory {
         code
     }
 
-    /// The range cut at slot borders; `None` when the guest cannot reach all of it.
-    fn pieces(&self, address: u64, length: u64) -> Option<Vec<Piece<'_>>> {
-        let end = address.checked_add(length)?;
-        let mut pieces = Vec::new();
-        let mut at = address;
-        while at < end {
-            let slot = self.slots.iter().find(|slot| at >= slot.address && at - slot.address < slot.length)?;
-            if at < self.lowest_address {
-                return None;
-            }
-            let piece_end = end.min(slot.address + slot.length);
-            pieces.push((slot, at, usize::try_from(piece_end - at).ok()?));
-            at = piece_end;
-        }
-        Some(pieces)
+    /// The slot that holds `at`, and how many bytes before `end` it holds from there on; `None` when the guest cannot
+    /// reach `at`, or there is nothing before `end`.
+    fn piece(&self, at: u64, end: u64) -> Option<(&Slot, u64)> {
+        let slot = self.slots.iter().find(|slot| at >= slot.address && at - slot.address < slot.length)?;
+        let length = end.min(slot.address + slot.length).checked_sub(at).filter(|&length| length > 0)?;
+        (at >= self.lowest_address).then_some((slot, length))
     }
 }
 
@@ -155,5 +163,33 @@ pub(super) struct Code {
 impl Code {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reaches_across_slots_and_not_beyond() {
+        let map = MemoryMap::allocate(&[(0, 0x20000), (0x20000, 0x1000), (0x40000, 0x1000)]).unwrap();
+        let mut memory = GuestMemory::new(0x10000);
+        for region in 0..3 {
+            memory.add(region as u32, &map, region).unwrap();
+        }
+        assert!(memory.write(0x1fffe, b"abcd"));
+        let mut data = [0; 4];
+        assert!(memory.read(0x1fffe, &mut data));
+        assert_eq!(&data, b"abcd");
+        for (address, length) in [(0xffff, 2), (0, 1), (0x20fff, 2), (0x3ffff, 2), (u64::MAX, 2), (u64::MAX - 1, 2)] {
+            let mut data = vec![0; length as usize];
+            assert!(!memory.contains(address, length) && !memory.read(address, &mut data), "{address:#x}");
+            assert!(!memory.write(address, &data), "{address:#x}");
+        }
+        assert!(memory.overlaps(0, 1) && memory.overlaps(0x20fff, 2) && !memory.overlaps(0x21000, 0x1f000));
+        assert_eq!(memory.code(0x40ffd).bytes().len(), 3);
+        assert_eq!(memory.code(0x41000).bytes().len(), 0);
+        let mapped: Vec<_> = memory.mappings().map(|part| (part.address, part.length, part.offset)).collect();
+        assert_eq!(mapped, [(0x10000, 0x10000, 0x10000), (0x20000, 0x1000, 0), (0x40000, 0x1000, 0)]);
     }
 }

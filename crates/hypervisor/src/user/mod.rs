@@ -1,26 +1,27 @@
 //! No hypervisor at all: the guest is a deprivileged process of its own.
 //!
-//! A flat 64-bit guest mostly computes, and any process can do that. What it cannot do (`in`, `out`, `hlt`, an access to an
-//! address where it has no memory) raises a signal in its process, and there the *stub* (`guests/stub`) takes it: an exec'd
-//! freestanding program with nothing of the VMM's memory, which holds the guest's memory at the guest's own addresses, the
-//! handler's stack, and a control area that it shares with the VMM. It puts the registers there, wakes the VMM and waits. The VMM
-//! copies them once, reads the instruction out of guest memory once, decodes and judges it, and answers.
+//! A flat 64-bit guest mostly computes, and any process can do that. What it cannot do (`in`, `out`, `hlt`, an access
+//! to an address where it has no memory) raises a signal in its process, and there the *stub* (`guests/stub`) takes it:
+//! an exec'd freestanding program with nothing of the VMM's memory, which holds the guest's memory at the guest's own
+//! addresses, the handler's stack, and a control area that it shares with the VMM. It puts the registers there, wakes
+//! the VMM and waits. The VMM copies them once, reads the instruction out of guest memory once, decodes and judges it,
+//! and answers.
 //!
-//! Stores to doorbells ring without the VMM: when the VMM has decoded one for the first time it publishes where the instruction is
-//! and what it stores, and from then on the stub writes to the eventfd itself. Doorbells registered after the vCPU was created
-//! (and those over 64) are rung too, but by the thread in [`Vcpu::run`](crate::Vcpu::run): the process holds only the eventfds it was
-//! started with.
+//! Stores to doorbells ring without the VMM: when the VMM has decoded one for the first time it publishes where the
+//! instruction is and what it stores, and from then on the stub writes to the eventfd itself. Doorbells registered
+//! after the vCPU was created (and those over 64) are rung too, but by the thread in [`Vcpu::run`](crate::Vcpu::run):
+//! the process holds only the eventfds it was started with.
 //!
 //! # What confines a guest
 //! The stub and the guest are one process, so the guest may overwrite everything writable there, forge traps, and go on
 //! running while the VMM looks. It still reaches nothing: its address space holds its memory, the stub and the control
-//! area; its descriptors are the trap pipe and its doorbells' eventfds; its seccomp filter leaves the handler's own calls with the handler's own
-//! arguments (`filter.rs`); it dies with the VMM. The VMM believes nothing: one snapshot, checked against the guest's memory map; every wait ends when
-//! the guest's process does, or when the vCPU is kicked.
+//! area; its descriptors are the trap pipe and its doorbells' eventfds; its seccomp filter leaves the handler's own
+//! calls with the handler's own arguments (`filter.rs`); it dies with the VMM. The VMM believes nothing: one snapshot,
+//! checked against the guest's memory map; every wait ends when the guest's process does, or when the vCPU is kicked.
 //!
 //! # Limits
-//! One vCPU, no ring 0, no page tables, no interrupts; memory from [`Capabilities::lowest_address`] up and below 16 TiB; device registers are
-//! accessed by `mov`, `movzx`, `movsx` and `movsxd`.
+//! One vCPU, no ring 0, no page tables, no interrupts; memory from [`Capabilities::lowest_address`] up and below 16
+//! TiB; device registers are accessed by `mov`, `movzx`, `movsx` and `movsxd`.
 
 mod control;
 mod decode;

@@ -9,8 +9,8 @@ use vm_memory::{Bytes, GuestAddress};
 const HLT: u8 = 0xf4;
 const MEMORY_BYTES: usize = 4096;
 
-/// Runs a guest of one instruction, and says in a sentence how that went: what the backend offers here, or else why it does not
-/// work and what would help.
+/// Runs a guest of one instruction, and says in a sentence how that went: what the backend offers here, or else why it
+/// does not work and what would help.
 ///
 /// # Errors
 /// The sentence on why not.

@@ -7,7 +7,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, waitid,
+    waitpid,
+};
 use std::ffi::c_int;
 use std::io;
 use std::mem::offset_of;
@@ -29,8 +32,8 @@ pub(super) struct Process {
     dead: bool,
 }
 
-/// The thread whose child the guest process is. The kernel ends the process when its parent *thread* ends, so that must not be
-/// whoever happened to create the vCPU.
+/// The thread whose child the guest process is. The kernel ends the process when its parent *thread* ends, so that must
+/// not be whoever happened to create the vCPU.
 #[derive(Debug)]
 struct Parent {
     release: Option<mpsc::Sender<()>>,
@@ -63,13 +66,18 @@ impl Process {
         let executable = executable().map_err(os("cannot put the trap stub into an executable memfd"))?;
         let (traps, trap_end) = pipe_with(PipeFlags::CLOEXEC).map_err(os("cannot create the guest's trap pipe"))?;
         let inherited = [trap_end.as_fd(), control.memfd()];
-        let mut descriptors: Vec<RawFd> =
-            inherited.iter().chain(events).chain(slots).map(AsRawFd::as_raw_fd).collect();
+        let mut descriptors: Vec<RawFd> = inherited.iter().chain(events).chain(slots).map(AsRawFd::as_raw_fd).collect();
         descriptors.push(executable.as_raw_fd());
         let (pid, parent) = Parent::spawn(descriptors)?;
-        drop(trap_end);
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(os("cannot open the guest process's pidfd"))?;
-        Ok(Self { pid, pidfd: Arc::new(pidfd), traps, parent, dead: false })
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { pid, pidfd: Arc::new(pidfd), traps, parent, dead: false }),
+            Err(errno) => {
+                // Without a pidfd, but not waited for, so the number still means this child.
+                let _ = kill_process(pid, Signal::KILL);
+                let _ = waitpid(Some(pid), WaitOptions::empty());
+                Err(os("cannot open the guest process's pidfd")(errno))
+            }
+        }
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -230,8 +238,8 @@ fn executable() -> Result<OwnedFd, Errno> {
 /// Forks; the child becomes the stub, with these descriptors numbered from 0 and the last one executed.
 fn fork(mut descriptors: Vec<RawFd>) -> io::Result<Pid> {
     let parent = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: the child calls nothing but `become_stub`, which makes system calls only and does not return: no lock that
-    // another thread holds is touched, nothing is allocated, no destructor runs.
+    // SAFETY: the child calls nothing but `become_stub`, which makes system calls only and does not return: no lock
+    // that another thread holds is touched, nothing is allocated, no destructor runs.
     let pid = unsafe {
         match libc::fork() {
             0 => become_stub(&mut descriptors, parent),
@@ -247,7 +255,8 @@ fn fork(mut descriptors: Vec<RawFd>) -> io::Result<Pid> {
 /// In a fresh child of `parent` only; the descriptors must be open.
 unsafe fn become_stub(descriptors: &mut [RawFd], parent: libc::pid_t) -> ! {
     let control = descriptors[CONTROL_FD as usize];
-    // SAFETY: the caller's promise; none of these calls keeps or writes to memory of this process, except `_exit`, which ends it.
+    // SAFETY: the caller's promise; none of these calls keeps or writes to memory of this process, except `_exit`,
+    // which ends it.
     unsafe {
         let step = try_become_stub(descriptors, parent);
         let failure = [step as u64, (*libc::__errno_location()).cast_unsigned().into()];
@@ -266,8 +275,8 @@ unsafe fn become_stub(descriptors: &mut [RawFd], parent: libc::pid_t) -> ! {
 /// As [`become_stub`].
 unsafe fn try_become_stub(descriptors: &mut [RawFd], parent: libc::pid_t) -> Step {
     let count = descriptors.len() as c_int;
-    // SAFETY: system calls on descriptors and on this process only; what pointers there are point to locals and literals that
-    // outlive the calls.
+    // SAFETY: system calls on descriptors and on this process only; what pointers there are point to locals and
+    // literals that outlive the calls.
     unsafe {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 || libc::getppid() != parent {
             return Step::ParentDeath;

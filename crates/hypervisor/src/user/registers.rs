@@ -43,8 +43,8 @@ impl Registers {
         Some(if is_high_byte(register) { value >> 8 & 0xff } else { value & mask(register.size()) })
     }
 
-    /// Writes the register as an instruction would: 32 bits clear the upper half, 8 and 16 bits leave the rest. Does nothing
-    /// to what is no general-purpose register.
+    /// Writes the register as an instruction would: 32 bits clear the upper half, 8 and 16 bits leave the rest. Does
+    /// nothing to what is no general-purpose register.
     pub(super) fn set(&mut self, register: Register, value: u64) {
         let Some(index) = frame_index(register) else { return };
         let (shift, kept) = match register.size() {

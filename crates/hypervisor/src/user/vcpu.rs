@@ -13,8 +13,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a guest that was kicked may take to come back: an honest one does as soon as it gets a CPU. One that has blocked the
-/// signal never does, and is ended.
+/// How long a guest that was kicked may take to come back: an honest one does as soon as it gets a CPU. One that has
+/// blocked the signal never does, and is ended.
 const KICK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long the stub may take to set itself up.

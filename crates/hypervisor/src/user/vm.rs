@@ -30,7 +30,9 @@ impl UserVm {
             return Err(Error::Refused(format!("the guest's entry {entry:#x} is not in memory it can reach")));
         }
         if !stack_top.checked_sub(1).is_some_and(|top| self.memory.contains(top, 1)) {
-            return Err(Error::Refused(format!("the guest's stack below {stack_top:#x} is not in memory it can reach")));
+            return Err(Error::Refused(format!(
+                "the guest's stack below {stack_top:#x} is not in memory it can reach"
+            )));
         }
         Ok(())
     }
@@ -45,6 +47,7 @@ impl UserVm {
             control.describe(&self.memory, events.len() as u32, &filter(events.len() as u32)?);
             Process::spawn(&control, &events, &slots)?
         };
+        super::decode::prepare();
         UserVcpu::new(process, control, Arc::clone(&self.memory), Arc::clone(&self.doorbells), registers)
     }
 }

@@ -90,8 +90,13 @@ fn system_calls_kill() {
 fn memory_outside_the_map_is_not_there() {
     bounded(|| {
         // The initial stack, the vDSO, the heap and the mapping area are gone: whatever address, nothing but the stub.
-        for address in [0x7fff_ffff_e000u64, 0x7ffc_0000_0000, 0x7f00_0000_0000, CONTROL + u64::from(CONTROL_BYTES), 0x5555_5555_4000]
-        {
+        for address in [
+            0x7fff_ffff_e000u64,
+            0x7ffc_0000_0000,
+            0x7f00_0000_0000,
+            CONTROL + u64::from(CONTROL_BYTES),
+            0x5555_5555_4000,
+        ] {
             let mut guest = Guest::new(|a| a.mov(rbx, address).and_then(|()| a.mov(al, byte_ptr(rbx))));
             let sentence = crash(&mut *guest.vcpu());
             assert!(sentence.contains("neither memory nor devices can be"), "{sentence}");
@@ -282,7 +287,8 @@ fn waits_on_the_futex() {
 fn rewrites_the_doorbell_table() {
     bounded(|| {
         let doorbells = CONTROL + 8 + 24 * 8 + 18 * 8;
-        for (offset, value) in [(16, 7), (20, 0xffff_fff0u32), (20, 22), (24, 0xffff_ffff), (28, 0), (28, 0xffff_ffff)] {
+        for (offset, value) in [(16, 7), (20, 0xffff_fff0u32), (20, 22), (24, 0xffff_ffff), (28, 0), (28, 0xffff_ffff)]
+        {
             let mut guest = Guest::new(|a| {
                 let mut again = a.create_label();
                 a.mov(rbx, DEVICE)?;
@@ -348,7 +354,10 @@ fn absurd_string_transfers() {
                     if input { a.rep().insd() } else { a.rep().outsd() }
                 });
                 let sentence = crash(&mut *guest.vcpu());
-                assert!(sentence.contains("not all of them in its memory"), "{count:#x} {address:#x} {down}: {sentence}");
+                assert!(
+                    sentence.contains("not all of them in its memory"),
+                    "{count:#x} {address:#x} {down}: {sentence}"
+                );
             }
         }
     });

@@ -365,8 +365,14 @@ fn crashes_say_what_happened() {
         (|a| a.cli(), "executed `cli` at 0x10000"),
         (|a| a.mov(cr3, rax), "executed `mov` at 0x10000"),
         (|a| a.wrmsr(), "executed `wrmsr`"),
-        (|a| a.mov(rbx, 0x8000_0000_0000_0000u64).and_then(|()| a.mov(eax, dword_ptr(rbx))), "outside ring 0 or with the address"),
-        (|a| a.mov(rbx, 0xffff_8000_0000_0000u64).and_then(|()| a.mov(eax, dword_ptr(rbx))), "neither memory nor devices"),
+        (
+            |a| a.mov(rbx, 0x8000_0000_0000_0000u64).and_then(|()| a.mov(eax, dword_ptr(rbx))),
+            "outside ring 0 or with the address",
+        ),
+        (
+            |a| a.mov(rbx, 0xffff_8000_0000_0000u64).and_then(|()| a.mov(eax, dword_ptr(rbx))),
+            "neither memory nor devices",
+        ),
         (|a| a.mov(eax, dword_ptr(0x5000)), "accessed 0x5000; here it can reach no address below 0x10000"),
         (|a| a.jmp(0xd000_0000u64), "jumped to 0xd0000000"),
         (|a| a.mov(eax, 0x100ff0).and_then(|()| a.jmp(rax)), "jumped to 0x100ff0"),
@@ -374,10 +380,16 @@ fn crashes_say_what_happened() {
         (|a| a.mov(rbx, DEVICE).and_then(|()| a.add(dword_ptr(rbx), eax)), "with `add`"),
         (|a| a.mov(rbx, DEVICE).and_then(|()| a.movdqu(xmm0, xmmword_ptr(rbx))), "with `movdqu`"),
         (|a| a.mov(ebx, 0xffffe).and_then(|()| a.mov(eax, dword_ptr(rbx))), "access to 4 bytes at 0xffffe"),
-        (|a| a.mov(esi, 0xfffff).and_then(|()| a.mov(ecx, 2)).and_then(|()| a.rep().outsb()), "not all of them in its memory"),
+        (
+            |a| a.mov(esi, 0xfffff).and_then(|()| a.mov(ecx, 2)).and_then(|()| a.rep().outsb()),
+            "not all of them in its memory",
+        ),
         (|a| a.mov(rcx, u64::MAX).and_then(|()| a.rep().insd()), "not all of them in its memory"),
         (|a| a.pushfq().and_then(|()| a.or(dword_ptr(rsp), 0x100)).and_then(|()| a.popfq()), "single-stepped"),
-        (|a| a.mov(eax, 0x2000).and_then(|()| a.sub(rsp, 0x8000_0000u32 as i32)).and_then(|()| a.call(rax)), "with `call`"),
+        (
+            |a| a.mov(eax, 0x2000).and_then(|()| a.sub(rsp, 0x8000_0000u32 as i32)).and_then(|()| a.call(rax)),
+            "with `call`",
+        ),
     ];
     bounded(move || {
         for (program, expected) in cases {

@@ -117,7 +117,8 @@ fn a_guest_that_blocks_the_signal_is_ended() {
             a.mov(word_ptr(0x90000 + 40 + 8 * 18), ax)?;
             a.mov(ax, ss)?;
             a.mov(word_ptr(0x90000 + 40 + 8 * 18 + 6), ax)?;
-            a.mov(qword_ptr(0x90000 + 40 + 8 * 32), -1)?; // signal mask, after 23 registers, the FPU's pointer and 8 reserved words
+            // The signal mask, after 23 registers, the FPU's pointer and 8 reserved words.
+            a.mov(qword_ptr(0x90000 + 40 + 8 * 32), -1)?;
             a.mov(eax, 15)?;
             a.syscall()?;
             a.set_label(&mut endless)?;

@@ -88,7 +88,10 @@ fn the_process_holds_nothing_of_the_vmm() {
         assert_eq!(field("Name"), "blockyard-guest");
         assert_eq!(field("Seccomp"), "2");
         assert_eq!(field("NoNewPrivs"), "1");
-        assert_eq!(field("NSsid").split('\t').next_back().map(str::to_owned), field("NSpid").split('\t').next_back().map(str::to_owned));
+        assert_eq!(
+            field("NSsid").split('\t').next_back().map(str::to_owned),
+            field("NSpid").split('\t').next_back().map(str::to_owned)
+        );
         // Readable to root only, as the process is not dumpable.
         if let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) {
             assert_eq!(descriptors.count(), 2, "trap pipe and doorbell");

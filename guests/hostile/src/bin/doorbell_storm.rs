@@ -17,9 +17,11 @@ fn main() {
             queue.registers().notify(0);
         }
     }
-    let queue = RawQueue::new(&config, "input");
-    queue.request(0, 0, DATA, 512);
-    let mut findings = Findings::new();
-    findings.note("afterwards", queue.offer(0));
+    let mut findings = Findings::new(&config);
+    findings.attempt("afterwards", || {
+        let queue = RawQueue::new(&config, "input");
+        queue.request(0, 0, DATA, 512);
+        queue.offer(0)
+    });
     findings.report(GuestOperation::Probe);
 }

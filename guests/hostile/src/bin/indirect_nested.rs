@@ -12,16 +12,18 @@ blockyard_guest_runtime::entry!(main);
 
 fn main() {
     let config = begin();
-    let mut findings = Findings::new();
+    let mut findings = Findings::new(&config);
     let mut attempt = |what, length, flags, prepare: &dyn Fn(&RawQueue)| {
-        let queue = RawQueue::new(&config, "input");
-        queue.request(0, 0, DATA, 512);
-        table_descriptor(0, HEADER, 16, NEXT, 1);
-        table_descriptor(1, DATA, 512, NEXT | WRITE, 2);
-        table_descriptor(2, STATUS, 1, WRITE, 0);
-        queue.descriptor(0, TABLE, length, flags, 1);
-        prepare(&queue);
-        findings.note(what, queue.offer(0));
+        findings.attempt(what, || {
+            let queue = RawQueue::new(&config, "input");
+            queue.request(0, 0, DATA, 512);
+            table_descriptor(0, HEADER, 16, NEXT, 1);
+            table_descriptor(1, DATA, 512, NEXT | WRITE, 2);
+            table_descriptor(2, STATUS, 1, WRITE, 0);
+            queue.descriptor(0, TABLE, length, flags, 1);
+            prepare(&queue);
+            queue.offer(0)
+        });
     };
     attempt("good", 48, INDIRECT, &|_| {});
     attempt("nested", 48, INDIRECT, &|_| table_descriptor(1, TABLE, 48, INDIRECT, 0));

@@ -11,11 +11,13 @@ blockyard_guest_runtime::entry!(main);
 
 fn main() {
     let config = begin();
-    let mut findings = Findings::new();
+    let mut findings = Findings::new(&config);
     for (what, index) in [("jump", 0x8000), ("one too many", QUEUE_SIZE + 1), ("back", u16::MAX)] {
-        let queue = RawQueue::new(&config, "input");
-        queue.request(0, 0, DATA, 512);
-        findings.note(what, queue.set_available_index(index));
+        findings.attempt(what, || {
+            let queue = RawQueue::new(&config, "input");
+            queue.request(0, 0, DATA, 512);
+            queue.set_available_index(index)
+        });
     }
     findings.report(GuestOperation::Read);
 }

@@ -10,12 +10,14 @@ blockyard_guest_runtime::entry!(main);
 
 fn main() {
     let config = begin();
-    let mut findings = Findings::new();
+    let mut findings = Findings::new(&config);
     let mut attempt = |what, head, prepare: &dyn Fn(&RawQueue)| {
-        let queue = RawQueue::new(&config, "input");
-        queue.request(0, 0, DATA, 512);
-        prepare(&queue);
-        findings.note(what, queue.offer(head));
+        findings.attempt(what, || {
+            let queue = RawQueue::new(&config, "input");
+            queue.request(0, 0, DATA, 512);
+            prepare(&queue);
+            queue.offer(head)
+        });
     };
     attempt("no status", 0, &|queue| queue.descriptor(0, HEADER, 16, 0, 0));
     attempt("writable header", 0, &|queue| queue.descriptor(0, HEADER, 16, NEXT | WRITE, 1));

@@ -13,16 +13,18 @@ blockyard_guest_runtime::entry!(main);
 
 fn main() {
     let config = begin();
-    let mut findings = Findings::new();
+    let mut findings = Findings::new(&config);
     for (what, size) in [("3", 3), ("0", 0), ("4096", 4096), ("65536", 65536), ("2 to 31", 1 << 31)] {
-        let queue = RawQueue::new(&config, "input");
-        let registers = queue.registers();
-        negotiate(registers);
-        registers.write(register::QUEUE_SELECT, 0);
-        registers.write_queue(size, &QueueAddresses::new(INPUT_VIRTQUEUES, 0));
-        registers.start();
-        queue.request(0, 0, DATA, 512);
-        findings.note(what, queue.offer(0));
+        findings.attempt(what, || {
+            let queue = RawQueue::new(&config, "input");
+            let registers = queue.registers();
+            negotiate(registers);
+            registers.write(register::QUEUE_SELECT, 0);
+            registers.write_queue(size, &QueueAddresses::new(INPUT_VIRTQUEUES, 0));
+            registers.start();
+            queue.request(0, 0, DATA, 512);
+            queue.offer(0)
+        });
     }
     findings.report(GuestOperation::Probe);
 }

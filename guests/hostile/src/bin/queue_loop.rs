@@ -10,18 +10,24 @@ blockyard_guest_runtime::entry!(main);
 
 fn main() {
     let config = begin();
-    let mut findings = Findings::new();
-    let queue = RawQueue::new(&config, "input");
-    queue.header(0, 0);
-    queue.descriptor(0, HEADER, 16, NEXT, 0);
-    findings.note("itself", queue.offer(0));
-    let queue = RawQueue::new(&config, "input");
-    queue.request(0, 0, DATA, 512);
-    queue.descriptor(1, DATA, 512, NEXT | WRITE, 1);
-    findings.note("data", queue.offer(0));
-    let queue = RawQueue::new(&config, "input");
-    queue.request(0, 0, DATA, 512);
-    queue.descriptor(2, STATUS, 1, NEXT | WRITE, 0);
-    findings.note("round", queue.offer(0));
+    let mut findings = Findings::new(&config);
+    findings.attempt("itself", || {
+        let queue = RawQueue::new(&config, "input");
+        queue.header(0, 0);
+        queue.descriptor(0, HEADER, 16, NEXT, 0);
+        queue.offer(0)
+    });
+    findings.attempt("data", || {
+        let queue = RawQueue::new(&config, "input");
+        queue.request(0, 0, DATA, 512);
+        queue.descriptor(1, DATA, 512, NEXT | WRITE, 1);
+        queue.offer(0)
+    });
+    findings.attempt("round", || {
+        let queue = RawQueue::new(&config, "input");
+        queue.request(0, 0, DATA, 512);
+        queue.descriptor(2, STATUS, 1, NEXT | WRITE, 0);
+        queue.offer(0)
+    });
     findings.report(GuestOperation::Read);
 }

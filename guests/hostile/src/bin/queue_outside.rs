@@ -11,7 +11,7 @@ blockyard_guest_runtime::entry!(main);
 
 fn main() {
     let config = begin();
-    let mut findings = Findings::new();
+    let mut findings = Findings::new(&config);
     let end = config.memory_size;
     for (what, address, length) in [
         ("end", end, 512),
@@ -20,17 +20,23 @@ fn main() {
         ("far", 1 << 52, 512),
         ("wrap", u64::MAX - 255, 512),
     ] {
-        let queue = RawQueue::new(&config, "input");
-        queue.request(0, 0, address, length);
-        findings.note(what, queue.offer(0));
+        findings.attempt(what, || {
+            let queue = RawQueue::new(&config, "input");
+            queue.request(0, 0, address, length);
+            queue.offer(0)
+        });
     }
-    let queue = RawQueue::new(&config, "input");
-    queue.request(0, 0, DATA, 512);
-    queue.descriptor(0, end, 16, NEXT, 1);
-    findings.note("header", queue.offer(0));
-    let queue = RawQueue::new(&config, "input");
-    queue.request(0, 0, DATA, 512);
-    queue.descriptor(2, end, 1, WRITE, 0);
-    findings.note("status byte", queue.offer(0));
+    findings.attempt("header", || {
+        let queue = RawQueue::new(&config, "input");
+        queue.request(0, 0, DATA, 512);
+        queue.descriptor(0, end, 16, NEXT, 1);
+        queue.offer(0)
+    });
+    findings.attempt("status byte", || {
+        let queue = RawQueue::new(&config, "input");
+        queue.request(0, 0, DATA, 512);
+        queue.descriptor(2, end, 1, WRITE, 0);
+        queue.offer(0)
+    });
     findings.report(GuestOperation::Read);
 }

@@ -12,7 +12,7 @@ blockyard_guest_runtime::entry!(main);
 
 fn main() {
     let config = begin();
-    let mut findings = Findings::new();
+    let mut findings = Findings::new(&config);
     let sectors = sectors(&bring_up(&config, "input"));
     for (what, sector, length) in [
         ("end", sectors, 65536),
@@ -20,9 +20,11 @@ fn main() {
         ("far", 1 << 54, 65536),
         ("wrap", u64::MAX, 65536),
     ] {
-        let queue = RawQueue::new(&config, "input");
-        queue.request(0, sector, DATA, length);
-        findings.note(what, queue.offer(0));
+        findings.attempt(what, || {
+            let queue = RawQueue::new(&config, "input");
+            queue.request(0, sector, DATA, length);
+            queue.offer(0)
+        });
     }
     for (what, operation, length, segment) in [
         ("write", 1, 65536, [0; 2]),
@@ -30,13 +32,15 @@ fn main() {
         ("write zeroes", 13, 16, [0, u64::from(u32::MAX)]),
         ("write zeroes wrap", 13, 16, [u64::MAX, 8]),
     ] {
-        let queue = RawQueue::new(&config, "output");
-        let sector = if what == "write wrap" { u64::MAX - 7 } else { sectors };
-        queue.request(operation, sector, DATA, length);
-        for (word, value) in words64(DATA, 2).iter().zip(segment) {
-            word.store(value, Relaxed);
-        }
-        findings.note(what, queue.offer(0));
+        findings.attempt(what, || {
+            let queue = RawQueue::new(&config, "output");
+            let sector = if what == "write wrap" { u64::MAX - 7 } else { sectors };
+            queue.request(operation, sector, DATA, length);
+            for (word, value) in words64(DATA, 2).iter().zip(segment) {
+                word.store(value, Relaxed);
+            }
+            queue.offer(0)
+        });
     }
     findings.report(GuestOperation::Read);
 }

@@ -13,7 +13,7 @@ blockyard_guest_runtime::entry!(main);
 
 fn main() {
     let config = begin();
-    let mut findings = Findings::new();
+    let mut findings = Findings::new(&config);
     let good = QueueAddresses::new(INPUT_VIRTQUEUES, 0);
     let end = config.memory_size;
     for (what, addresses) in [
@@ -25,14 +25,16 @@ fn main() {
         ("device", QueueAddresses { available: VIRTIO_MMIO.start, ..good }),
         ("odd", QueueAddresses { available: good.available + 1, ..good }),
     ] {
-        let queue = RawQueue::new(&config, "input");
-        let registers = queue.registers();
-        negotiate(registers);
-        registers.write(register::QUEUE_SELECT, 0);
-        registers.write_queue(u32::from(QUEUE_SIZE), &addresses);
-        registers.start();
-        queue.request(0, 0, DATA, 512);
-        findings.note(what, queue.offer(0));
+        findings.attempt(what, || {
+            let queue = RawQueue::new(&config, "input");
+            let registers = queue.registers();
+            negotiate(registers);
+            registers.write(register::QUEUE_SELECT, 0);
+            registers.write_queue(u32::from(QUEUE_SIZE), &addresses);
+            registers.start();
+            queue.request(0, 0, DATA, 512);
+            queue.offer(0)
+        });
     }
     findings.report(GuestOperation::Probe);
 }
