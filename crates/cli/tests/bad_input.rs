@@ -229,7 +229,7 @@ fn guests_that_are_no_guests() {
         fails_and_leaves_everything(&yard, command.arg(guest), &output, 1, &words);
     }
     // Bytes that are no code do anything at all, except harm.
-    for seed in 0..20 {
+    for seed in 0..support::rounds(20) {
         let noise = yard.path("noise");
         fs::write(&noise, random_bytes(50_000, seed)).unwrap();
         let contents = fs::read(&output).unwrap();

@@ -28,8 +28,9 @@ fn every_pair_of_sector_sizes() {
     let yard = Yard::new();
     let output = yard.path("output");
     let input = yard.sparse("input", 3 * MIB + 777, &[(0, 70_000), (MIB + 512, 300), (2 * MIB, MIB + 777)], 1);
-    for input_sector in 9..=16 {
-        for output_sector in 9..=16 {
+    let shifts = if support::backend() == "kvm" { vec![9, 12, 16] } else { (9..=16).collect() };
+    for &input_sector in &shifts {
+        for &output_sector in &shifts {
             let [input_sector, output_sector] = [input_sector, output_sector].map(|shift| (1 << shift).to_string());
             let sectors = ["--input-sector-size", &input_sector, "--output-sector-size", &output_sector, "--no-flush"];
             run(copy_command(sectors).arg(&input).arg(&output)).succeeded();
@@ -43,7 +44,7 @@ fn every_pair_of_sector_sizes() {
 fn random_copies() {
     let yard = Yard::new();
     let output = yard.path("output");
-    for seed in 0..60 {
+    for seed in 0..support::rounds(60) {
         let mut words = support::random_bytes(400, seed).into_iter().map(u64::from);
         let mut random = |limit: u64| {
             let word = words.next().unwrap() << 16 | words.next().unwrap() << 8 | words.next().unwrap();
@@ -184,7 +185,9 @@ fn exits_are_few_and_the_sector_size_does_not_matter() {
         // 2,500 a GiB in all, 100 of them not waits.
         assert!(large.saturating_sub(small) <= 2500 / 16 + 20, "{sector}: {small} and {large} exits");
         assert!(large_busy.saturating_sub(small_busy) <= 100 / 16, "{sector}: {small_busy} and {large_busy} exits");
-        assert!(small_busy < 200, "start-up takes {small_busy} exits");
+        // KVM itself takes `rep outsb` apart: there every byte of a frame is an exit.
+        let start_up_max = if support::backend() == "kvm" { 1500 } else { 200 };
+        assert!(small_busy < start_up_max, "start-up takes {small_busy} exits");
     }
 }
 

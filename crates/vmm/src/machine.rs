@@ -214,7 +214,6 @@ impl Machine {
     /// # Errors
     /// When the hypervisor or the operating system refuses.
     pub fn start(mut self, entry: &Entry) -> Result<RunningMachine, MachineError> {
-        // Created here and not on the vCPU's thread: a guest process dies with the thread that created it.
         let vcpu = self.vm.create_vcpu(0, entry)?;
         if let (Some(cpus), Some(process)) = (&self.placement.vcpu, vcpu.process_id()) {
             cpus.pin(Some(process)).map_err(|source| MachineError::Os { what: "placing the guest", source })?;

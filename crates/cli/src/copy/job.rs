@@ -7,7 +7,7 @@ use super::report::{CopyReport, Exits, Phases};
 use super::watch::{Event, Watch};
 use anyhow::{Context, Result, bail};
 use blockyard_block::{Disk, MemoryMap};
-use blockyard_devices::serial::{LineBuffer, NoInput, SerialInput, SerialPort};
+use blockyard_devices::serial::{LineBuffer, NoInput, SerialInput, SerialOutput, SerialPort};
 use blockyard_hypervisor::{Entry, Hypervisor};
 use blockyard_protocol::layout;
 use blockyard_vmm::backend;
@@ -175,7 +175,7 @@ fn build(
 fn attach_serial(
     machine: &mut Machine,
     port: u16,
-    output: Box<dyn FnMut(&[u8]) + Send>,
+    output: SerialOutput,
     input: Box<dyn SerialInput>,
 ) -> Result<()> {
     const PORTS: u16 = 8;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 /// What reaches the thread that watches.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "few wait at a time, and messages are the usual ones")]
 pub enum Event {
     /// The guest sent a message, or something that is none.
     Guest(Result<GuestMessage, FrameError>),

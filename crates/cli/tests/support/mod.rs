@@ -1,6 +1,7 @@
 //! What the tests of whole commands share: files with known contents, a way to run `blockyard`, and what must be left behind
 //! (nothing).
-#![allow(dead_code)] // Each test binary uses its part.
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(unreachable_pub, reason = "tests have no public interface")]
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -80,6 +81,11 @@ pub fn allocated_bytes(path: &Path) -> u64 {
 /// The hypervisors to test on: real KVM in the lab, `user` everywhere else.
 pub fn backend() -> &'static str {
     if std::env::var_os("BLOCKYARD_TEST_KVM").is_some() { "kvm" } else { "user" }
+}
+
+/// How often to repeat what is repeated for variety: less in the lab, whose machine is emulated.
+pub fn rounds(count: u64) -> u64 {
+    if backend() == "kvm" { count.div_ceil(10) } else { count }
 }
 
 pub fn blockyard() -> Command {
