@@ -2,6 +2,7 @@
 
 mod build;
 mod cpio;
+mod fuzz;
 mod generate;
 mod lab;
 mod packages;
@@ -22,6 +23,9 @@ Commands:
   test                Run everything that CI runs: setup, formatting, clippy, generated code, all tests, the lab
   lab [-- FILTER]     Run the tests of the `kvm` backend on a real KVM: a Debian kernel in a QEMU that emulates a
                       processor with SVM. With FILTER, only tests whose name contains it
+  fuzz [FILTER] [--seconds N]
+                      Run every fuzz target with random inputs for N seconds (60) until one fails. With FILTER, only
+                      targets whose name contains it
   generate            Write crates/protocol/src/messages.rs from messages.proto
   generate --check    Say whether that file is up to date
 
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         ["test"] => test::test(),
         ["lab"] => lab::lab(""),
         ["lab", "--", filter] | ["lab", filter] if !filter.starts_with('-') => lab::lab(filter),
+        ["fuzz", ref options @ ..] if let Some(fuzz) = fuzz::Fuzz::parse(options) => fuzz.run(),
         ["generate"] => generate::generate(false),
         ["generate", "--check"] => generate::generate(true),
         _ => {

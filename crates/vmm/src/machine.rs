@@ -3,7 +3,7 @@
 use crate::bus::{Bus, MmioDevice, PortDevice, RangeTaken};
 use crate::interrupt_latch::{InterruptLatch, WaitPort};
 use crate::io_thread::IoThreads;
-use crate::placement::Placement;
+use crate::placement::{Placement, SideBySide};
 use blockyard_block::MemoryMap;
 use blockyard_devices::virtio::DeviceFailure;
 use blockyard_hypervisor::{self as hypervisor, Entry, Exit, Hypervisor, Kick, Vcpu, Vm};
@@ -228,6 +228,7 @@ impl Machine {
             wait_port: self.wait_port,
             counters: Arc::clone(&counters),
             stopping: Arc::clone(&stopping),
+            placed: self.placement.vcpu.is_some(),
         };
         let (events, cpus) = (Arc::clone(&self.events), self.placement.vcpu.clone());
         let thread = thread::Builder::new()
@@ -262,10 +263,15 @@ struct VcpuRunner {
     wait_port: Option<u16>,
     counters: Arc<ExitCounters>,
     stopping: Arc<AtomicBool>,
+    /// Whether somebody said where it runs.
+    placed: bool,
 }
 
 impl VcpuRunner {
     fn run(mut self) -> VcpuEnd {
+        // Until it first waits for a disk, a guest does nothing but talk to us.
+        let process = self.vcpu.process_id().filter(|_| !self.placed);
+        let mut side_by_side = process.and_then(SideBySide::keep);
         loop {
             if self.stopping.load(Ordering::Acquire) {
                 return VcpuEnd::Stopped;
@@ -274,7 +280,12 @@ impl VcpuRunner {
             let count = |counter: &AtomicU64| _ = counter.fetch_add(1, Ordering::Relaxed);
             match self.vcpu.run() {
                 Ok(Exit::PortIn { port, size, data }) => {
-                    count(if Some(port) == self.wait_port { &counters.waits } else { &counters.port_in });
+                    if Some(port) == self.wait_port {
+                        count(&counters.waits);
+                        side_by_side = None;
+                    } else {
+                        count(&counters.port_in);
+                    }
                     match self.ports.at(u64::from(port)) {
                         Some((mut device, offset)) => device.read(offset as u16, size, data),
                         None => data.fill(0xff),

@@ -149,6 +149,14 @@ const REQUEST_BYTES_DEFAULT: u64 = 1 << 20;
 const QUEUE_DEPTH_DEFAULT: u32 = 8;
 const QUEUES_DEFAULT: u32 = 2;
 
+impl CopyOptions {
+    /// Asks for no more queues than a copy of `length_bytes` has requests: each costs some twenty register accesses.
+    pub fn fit_to(&mut self, length_bytes: u64) {
+        let requests = length_bytes.div_ceil(u64::from(self.request_bytes)).max(1);
+        self.queues = u64::from(self.queues).min(requests) as u32;
+    }
+}
+
 impl CopyArgs {
     /// Checks what clap cannot: that the options fit each other.
     ///

@@ -31,11 +31,12 @@ const EVENTS_MAX: usize = 256;
 ///
 /// # Errors
 /// A sentence on what went wrong. A file destination is what it was then.
-pub fn copy(options: &CopyOptions) -> Result<CopyReport> {
+pub fn copy(options: &mut CopyOptions) -> Result<CopyReport> {
     let started = Instant::now();
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
     forward_signals(&sender)?;
     let source = Source::open(options)?;
+    options.fit_to(source.length_bytes);
     let destination = Destination::create(options, &source)?;
     let mut report = if source.length_bytes == 0 {
         CopyReport::default()

@@ -19,8 +19,8 @@ use args::CopyArgs;
 /// # Errors
 /// When the destination is not what it should be; it is what it was then, unless it is a device.
 pub fn run(args: &CopyArgs) -> Result<()> {
-    let options = args.options()?;
-    let report = job::copy(&options)?;
+    let mut options = args.options()?;
+    let report = job::copy(&mut options)?;
     if options.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {

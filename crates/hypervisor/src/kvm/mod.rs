@@ -14,7 +14,7 @@ mod run_area;
 mod vcpu;
 mod vm;
 
-pub use probe::{Probe, nanoseconds_per_instruction, probe};
+pub use probe::{Probe, emulates_guests, nanoseconds_per_instruction, probe};
 
 use crate::{Capabilities, Error, Hypervisor, Vm};
 use kvm_bindings::{CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES};

@@ -1,0 +1,142 @@
+//! `cargo xtask fuzz`: every fuzz target for longer than the tests run it, on stable Rust.
+//!
+//! The targets are bolero tests. Without a fuzzing engine they run their corpus, then random inputs for a second or as
+//! often as they say themselves (`with_iterations`). bolero lets its environment variables win over both, but what one
+//! of them leaves open it still takes from the target: only time *and* iterations together make a run longer.
+
+use crate::{cargo, describe, run};
+use anyhow::{Context, bail};
+use std::process::Command;
+
+#[cfg(test)]
+mod seeds;
+#[cfg(test)]
+mod tests;
+
+const SECONDS: u32 = 60;
+
+struct Target {
+    package: &'static str,
+    /// What makes cargo build the test binary that it is in, and no other.
+    binary: &'static [&'static str],
+    /// Its whole name in there.
+    test: &'static str,
+}
+
+const fn in_library(package: &'static str, test: &'static str) -> Target {
+    Target { package, binary: &["--lib"], test }
+}
+
+/// Whatever bytes a guest or a device can choose comes first.
+const TARGETS: [Target; 15] = [
+    in_library("blockyard-protocol", "frame::tests::fuzz_any_bytes_in_any_pieces_neither_panic_nor_differ"),
+    in_library("blockyard-protocol", "frame::tests::fuzz_what_decodes_encodes_to_what_decodes_the_same"),
+    in_library("blockyard-hypervisor", "user::decode::fuzz::judging_never_panics"),
+    in_library("blockyard-hypervisor", "user::decode::fuzz::judging_requests_never_panics"),
+    in_library("blockyard-devices", "serial::port::tests::random_accesses"),
+    Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_register_accesses" },
+    Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_rings" },
+    in_library("blockyard-virtqueue", "driver::tests::fuzz_a_lying_device_neither_loops_nor_confuses_the_driver"),
+    in_library("blockyard-virtqueue", "driver::tests::fuzz_every_chain_comes_back_once_and_as_it_was"),
+    in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
+    in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
+    in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),
+    model("model::sync::random_requests_do_what_a_vector_does"),
+    model("model::threads::random_requests_do_what_a_vector_does"),
+    model("model::uring::random_requests_do_what_a_vector_does"),
+];
+
+const fn model(test: &'static str) -> Target {
+    Target { package: "blockyard-block", binary: &["--test", "conformance"], test }
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fuzz {
+    /// Part of the names of the targets to run; empty for all.
+    filter: String,
+    /// For each target.
+    seconds: u32,
+}
+
+impl Fuzz {
+    /// Takes `[FILTER] [--seconds N]`; `None` if `words` are something else.
+    pub(crate) fn parse(words: &[&str]) -> Option<Self> {
+        let (filter, seconds) = match *words {
+            [] => ("", SECONDS),
+            [filter] => (filter, SECONDS),
+            ["--seconds", seconds] => ("", seconds.parse().ok()?),
+            [filter, "--seconds", seconds] => (filter, seconds.parse().ok()?),
+            _ => return None,
+        };
+        (!filter.starts_with('-') && seconds > 0).then(|| Self { filter: filter.to_owned(), seconds })
+    }
+
+    /// Runs the targets, one after the other.
+    ///
+    /// # Errors
+    /// The first target's that fails, with what reproduces it.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let targets: Vec<_> = TARGETS.iter().filter(|target| target.test.contains(&self.filter)).collect();
+        if targets.is_empty() {
+            let names: Vec<_> = TARGETS.iter().map(|target| target.test).collect();
+            bail!("no fuzz target has `{}` in its name: there are\n  {}", self.filter, names.join("\n  "));
+        }
+        targets.into_iter().try_for_each(|target| target.run(self.seconds))
+    }
+}
+
+impl Target {
+    fn run(&self, seconds: u32) -> anyhow::Result<()> {
+        println!("=== {} {}", self.package, self.test);
+        run(self.cargo().arg("--no-run"))?;
+        let mut command = self.cargo();
+        command
+            .args(["--", "--exact", self.test, "--nocapture"])
+            .env("BOLERO_RANDOM_TEST_TIME_MS", (u64::from(seconds) * 1000).to_string())
+            .env("BOLERO_RANDOM_ITERATIONS", usize::MAX.to_string());
+        let output = command.output().with_context(|| format!("cannot run {}", describe(&command)))?;
+        let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            bail!("{printed}\n{} failed: {}\n{}", self.test, output.status, self.how_to_reproduce(&printed));
+        }
+        match printed.lines().find_map(|line| line.split_once("run time: ")) {
+            Some((_, outcome)) => println!("=== ok: {outcome}"),
+            // The io_uring engine's, where there is no io_uring.
+            None if printed.contains("1 passed") => println!("=== skipped by the target itself"),
+            None => bail!("{} has no test of this name:\n{printed}", describe(&command)),
+        }
+        Ok(())
+    }
+
+    /// The test binary as fast as it goes, but with the checks that find more than panics.
+    fn cargo(&self) -> Command {
+        let mut command = cargo();
+        command.args(["test", "--locked", "--release", "--package", self.package]).args(self.binary).args([
+            "--config",
+            "profile.release.debug-assertions=true",
+            "--config",
+            "profile.release.overflow-checks=true",
+        ]);
+        command
+    }
+
+    fn how_to_reproduce(&self, printed: &str) -> String {
+        let Some(seed) = seed(printed) else {
+            return "no seed was printed: the input was a file of the corpus, named above, or the process died".into();
+        };
+        let Self { package, binary, test } = self;
+        let binary = binary.join(" ");
+        format!(
+            "to reproduce:\nBOLERO_RANDOM_SEED={seed} BOLERO_RANDOM_ITERATIONS=0 \
+             cargo test --package {package} {binary} -- --exact {test}"
+        )
+    }
+}
+
+/// The seed in bolero's report of a failure.
+fn seed(printed: &str) -> Option<&str> {
+    let (_, after) = printed.split_once("BOLERO_RANDOM_SEED=")?;
+    let end = after.find(|character: char| !character.is_ascii_digit()).unwrap_or(after.len());
+    Some(&after[..end])
+}
