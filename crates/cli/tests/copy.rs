@@ -186,7 +186,10 @@ fn exits_are_few_and_the_sector_size_does_not_matter() {
         let ((small, small_busy), (large, large_busy)) = (exits(mebibytes * MIB), exits(2 * mebibytes * MIB));
         // 2,500 a GiB in all, 100 of them not waits.
         assert!(large.saturating_sub(small) <= 2500 * mebibytes / 1024 + 20, "{sector}: {small} and {large} exits");
-        assert!(large_busy.saturating_sub(small_busy) <= 100 * mebibytes / 1024, "{sector}: {small_busy} and {large_busy} exits");
+        assert!(
+            large_busy.saturating_sub(small_busy) <= 100 * mebibytes / 1024,
+            "{sector}: {small_busy} and {large_busy} exits"
+        );
         // KVM itself takes `rep outsb` apart: there every byte of a frame is an exit.
         let start_up_max = if support::backend() == "kvm" { 1500 } else { 200 };
         assert!(small_busy < start_up_max, "start-up takes {small_busy} exits");
@@ -210,6 +213,28 @@ fn a_progress_frame_costs_one_exit() {
     let ((few, few_frames), (many, many_frames)) = (port_out("100"), port_out("1"));
     assert!(many_frames >= few_frames + 90, "{few_frames} and {many_frames} frames");
     assert_eq!(many - few, many_frames - few_frames);
+}
+
+/// Peak memory of all processes together, however large the file; what they share is counted twice.
+#[test]
+fn memory_stays_below_100_mib() {
+    let yard = Yard::new();
+    let (input, output) = (yard.random("input", 192 * MIB, 1), yard.path("output"));
+    let child = copy_command(["--queue-depth", "8"]).arg(&input).arg(&output).spawn().unwrap();
+    let (pid, mut peak_kib) = (child.id(), std::collections::BTreeMap::new());
+    // Each process's own peak (VmHWM) only grows: what was last seen is close to the last.
+    support::wait_until("the end", || {
+        for process in support::children(pid).into_iter().chain([pid]) {
+            if let Some(kib) = support::peak_kib(process) {
+                peak_kib.insert(process, kib);
+            }
+        }
+        !support::is_alive(pid)
+    });
+    support::finish(child).succeeded();
+    let total_kib: u64 = peak_kib.values().sum();
+    assert!(total_kib > 8 * 1024, "nothing was measured: {peak_kib:?}");
+    assert!(total_kib <= 100 * 1024, "{peak_kib:?} KiB");
 }
 
 #[test]

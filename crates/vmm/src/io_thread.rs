@@ -3,7 +3,7 @@
 //! Queue n of every device goes to I/O thread n: a copy that reads and writes a buffer through queues of one number has both
 //! done on one core, while the bytes are in its cache.
 
-use crate::machine::{EventSink, MachineEvent};
+use crate::event::{EventSink, MachineEvent};
 use crate::placement::CpuList;
 use blockyard_devices::EventFd;
 use blockyard_devices::virtio::{BlockQueue, DeviceFailure};

@@ -1,7 +1,7 @@
 //! A virtual machine: memory map, buses, devices, vCPU and I/O threads, and the CPUs they run on.
 //!
 //! [`machine::Machine`] is put together and started; it becomes a [`machine::RunningMachine`], which tells what happens in
-//! it through [`machine::MachineEvent`]s. [`io_thread::IoThreads`] serve the virtqueues of its disks;
+//! it through [`event::MachineEvent`]s. [`io_thread::IoThreads`] serve the virtqueues of its disks;
 //! [`backend`] chooses who executes the guest's code.
 //!
 //! Deliberately absent: what the guest is for (the commands know), and how its code is executed (the hypervisor knows).
@@ -9,6 +9,7 @@
 
 pub mod backend;
 pub mod bus;
+pub mod event;
 pub mod interrupt_latch;
 pub mod io_thread;
 pub mod machine;

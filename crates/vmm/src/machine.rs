@@ -1,11 +1,11 @@
 //! A virtual machine put together: memory, buses, devices, one vCPU thread and I/O threads.
 
 use crate::bus::{Bus, MmioDevice, PortDevice, RangeTaken};
+use crate::event::{EventSink, MachineEvent, VcpuEnd};
 use crate::interrupt_latch::{InterruptLatch, WaitPort};
 use crate::io_thread::IoThreads;
 use crate::placement::{Placement, SideBySide};
 use blockyard_block::MemoryMap;
-use blockyard_devices::virtio::DeviceFailure;
 use blockyard_hypervisor::{self as hypervisor, Entry, Exit, Hypervisor, Kick, Vcpu, Vm};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,42 +34,6 @@ pub enum MachineError {
     #[error("{0}")]
     Image(String),
 }
-
-/// What happens in a running machine that whoever started it should know. Called from the machine's threads.
-#[derive(Debug)]
-pub enum MachineEvent {
-    /// The vCPU has stopped for good.
-    VcpuEnded(VcpuEnd),
-    /// A driver broke the rules so badly that its device wants a reset: a sentence.
-    DriverError(String),
-    /// An I/O thread cannot go on: a sentence.
-    IoFailed(String),
-}
-
-impl From<&DeviceFailure> for MachineEvent {
-    fn from(failure: &DeviceFailure) -> Self {
-        let sentence = failure.to_string();
-        if failure.is_drivers_fault() { Self::DriverError(sentence) } else { Self::IoFailed(sentence) }
-    }
-}
-
-/// How a vCPU ended.
-#[derive(Debug)]
-pub enum VcpuEnd {
-    /// `hlt`: nothing here wakes it.
-    Halted,
-    /// It shut down or triple-faulted.
-    Shutdown,
-    /// It did something impossible: a sentence.
-    Crashed(String),
-    /// The hypervisor failed.
-    Failed(hypervisor::Error),
-    /// [`RunningMachine::stop`] asked it to.
-    Stopped,
-}
-
-/// Where [`MachineEvent`]s go.
-pub type EventSink = Arc<dyn Fn(MachineEvent) + Send + Sync>;
 
 /// How often the guest came out to the VMM, by kind. Doorbells are not exits.
 #[derive(Debug, Default)]
@@ -282,7 +246,7 @@ impl VcpuRunner {
                 Ok(Exit::PortIn { port, size, data }) => {
                     if Some(port) == self.wait_port {
                         count(&counters.waits);
-                        side_by_side = None;
+                        drop(side_by_side.take());
                     } else {
                         count(&counters.port_in);
                     }

@@ -1,8 +1,9 @@
 //! A disk attached to a machine: virtio-blk behind virtio-mmio registers, its queues on the I/O threads.
 
 use crate::bus::MmioDevice;
+use crate::event::{EventSink, MachineEvent};
 use crate::interrupt_latch::InterruptLatch;
-use crate::machine::{EventSink, Machine, MachineError, MachineEvent};
+use crate::machine::{Machine, MachineError};
 use blockyard_block::Disk;
 use blockyard_devices::Interrupt;
 use blockyard_devices::virtio::{

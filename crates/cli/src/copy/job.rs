@@ -11,7 +11,8 @@ use blockyard_devices::serial::{LineBuffer, NoInput, SerialInput, SerialOutput, 
 use blockyard_hypervisor::{Entry, Hypervisor};
 use blockyard_protocol::layout;
 use blockyard_vmm::backend;
-use blockyard_vmm::machine::{EventSink, Machine};
+use blockyard_vmm::event::EventSink;
+use blockyard_vmm::machine::Machine;
 use blockyard_vmm::virtio_disk::{DiskStatistics, VirtioDisk};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -173,12 +174,7 @@ fn build(
     Ok((machine, [input, output]))
 }
 
-fn attach_serial(
-    machine: &mut Machine,
-    port: u16,
-    output: SerialOutput,
-    input: Box<dyn SerialInput>,
-) -> Result<()> {
+fn attach_serial(machine: &mut Machine, port: u16, output: SerialOutput, input: Box<dyn SerialInput>) -> Result<()> {
     const PORTS: u16 = 8;
     let serial = SerialPort::new(output, input, None);
     Ok(machine.attach_port_device(port, PORTS, Arc::new(Mutex::new(blockyard_vmm::serial::SerialWindow(serial))))?)

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use blockyard_block::RequestError;
 use blockyard_protocol::frame::FrameError;
 use blockyard_protocol::messages::{self, Complete, GuestMessage, GuestOperation, Stage};
-use blockyard_vmm::machine::{MachineEvent, VcpuEnd};
+use blockyard_vmm::event::{MachineEvent, VcpuEnd};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};

@@ -11,12 +11,7 @@ pub(super) fn corpora() -> [Corpus; 3] {
             modules: "serial__port__tests",
             seeds: serial_port(),
         },
-        Corpus {
-            source: HOSTILE,
-            function: "random_register_accesses",
-            modules: "hostile",
-            seeds: registers(),
-        },
+        Corpus { source: HOSTILE, function: "random_register_accesses", modules: "hostile", seeds: registers() },
         Corpus { source: HOSTILE, function: "random_rings", modules: "hostile", seeds: rings() },
     ]
 }
@@ -289,10 +284,7 @@ fn rings() -> Vec<(&'static str, Seed)> {
         ("data-over-the-indirect-table", good(&[(1, Change::Table), (1, Change::Length(512))])),
         ("data-of-half-a-block", good(&[(1, Change::Length(256)), (4, Change::Length(1))])),
         ("data-of-4-gib", good(&[(1, Change::LengthHuge(u32::MAX))])),
-        (
-            "data-and-status-of-2-gib-each",
-            good(&[(1, Change::LengthHuge(1 << 31)), (2, Change::LengthHuge(1 << 31))]),
-        ),
+        ("data-and-status-of-2-gib-each", good(&[(1, Change::LengthHuge(1 << 31)), (2, Change::LengthHuge(1 << 31))])),
         ("status-outside-memory", good(&[(2, Change::Anywhere(1 << 40))])),
         ("status-where-addresses-end", good(&[(2, Change::Anywhere(u64::MAX)), (2, Change::Length(2))])),
         ("range-of-15-bytes", good(&[(13, Change::Length(15))])),

@@ -1,0 +1,74 @@
+//! Copies from and onto block devices: loop devices, which take root.
+
+mod support;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Yard, copy_command, random_bytes, run};
+
+const MIB: u64 = 1 << 20;
+
+/// A loop device over a file, gone with the test.
+struct Loop(PathBuf);
+
+impl Loop {
+    /// `None`, with a word why, where there are no loop devices to be had.
+    fn over(file: &Path) -> Option<Self> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let output = output.expect("losetup is missing: it comes with the package util-linux");
+        if !output.status.success() {
+            eprintln!("no loop device, which takes root: {}", String::from_utf8_lossy(&output.stderr).trim());
+            assert!(!rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists());
+            return None;
+        }
+        Some(Self(String::from_utf8(output.stdout).unwrap().trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+fn contents(device: &Path, length: u64) -> Vec<u8> {
+    let mut bytes = vec![0; length as usize];
+    File::open(device).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
+fn onto_a_device_with_old_contents() {
+    let yard = Yard::new();
+    let old = random_bytes(17 * MIB as usize, 9);
+    let backing = yard.path("backing");
+    fs::write(&backing, &old).unwrap();
+    let input = yard.sparse("input", 16 * MIB - 300, &[(0, 4096), (5 * MIB, MIB), (16 * MIB - 1000, 700)], 1);
+    let expected = fs::read(&input).unwrap();
+    for options in [&["--detect-zeroes"][..], &[], &["--output-sector-size", "4096"]] {
+        fs::write(&backing, &old).unwrap();
+        let Some(device) = Loop::over(&backing) else { return };
+        run(copy_command(options).arg(&input).arg(&device.0)).succeeded();
+        let bytes = contents(&device.0, 17 * MIB);
+        assert!(bytes[..expected.len()] == expected, "{options:?}");
+        // What follows the last sector is none of our business.
+        assert!(bytes[16 * MIB as usize..] == old[16 * MIB as usize..], "{options:?}");
+    }
+}
+
+#[test]
+fn from_a_device_and_onto_one_that_is_too_small() {
+    let yard = Yard::new();
+    let (large, small) = (yard.random("large", 8 * MIB, 1), yard.random("small", 4 * MIB, 2));
+    let Some(device) = Loop::over(&large) else { return };
+    let output = yard.path("output");
+    run(&mut copy_command([&device.0, &output])).succeeded();
+    assert!(support::same(&large, &output));
+    let Some(small_device) = Loop::over(&small) else { return };
+    let before = fs::read(&small).unwrap();
+    run(&mut copy_command([&device.0, &small_device.0])).failed(1, &["too few", "8388608"]);
+    assert!(fs::read(&small).unwrap() == before);
+    run(&mut copy_command([&device.0, &device.0])).failed(1, &["same"]);
+}
