@@ -185,7 +185,7 @@ impl Machine {
         let counters = Arc::new(ExitCounters::default());
         let stopping = Arc::new(AtomicBool::new(false));
         let kicker = vcpu.kicker();
-        let runner = VcpuRunner {
+        let mut runner = VcpuRunner {
             vcpu,
             ports: self.ports,
             mmio: self.mmio,
@@ -204,8 +204,9 @@ impl Machine {
                     let source = hypervisor::Error::Os { what: "placing the vCPU", source: error };
                     return events(MachineEvent::VcpuEnded(VcpuEnd::Failed(source)));
                 }
-                let end = runner.run();
-                events(MachineEvent::VcpuEnded(end));
+                events(MachineEvent::VcpuEnded(runner.run()));
+                // Only now is the vCPU dropped: a guest process takes a while to end, and nobody has to wait for that.
+                drop(runner);
             })
             .map_err(|source| MachineError::Os { what: "starting the vCPU's thread", source })?;
         Ok(RunningMachine {
@@ -232,7 +233,7 @@ struct VcpuRunner {
 }
 
 impl VcpuRunner {
-    fn run(mut self) -> VcpuEnd {
+    fn run(&mut self) -> VcpuEnd {
         // Until it first waits for a disk, a guest does nothing but talk to us.
         let process = self.vcpu.process_id().filter(|_| !self.placed);
         let mut side_by_side = process.and_then(SideBySide::keep);
