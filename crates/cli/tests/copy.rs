@@ -172,8 +172,9 @@ fn statistics_and_summary_are_for_people() {
 fn exits_are_few_and_the_sector_size_does_not_matter() {
     let yard = Yard::new();
     let output = yard.path("output");
-    // The lab's machine is emulated: less of it has to do.
-    let mebibytes = if support::backend() == "kvm" { 8 } else { 64 };
+    // KVM itself takes `rep outsb` apart: there every byte of a frame is an exit, every digit of a number in it. And the
+    // lab's machine is emulated: less of everything has to do.
+    let (mebibytes, start_up_max, digits) = if support::backend() == "kvm" { (8, 1500, 32) } else { (64, 200, 0) };
     for sector in ["512", "4096", "65536"] {
         let exits = |length: u64| {
             let input = yard.random("input", length, length);
@@ -187,11 +188,9 @@ fn exits_are_few_and_the_sector_size_does_not_matter() {
         // 2,500 a GiB in all, 100 of them not waits.
         assert!(large.saturating_sub(small) <= 2500 * mebibytes / 1024 + 20, "{sector}: {small} and {large} exits");
         assert!(
-            large_busy.saturating_sub(small_busy) <= 100 * mebibytes / 1024,
+            large_busy.saturating_sub(small_busy) <= 100 * mebibytes / 1024 + digits,
             "{sector}: {small_busy} and {large_busy} exits"
         );
-        // KVM itself takes `rep outsb` apart: there every byte of a frame is an exit.
-        let start_up_max = if support::backend() == "kvm" { 1500 } else { 200 };
         assert!(small_busy < start_up_max, "start-up takes {small_busy} exits");
     }
 }
@@ -219,7 +218,8 @@ fn a_progress_frame_costs_one_exit() {
 #[test]
 fn memory_stays_below_100_mib() {
     let yard = Yard::new();
-    let (input, output) = (yard.random("input", 192 * MIB, 1), yard.path("output"));
+    let mebibytes = if support::backend() == "kvm" { 24 } else { 192 };
+    let (input, output) = (yard.random("input", mebibytes * MIB, 1), yard.path("output"));
     let child = copy_command(["--queue-depth", "8"]).arg(&input).arg(&output).spawn().unwrap();
     let (pid, mut peak_kib) = (child.id(), std::collections::BTreeMap::new());
     // Each process's own peak (VmHWM) only grows: what was last seen is close to the last.
