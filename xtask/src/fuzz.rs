@@ -123,7 +123,9 @@ impl Target {
 
     fn how_to_reproduce(&self, printed: &str) -> String {
         let Some(seed) = seed(printed) else {
-            return "no seed was printed: the input was a file of the corpus, named above, or the process died".into();
+            return "no seed was printed: either a file of the corpus fails, as it then does under `cargo test`, or the \
+                    process died"
+                .into();
         };
         let Self { package, binary, test } = self;
         let binary = binary.join(" ");

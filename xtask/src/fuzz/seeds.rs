@@ -6,7 +6,7 @@
 
 use crate::root;
 use bolero::generator::bolero_generator::driver::{ByteSliceDriver, Options};
-use bolero::generator::{Driver, TypeGenerator};
+use bolero::{Driver, TypeGenerator};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::{env, fs};
@@ -84,7 +84,7 @@ impl Seed {
 }
 
 fn corpora() -> Vec<Corpus> {
-    [frames::corpora(), traps::corpora(), devices::corpora()].into_iter().flatten().collect()
+    frames::corpora().into_iter().chain(traps::corpora()).chain(devices::corpora()).collect()
 }
 
 #[test]
