@@ -5,12 +5,13 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 6] = [
     ("busybox-static", "user space of the lab"),
     ("e2fsprogs", "file systems that copies are checked with"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
     ("util-linux", "losetup, sfdisk, unshare"),
+    ("xz-utils", "unpacking kernel modules"),
 ];
 
 /// Installs what is missing.

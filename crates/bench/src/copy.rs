@@ -3,7 +3,7 @@
 //! That system copied one sector per request, one request at a time; its table is sector size by progress reports. Here the
 //! same rows are measured twice, that way ("one sector a request") and as `blockyard copy` does it by default.
 
-use crate::cpu_idle::CpuTimes;
+use crate::cpu_idle::{CpuTimes, IdleTime};
 use crate::statistics::Samples;
 use crate::table::Table;
 use anyhow::{Context, Result, bail};
@@ -14,6 +14,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// What to measure.
@@ -68,12 +70,12 @@ struct Target {
     name: String,
     command: Vec<OsString>,
     seconds: Samples,
-    idle: Vec<f64>,
+    idle: IdleTime,
 }
 
 impl Target {
     fn new(name: impl Into<String>, command: Vec<OsString>) -> Self {
-        Self { name: name.into(), command, seconds: Samples::default(), idle: Vec::new() }
+        Self { name: name.into(), command, seconds: Samples::default(), idle: IdleTime::default() }
     }
 
     fn run(&mut self, output: &Path) -> Result<()> {
@@ -91,12 +93,10 @@ impl Target {
             .output()
             .with_context(|| format!("running {}", self.name))?;
         self.seconds.push(start.elapsed().as_secs_f64());
-        let idle = CpuTimes::now().context("reading /proc/stat")?.idle_percent_since(&before);
+        self.idle.add(&before, &CpuTimes::now().context("reading /proc/stat")?);
         if !outcome.status.success() {
             bail!("{} failed: {}", self.name, String::from_utf8_lossy(&outcome.stderr).trim());
         }
-        self.idle.resize(idle.len(), 0.0);
-        self.idle.iter_mut().zip(idle).for_each(|(sum, percent)| *sum += percent);
         Ok(())
     }
 }
@@ -112,25 +112,37 @@ pub fn run(bench: &CopyBench) -> Result<CopyResults> {
         .with_context(|| format!("making a directory in {}", bench.directory.display()))?;
     let (input, output) = (directory.path().join("input.img"), directory.path().join("output.img"));
     write_random(&input, bench.bytes).with_context(|| format!("writing {}", input.display()))?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("catching signals")?;
+    }
     let mut targets = targets(bench, &input, &output);
     let bar = ProgressBar::new(u64::from(bench.runs + 1) * targets.len() as u64);
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({eta} left)")?);
+    let targets_count = targets.len();
     // One run of each that does not count: caches, and a check that the copy is a copy.
     for target in &mut targets {
         bar.set_message(target.name.clone());
         target.run(&output)?;
         same_contents(&input, &output).with_context(|| format!("after {}", target.name))?;
-        (target.seconds, target.idle) = (Samples::default(), Vec::new());
+        (target.seconds, target.idle) = (Samples::default(), IdleTime::default());
         bar.inc(1);
     }
     for _ in 0..bench.runs {
+        // Each follows another one than last time: what a copy leaves to be written back hits everybody alike.
+        targets.rotate_left(1);
         for target in &mut targets {
             bar.set_message(target.name.clone());
             target.run(&output)?;
             bar.inc(1);
+            // Caught, so that the directory goes away on the way out.
+            if interrupted.load(Ordering::Relaxed) {
+                bail!("stopped by a signal");
+            }
         }
     }
     bar.finish_and_clear();
+    targets.rotate_right(bench.runs as usize % targets_count);
     Ok(results(bench, &targets))
 }
 
@@ -179,7 +191,7 @@ fn results(bench: &CopyBench, targets: &[Target]) -> CopyResults {
         median_seconds: target.seconds.median().unwrap_or(f64::NAN),
         times_cp: ratio(target, "cp").unwrap_or(f64::NAN),
         times_qemu_img: ratio(target, "qemu-img convert"),
-        cpu_idle_percent: target.idle.iter().map(|sum| sum / f64::from(bench.runs)).collect(),
+        cpu_idle_percent: target.idle.percent(),
     });
     CopyResults { bytes: bench.bytes, runs: bench.runs, measured: measured.collect() }
 }

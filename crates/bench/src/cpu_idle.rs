@@ -6,7 +6,7 @@ use std::{fs, io};
 #[derive(Clone, Debug)]
 pub struct CpuTimes(Vec<CpuTime>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct CpuTime {
     idle: u64,
     total: u64,
@@ -33,14 +33,25 @@ impl CpuTimes {
         };
         Self(cpu_lines.map(time).collect())
     }
+}
 
-    /// Each CPU's idle share since `earlier`, in percent; 0 for one whose clock has not ticked.
-    pub fn idle_percent_since(&self, earlier: &Self) -> Vec<f64> {
-        let share = |(now, before): (&CpuTime, &CpuTime)| match now.total.saturating_sub(before.total) {
-            0 => 0.0,
-            total => 100.0 * now.idle.saturating_sub(before.idle) as f64 / total as f64,
-        };
-        self.0.iter().zip(&earlier.0).map(share).collect()
+/// What several stretches of time add up to: a CPU whose clock ticked once in a short one counts as little as that.
+#[derive(Clone, Debug, Default)]
+pub struct IdleTime(Vec<CpuTime>);
+
+impl IdleTime {
+    /// Adds the time from `earlier` to `later`.
+    pub fn add(&mut self, earlier: &CpuTimes, later: &CpuTimes) {
+        self.0.resize(self.0.len().max(later.0.len()), CpuTime::default());
+        for (sum, (now, before)) in self.0.iter_mut().zip(later.0.iter().zip(&earlier.0)) {
+            sum.idle += now.idle.saturating_sub(before.idle);
+            sum.total += now.total.saturating_sub(before.total);
+        }
+    }
+
+    /// Each CPU's idle share, in percent; not a number for one whose clock has not ticked.
+    pub fn percent(&self) -> Vec<f64> {
+        self.0.iter().map(|time| 100.0 * time.idle as f64 / time.total as f64).collect()
     }
 }
 
@@ -52,7 +63,10 @@ mod tests {
     fn idle_share_counts_iowait_as_idle() {
         let before = CpuTimes::parse("cpu  1 2 3 4\ncpu0 100 0 100 100 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nintr 5\n");
         let after = CpuTimes::parse("cpu  1 2 3 4\ncpu0 150 0 100 140 10 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nintr 9\n");
-        assert_eq!(after.idle_percent_since(&before), [50.0, 0.0]);
+        let mut idle = IdleTime::default();
+        idle.add(&before, &after);
+        let percent = idle.percent();
+        assert!(percent[0] == 50.0 && percent[1].is_nan(), "{percent:?}");
     }
 
     #[test]

@@ -45,6 +45,11 @@ pub struct ReplacementFile {
     mode: Option<Mode>,
 }
 
+/// The group's permissions that are no more than everybody's.
+fn others_rights_for_group(mode: Mode) -> Mode {
+    Mode::from_raw_mode((mode & Mode::RWXO).as_raw_mode() << 3)
+}
+
 impl ReplacementFile {
     /// Starts to replace `path`, or the file that it leads to through symbolic links. The new file is empty and open
     /// for reading and writing. It has the old one's permissions and, where this user may give it away, its owner; one
@@ -82,16 +87,19 @@ impl ReplacementFile {
         let Some(old) = self.destination.replaces else { return Ok(()) };
         let new = fstat(&self.file).map_err(|errno| self.failed("look at the new file for", errno))?;
         let mut owned_alike = (new.st_uid, new.st_gid) == (old.user, old.group);
+        let mut grouped_alike = new.st_gid == old.group;
         if !owned_alike {
             let (user, group) = (Uid::from_raw(old.user), Gid::from_raw(old.group));
             owned_alike = fchown(&self.file, Some(user), Some(group)).is_ok();
-            if !owned_alike {
-                // The group alone is better than nothing, and nothing is what other users of `cp` get.
-                let _ = fchown(&self.file, None, Some(group));
-            }
+            // The group alone is better than nothing, and nothing is what other users of `cp` get.
+            grouped_alike |= owned_alike || fchown(&self.file, None, Some(group)).is_ok();
         }
-        // A set-user-ID file of another user must not become one of this user.
-        self.mode = Some(if owned_alike { old.mode } else { old.mode & PERMISSIONS });
+        // A set-user-ID file of another user must not become one of this user, nor one group's rights another's.
+        self.mode = Some(match (owned_alike, grouped_alike) {
+            (true, _) => old.mode,
+            (false, true) => old.mode & PERMISSIONS,
+            (false, false) => (old.mode & PERMISSIONS & !Mode::RWXG) | others_rights_for_group(old.mode),
+        });
         Ok(())
     }
 

@@ -59,7 +59,7 @@ fn copy(args: &CopyBenchArgs) -> Result<()> {
         runs: args.runs,
         backend: args.backend.clone(),
     })?;
-    print!("{}", results.table().render());
+    crate::print(results.table().render().trim_end())?;
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&results)?;
         std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;

@@ -1,5 +1,6 @@
 //! `blockyard doctor`: what this machine can do.
 
+use crate::print;
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap};
 use blockyard_vmm::backend::{self, BackendReport};
@@ -55,9 +56,9 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     };
     let report = Report { backends: backend::report().map(Backend::from).into_iter().collect(), io_uring };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        print(&serde_json::to_string_pretty(&report)?)?;
     } else {
-        print_report(&report);
+        print(&render(&report))?;
     }
     if !report.backends.iter().any(|backend| backend.usable) {
         bail!("no backend is usable here");
@@ -73,22 +74,21 @@ fn try_io_uring() -> Result<()> {
     Ok(())
 }
 
-fn print_report(report: &Report) {
-    println!("Who can execute guests (--backend):");
+/// The report for people.
+fn render(report: &Report) -> String {
+    let mut lines = vec!["Who can execute guests (--backend):".to_owned()];
     for backend in &report.backends {
         let verdict = match (backend.usable, backend.chosen_by_auto) {
             (false, _) => "not usable",
             (true, true) => "usable, and what auto takes",
             (true, false) => "usable",
         };
-        println!("  {:<9} {verdict}\n            {}", backend.name, backend.reason);
-        if let Some(remedy) = &backend.remedy {
-            println!("            to change that: {remedy}");
-        }
+        lines.push(format!("  {:<9} {verdict}\n            {}", backend.name, backend.reason));
+        lines.extend(backend.remedy.iter().map(|remedy| format!("            to change that: {remedy}")));
     }
-    println!("How the host can do I/O (--engine):");
+    lines.push("How the host can do I/O (--engine):".to_owned());
     let verdict = if report.io_uring.usable { "usable" } else { "not usable" };
-    println!("  {:<9} {verdict}\n            {}", "uring", report.io_uring.reason);
-    println!("  {:<9} usable", "threads");
-    println!("  {:<9} usable", "sync");
+    lines.push(format!("  {:<9} {verdict}\n            {}", "uring", report.io_uring.reason));
+    lines.extend(["threads", "sync"].map(|engine| format!("  {engine:<9} usable")));
+    lines.join("\n")
 }

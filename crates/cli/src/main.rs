@@ -10,7 +10,9 @@ mod copy;
 mod doctor;
 mod size;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Move and measure virtual-machine disks.
@@ -37,10 +39,19 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("blockyard: {error:#}");
+            // Nobody is there to be told that stderr is closed.
+            let _ = writeln!(io::stderr(), "blockyard: {error:#}");
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }
+}
+
+/// Prints a text and a newline on stdout.
+///
+/// # Errors
+/// When stdout is closed or full: what was done is done, but nobody was told.
+fn print(text: &str) -> anyhow::Result<()> {
+    writeln!(io::stdout(), "{text}").context("cannot write to stdout")
 }
 
 /// The command line asks for something that makes no sense: exit status 2.

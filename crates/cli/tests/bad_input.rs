@@ -239,6 +239,17 @@ fn guests_that_are_no_guests() {
     }
 }
 
+/// The copy is made; that nobody could be told is an error all the same.
+#[test]
+fn a_summary_that_cannot_be_printed() {
+    let yard = Yard::new();
+    let (input, output) = (yard.random("input", 5000, 1), yard.path("output"));
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    run(copy_command([&input, &output]).stdout(full())).failed(1, &["stdout", "No space left"]);
+    assert!(support::same(&input, &output));
+    run(copy_command(["--stats"]).arg(&input).arg(&output).stderr(full())).succeeded();
+}
+
 #[test]
 fn signals_stop_it_and_nothing_is_left() {
     let yard = Yard::new();

@@ -54,7 +54,7 @@ fn broken_frames() {
 
 #[test]
 fn floods_are_no_progress() {
-    for guest in ["debug_flood", "frame_flood", "wait_forever", "progress_absurd"] {
+    for guest in ["debug_flood", "frame_flood", "wait_forever", "progress_absurd", "frame_cut"] {
         let outcome = run_hostile(guest, &[]);
         let known = ["no progress", "halted before it reported Complete"];
         assert!(known.iter().any(|words| outcome.stderr.contains(words)), "{outcome:#?}");
@@ -70,6 +70,14 @@ fn broken_virtqueues() {
         ("ring_outside", &["broke the rules", "not in the guest's memory"]),
     ] {
         run_hostile(guest, &[]).failed(1, words);
+    }
+}
+
+/// Registers and doorbells used wildly: either the guest survives and does not complete, or it is stopped with a sentence.
+#[test]
+fn wild_accesses_harm_nobody() {
+    for guest in ["mmio_nowhere", "port_nowhere", "queue_bad_chain", "registers_wild", "doorbell_storm"] {
+        run_hostile(guest, &[]).failed(1, &["guest"]);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Interrupts for a guest that has no interrupt handlers: it waits by reading a port.
 
 use crate::bus::PortDevice;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 
@@ -17,13 +17,14 @@ pub struct InterruptLatch {
 impl InterruptLatch {
     /// Sets a device's bit and wakes the waiting vCPU, if it waits. Costs a system call only then.
     pub fn signal(&self, device: u32) {
-        self.pending.fetch_or(1 << device, Ordering::AcqRel);
+        self.pending.fetch_or(1 << device, Ordering::SeqCst);
         self.wake();
     }
 
     /// Ends the current wait and all later ones: the VM is going away.
     pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
+        // A full barrier, as in `signal`: either the waiter sees this, or we see the waiter.
+        self.stopped.swap(true, Ordering::SeqCst);
         self.wake();
     }
 
@@ -32,6 +33,7 @@ impl InterruptLatch {
     pub fn wait(&self) -> u32 {
         self.waits.fetch_add(1, Ordering::Relaxed);
         self.waiter.get_or_init(thread::current);
+        fence(Ordering::SeqCst);
         loop {
             let pending = self.pending.swap(0, Ordering::AcqRel);
             if pending != 0 || self.stopped.load(Ordering::Acquire) {

@@ -10,7 +10,7 @@ use blockyard_devices::virtio::{BlockQueue, DeviceFailure};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::{io, mem, thread};
 
@@ -24,10 +24,28 @@ struct IoThread {
     handle: JoinHandle<()>,
 }
 
+/// However an I/O thread ends, nobody waits for it or for a queue of it afterwards.
+struct LastWords {
+    inbox: Arc<Inbox>,
+    events: EventSink,
+    failure: Option<String>,
+    index: usize,
+}
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        if let Some(failure) = self.failure.take() {
+            (self.events)(MachineEvent::IoFailed(format!("I/O thread {} {failure}", self.index)));
+        }
+        *self.inbox.lock() = None;
+    }
+}
+
 /// How the rest of the machine reaches an I/O thread.
 struct Inbox {
     event: EventFd,
-    queues: Mutex<Vec<BlockQueue>>,
+    /// Queues that wait to be taken; `None` when there is nobody to take them.
+    queues: Mutex<Option<Vec<BlockQueue>>>,
     stopping: AtomicBool,
 }
 
@@ -42,7 +60,9 @@ impl QueueRouter {
     pub fn hand_over(&self, queues: Vec<BlockQueue>) {
         for queue in queues {
             let inbox = &self.inboxes[usize::from(queue.index()) % self.inboxes.len()];
-            inbox.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
+            if let Some(queues) = &mut *inbox.lock() {
+                queues.push(queue);
+            }
             inbox.event.ring();
         }
     }
@@ -56,17 +76,18 @@ impl IoThreads {
     pub fn start(count: usize, cpus: Option<&CpuList>, events: &EventSink) -> io::Result<Self> {
         let mut started = Self { threads: Vec::new() };
         for index in 0..count.max(1) {
-            let inbox =
-                Arc::new(Inbox { event: EventFd::new()?, queues: Mutex::default(), stopping: AtomicBool::new(false) });
+            let inbox = Arc::new(Inbox {
+                event: EventFd::new()?,
+                queues: Mutex::new(Some(Vec::new())),
+                stopping: AtomicBool::new(false),
+            });
             let (own_inbox, events, cpus) = (Arc::clone(&inbox), Arc::clone(events), cpus.map(|cpus| cpus.nth(index)));
             let spawned = thread::Builder::new().name(format!("io{index}")).spawn(move || {
+                let mut last_words =
+                    LastWords { inbox: own_inbox, events, failure: Some("panicked".to_owned()), index };
                 let placed = cpus.map_or(Ok(()), |cpus| cpus.pin(None));
-                if let Err(error) = placed.and_then(|()| serve(&own_inbox, &events)) {
-                    events(MachineEvent::IoFailed(format!("I/O thread {index} failed: {error}")));
-                }
-                // Whoever waits for a queue of this thread must not wait for ever.
-                own_inbox.stopping.store(true, Ordering::Release);
-                own_inbox.take_queues();
+                let served = placed.and_then(|()| serve(&last_words.inbox, &last_words.events));
+                last_words.failure = served.err().map(|error| format!("failed: {error}"));
             });
             match spawned {
                 Ok(handle) => started.threads.push(IoThread { inbox, handle }),
@@ -85,23 +106,36 @@ impl IoThreads {
     }
 
     /// Stops the threads once what they have in flight is done.
-    pub fn stop(self) {
+    pub fn stop(&mut self) {
         for thread in &self.threads {
             thread.inbox.stopping.store(true, Ordering::Release);
             thread.inbox.event.ring();
         }
-        for thread in self.threads {
-            // A thread that panicked has said so on stderr; its queues are gone with it.
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so; its queues are gone with it.
             let _ = thread.handle.join();
         }
     }
 }
 
-impl Inbox {
-    fn take_queues(&self) -> Vec<BlockQueue> {
-        mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner))
+impl Drop for IoThreads {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<BlockQueue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_queues(&self) -> Vec<BlockQueue> {
+        self.lock().as_mut().map(mem::take).unwrap_or_default()
+    }
+}
+
+/// Requests taken from a queue before the next queue gets its turn.
+const REQUESTS_A_TURN: u16 = 16;
 
 /// Serves queues until told to stop: everything that can be done, then a wait.
 fn serve(inbox: &Inbox, events: &EventSink) -> io::Result<()> {
@@ -111,7 +145,8 @@ fn serve(inbox: &Inbox, events: &EventSink) -> io::Result<()> {
         queues.retain_mut(|queue| match queue.is_stopping() {
             // Dropped: that drains it.
             true => false,
-            false => match queue.process() {
+            // A few requests at a time: a stop is not to wait for all that a guest has asked for.
+            false => match queue.process_up_to(REQUESTS_A_TURN) {
                 Ok(processed) => {
                     progress |= processed;
                     true

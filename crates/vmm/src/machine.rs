@@ -318,7 +318,7 @@ impl RunningMachine {
             // A vCPU thread that panicked has said so on stderr; there is nothing left of it to stop.
             let _ = thread.join();
         }
-        if let Some(io) = self.io.take() {
+        if let Some(mut io) = self.io.take() {
             io.stop();
         }
     }

@@ -13,6 +13,11 @@ use std::sync::Arc;
 /// Most iovecs the kernel takes in one call: UIO_MAXIOV.
 const IOV_MAX: usize = 1024;
 
+/// Most bytes in one write call, where more calls cost nothing but themselves. A file system gives the page cache a folio as large
+/// as the call; on a virtual machine whose host takes free memory back, large folios are memory that it has taken, and
+/// getting it again is ten times the cost of the write. Smaller ones are memory that was just in use.
+const WRITE_CALL_BYTES_MAX: usize = 256 << 10;
+
 /// Times in a row that a call may come back without progress (EINTR, EAGAIN) before that becomes the answer.
 const RETRIES_MAX: u32 = 10_000;
 
@@ -34,6 +39,7 @@ pub(super) struct Job {
     iovecs: Vec<libc::iovec>,
     /// The first iovec that is not done.
     next: usize,
+    call_bytes_max: usize,
     offset_bytes: u64,
     left_bytes: u64,
     retries: u32,
@@ -71,6 +77,7 @@ impl Job {
             step: Step::End(Ok(())),
             iovecs: Vec::new(),
             next: 0,
+            call_bytes_max: usize::MAX,
             offset_bytes: 0,
             left_bytes: 0,
             retries: 0,
@@ -96,13 +103,13 @@ impl Job {
         self.left_bytes = request.length_bytes().min(inside_bytes);
         match request.operation {
             Operation::Read => {
-                self.gather(request.segments)?;
+                self.gather(request.segments, usize::MAX)?;
                 self.zero_padding(request.segments)?;
                 Ok(if self.left_bytes == 0 { Step::End(Ok(())) } else { Step::Read })
             }
             Operation::Write { force_unit_access } => {
-                self.gather(request.segments)?;
                 let flags = if force_unit_access && !backing.cache_unsafe { libc::RWF_DSYNC } else { 0 };
+                self.gather(request.segments, if flags == 0 { WRITE_CALL_BYTES_MAX } else { usize::MAX })?;
                 Ok(if self.left_bytes == 0 { Step::End(Ok(())) } else { Step::Write { flags } })
             }
             // Nothing was written through a read-only disk.
@@ -116,16 +123,20 @@ impl Job {
         }
     }
 
-    /// Resolves the segments into iovecs for the first `left_bytes`, and checks the rest.
-    fn gather(&mut self, segments: &[Segment]) -> Result<(), RequestError> {
+    /// Resolves the segments into iovecs of at most `call_bytes_max` for the first `left_bytes`, and checks the rest.
+    fn gather(&mut self, segments: &[Segment], call_bytes_max: usize) -> Result<(), RequestError> {
+        self.call_bytes_max = call_bytes_max;
         let mut room = self.left_bytes;
         for &segment in segments {
-            let mut iovec = self.memory.resolve(segment).ok_or(RequestError::BadSegment)?;
-            let length = room.min(iovec.iov_len as u64);
-            iovec.iov_len = length as usize;
-            if length > 0 {
-                self.iovecs.push(iovec);
-                room -= length;
+            let whole = self.memory.resolve(segment).ok_or(RequestError::BadSegment)?;
+            // At most the segment's length, so it fits.
+            let length = room.min(whole.iov_len as u64) as usize;
+            room -= length as u64;
+            let mut done = 0;
+            while done < length {
+                let iov_len = (length - done).min(call_bytes_max);
+                self.iovecs.push(libc::iovec { iov_base: whole.iov_base.wrapping_byte_add(done), iov_len });
+                done += iov_len;
             }
         }
         Ok(())
@@ -165,7 +176,14 @@ impl Job {
     }
 
     fn transfer(&self, flags: i32) -> Transfer<'_> {
-        let end = self.iovecs.len().min(self.next + IOV_MAX);
+        let (mut end, mut bytes) = (self.next, 0_usize);
+        for iovec in self.iovecs[self.next..].iter().take(IOV_MAX) {
+            bytes = bytes.saturating_add(iovec.iov_len);
+            if bytes > self.call_bytes_max {
+                break;
+            }
+            end += 1;
+        }
         Transfer { iovecs: &self.iovecs[self.next..end], offset_bytes: self.offset_bytes, flags }
     }
 
@@ -259,6 +277,7 @@ impl Job {
     fn gather_zeros(&mut self) {
         self.iovecs.clear();
         self.next = 0;
+        self.call_bytes_max = usize::MAX;
         let mut left = self.left_bytes.min((ZEROS_COUNT * ZERO_PAGE.len()) as u64) as usize;
         while left > 0 {
             let iov_len = left.min(ZERO_PAGE.len());

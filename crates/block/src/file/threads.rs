@@ -49,19 +49,23 @@ impl ThreadsQueue {
         let shared =
             Arc::new(Shared { backing: Arc::clone(backing), state: Mutex::new(state), work: Condvar::new(), event });
         let memory = Arc::new(memory.clone());
-        let mut queue = Self {
+        Ok(Box::new(Self {
             shared,
             threads: Vec::with_capacity(THREADS_MAX),
             depth,
             free: (0..depth).map(|_| Job::new(&memory)).collect(),
             pushed: Vec::with_capacity(depth),
             reaped: Vec::with_capacity(depth),
-        };
-        for _ in 0..depth.min(THREADS_MAX) {
-            let shared = Arc::clone(&queue.shared);
-            queue.threads.push(Builder::new().name("blockyard-io".into()).spawn(move || shared.work())?);
+        }))
+    }
+
+    /// Starts the threads from the thread that uses the queue, not the one that opened it: they run where that one may.
+    fn start_threads(&mut self) -> io::Result<()> {
+        while self.threads.len() < self.depth.min(THREADS_MAX) {
+            let shared = Arc::clone(&self.shared);
+            self.threads.push(Builder::new().name("blockyard-io".into()).spawn(move || shared.work())?);
         }
-        Ok(Box::new(queue))
+        Ok(())
     }
 }
 
@@ -113,6 +117,7 @@ impl Queue for ThreadsQueue {
         if count == 0 {
             return Ok(());
         }
+        self.start_threads()?;
         self.shared.lock().pending.extend(self.pushed.drain(..));
         for _ in 0..count.min(self.threads.len()) {
             self.shared.work.notify_one();
@@ -146,6 +151,7 @@ impl Queue for ThreadsQueue {
 
 impl Drop for ThreadsQueue {
     fn drop(&mut self) {
+        // Without a thread there is nobody to do it, and nobody who works on it either.
         let _ = self.submit();
         self.shared.lock().closing = true;
         self.shared.work.notify_all();

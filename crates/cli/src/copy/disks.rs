@@ -4,6 +4,7 @@ use super::args::CopyOptions;
 use super::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, bail};
 use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile, same_file};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -43,7 +44,15 @@ pub struct Destination {
     pub zeroed: bool,
     /// Bytes that a guest has to write or zero at least: the others are holes already.
     pub must_write_bytes: u64,
-    replacement: Option<ReplacementFile>,
+    end: End,
+}
+
+/// What is left to do when everything is written.
+enum End {
+    /// A file gets its name.
+    Replace(ReplacementFile),
+    /// A device is told to keep what it has.
+    Sync(File),
 }
 
 impl Destination {
@@ -66,7 +75,8 @@ impl Destination {
             let path = options.output.display();
             bail!("{path} has {room} bytes, too few for the {needed} bytes of {}", options.input.display());
         }
-        Ok(Self { disk: Arc::new(WatchedDisk::new(disk)), zeroed: false, must_write_bytes: needed, replacement: None })
+        let end = End::Sync(File::open(&options.output).context("opening the device again")?);
+        Ok(Self { disk: Arc::new(WatchedDisk::new(disk)), zeroed: false, must_write_bytes: needed, end })
     }
 
     fn file(options: &CopyOptions, source: &Source) -> Result<Self> {
@@ -80,7 +90,7 @@ impl Destination {
             disk: Arc::new(WatchedDisk::new(disk)),
             zeroed: true,
             must_write_bytes,
-            replacement: Some(replacement),
+            end: End::Replace(replacement),
         })
     }
 
@@ -89,9 +99,10 @@ impl Destination {
     /// # Errors
     /// When the operating system refuses; the old file is still there then.
     pub fn finish(self, durable: bool) -> Result<()> {
-        match self.replacement {
-            Some(replacement) => Ok(replacement.commit(durable)?),
-            None => Ok(()),
+        match self.end {
+            End::Replace(replacement) => Ok(replacement.commit(durable)?),
+            End::Sync(device) if durable => device.sync_data().context("flushing the device"),
+            End::Sync(_) => Ok(()),
         }
     }
 }

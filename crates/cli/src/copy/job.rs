@@ -14,9 +14,10 @@ use blockyard_vmm::backend;
 use blockyard_vmm::event::EventSink;
 use blockyard_vmm::machine::Machine;
 use blockyard_vmm::virtio_disk::{DiskStatistics, VirtioDisk};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::borrow::Cow;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -52,9 +53,16 @@ pub fn copy(options: &mut CopyOptions) -> Result<CopyReport> {
     Ok(report)
 }
 
-/// Ctrl-C and SIGTERM become events, so that they end a copy as any failure does.
+/// Ctrl-C, SIGTERM and SIGHUP become events, so that they end a copy as any failure does.
 fn forward_signals(sender: &SyncSender<Event>) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching signals")?;
+    const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+    // The second one kills: whatever the first waits for, a disk most likely, may never end.
+    let second = Arc::new(AtomicBool::new(false));
+    for signal in SIGNALS {
+        let kill = signal_hook::flag::register_conditional_default(signal, Arc::clone(&second));
+        kill.and_then(|_| signal_hook::flag::register(signal, Arc::clone(&second))).context("catching signals")?;
+    }
+    let mut signals = Signals::new(SIGNALS).context("catching signals")?;
     let sender = sender.clone();
     thread::Builder::new()
         .name("signals".into())
@@ -94,7 +102,7 @@ fn run_guest(
     watch.until_done(
         // Neither number grows for ever: reading or writing more than there is counts for nothing.
         || input.counts().bytes_read.min(source.length_bytes) + written(&output.counts()).min(source.length_bytes),
-        || [source.disk.requests(), destination.disk.requests()],
+        || [source.disk.work(), destination.disk.work()],
         |device| match device {
             Device::Input => source.disk.first_error(),
             Device::Output => destination.disk.first_error(),
@@ -104,6 +112,9 @@ fn run_guest(
     let (copying, flushing, frames) = (watch.copying.unwrap_or(running), watch.flushing.unwrap_or(done), watch.frames);
     drop(watch);
     machine.stop();
+    if let Some(why) = destination.disk.first_error() {
+        bail!("cannot write {}: {why}, and the guest took no notice", options.output.display());
+    }
     let wrote = written(&output.counts());
     if wrote < destination.must_write_bytes {
         bail!("the guest reported Complete, but wrote only {wrote} of {} bytes", destination.must_write_bytes);

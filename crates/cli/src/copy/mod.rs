@@ -11,8 +11,10 @@ mod report;
 mod watch;
 mod watched_disk;
 
+use crate::print;
 use anyhow::Result;
 use args::CopyArgs;
+use std::io::{self, Write};
 
 /// Runs the command.
 ///
@@ -22,12 +24,13 @@ pub fn run(args: &CopyArgs) -> Result<()> {
     let mut options = args.options()?;
     let report = job::copy(&mut options)?;
     if options.json {
-        println!("{}", serde_json::to_string(&report)?);
+        print(&serde_json::to_string(&report)?)?;
     } else {
-        println!("{}", report.summary(&options));
+        print(&report.summary(&options))?;
     }
     if options.stats {
-        eprint!("{}", report.statistics());
+        // Nobody is there to be told that stderr is closed.
+        let _ = io::stderr().write_all(report.statistics().as_bytes());
     }
     Ok(())
 }

@@ -2,12 +2,14 @@
 
 use super::args::CopyOptions;
 use super::conversation::Device;
+use super::watched_disk::Work;
 use anyhow::{Result, anyhow, bail};
 use blockyard_block::RequestError;
 use blockyard_protocol::frame::FrameError;
 use blockyard_protocol::messages::{self, Complete, GuestMessage, GuestOperation, Stage};
 use blockyard_vmm::event::{MachineEvent, VcpuEnd};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -42,6 +44,11 @@ pub struct Watch<'a> {
     pub flushing: Option<Instant>,
 }
 
+/// How often to look whether a disk is slow.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// What an honest guest may ask a disk for beyond the copy itself: padding, mostly.
+const BYTES_SLACK: u64 = 1 << 20;
+
 /// The bar is for copies that take longer than this.
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
@@ -64,19 +71,20 @@ impl<'a> Watch<'a> {
     }
 
     /// Waits until the guest has copied everything and halted. `life` counts what the guest has got done: a number that only
-    /// grows, and not for ever; nor does what the guest reports: so no guest goes on without end. `requests` are the disks' (taken, completed).
+    /// grows, and not for ever; nor does what the guest reports: so no guest goes on without end. `work` is what the disks have been given to do.
     ///
     /// # Errors
     /// A sentence on what went wrong instead.
     pub fn until_done(
         &mut self,
         life: impl Fn() -> u64,
-        requests: impl Fn() -> [(u64, u64); 2],
+        work: impl Fn() -> [Work; 2],
         disk_error: impl Fn(Device) -> Option<RequestError>,
     ) -> Result<Complete> {
         let started = Instant::now();
         let mut bar_shown = false;
-        let (mut last_life, mut last_requests, mut last_sign) = (None, requests(), Instant::now());
+        let (mut last_life, mut last_sign) = (None, Instant::now());
+        let (mut last_work, mut last_sample) = (work(), Instant::now());
         loop {
             let event = match self.events.recv_timeout(Duration::from_millis(100)) {
                 Ok(event) => Some(event),
@@ -94,16 +102,19 @@ impl<'a> Watch<'a> {
                 self.show_bar()?;
             }
             let now = Some((self.reported, life()));
-            // A disk that has work and gets none of it done is slow; that is not the guest's fault.
-            let now_requests = requests();
-            let disk_is_slow = now_requests
-                .iter()
-                .zip(last_requests)
-                .any(|(&(taken, completed), (_, before))| taken > completed && completed == before);
+            // A disk that has work and gets none of it done for a while is slow; that is not the guest's fault. But an honest
+            // guest does not ask for much more than there is: whoever does has no excuse.
+            let mut disk_is_slow = false;
+            if last_sample.elapsed() >= SAMPLE_INTERVAL {
+                let now_work = work();
+                disk_is_slow = now_work.iter().zip(last_work).any(|(now, before)| {
+                    now.is_stuck_since(before) && now.bytes_taken <= self.length_bytes.saturating_mul(2) + BYTES_SLACK
+                });
+                (last_work, last_sample) = (now_work, Instant::now());
+            }
             if now != last_life || disk_is_slow {
                 (last_life, last_sign) = (now, Instant::now());
             }
-            last_requests = now_requests;
             if let Some(timeout) = self.options.timeout
                 && last_sign.elapsed() >= timeout
             {
@@ -117,6 +128,7 @@ impl<'a> Watch<'a> {
         let style = "{bar:40} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
         self.bar.set_style(ProgressStyle::with_template(style)?);
         self.bar.set_draw_target(indicatif::ProgressDrawTarget::stderr());
+        self.bar.enable_steady_tick(Duration::from_millis(500));
         Ok(())
     }
 
@@ -195,8 +207,11 @@ impl<'a> Watch<'a> {
             GuestOperation::Write | GuestOperation::WriteZeroes => "write",
             GuestOperation::Flush => "flush",
             _ => {
-                let device =
-                    if error.device.is_empty() { String::new() } else { format!(" (device {})", error.device) };
+                let device = if error.device.is_empty() {
+                    String::new()
+                } else {
+                    format!(" (device {})", printable(&error.device))
+                };
                 let detail = printable(&error.detail);
                 return anyhow!("the guest gave up during {}{device}: {detail}", operation_name(error.operation));
             }
@@ -216,7 +231,8 @@ impl<'a> Watch<'a> {
 
     fn debug(&self, line: impl FnOnce() -> String) {
         if self.options.debug {
-            self.bar.suspend(|| eprintln!("{}", line()));
+            // Nobody is there to be told that stderr is closed.
+            self.bar.suspend(|| _ = writeln!(io::stderr(), "{}", line()));
         }
     }
 }
@@ -245,6 +261,7 @@ fn signal_name(signal: i32) -> String {
     match signal {
         signal_hook::consts::SIGINT => "Ctrl-C (SIGINT)".to_owned(),
         signal_hook::consts::SIGTERM => "SIGTERM".to_owned(),
+        signal_hook::consts::SIGHUP => "SIGHUP".to_owned(),
         other => format!("signal {other}"),
     }
 }

@@ -20,8 +20,27 @@ pub struct WatchedDisk<D> {
 #[derive(Default)]
 struct Activity {
     first_error: OnceLock<RequestError>,
-    pushed: AtomicU64,
+    taken: AtomicU64,
+    bytes_taken: AtomicU64,
     completed: AtomicU64,
+}
+
+/// What a disk has been given to do, and how much of it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Requests taken.
+    pub taken: u64,
+    /// Bytes of the disk that those touch.
+    pub bytes_taken: u64,
+    /// Requests completed.
+    pub completed: u64,
+}
+
+impl Work {
+    /// Whether there was something to do and nothing got done.
+    pub fn is_stuck_since(&self, before: Self) -> bool {
+        self.taken > self.completed && self.completed == before.completed
+    }
 }
 
 impl<D: Disk> WatchedDisk<D> {
@@ -35,10 +54,14 @@ impl<D: Disk> WatchedDisk<D> {
         self.activity.first_error.get().copied()
     }
 
-    /// Requests taken, and requests completed.
-    pub fn requests(&self) -> (u64, u64) {
+    /// What there was to do, and what was done.
+    pub fn work(&self) -> Work {
         let completed = self.activity.completed.load(Ordering::Relaxed);
-        (self.activity.pushed.load(Ordering::Relaxed), completed)
+        Work {
+            taken: self.activity.taken.load(Ordering::Relaxed),
+            bytes_taken: self.activity.bytes_taken.load(Ordering::Relaxed),
+            completed,
+        }
     }
 }
 
@@ -81,7 +104,8 @@ impl Queue for WatchedQueue {
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
         self.queue.push(request)?;
-        self.activity.pushed.fetch_add(1, Ordering::Relaxed);
+        self.activity.taken.fetch_add(1, Ordering::Relaxed);
+        self.activity.bytes_taken.fetch_add(request.length_bytes(), Ordering::Relaxed);
         Ok(())
     }
 

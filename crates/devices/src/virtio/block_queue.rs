@@ -206,7 +206,8 @@ impl BlockQueue {
         loop {
             let completed = self.complete()?;
             let popped = if self.failed || self.is_stopping() { 0 } else { self.pop(budget)? };
-            if popped > 0 {
+            // Also when nothing was popped: what could not be submitted before, a request's second half say, is tried again.
+            if self.backend.in_flight() > 0 {
                 self.backend.submit().map_err(|error| self.fail(FailureCause::Backend(error)))?;
             }
             self.signal()?;
