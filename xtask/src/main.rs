@@ -48,7 +48,6 @@ fn main() -> ExitCode {
         ["lab"] => lab::lab(""),
         ["lab", "--", filter] | ["lab", filter] if !filter.starts_with('-') => lab::lab(filter),
         ["fuzz", ref options @ ..] if let Some(fuzz) = fuzz::Fuzz::parse(options) => fuzz.run(),
-        [lab::ANCHOR_COMMAND] => lab::hold().map(|never| match never {}),
         ["generate"] => generate::generate(false),
         ["generate", "--check"] => generate::generate(true),
         _ => {

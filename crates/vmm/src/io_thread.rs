@@ -8,7 +8,7 @@ use crate::placement::CpuList;
 use blockyard_devices::EventFd;
 use blockyard_devices::virtio::{BlockQueue, DeviceFailure};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -168,7 +168,7 @@ fn serve(inbox: &Inbox, events: &EventSink) -> io::Result<()> {
         if more {
             continue;
         }
-        wait(inbox, &queues)?;
+        wait(inbox, &mut queues)?;
         if inbox.event.take() > 0 {
             queues.extend(inbox.take_queues());
         }
@@ -183,11 +183,11 @@ fn report(failure: &DeviceFailure, events: &EventSink) -> bool {
 }
 
 /// Waits for a doorbell, a completion, or the inbox.
-fn wait(inbox: &Inbox, queues: &[BlockQueue]) -> io::Result<()> {
-    let events = queues.iter().flat_map(|queue| [Some(queue.doorbell().as_fd()), queue.completion_event()]).flatten();
-    let all: Vec<BorrowedFd<'_>> = events.chain([inbox.event.as_fd()]).collect();
-    let mut polled: Vec<PollFd<'_>> = all.iter().map(|event| PollFd::new(event, PollFlags::IN)).collect();
-    match poll(&mut polled, None) {
+fn wait(inbox: &Inbox, queues: &mut [BlockQueue]) -> io::Result<()> {
+    if !queues.is_empty() {
+        return BlockQueue::wait_any(queues, &[inbox.event.as_fd()], None);
+    }
+    match poll(&mut [PollFd::new(&inbox.event, PollFlags::IN)], None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

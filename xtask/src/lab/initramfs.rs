@@ -2,7 +2,7 @@
 //! them.
 
 use super::kernel::{Kernel, Module};
-use super::{Load, Selection, anchor, machine};
+use super::{Load, Selection, machine};
 use crate::cpio::Archive;
 use crate::output;
 use anyhow::{Context, bail};
@@ -48,9 +48,8 @@ pub(super) fn pack(path: &Path, kernel: &Kernel, load: &Load) -> anyhow::Result<
 /// Files that lie in the lab where they lie here: executables, guests, shared libraries and the tests' data.
 fn host_files(load: &Load) -> anyhow::Result<BTreeSet<PathBuf>> {
     let tests = load.selections.iter().map(|selection| &selection.executable.executable);
-    let this = this_executable()?;
     let mut files: BTreeSet<_> = load.hostile_guests.iter().cloned().collect();
-    for executable in tests.chain(&load.binaries).chain([&this]) {
+    for executable in tests.chain(&load.binaries) {
         files.insert(executable.clone());
         files.extend(libraries(executable)?);
     }
@@ -120,8 +119,6 @@ fn init(kernel: &Kernel, load: &Load) -> anyhow::Result<String> {
     for module in &kernel.modules {
         writeln!(script, "insmod {} || echo 'cannot load a module of KVM'", quoted(&module_in_lab(module))?)?;
     }
-    writeln!(script, "{} {} &", quoted(&this_executable()?)?, anchor::COMMAND)?;
-    writeln!(script, "for try in $(seq 100); do [ -e {} ] && break; sleep 0.1; done", anchor::READY)?;
     if let Some(directory) = load.hostile_guests.first().and_then(|guest| guest.parent()) {
         writeln!(script, "export BLOCKYARD_HOSTILE_GUESTS={}", quoted(directory)?)?;
     }
@@ -136,11 +133,6 @@ fn init(kernel: &Kernel, load: &Load) -> anyhow::Result<String> {
     // What the kernel has to say may explain a failure.
     writeln!(script, "[ $worst = 0 ] || dmesg | tail -n 30\necho {}$worst\npoweroff -f", machine::END)?;
     Ok(script)
-}
-
-/// This program, for its part inside the lab.
-fn this_executable() -> anyhow::Result<PathBuf> {
-    std::env::current_exe().context("cannot find this program's own file")
 }
 
 /// A path as a word of the shell.

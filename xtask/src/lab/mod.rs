@@ -2,14 +2,11 @@
 //!
 //! QEMU translates, and so emulates a processor with SVM; a Debian kernel in there loads kvm_amd and offers a real
 //! /dev/kvm. [`kernel`] fetches that kernel, [`initramfs`] packs it an init, busybox and our test executables, and
-//! [`machine`] boots it and passes on what it says. An [`anchor`] keeps a fault of QEMU's away.
+//! [`machine`] boots it and passes on what it says.
 
-mod anchor;
 mod initramfs;
 mod kernel;
 mod machine;
-
-pub(crate) use anchor::{COMMAND as ANCHOR_COMMAND, hold};
 
 use crate::build::{TestExecutable, Workspace, build_tests};
 use crate::output;
