@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use support::{Outcome, Yard, backend, copy_command, hostile, run};
+use support::{Outcome, Yard, backend, copy_command, hostile, run_without_leftovers};
 
 /// Runs a hostile guest on two disks that must stay as they are.
 #[track_caller]
@@ -13,7 +13,7 @@ fn run_hostile(name: &str, options: &[&str]) -> Outcome {
     let (input, output) = (yard.random("input", 1 << 20, 1), yard.random("output", 5000, 2));
     let before = (yard.names(), fs::read(&input).unwrap(), fs::read(&output).unwrap());
     let mut command = copy_command(["--timeout", "2"]);
-    let outcome = run(command.args(options).arg(&input).arg(&output).arg(hostile(name)));
+    let outcome = run_without_leftovers(command.args(options).arg(&input).arg(&output).arg(hostile(name)));
     assert_eq!((yard.names(), fs::read(&input).unwrap(), fs::read(&output).unwrap()), before, "{outcome:#?}");
     outcome
 }

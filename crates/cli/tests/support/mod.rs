@@ -146,14 +146,31 @@ pub fn run(command: &mut Command) -> Outcome {
 }
 
 #[track_caller]
-pub fn finish(mut child: Child) -> Outcome {
+pub fn finish(child: Child) -> Outcome {
+    finish_while(child, |_| ())
+}
+
+/// Runs a command to its end, and sees that every process it started has ended too.
+#[track_caller]
+pub fn run_without_leftovers(command: &mut Command) -> Outcome {
+    let mut started = Vec::new();
+    let outcome = finish_while(command.spawn().unwrap(), |pid| started.extend(children(pid)));
+    wait_until("the end of what it started", || !started.iter().any(|&pid| is_alive(pid)));
+    outcome
+}
+
+/// Calls `look` with the command's process again and again until it ends.
+#[track_caller]
+fn finish_while(mut child: Child, mut look: impl FnMut(u32)) -> Outcome {
     let started = Instant::now();
+    let pid = child.id();
     // The texts are short: they fit the pipes.
     while child.try_wait().unwrap().is_none() {
         if started.elapsed() > PATIENCE {
             let _ = child.kill();
             panic!("it takes too long: {:#?}", Outcome::from(child.wait_with_output().unwrap()));
         }
+        look(pid);
         std::thread::sleep(Duration::from_millis(2));
     }
     child.wait_with_output().unwrap().into()
