@@ -16,6 +16,11 @@ pub(super) const END: &str = "BLOCKYARD-LAB-END ";
 
 /// From power-on to power-off.
 const TIMEOUT: Duration = Duration::from_secs(600);
+/// No test takes as long without a word.
+const SILENCE_MAX: Duration = Duration::from_secs(200);
+/// How often a machine may end, or fall silent, before its tests are done: an emulated processor is not a processor. A
+/// test that fails is not run again.
+const TRIES: u32 = 2;
 /// Lines shown of a console that ended early.
 const TAIL_LINES: usize = 40;
 
@@ -24,6 +29,17 @@ const TAIL_LINES: usize = 40;
 /// # Errors
 /// When QEMU does not start, or the guest ends without a word, or not at all.
 pub(super) fn run(kernel: &Path, initramfs: &Path) -> anyhow::Result<u8> {
+    let mut tries = 1;
+    loop {
+        match run_once(kernel, initramfs) {
+            Err(error) if tries < TRIES => eprintln!("lab: {error:#}\nlab: once more"),
+            result => return result,
+        }
+        tries += 1;
+    }
+}
+
+fn run_once(kernel: &Path, initramfs: &Path) -> anyhow::Result<u8> {
     let mut qemu =
         Qemu(qemu(kernel, initramfs).spawn().context("cannot start qemu-system-x86_64: run `cargo xtask setup`")?);
     let lines = console(&mut qemu.0)?;
@@ -32,14 +48,15 @@ pub(super) fn run(kernel: &Path, initramfs: &Path) -> anyhow::Result<u8> {
     let mut tail = VecDeque::new();
     let mut begun = false;
     loop {
-        let line = match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        let line = match lines.recv_timeout(SILENCE_MAX.min(deadline.saturating_duration_since(Instant::now()))) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => {
                 let complaints = complaints.iter().collect::<Vec<_>>().join("; ");
                 bail!("the lab ended before its tests did {complaints}{}", shown(&tail))
             }
             Err(RecvTimeoutError::Timeout) => {
-                bail!("the lab took longer than {} s{}", TIMEOUT.as_secs(), shown(&tail))
+                let (silence, all) = (SILENCE_MAX.as_secs(), TIMEOUT.as_secs());
+                bail!("the lab said nothing for {silence} s, or took longer than {all} s{}", shown(&tail))
             }
         };
         // Anywhere in the line: an unfinished one of a test's may stand before it.
