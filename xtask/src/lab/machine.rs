@@ -18,9 +18,6 @@ pub(super) const END: &str = "BLOCKYARD-LAB-END ";
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// No test takes as long without a word.
 const SILENCE_MAX: Duration = Duration::from_secs(200);
-/// How often a machine may end, or fall silent, before its tests are done: an emulated processor is not a processor. A
-/// test that fails is not run again.
-const TRIES: u32 = 2;
 /// Lines shown of a console that ended early.
 const TAIL_LINES: usize = 40;
 
@@ -29,17 +26,6 @@ const TAIL_LINES: usize = 40;
 /// # Errors
 /// When QEMU does not start, or the guest ends without a word, or not at all.
 pub(super) fn run(kernel: &Path, initramfs: &Path) -> anyhow::Result<u8> {
-    let mut tries = 1;
-    loop {
-        match run_once(kernel, initramfs) {
-            Err(error) if tries < TRIES => eprintln!("lab: {error:#}\nlab: once more"),
-            result => return result,
-        }
-        tries += 1;
-    }
-}
-
-fn run_once(kernel: &Path, initramfs: &Path) -> anyhow::Result<u8> {
     let mut qemu =
         Qemu(qemu(kernel, initramfs).spawn().context("cannot start qemu-system-x86_64: run `cargo xtask setup`")?);
     let lines = console(&mut qemu.0)?;
