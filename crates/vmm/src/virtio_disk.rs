@@ -63,11 +63,6 @@ impl VirtioDisk {
     pub fn counts(&self) -> DiskStatistics {
         self.statistics.iter().map(|queue| queue.counts()).sum()
     }
-
-    /// The first thing the driver did wrong that was answered with an error, as a sentence.
-    pub fn first_fault(&self) -> Option<String> {
-        self.statistics.iter().find_map(|queue| queue.first_fault()).map(ToOwned::to_owned)
-    }
 }
 
 /// One device's bit in the latch.
