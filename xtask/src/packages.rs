@@ -5,12 +5,16 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 6] = [
+const PACKAGES: [(&str, &str); 10] = [
     ("busybox-static", "user space of the lab"),
     ("e2fsprogs", "file systems that copies are checked with"),
+    ("fdisk", "sfdisk: partition tables"),
+    ("fio", "workloads on what we serve"),
+    ("fuse3", "fusermount3"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
-    ("util-linux", "losetup, sfdisk, unshare"),
+    ("user-mode-linux", "a Linux guest that needs no hypervisor"),
+    ("util-linux", "losetup, unshare"),
     ("xz-utils", "unpacking kernel modules"),
 ];
 

@@ -25,6 +25,10 @@ pub struct Geometry {
     pub optimal_io_bytes: u32,
     /// Most segments a request may have.
     pub segments_max: u32,
+    /// Most bytes a read or a write may have: a multiple of `logical_block_bytes`. `u64::MAX` when any number will do.
+    pub transfer_bytes_max: u64,
+    /// What every segment's address in memory and length must be a multiple of: a power of two, 1 when anything will do.
+    pub memory_align_bytes: u32,
     /// Whether writes are refused.
     pub read_only: bool,
     /// Whether [`crate::Operation::Discard`] does anything.

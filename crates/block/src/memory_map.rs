@@ -48,6 +48,21 @@ impl MemoryMap {
     /// When the layout is bad or no memory can be had.
     pub fn allocate(layout: &[(u64, usize)]) -> Result<Self, MemoryMapError> {
         let regions = layout.iter().map(|&(address, length)| region(address, length)).collect::<Result<Vec<_>, _>>()?;
+        Self::new(regions)
+    }
+
+    /// Maps regions that another process made. Its size at this moment holds; a file that is cut short later makes the
+    /// kernel's accesses fail, and ours raise SIGBUS.
+    ///
+    /// # Errors
+    /// When the layout is bad, a region reaches past the end of its file, or it cannot be mapped.
+    pub fn from_files(regions: Vec<SharedRegion>) -> Result<Self, MemoryMapError> {
+        let regions = regions.into_iter().map(SharedRegion::map).collect::<Result<Vec<_>, _>>()?;
+        Self::new(regions)
+    }
+
+    fn new(mut regions: Vec<GuestRegionMmap>) -> Result<Self, MemoryMapError> {
+        regions.sort_by_key(GuestMemoryRegion::start_addr);
         let guest_memory =
             GuestMemoryMmap::from_regions(regions).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
         Ok(Self { guest_memory })
@@ -127,6 +142,34 @@ impl MemoryMap {
         // The offset is within the mapping, so it fits a pointer.
         let base = region.as_ptr().wrapping_add(segment.offset_bytes as usize);
         Some(libc::iovec { iov_base: base.cast(), iov_len: segment.length_bytes as usize })
+    }
+}
+
+/// A region of memory that lies in a file of another process.
+#[derive(Debug)]
+pub struct SharedRegion {
+    /// Its guest-physical address.
+    pub address: u64,
+    /// Its length.
+    pub length_bytes: u64,
+    /// The file, open for reading and writing.
+    pub file: File,
+    /// Where the region starts in the file.
+    pub file_offset_bytes: u64,
+}
+
+impl SharedRegion {
+    fn map(self) -> Result<GuestRegionMmap, MemoryMapError> {
+        let Self { address, length_bytes, file, file_offset_bytes } = self;
+        let layout = |what: &str| MemoryMapError::Layout(format!("region at {address:#x} {what}"));
+        let end = file_offset_bytes.checked_add(length_bytes).ok_or_else(|| layout("wraps around"))?;
+        if file.metadata()?.len() < end {
+            return Err(layout("reaches past the end of its file"));
+        }
+        let length = usize::try_from(length_bytes).map_err(|_| layout("is larger than an address space"))?;
+        let mapping = MmapRegion::from_file(FileOffset::new(file, file_offset_bytes), length)
+            .map_err(|error| layout(&format!("cannot be mapped: {error}")))?;
+        GuestRegionMmap::new(mapping, GuestAddress(address)).ok_or_else(|| layout("wraps around"))
     }
 }
 

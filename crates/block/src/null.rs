@@ -32,6 +32,8 @@ impl NullDisk {
             physical_block_bytes: logical_block_bytes,
             optimal_io_bytes: 0,
             segments_max: SEGMENTS_MAX,
+            transfer_bytes_max: u64::MAX,
+            memory_align_bytes: 1,
             read_only: false,
             discard: true,
             write_zeroes: true,

@@ -85,6 +85,8 @@ impl Backing {
             physical_block_bytes: physical_block_bytes(&file, &metadata).max(logical_block_bytes),
             optimal_io_bytes: 0,
             segments_max: SEGMENTS_MAX,
+            transfer_bytes_max: u64::MAX,
+            memory_align_bytes: 1,
             read_only: options.read_only,
             discard: !options.read_only,
             write_zeroes: !options.read_only,

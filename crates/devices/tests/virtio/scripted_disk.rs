@@ -37,6 +37,8 @@ impl ScriptedDisk {
             physical_block_bytes: 4096,
             optimal_io_bytes: 1 << 16,
             segments_max: 64,
+            transfer_bytes_max: u64::MAX,
+            memory_align_bytes: 1,
             read_only: false,
             discard: true,
             write_zeroes: true,

@@ -1,0 +1,1 @@
+//! A disk served by another process: `session:SOCKET` as a [`blockyard_block::Disk`].

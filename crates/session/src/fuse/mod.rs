@@ -1,0 +1,1 @@
+//! A disk as a file, by FUSE.

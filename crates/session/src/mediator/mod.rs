@@ -1,0 +1,1 @@
+//! The partition mediator: a process that grants clients parts of a served disk.

@@ -1,0 +1,1 @@
+//! Serving disks to vhost-user-blk clients.
