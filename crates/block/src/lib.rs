@@ -22,6 +22,8 @@ mod null;
 mod replacement;
 mod request;
 mod same_file;
+mod shared_words;
+mod truncation_guard;
 mod wait;
 
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
@@ -32,3 +34,4 @@ pub use null::NullDisk;
 pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
+pub use shared_words::{SharedWords, Word};
