@@ -91,6 +91,7 @@ pub struct BlockVirtqueue {
     opened: Instant,
     /// What the requests in flight cost.
     in_flight_cost_bytes: u64,
+    recent_latency_ns: u64,
     segments: Vec<Segment>,
     completions: Vec<Completion>,
     notifier: Arc<dyn QueueNotifier>,
@@ -173,6 +174,7 @@ impl BlockVirtqueue {
             free: (0..depth as u32).rev().collect(),
             opened: Instant::now(),
             in_flight_cost_bytes: 0,
+            recent_latency_ns: 0,
             notifier,
             statistics,
             armed: true,
@@ -236,10 +238,9 @@ impl BlockVirtqueue {
         self.unsignalled
     }
 
-    /// How many requests the driver keeps outstanding, as far as it shows: those it has not taken back, answered or not.
-    pub fn driver_outstanding(&self) -> u32 {
-        let unanswered = self.in_flight() as u32 + self.unsignalled;
-        self.ring.driver_outstanding().map_or(unanswered, |shown| unanswered.max(shown.into()))
+    /// How long requests took lately, on average.
+    pub fn recent_latency_ns(&self) -> u64 {
+        self.recent_latency_ns
     }
 
     /// Whether the driver has made something available that there is room for.
@@ -476,7 +477,10 @@ impl BlockVirtqueue {
             if let (Status::Ok, Some(bytes)) = (status, counters(&self.statistics, slot.operation).1) {
                 bytes.add(slot.length_bytes);
             }
-            self.statistics.latencies.of(slot.operation).record(now_ns.saturating_sub(slot.taken_ns));
+            let latency_ns = now_ns.saturating_sub(slot.taken_ns);
+            self.statistics.latencies.of(slot.operation).record(latency_ns);
+            self.recent_latency_ns += latency_ns / 8;
+            self.recent_latency_ns -= self.recent_latency_ns / 8;
             self.answer(slot.head, slot.status_address, status, used_bytes);
         }
     }
