@@ -101,16 +101,23 @@ impl Task {
         };
         if pass.progress() {
             self.coalescing.active(now_ns);
-            if !queue.memory_is_intact() && !self.failed {
-                self.failed = true;
-                let fault = "the client's memory was cut short while it was in use".to_owned();
-                self.session.fail(EndReason::Client(fault));
-            }
+            self.check_memory();
         }
         pass
     }
 
+    /// Ends the session if its memory is not what it was.
+    fn check_memory(&mut self) {
+        if !self.failed && self.queue.as_ref().is_some_and(|queue| !queue.memory_is_intact()) {
+            self.failed = true;
+            let fault = "the client's memory was cut short while it was in use".to_owned();
+            self.session.fail(EndReason::Client(fault));
+        }
+    }
+
     fn fail(&mut self, failure: &DeviceFailure) -> Pass {
+        // Rings that are zeros of a sudden look like lies.
+        self.check_memory();
         self.failed = true;
         let reason = if failure.is_drivers_fault() { EndReason::Client } else { EndReason::Server };
         self.session.fail(reason(failure.to_string()));
@@ -153,6 +160,7 @@ impl Task {
 
     /// The driver shall ring from now on. Whether there is something already.
     pub(super) fn arm(&mut self) -> bool {
+        self.check_memory();
         let takes = self.takes();
         self.queue.as_mut().is_some_and(|queue| takes && queue.arm())
     }
