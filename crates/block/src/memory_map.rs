@@ -9,8 +9,12 @@ use vm_memory::{
     MemoryRegionAddress, MmapRegion, VolatileSlice,
 };
 
-/// Zeros to copy from and to write from.
-pub(crate) static ZERO_PAGE: [u8; 4096] = [0; 4096];
+/// Zeros to copy from and to write from, aligned for any device.
+pub(crate) static ZERO_PAGE: &[u8; 4096] = &ZEROS.0;
+static ZEROS: Page = Page([0; 4096]);
+
+#[repr(align(4096))]
+struct Page([u8; 4096]);
 
 /// A place in a [`MemoryMap`]: plain data, checked against the map by the queue that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +131,13 @@ impl MemoryMap {
             done += length;
         }
         true
+    }
+
+    /// The regions as this process sees them, in order. Valid as long as a clone of this map lives.
+    pub(crate) fn mappings(&self) -> impl Iterator<Item = libc::iovec> {
+        self.guest_memory
+            .iter()
+            .map(|region| libc::iovec { iov_base: region.as_ptr().cast(), iov_len: region.len() as usize })
     }
 
     /// The segment's bytes as this process sees them, for handing to the kernel; `None` when it lies outside.
