@@ -6,7 +6,8 @@
 //! is a `Disk` around a `Disk` and anything goes on top of anything.
 //!
 //! The backends are [`FileDisk`] (a file or a block device, by io_uring, threads or the caller's own thread),
-//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one.
+//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one. What can be put
+//! around a disk is in [`layers`]; how people name a disk, and what they want around it, in [`specification`].
 //!
 //! Everything is in bytes. Guest memory goes to the kernel as it lies: a [`Segment`] is a place in the memory map,
 //! checked where the request enters the queue, and nothing is copied or allocated per request.
@@ -15,13 +16,17 @@
 //! any knowledge of who sends the requests.
 
 mod disk;
+pub mod duration;
 mod file;
+pub mod layers;
 mod memory;
 mod memory_map;
 mod null;
 mod replacement;
 mod request;
 mod same_file;
+pub mod size;
+//SPEC pub mod specification;
 mod wait;
 
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};

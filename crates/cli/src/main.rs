@@ -8,9 +8,9 @@
 mod bench;
 mod copy;
 mod doctor;
-mod size;
 
 use anyhow::Context;
+use blockyard_block::size;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::process::ExitCode;
