@@ -9,5 +9,6 @@
 
 pub mod copy;
 pub mod cpu_idle;
+pub mod disk;
 pub mod statistics;
 pub mod table;
