@@ -6,9 +6,9 @@
 
 use super::ledger::{Ledger, Verdict};
 use super::pattern::{self, Expectation, Stamp};
-use super::random::Random;
 use super::steps::{Action, Choice, Order, Step, Steps};
 use super::tally::Tally;
+use crate::random::Random;
 use anyhow::{Context, Result, bail};
 use blockyard_block::{Completion, CountingAllocator, Disk, MemoryMap, Operation, Queue, Request, Segment};
 use std::slice;

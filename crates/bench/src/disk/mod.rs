@@ -9,7 +9,6 @@
 mod job;
 mod ledger;
 pub mod pattern;
-mod random;
 pub mod replay;
 mod report;
 mod steps;

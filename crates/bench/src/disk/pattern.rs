@@ -5,7 +5,7 @@
 //! checksum of everything before it. So a block that is read says whether it is damaged, was meant for another place, or is older
 //! than it should be.
 
-use super::random::splitmix64;
+use crate::random::splitmix64;
 use std::fmt;
 
 /// Bytes in a stamped block: the smallest logical block there is.

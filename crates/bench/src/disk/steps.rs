@@ -1,6 +1,6 @@
 //! Which requests a job makes, in which order.
 
-use super::random::Random;
+use crate::random::Random;
 use std::ops::Range;
 use std::sync::Arc;
 

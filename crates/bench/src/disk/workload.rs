@@ -1,8 +1,8 @@
 //! What to ask of a disk, and whether that disk can be asked it.
 
-use super::random::Random;
 use super::replay::ReplayStep;
 use super::steps::{Action, Choice, Order, Step, Steps, Units};
+use crate::random::Random;
 use blockyard_block::{Geometry, QUEUE_DEPTH_MAX};
 use std::num::NonZeroU64;
 use std::ops::Range;
