@@ -15,6 +15,7 @@
 //! Deliberately absent: sectors (virtio's 512-byte unit stays in the virtio code), locks on the data path, and
 //! any knowledge of who sends the requests.
 
+mod counting_allocator;
 mod disk;
 pub mod duration;
 mod file;
@@ -31,6 +32,7 @@ pub mod size;
 //SPEC pub mod specification;
 mod wait;
 
+pub use counting_allocator::CountingAllocator;
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions};
 pub use memory::MemoryDisk;

@@ -7,13 +7,19 @@
 
 mod bench;
 mod copy;
+mod disk;
 mod doctor;
+mod signals;
+mod time;
 
 use anyhow::Context;
 use blockyard_block::size;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: blockyard_block::CountingAllocator = blockyard_block::CountingAllocator;
 
 /// Move and measure virtual-machine disks.
 #[derive(Parser)]
