@@ -28,8 +28,9 @@ mod read;
 mod replacement;
 mod request;
 mod same_file;
+mod shared_words;
 pub mod size;
-//SPEC pub mod specification;
+mod truncation_guard;
 mod wait;
 
 pub use counting_allocator::CountingAllocator;
@@ -42,3 +43,4 @@ pub use read::{DiskReader, read_bytes};
 pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
+pub use shared_words::{SharedWords, Word};
