@@ -133,7 +133,7 @@ fn top_mount_type<'a>(mountinfo: &'a [u8], path: &Path) -> Option<&'a [u8]> {
     let mounted_here = |line: &&[u8]| {
         line.split(|&byte| byte == b' ').nth(4).is_some_and(|field| unescape(field) == path.as_os_str().as_bytes())
     };
-    let line = mountinfo.split(|&byte| byte == b'\n').filter(mounted_here).last()?;
+    let line = mountinfo.split(|&byte| byte == b'\n').rfind(mounted_here)?;
     let mut fields = line.split(|&byte| byte == b' ').skip_while(|&field| field != b"-");
     fields.nth(1)
 }

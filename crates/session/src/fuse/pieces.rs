@@ -29,7 +29,7 @@ impl Pieces {
         let edge_of = |block_offset: u64| {
             let start = range.start.max(block_offset) - block_offset;
             let end = range.end.min(block_offset + block) - block_offset;
-            (end - start < block).then(|| Edge { block_offset, changed: start as usize..end as usize })
+            (end - start < block).then_some(Edge { block_offset, changed: start as usize..end as usize })
         };
         let head = edge_of(first);
         let tail = if last == first { None } else { edge_of(last) };
@@ -67,7 +67,7 @@ mod tests {
                         .iter_mut()
                         .for_each(|count| *count += 1);
                 }
-                assert!(pieces.middle.start % BLOCK == 0 && pieces.middle.end % BLOCK == 0);
+                assert!(pieces.middle.start.is_multiple_of(BLOCK) && pieces.middle.end.is_multiple_of(BLOCK));
                 covered[pieces.middle.start as usize..pieces.middle.end as usize]
                     .iter_mut()
                     .for_each(|count| *count += 1);
