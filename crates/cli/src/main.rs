@@ -8,6 +8,7 @@
 mod bench;
 mod copy;
 mod doctor;
+mod partitions;
 mod size;
 
 use anyhow::Context;
@@ -28,6 +29,7 @@ enum Command {
     Copy(copy::args::CopyArgs),
     Bench(bench::BenchArgs),
     Doctor(doctor::DoctorArgs),
+    Partitions(partitions::PartitionsArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Command::Copy(args) => copy::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Partitions(args) => partitions::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
