@@ -6,7 +6,8 @@
 //! is a `Disk` around a `Disk` and anything goes on top of anything.
 //!
 //! The backends are [`FileDisk`] (a file or a block device, by io_uring, threads or the caller's own thread),
-//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one.
+//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one. What can be put
+//! around a disk is in [`layers`]; how people name a disk, and what they want around it, in [`specification`].
 //!
 //! Everything is in bytes. Guest memory goes to the kernel as it lies: a [`Segment`] is a place in the memory map,
 //! checked where the request enters the queue, and nothing is copied or allocated per request.
@@ -16,13 +17,20 @@
 
 mod counting_allocator;
 mod disk;
+pub mod duration;
 mod file;
+pub mod layers;
 mod memory;
 mod memory_map;
 mod null;
+pub mod partition_table;
+mod read;
 mod replacement;
 mod request;
 mod same_file;
+mod shared_words;
+pub mod size;
+mod truncation_guard;
 mod wait;
 
 pub use counting_allocator::CountingAllocator;
@@ -31,6 +39,8 @@ pub use file::{Engine, FileDisk, FileDiskError, FileOptions};
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};
 pub use null::NullDisk;
+pub use read::{DiskReader, read_bytes};
 pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
+pub use shared_words::{SharedWords, Word};

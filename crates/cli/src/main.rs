@@ -10,10 +10,10 @@ mod copy;
 mod disk;
 mod doctor;
 mod signals;
-mod size;
 mod time;
 
 use anyhow::Context;
+use blockyard_block::size;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::process::ExitCode;
