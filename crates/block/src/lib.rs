@@ -26,7 +26,7 @@ mod replacement;
 mod request;
 mod same_file;
 pub mod size;
-//SPEC pub mod specification;
+pub mod specification;
 mod wait;
 
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
