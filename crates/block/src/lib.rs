@@ -16,6 +16,8 @@
 
 mod disk;
 mod file;
+mod formats;
+mod layers;
 mod memory;
 mod memory_map;
 mod null;
@@ -26,6 +28,10 @@ mod wait;
 
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions};
+pub use formats::{
+    AllowedDirectories, ImageError, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, VmdkDisk,
+};
+pub use layers::{OverlayDisk, commit};
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};
 pub use null::NullDisk;
