@@ -131,8 +131,12 @@ fn fusermount_error(mountpoint: &Mountpoint, said: &str) -> FuseError {
     if said.contains("user_allow_other") {
         return FuseError::AllowOther;
     }
-    let said =
-        said.trim().lines().last().unwrap_or("it did not say why").trim_start_matches("fusermount3: ").to_owned();
+    if said.contains("failed to open /dev/fuse") {
+        return FuseError::Device { error: Errno::ACCESS.into() };
+    }
+    let line = said.trim().lines().last().unwrap_or("it did not say why");
+    // It puts its own path before what it says.
+    let said = line.split_once("fusermount3: ").map_or(line, |(_, said)| said).to_owned();
     FuseError::Fusermount { path: mountpoint.path.clone(), said }
 }
 
