@@ -2,7 +2,7 @@
 
 use super::mountpoint::{FILE_SYSTEM_TYPE, Mountpoint};
 use super::{Access, FuseError};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Access as FileAccess, Mode, OFlags, access, open};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::net::{
@@ -145,5 +145,8 @@ pub(super) fn find_fusermount() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
     let known = FUSERMOUNT_DIRECTORIES.iter().map(PathBuf::from);
-    directories.chain(known).map(|directory| directory.join(FUSERMOUNT)).find(|program| program.is_file())
+    directories
+        .chain(known)
+        .map(|directory| directory.join(FUSERMOUNT))
+        .find(|program| access(program, FileAccess::EXEC_OK).is_ok_and(|()| program.is_file()))
 }

@@ -3,6 +3,7 @@
 use crate::rig::{MIB, Mounted, eventually, options, pattern, run};
 use blockyard_block::{FileDisk, FileOptions, MemoryDisk};
 use blockyard_session::fuse::{EndReason, FuseError, FuseFile, Unmounted};
+use landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetStatus};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -139,6 +140,37 @@ fn a_killed_server_leaves_no_mount_behind() {
         assert_eq!(server.wait().expect("ended").signal(), Some(libc::SIGKILL));
         eventually("it is unmounted and the file removed", || mounts_at(&path) == 0 && !path.exists());
     }
+}
+
+/// Not a test of its own: it cannot be undone, so [`a_confined_server_unmounts`] runs it in another process.
+#[test]
+#[ignore = "confines itself"]
+fn confine_and_unmount() {
+    let path = std::env::var_os("MOUNT").expect("set by whoever runs this");
+    let file = FuseFile::mount(memory_disk(), Path::new(&path), &options()).expect("mounted");
+    let everything = AccessFs::from_all(ABI::V3);
+    let status = Ruleset::default()
+        .handle_access(everything)
+        .and_then(|ruleset| ruleset.create())
+        .and_then(|ruleset| ruleset.restrict_self())
+        .expect("confined");
+    assert_eq!(status.ruleset, RulesetStatus::FullyEnforced, "a kernel with Landlock is needed");
+    let refused = rustix::mount::unmount(&path, UnmountFlags::empty());
+    assert_eq!(refused, Err(Errno::PERM), "or this would show nothing");
+    assert_eq!(file.unmount().expect("unmounted"), Unmounted::Idle);
+}
+
+#[test]
+fn a_confined_server_unmounts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("disk");
+    let output = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "lifetime::confine_and_unmount", "--ignored", "--nocapture"])
+        .env("MOUNT", &path)
+        .output()
+        .expect("run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(mounts_at(&path) == 0 && !path.exists());
 }
 
 /// What a server leaves that was killed together with its unmounter.

@@ -1,18 +1,24 @@
 //! Writers of neighbouring bytes: what a disk does by blocks must lose none of them.
 
-use crate::rig::{MIB, Mounted, run};
+use crate::rig::{MIB, Mounted, RecordingDisk, run};
+use blockyard_block::MemoryDisk;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
+/// On which whoever does it wrong is found out: there is time for a neighbour between the read and the write of a block.
+fn slow_to_change(block_bytes: u32) -> Mounted {
+    Mounted::new(RecordingDisk::with_slow_reads(MemoryDisk::new(MIB, block_bytes).expect("a disk")))
+}
+
 /// Each writes its own bytes of the same blocks, again and again, past the cache.
 #[test]
 fn writers_of_every_third_byte_and_of_whole_blocks_lose_nothing() {
     const WRITERS: usize = 3;
-    const ROUNDS: u8 = 40;
+    const ROUNDS: u8 = 20;
     for block_bytes in [512_usize, 4096] {
-        let mounted = Mounted::memory(MIB, block_bytes as u32);
+        let mounted = slow_to_change(block_bytes as u32);
         thread::scope(|scope| {
             for writer in 0..WRITERS {
                 let file = mounted.open(libc::O_DIRECT);
@@ -41,7 +47,7 @@ fn writers_of_every_third_byte_and_of_whole_blocks_lose_nothing() {
 
 #[test]
 fn two_processes_that_write_bytes_by_turns_lose_nothing() {
-    let mounted = Mounted::memory(MIB, 512);
+    let mounted = slow_to_change(512);
     let writer = |letter: &str, first: usize| {
         let write = format!("printf {letter} | dd of=$0 bs=1 seek=$i oflag=direct conv=notrunc status=none");
         let script = format!("for i in $(seq {first} 2 159); do {write} || exit 1; done");

@@ -138,14 +138,20 @@ impl Record {
 
 /// A disk that remembers what was asked of the one inside it.
 pub(crate) struct RecordingDisk<D> {
-    pub(crate) disk: D,
-    pub(crate) record: Arc<Record>,
+    disk: D,
+    record: Arc<Record>,
+    read_pause: Option<Duration>,
 }
 
 impl<D: Disk> RecordingDisk<D> {
     pub(crate) fn new(disk: D) -> (Arc<Self>, Arc<Record>) {
         let record = Arc::new(Record::default());
-        (Arc::new(Self { disk, record: Arc::clone(&record) }), record)
+        (Arc::new(Self { disk, record: Arc::clone(&record), read_pause: None }), record)
+    }
+
+    /// With a pause after each read: whoever reads a block to change a part of it takes long to write it back.
+    pub(crate) fn with_slow_reads(disk: D) -> Arc<Self> {
+        Arc::new(Self { disk, record: Arc::default(), read_pause: Some(Duration::from_micros(300)) })
     }
 }
 
@@ -160,13 +166,21 @@ impl<D: Disk> Disk for RecordingDisk<D> {
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
         let queue = self.disk.open_queue(memory, depth)?;
-        Ok(Box::new(RecordingQueue { queue, record: Arc::clone(&self.record) }))
+        Ok(Box::new(RecordingQueue {
+            queue,
+            record: Arc::clone(&self.record),
+            read_pause: self.read_pause,
+            reading: false,
+        }))
     }
 }
 
 struct RecordingQueue {
     queue: Box<dyn Queue>,
     record: Arc<Record>,
+    read_pause: Option<Duration>,
+    /// A read was pushed since the last submit.
+    reading: bool,
 }
 
 impl Queue for RecordingQueue {
@@ -180,13 +194,17 @@ impl Queue for RecordingQueue {
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
         self.queue.push(request)?;
+        self.reading |= request.operation == Operation::Read;
         self.record.operations.lock().expect("not poisoned").push(request.operation);
         self.record.in_flight_max.fetch_max(self.queue.in_flight(), Ordering::Relaxed);
         Ok(())
     }
 
     fn submit(&mut self) -> io::Result<()> {
-        self.queue.submit()
+        self.queue.submit()?;
+        let reading = std::mem::take(&mut self.reading);
+        self.read_pause.filter(|_| reading).into_iter().for_each(std::thread::sleep);
+        Ok(())
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
