@@ -192,10 +192,15 @@ impl Serving {
         self.news.recv_timeout(PATIENCE).expect("the mediator says nothing")
     }
 
+    /// Waits for a notice with these words; others may come before it.
     #[track_caller]
     pub(crate) fn hears_notice(&self, words: &[&str]) {
-        let MediatorNews::Notice(what) = self.hear() else { panic!("no notice") };
-        assert!(words.iter().all(|word| what.contains(word)), "{what}");
+        loop {
+            let MediatorNews::Notice(what) = self.hear() else { panic!("no notice") };
+            if words.iter().all(|word| what.contains(word)) {
+                return;
+            }
+        }
     }
 }
 
