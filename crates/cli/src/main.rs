@@ -7,14 +7,20 @@
 
 mod bench;
 mod copy;
+mod disk;
 mod doctor;
 mod partitions;
-mod size;
+mod signals;
+mod time;
 
 use anyhow::Context;
+use blockyard_block::size;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: blockyard_block::CountingAllocator = blockyard_block::CountingAllocator;
 
 /// Move and measure virtual-machine disks.
 #[derive(Parser)]
