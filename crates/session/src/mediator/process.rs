@@ -5,6 +5,7 @@ use super::export::PartitionExport;
 use super::gate::{Admission, Gate, GateError};
 use super::message::{Grant, MessageError, ToDriver, ToMediator, VERSION, decode, encode, reason};
 use super::offer::{Offer, OfferError, offers};
+use crate::client::{SessionDisk, SessionOptions};
 use blockyard_block::Disk;
 use blockyard_block::partition_table::TableChoice;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -66,6 +67,15 @@ pub fn run(
         Some(mediator) => mediator.run(),
         None => Ok(()),
     }
+}
+
+/// The disk at the other end of the driver's connection: what [`run`] takes as `connect`.
+///
+/// # Errors
+/// When the other end serves no block device.
+pub fn session(stream: UnixStream) -> io::Result<Arc<dyn Disk>> {
+    let disk = SessionDisk::from_stream(stream, "the mediator's session", &SessionOptions::default());
+    Ok(Arc::new(disk.map_err(io::Error::other)?))
 }
 
 /// A mediator whose files and sockets are all open: it can be confined now.
