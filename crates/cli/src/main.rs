@@ -9,6 +9,7 @@ mod bench;
 mod copy;
 mod disk;
 mod doctor;
+mod partitions;
 mod signals;
 mod time;
 
@@ -34,6 +35,7 @@ enum Command {
     Copy(copy::args::CopyArgs),
     Bench(bench::BenchArgs),
     Doctor(doctor::DoctorArgs),
+    Partitions(partitions::PartitionsArgs),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Command::Copy(args) => copy::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Partitions(args) => partitions::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
