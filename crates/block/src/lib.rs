@@ -30,6 +30,7 @@ mod request;
 mod same_file;
 mod shared_words;
 pub mod size;
+pub mod specification;
 mod truncation_guard;
 mod wait;
 

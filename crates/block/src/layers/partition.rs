@@ -73,6 +73,11 @@ impl PartitionDisk {
         Ok(Self { disk, range, read_only })
     }
 
+    /// All of `disk`, growing with it; `read_only` refuses changes.
+    pub fn whole(disk: Arc<dyn Disk>, read_only: bool) -> Self {
+        Self { disk, range: 0..u64::MAX, read_only }
+    }
+
     /// Where it lies on the disk below.
     pub fn range_bytes(&self) -> Range<u64> {
         self.range.clone()

@@ -38,7 +38,7 @@ impl ThrottleLimits {
 ///
 /// A request goes when nothing is owed, however large it is; what it took beyond the allowance, later ones wait for. A
 /// flush and a discard move no bytes, and neither does zeroing where the disk has a cheap way to do it. A request that the
-/// disk refuses costs nothing.
+/// disk refuses costs nothing. A requester that comes back late finds that all may go which was held back meanwhile.
 ///
 /// Dropping a queue sends what it holds back on at once.
 pub struct ThrottledDisk {

@@ -218,7 +218,7 @@ impl Recording {
 
 impl Change {
     /// What it changes; `None` for nothing.
-    fn range(&self) -> Option<Range<u64>> {
+    pub(super) fn range(&self) -> Option<Range<u64>> {
         match self {
             Self::Write { offset_bytes, data, .. } => Some(*offset_bytes..offset_bytes + data.len() as u64),
             Self::Zero { range } => Some(range.clone()),
@@ -248,7 +248,7 @@ impl Volatile {
 }
 
 /// The range at the boundaries of blocks; where those are very many, of several blocks each.
-fn block_pieces(range: &Range<u64>, block_bytes: u64) -> Vec<Range<u64>> {
+pub(super) fn block_pieces(range: &Range<u64>, block_bytes: u64) -> Vec<Range<u64>> {
     let blocks = (range.end - range.start).div_ceil(block_bytes);
     let piece_bytes = blocks.div_ceil(PIECES_MAX).max(1) * block_bytes;
     let mut pieces = Vec::new();
