@@ -16,6 +16,7 @@
 
 mod disk;
 mod file;
+mod layers;
 mod memory;
 mod memory_map;
 mod null;
@@ -26,6 +27,7 @@ mod wait;
 
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions};
+pub use layers::{AlignOptions, AlignedDisk};
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};
 pub use null::NullDisk;

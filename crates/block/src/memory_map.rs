@@ -4,6 +4,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
     MemoryRegionAddress, MmapRegion, VolatileSlice,
@@ -70,6 +71,21 @@ impl MemoryMap {
         let guest_memory =
             GuestMemoryMmap::from_regions(regions).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
         Ok(Self { guest_memory })
+    }
+
+    /// This map with one more region, of zeroed memory, behind its own, which keep their indices; and the new one's index.
+    ///
+    /// # Errors
+    /// When there is no memory, or no address behind the last region.
+    pub(crate) fn with_region(&self, length_bytes: usize) -> Result<(Self, u32), MemoryMapError> {
+        let end = self.guest_memory.iter().map(|region| region.start_addr().0.checked_add(region.len())).max();
+        let no_room = || MemoryMapError::Layout("no address is free behind the last region".to_owned());
+        let address = end.unwrap_or(Some(0)).and_then(|end| end.checked_next_multiple_of(4096)).ok_or_else(no_room)?;
+        let added = Arc::new(region(address, length_bytes)?);
+        let guest_memory =
+            self.guest_memory.insert_region(added).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
+        let index = guest_memory.iter().count() - 1;
+        Ok((Self { guest_memory }, index as u32))
     }
 
     /// The regions as rust-vmm's crates want them.
