@@ -171,7 +171,7 @@ fn random_requests_do_what_a_vector_does_whatever_the_disk_demands() {
 /// A disk whose queue does everything inside `submit`.
 #[test]
 fn random_requests_do_what_a_vector_does_on_the_callers_thread() {
-    bolero::check!().with_type::<Vec<Action>>().with_iterations(300).for_each(|actions| {
+    bolero::check!().with_type::<Vec<Action>>().with_iterations(30).for_each(|actions| {
         let file = tempfile::tempfile().unwrap();
         file.set_len(DISK_BYTES as u64).unwrap();
         let options = FileOptions { engine: Engine::Sync, direct: true, ..FileOptions::default() };

@@ -70,11 +70,18 @@ fn what_was_written_at_once_is_there_in_some_order() {
         let mut before = vec![0; SECTORS as usize];
         for round in 0..12 {
             let mut changes = Vec::new();
-            for (n, rig) in rigs.iter_mut().enumerate() {
-                for token in 0..1 + random.below(rig.queue.depth() as u64) {
-                    let value = (1 + round * 20 + n * 7 + token as usize) as u8;
-                    changes.push(push_change(rig, &mut random, token, value));
+            let mut completions = Vec::new();
+            for token in 0..8 {
+                for (n, rig) in rigs.iter_mut().enumerate() {
+                    if rig.queue.in_flight() < rig.queue.depth() && random.below(2) == 0 {
+                        let value = (1 + round * 20 + n as u64 * 7 + token) as u8;
+                        changes.push(push_change(rig, &mut random, token, value));
+                    }
                 }
+                // So that some begin while others are under way.
+                let rig = &mut rigs[random.below(3) as usize];
+                rig.queue.submit().unwrap();
+                rig.queue.reap(&mut completions);
             }
             finish_in_turns(&mut rigs, &mut random);
             let after = read_sectors(&mut rigs[0]);
