@@ -2,7 +2,7 @@
 
 use super::content;
 use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, SessionSpecification};
-use crate::layers::{Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
+use crate::layers::{AlignOptions, AlignedDisk, Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
 use crate::{
     AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, Geometry, ImageError, MemoryDisk, NullDisk,
     Qcow2Backing, Qcow2Disk, SEGMENTS_MAX, VmdkDisk, partition_table, size,
@@ -57,9 +57,6 @@ pub enum OpenError {
         /// Why not.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A part of the program that is not there yet.
-    #[error("{0}: not built yet")]
-    NotBuilt(&'static str),
     /// Anything else.
     #[error("{subject}: {source}")]
     Other {
@@ -97,7 +94,7 @@ impl DiskSpecification {
             None => disk,
             Some(number) => partition(disk, number, read_only)?,
         };
-        let disk = align(disk)?;
+        let disk = align(disk, self.backend.logical_block_bytes())?;
         let disk: Arc<dyn Disk> = match &self.limits {
             None => disk,
             Some(limits) => Arc::new(ThrottledDisk::new(disk, limits)),
@@ -119,7 +116,18 @@ impl DiskSpecification {
     }
 }
 
+/// The largest logical block there is.
+const LOGICAL_BLOCK_BYTES_MAX: u32 = 65536;
+
 impl Backend {
+    /// The logical block that was asked for, which past the page cache may be smaller than the file's own.
+    fn logical_block_bytes(&self) -> u32 {
+        match self {
+            Self::File(file) => file.logical_block_bytes,
+            Self::Session(_) | Self::Memory { .. } | Self::Null { .. } => LOGICAL_BLOCK_BYTES_MAX,
+        }
+    }
+
     fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
         let disk: Arc<dyn Disk> = match self {
             Self::File(file) => return file.open(read_only, context),
@@ -190,16 +198,21 @@ fn snapshot(base: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
 fn partition(disk: Arc<dyn Disk>, number: NonZeroU32, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
     // Whoever reads the table is a requester like any other.
     let bad = |source: Box<dyn Error + Send + Sync>| OpenError::Partition { number, source };
-    let table = partition_table::read(&*align(Arc::clone(&disk))?).map_err(|error| bad(error.into()))?;
+    let table = partition_table::read(&*align(Arc::clone(&disk), LOGICAL_BLOCK_BYTES_MAX)?)
+        .map_err(|error| bad(error.into()))?;
     let range = table.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
     Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
 }
 
-/// A disk that takes requests of any length from memory of any alignment.
-fn align(disk: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
-    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = disk.geometry();
-    if transfer_bytes_max == u64::MAX && memory_align_bytes == 1 && segments_max >= SEGMENTS_MAX {
+/// A disk that takes requests of any length from memory of any alignment, in blocks no larger than `logical_block_bytes`.
+fn align(disk: Arc<dyn Disk>, logical_block_bytes: u32) -> Result<Arc<dyn Disk>, OpenError> {
+    let geometry = disk.geometry();
+    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = geometry;
+    let takes_anything = transfer_bytes_max == u64::MAX && memory_align_bytes == 1 && segments_max >= SEGMENTS_MAX;
+    if takes_anything && geometry.logical_block_bytes <= logical_block_bytes {
         return Ok(disk);
     }
-    Err(OpenError::NotBuilt("disks with limits of their own"))
+    let logical_block_bytes = geometry.logical_block_bytes.min(logical_block_bytes);
+    let aligned = AlignedDisk::new(disk, &AlignOptions { logical_block_bytes });
+    Ok(Arc::new(aligned.map_err(|error| OpenError::other("aligning requests", error))?))
 }
