@@ -38,6 +38,7 @@ const TARGETS: &[Target] = &[
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_rings" },
     in_library("blockyard-virtqueue", "driver::tests::fuzz_a_lying_device_neither_loops_nor_confuses_the_driver"),
     in_library("blockyard-virtqueue", "driver::tests::fuzz_every_chain_comes_back_once_and_as_it_was"),
+    in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
     in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
     in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),

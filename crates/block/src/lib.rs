@@ -15,6 +15,7 @@
 //! Deliberately absent: sectors (virtio's 512-byte unit stays in the virtio code), locks on the data path, and
 //! any knowledge of who sends the requests.
 
+mod counting_allocator;
 mod disk;
 pub mod duration;
 mod file;
@@ -22,18 +23,25 @@ pub mod layers;
 mod memory;
 mod memory_map;
 mod null;
+pub mod partition_table;
+mod read;
 mod replacement;
 mod request;
 mod same_file;
+mod shared_words;
 pub mod size;
 pub mod specification;
+mod truncation_guard;
 mod wait;
 
+pub use counting_allocator::CountingAllocator;
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions};
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};
 pub use null::NullDisk;
+pub use read::{DiskReader, read_bytes};
 pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
+pub use shared_words::{SharedWords, Word};

@@ -13,6 +13,8 @@ use std::{env, fs};
 
 mod devices;
 mod frames;
+mod replay;
+mod specifications;
 mod traps;
 
 /// The corpus of one target.
@@ -84,7 +86,12 @@ impl Seed {
 }
 
 fn corpora() -> Vec<Corpus> {
-    frames::corpora().into_iter().chain(traps::corpora()).chain(devices::corpora()).collect()
+    frames::corpora()
+        .into_iter()
+        .chain(traps::corpora())
+        .chain(devices::corpora())
+        .chain([replay::corpus(), specifications::corpus()])
+        .collect()
 }
 
 #[test]

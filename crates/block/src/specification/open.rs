@@ -1,13 +1,14 @@
 //! From a specification to a disk: the one place where backends and layers are put on top of each other.
 
 use super::content;
-use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, SessionSpecification};
-use crate::layers::{Fault, Faults, FaultyDisk, PartitionDisk, PartitionError, ThrottledDisk};
-use crate::{Disk, FileDisk, FileDiskError, FileOptions, Geometry, MemoryDisk, NullDisk, SEGMENTS_MAX, size};
+use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, PartitionChoice, SessionSpecification};
+use crate::layers::{Fault, Faults, FaultyDisk, PartitionDisk, ThrottledDisk};
+use crate::{
+    Disk, FileDisk, FileDiskError, FileOptions, Geometry, MemoryDisk, NullDisk, SEGMENTS_MAX, partition_table, size,
+};
 use std::error::Error;
 use std::io;
 use std::num::NonZeroU32;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ pub enum OpenError {
         /// Its number.
         number: NonZeroU32,
         /// Why not.
-        source: PartitionError,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// A part of the program that is not there yet.
     #[error("{0}: not built yet")]
@@ -73,9 +74,8 @@ impl OpenError {
 }
 
 impl DiskSpecification {
-    /// Opens the disk: the backend, then from the inside out the delta, the partition, what makes every request fit the
-    /// backend, the limits and the faults. To measure it, put a [`MeteredDisk`](crate::layers::MeteredDisk) around what
-    /// comes back, or to measure without the limits around a specification without them.
+    /// Opens the disk: the backend, what makes every request fit it, then from the inside out the delta, the partition,
+    /// the limits and the faults. To measure it, put a [`MeteredDisk`](crate::layers::MeteredDisk) around what comes back.
     ///
     /// # Errors
     /// When any of these cannot be had; the sentence names the file and says what to do.
@@ -83,16 +83,16 @@ impl DiskSpecification {
         let read_only = self.read_only || context.read_only;
         // What has a delta is read only.
         let disk = self.backend.open(read_only || self.delta.is_some(), context)?;
+        let disk = align(disk, self.backend.logical_block_bytes())?;
         let disk = match &self.delta {
             None => disk,
-            Some(Delta::Overlay(path)) => overlay(disk, path, read_only, context)?,
-            Some(Delta::Snapshot) => snapshot(disk)?,
+            Some(Delta::Overlay(path)) => overlay(disk, path, &self.backend.delta_options(read_only), context)?,
+            Some(Delta::Snapshot) => snapshot(disk, &self.backend.delta_options(false))?,
         };
         let disk = match self.partition {
             None => disk,
-            Some(number) => partition(disk, number, read_only)?,
+            Some(choice) => partition(disk, choice, read_only)?,
         };
-        let disk = align(disk)?;
         let disk: Arc<dyn Disk> = match &self.limits {
             None => disk,
             Some(limits) => Arc::new(ThrottledDisk::new(disk, limits)),
@@ -131,11 +131,29 @@ impl Backend {
         let refuse = read_only && !disk.geometry().read_only;
         Ok(if refuse { Arc::new(PartitionDisk::whole(disk, true)) } else { disk })
     }
+
+    /// The logical block that the disk is to have; `None`: its own.
+    fn logical_block_bytes(&self) -> Option<u32> {
+        match self {
+            Self::File(FileSpecification { logical_block_bytes, .. })
+            | Self::Memory { logical_block_bytes, .. }
+            | Self::Null { logical_block_bytes, .. } => Some(*logical_block_bytes),
+            Self::Session(_) => None,
+        }
+    }
+
+    /// How to open a delta on it: the way a file is opened itself.
+    fn delta_options(&self, read_only: bool) -> FileOptions {
+        match self {
+            Self::File(file) => file.options(read_only),
+            _ => FileOptions { read_only, ..FileOptions::default() },
+        }
+    }
 }
 
 impl FileSpecification {
     fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
-        let options = self.options(read_only)?;
+        let options = self.options(read_only);
         match content::check(&self.path, self.format)? {
             Format::Raw => Ok(Arc::new(FileDisk::open(&self.path, &options)?)),
             Format::Qcow2 => qcow2(&self.path, &options, context),
@@ -143,17 +161,15 @@ impl FileSpecification {
         }
     }
 
-    fn options(&self, read_only: bool) -> Result<FileOptions, OpenError> {
-        if self.direct {
-            // To join: `direct: self.direct` below.
-            return Err(OpenError::NotBuilt("direct"));
-        }
-        Ok(FileOptions {
+    fn options(&self, read_only: bool) -> FileOptions {
+        FileOptions {
             read_only,
             engine: self.engine,
             logical_block_bytes: self.logical_block_bytes,
             cache_unsafe: self.cache_unsafe,
-        })
+            direct: self.direct,
+            ..FileOptions::default()
+        }
     }
 }
 
@@ -171,34 +187,34 @@ fn vmdk(_path: &Path, _options: &FileOptions, _context: &OpenContext<'_>) -> Res
 fn overlay(
     _base: Arc<dyn Disk>,
     _path: &Path,
-    _read_only: bool,
+    _options: &FileOptions,
     _context: &OpenContext<'_>,
 ) -> Result<Arc<dyn Disk>, OpenError> {
     Err(OpenError::NotBuilt("overlay="))
 }
 
 /// `base`, with changes that are gone when it is closed.
-fn snapshot(_base: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
+fn snapshot(_base: Arc<dyn Disk>, _options: &FileOptions) -> Result<Arc<dyn Disk>, OpenError> {
     Err(OpenError::NotBuilt("snapshot"))
 }
 
-fn partition(disk: Arc<dyn Disk>, number: NonZeroU32, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
-    // Whoever reads the table is a requester like any other.
-    let range = partition_range(&*align(Arc::clone(&disk))?, number)?;
-    let partition =
-        PartitionDisk::new(disk, range, read_only).map_err(|source| OpenError::Partition { number, source })?;
+fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
+    let PartitionChoice { number, table } = choice;
+    let failed = |source| OpenError::Partition { number, source };
+    let found = partition_table::read_as(&*disk, table).map_err(|error| failed(error.into()))?;
+    let range = found.range(number.get(), read_only).map_err(|error| failed(error.into()))?;
+    let partition = PartitionDisk::new(disk, range, read_only).map_err(|error| failed(error.into()))?;
     Ok(Arc::new(partition))
 }
 
-/// Where the partition lies, by the disk's own table.
-fn partition_range(_disk: &dyn Disk, _number: NonZeroU32) -> Result<Range<u64>, OpenError> {
-    Err(OpenError::NotBuilt("partition="))
-}
-
-/// A disk that takes requests of any length from memory of any alignment.
-fn align(disk: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
-    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = disk.geometry();
-    if transfer_bytes_max == u64::MAX && memory_align_bytes == 1 && segments_max >= SEGMENTS_MAX {
+/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`.
+fn align(disk: Arc<dyn Disk>, logical_block_bytes: Option<u32>) -> Result<Arc<dyn Disk>, OpenError> {
+    let geometry = disk.geometry();
+    let wanted_bytes = logical_block_bytes.unwrap_or(geometry.logical_block_bytes);
+    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = geometry;
+    if (transfer_bytes_max, memory_align_bytes, geometry.logical_block_bytes) == (u64::MAX, 1, wanted_bytes)
+        && segments_max >= SEGMENTS_MAX
+    {
         return Ok(disk);
     }
     Err(OpenError::NotBuilt("disks with limits of their own"))

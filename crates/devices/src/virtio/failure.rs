@@ -69,9 +69,9 @@ pub enum FailureCause {
     /// A descriptor chain that cannot be followed, with no place for a status.
     #[error("{0}")]
     Chain(ChainFault),
-    /// The rings could not be accessed although they were checked.
-    #[error("the rings cannot be accessed: {0}")]
-    Ring(virtio_queue::Error),
+    /// What a vhost-user client keeps of the requests in flight cannot be right.
+    #[error("the record of requests in flight {0}")]
+    InFlightRecord(&'static str),
     /// The disk's queue itself is broken. Not the driver's fault.
     #[error("the disk cannot be served: {0}")]
     Backend(io::Error),
