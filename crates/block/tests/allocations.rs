@@ -1,6 +1,6 @@
 //! After a queue has warmed up, requests allocate nothing.
 
-use blockyard_block::layers::{AlignOptions, AlignedDisk};
+use blockyard_block::layers::{AlignOptions, AlignedDisk, MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use blockyard_block::{
     CountingAllocator, Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation, Queue, Request, Segment,
 };
@@ -148,8 +148,33 @@ fn an_aligned_disk_allocates_nothing_per_request() {
         let mut queue = aligned_disk(engine).open_queue(&memory, DEPTH).unwrap();
         let mut completions = Vec::with_capacity(DEPTH);
         run_aligned_and_not(&mut *queue, &mut completions, 40);
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         run_aligned_and_not(&mut *queue, &mut completions, 40);
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{engine:?}");
+        assert_eq!(allocations() - before, 0, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_partition_allocates_nothing_per_request() {
+    let disk = PartitionDisk::new(Arc::new(NullDisk::new(2 << 20, 512).unwrap()), 1 << 20..2 << 20, false).unwrap();
+    assert_eq!(allocations_after_warm_up(&disk), 0);
+    let read_only = PartitionDisk::new(Arc::new(disk), 0..1 << 20, true).unwrap();
+    assert_eq!(allocations_after_warm_up(&read_only), 0);
+}
+
+#[test]
+fn a_meter_allocates_nothing_per_request() {
+    let disk = MeteredDisk::new(Arc::new(NullDisk::new(1 << 20, 512).unwrap()));
+    assert_eq!(allocations_after_warm_up(&disk), 0);
+    // Those of the warm-up, too.
+    assert_eq!(disk.meter().snapshot().requests(), DEPTH as u64 * (BATCHES + 3));
+}
+
+#[test]
+fn a_throttle_allocates_nothing_per_request_whether_it_holds_them_back_or_not() {
+    for iops in [1_000_000_000, 200_000] {
+        let limits = ThrottleLimits { iops: iops.try_into().ok(), bytes_per_second: None, burst: Duration::ZERO };
+        let disk = ThrottledDisk::new(Arc::new(NullDisk::new(1 << 20, 512).unwrap()), &limits);
+        assert_eq!(allocations_after_warm_up(&disk), 0, "{iops}");
     }
 }

@@ -15,6 +15,7 @@ mod devices;
 mod frames;
 mod partition_tables;
 mod replay;
+mod specifications;
 mod traps;
 
 /// The corpus of one target.
@@ -91,7 +92,7 @@ fn corpora() -> Vec<Corpus> {
         .chain(partition_tables::corpora())
         .chain(traps::corpora())
         .chain(devices::corpora())
-        .chain([replay::corpus()])
+        .chain([replay::corpus(), specifications::corpus()])
         .collect()
 }
 
