@@ -28,7 +28,7 @@ const fn in_library(package: &'static str, test: &'static str) -> Target {
 }
 
 /// Whatever bytes a guest or a device can choose comes first.
-const TARGETS: [Target; 15] = [
+const TARGETS: [Target; 17] = [
     in_library("blockyard-protocol", "frame::tests::fuzz_any_bytes_in_any_pieces_neither_panic_nor_differ"),
     in_library("blockyard-protocol", "frame::tests::fuzz_what_decodes_encodes_to_what_decodes_the_same"),
     in_library("blockyard-hypervisor", "user::decode::fuzz::judging_never_panics"),
@@ -38,6 +38,8 @@ const TARGETS: [Target; 15] = [
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_rings" },
     in_library("blockyard-virtqueue", "driver::tests::fuzz_a_lying_device_neither_loops_nor_confuses_the_driver"),
     in_library("blockyard-virtqueue", "driver::tests::fuzz_every_chain_comes_back_once_and_as_it_was"),
+    in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
+    in_library("blockyard-block", "formats::vmdk::tests::fuzz_a_descriptor_is_understood_or_refused_but_never_half"),
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
     in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
     in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),

@@ -13,6 +13,7 @@ use std::{env, fs};
 
 mod devices;
 mod frames;
+mod images;
 mod traps;
 
 /// The corpus of one target.
@@ -84,7 +85,7 @@ impl Seed {
 }
 
 fn corpora() -> Vec<Corpus> {
-    frames::corpora().into_iter().chain(traps::corpora()).chain(devices::corpora()).collect()
+    frames::corpora().into_iter().chain(traps::corpora()).chain(devices::corpora()).chain(images::corpora()).collect()
 }
 
 #[test]

@@ -54,11 +54,8 @@ impl AllowedDirectories {
             let problem = format!("refers to {name:?}: of what has a protocol (`{protocol}:`), nothing is supported");
             return Err(unusable(problem));
         }
-        let failed = |source| ImageError::System {
-            action: "open what an image refers to,",
-            path: PathBuf::from(name),
-            source,
-        };
+        let failed =
+            |source| ImageError::System { action: "open what an image refers to,", path: PathBuf::from(name), source };
         if name.is_empty() || name.contains('\0') {
             return Err(unusable(format!("refers to a file by an impossible name, {name:?}")));
         }

@@ -198,12 +198,8 @@ impl Scatter {
     /// Pushes what waits, as far as there is room.
     fn refill(&mut self) {
         while let Some(Waiting { slot, queue, operation, offset_bytes, segments }) = self.waiting.front() {
-            let request = Request {
-                operation: *operation,
-                offset_bytes: *offset_bytes,
-                segments,
-                token: u64::from(*slot),
-            };
+            let request =
+                Request { operation: *operation, offset_bytes: *offset_bytes, segments, token: u64::from(*slot) };
             if self.queues[*queue].push(&request).is_err() {
                 return;
             }
@@ -290,10 +286,9 @@ impl Scatter {
     }
 
     fn is_ready(&self) -> bool {
-        let at_once = |queue: &Box<dyn Queue>| queue.completion_event().is_none() && queue.in_flight() > 0;
         !self.finished.is_empty()
             || self.mailbox.any.load(Ordering::Acquire)
-            || self.queues.iter().any(|queue| at_once(queue))
+            || self.queues.iter().any(|queue| queue.completion_event().is_none() && queue.in_flight() > 0)
     }
 }
 

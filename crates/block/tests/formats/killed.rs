@@ -11,7 +11,7 @@ use std::time::Duration;
 const BLOCK_BYTES: u64 = 4096;
 const BLOCKS: u64 = 4096;
 const IN_FLIGHT: u64 = 8;
-const KILLS: u64 = 20;
+const KILLS: u64 = 15;
 
 const IMAGE: &str = "BLOCKYARD_TEST_IMAGE";
 const SEED: &str = "BLOCKYARD_TEST_SEED";
@@ -24,11 +24,22 @@ fn word(block: u64, version: u64) -> u64 {
     if version % 2 == 0 { 0 } else { block << 32 | version }
 }
 
+/// Clusters as large as blocks are freed and used again all the time.
 #[test]
 fn nothing_that_was_acknowledged_is_lost() {
+    kill_again_and_again(4096);
+}
+
+/// Blocks are written in place into clusters that others are just allocating.
+#[test]
+fn nothing_that_was_acknowledged_is_lost_where_clusters_are_shared() {
+    kill_again_and_again(65536);
+}
+
+fn kill_again_and_again(cluster_bytes: u32) {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image.qcow2");
-    let create = Qcow2CreateOptions { cluster_bytes: 4096, ..Qcow2CreateOptions::new(BLOCKS * BLOCK_BYTES) };
+    let create = Qcow2CreateOptions { cluster_bytes, ..Qcow2CreateOptions::new(BLOCKS * BLOCK_BYTES) };
     Qcow2Disk::create(&image, &create).unwrap();
     let mut versions = Versions::new();
     let mut acknowledged = 0;

@@ -44,10 +44,7 @@ impl Half {
         let first = self.random.below(UNITS as u64) as usize;
         let parity = self.parity;
         let units = (0..BATCH).map(|n| (first + n) % UNITS).filter(|unit| unit % 2 == parity);
-        let steps: Vec<_> = units
-            .enumerate()
-            .map(|(n, unit)| self.step(unit, n * UNIT_BYTES))
-            .collect();
+        let steps: Vec<_> = units.enumerate().map(|(n, unit)| self.step(unit, n * UNIT_BYTES)).collect();
         for (token, step) in steps.iter().enumerate() {
             self.push(step, token as u64);
         }

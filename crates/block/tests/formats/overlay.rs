@@ -98,7 +98,8 @@ fn qemu_opens_a_delta_on_a_file_and_no_other() {
 
     let nameless = path.join("nameless.qcow2");
     drop(OverlayDisk::open_or_create(base(), &nameless, None, &FileOptions::default()).unwrap());
-    let output = std::process::Command::new("qemu-img").args(["convert", "-O", "raw", text(&nameless), text(&raw)]).output();
+    let output =
+        std::process::Command::new("qemu-img").args(["convert", "-O", "raw", text(&nameless), text(&raw)]).output();
     let output = output.unwrap();
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("blockyard-overlay-on"));
 }

@@ -1,8 +1,6 @@
 //! What our images and QEMU's are to each other.
 
-use crate::rig::{
-    Rig, WRITE, check_clean, open, open_allowed, options, pattern, qemu_img, qemu_io, read_only, text,
-};
+use crate::rig::{Rig, WRITE, check_clean, open, open_allowed, options, pattern, qemu_img, qemu_io, read_only, text};
 use blockyard_block::{
     Disk, Engine, ExtentKind, FileOptions, Operation, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk,
     RequestError,
@@ -65,9 +63,7 @@ fn compressed_clusters_read_and_can_be_written_over() {
 fn what_is_created_and_written_here_is_what_qemu_finds() {
     let (_directory, path) = directory();
     for cluster_bytes in [512, 4096, 65536, 2 << 20] {
-        for preallocation in
-            [Preallocation::Off, Preallocation::Metadata, Preallocation::Falloc, Preallocation::Full]
-        {
+        for preallocation in [Preallocation::Off, Preallocation::Metadata, Preallocation::Falloc, Preallocation::Full] {
             let image = path("image.qcow2");
             let create = Qcow2CreateOptions { cluster_bytes, preallocation, ..Qcow2CreateOptions::new(5 * MIB) };
             Qcow2Disk::create(&image, &create).unwrap();
@@ -88,7 +84,11 @@ fn what_is_created_and_written_here_is_what_qemu_finds() {
             let blocks = std::fs::metadata(&image).unwrap().blocks() * 512;
             let is_allocated = matches!(preallocation, Preallocation::Falloc | Preallocation::Full);
             // Large clusters are all touched by what was written.
-            assert_eq!(blocks >= 5 * MIB, is_allocated || cluster_bytes == 2 << 20, "{preallocation:?} {cluster_bytes}: {blocks}");
+            assert_eq!(
+                blocks >= 5 * MIB,
+                is_allocated || cluster_bytes == 2 << 20,
+                "{preallocation:?} {cluster_bytes}: {blocks}"
+            );
         }
     }
 }
@@ -275,7 +275,8 @@ fn transfer_all(rig: &mut Rig, operation: Operation, step: usize, wanted: &[u8])
     for offset in (0..wanted.len()).step_by(20_480 * step) {
         let length_bytes = 20_480.min(wanted.len() - offset) as u32;
         let segments = [blockyard_block::Segment { region: 0, length_bytes, offset_bytes: offset as u64 }];
-        let request = blockyard_block::Request { operation, offset_bytes: offset as u64, segments: &segments, token: 1 };
+        let request =
+            blockyard_block::Request { operation, offset_bytes: offset as u64, segments: &segments, token: 1 };
         while rig.queue.push(&request).is_err() {
             rig.queue.submit().unwrap();
             rig.queue.wait(&[], None).unwrap();
@@ -329,4 +330,43 @@ fn a_completion_event_tells_of_what_needed_no_io() {
     let mut fds = [rustix::event::PollFd::from_borrowed_fd(event, rustix::event::PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     assert_eq!(rustix::event::poll(&mut fds, Some(&now)).unwrap(), 0, "nothing is ready");
+}
+
+/// A request that was pushed and not submitted has looked up where its bytes lie, and gets there late.
+#[test]
+fn a_cluster_is_not_given_away_while_a_request_is_on_its_way_to_it() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    Qcow2Disk::create(&image, &Qcow2CreateOptions::new(4 * MIB)).unwrap();
+    let disk: std::sync::Arc<dyn Disk> = std::sync::Arc::new(open(&image));
+    let mut late = Rig::shared(std::sync::Arc::clone(&disk), 4);
+    let mut rig = Rig::shared(disk, 4);
+    let (old, new) = (pattern(65536, 1), pattern(65536, 2));
+    for late_operation in [Operation::Read, WRITE] {
+        rig.write(0, &old);
+        late.poke(0, &pattern(65536, 3));
+        let segments = Rig::segments(65536);
+        let request =
+            blockyard_block::Request { operation: late_operation, offset_bytes: 0, segments: &segments, token: 1 };
+        late.queue.push(&request).unwrap();
+        rig.perform(Operation::Discard { length_bytes: 65536 }, 0, &[]).unwrap();
+        // The worker looks every now and then, and with every job.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        for n in 1..6 {
+            rig.write(n * 65536, &new);
+        }
+        let mut completions = Vec::new();
+        late.queue.drain(&mut completions).unwrap();
+        assert_eq!(completions[0].result, Ok(()));
+        if late_operation == Operation::Read {
+            let found = late.peek(0, 65536);
+            assert!(found == old || found.iter().all(|&byte| byte == 0));
+        }
+        for n in 1..6 {
+            assert!(rig.read(n * 65536, 65536) == new, "{late_operation:?} {n}");
+        }
+        rig.perform(Operation::Discard { length_bytes: 4 * MIB }, 0, &[]).unwrap();
+    }
+    drop((late, rig));
+    check_clean(text(&image));
 }

@@ -160,7 +160,12 @@ impl<'a> Chain<'a> {
         let is_qcow2 = match format.as_str() {
             "qcow2" => true,
             "raw" | "file" | "host_device" => false,
-            _ => return Err(unusable(path, format!("has a backing file in the format {format:?}; raw and qcow2 are supported"))),
+            _ => {
+                return Err(unusable(
+                    path,
+                    format!("has a backing file in the format {format:?}; raw and qcow2 are supported"),
+                ));
+            }
         };
         let (file, backing_path) = self.allowed.open(path, name, false)?;
         if is_qcow2 {

@@ -22,12 +22,12 @@ const REPAIR: &str = "repair it with `qemu-img check -r all`";
 /// Checks an image, and puts right what a crash may have left. The error goes on after the image's path.
 pub(super) fn check(file: &ImageFile, header: &Header) -> Result<(), String> {
     let mut scan = Scan::new(file, header)?;
-    scan.claim_metadata().and_then(|()| scan.claim_data()).and_then(|()| scan.check_refcounts()).map_err(
-        |problem| match problem {
+    scan.claim_metadata().and_then(|()| scan.claim_data()).and_then(|()| scan.check_refcounts()).map_err(|problem| {
+        match problem {
             Problem::Damage(what) => format!("is damaged: {what}; {REPAIR}"),
             Problem::Unreadable(error) => format!("cannot be checked: {error}"),
-        },
-    )
+        }
+    })
 }
 
 enum Problem {
@@ -172,7 +172,7 @@ impl<'a> Scan<'a> {
     }
 
     fn check_refcounts(&mut self) -> Result<(), Problem> {
-        let per_block = self.header.cluster_bytes() * 8 >> self.header.refcount_order;
+        let per_block = (self.header.cluster_bytes() * 8) >> self.header.refcount_order;
         let clusters = self.uses.len() as u64 * 4;
         for (index, first) in (0..clusters).step_by(per_block as usize).enumerate() {
             let end = (first + per_block).min(clusters);

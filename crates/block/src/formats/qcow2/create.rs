@@ -64,7 +64,8 @@ impl Qcow2CreateOptions {
         let Self { size_bytes, cluster_bytes, preallocation, ref backing } = *self;
         let clusters_are_possible = (CLUSTER_MIN_BYTES..=CLUSTER_MAX_BYTES).contains(&cluster_bytes);
         if !clusters_are_possible || !cluster_bytes.is_power_of_two() {
-            let problem = format!("clusters of {cluster_bytes} bytes are not possible: 512 bytes to 2 MiB, powers of two");
+            let problem =
+                format!("clusters of {cluster_bytes} bytes are not possible: 512 bytes to 2 MiB, powers of two");
             return Err(ImageError::Invalid(problem));
         }
         let l2_covers_bytes = u64::from(cluster_bytes) * u64::from(cluster_bytes / 8);
@@ -82,7 +83,8 @@ impl Qcow2CreateOptions {
                 return Err(ImageError::Invalid(problem.into()));
             }
             if !matches!(format.as_str(), "raw" | "qcow2") || name.is_empty() || name.len() > 1023 {
-                let problem = format!("{name:?} in the format {format:?} cannot be a backing file: raw and qcow2 are supported");
+                let problem =
+                    format!("{name:?} in the format {format:?} cannot be a backing file: raw and qcow2 are supported");
                 return Err(ImageError::Invalid(problem));
             }
         }

@@ -80,9 +80,8 @@ impl Image {
     /// A cluster that the file's end cuts off, or that lies behind it, is for the worker.
     fn place_in(&self, index: usize, offset_bytes: u64, length_bytes: u64) -> Place {
         let file = self.below.get(index).and_then(|below| below.file.as_ref());
-        let inside = file.is_none_or(|file| {
-            offset_bytes.checked_add(length_bytes).is_some_and(|end| end <= file.length_bytes())
-        });
+        let inside = file
+            .is_none_or(|file| offset_bytes.checked_add(length_bytes).is_some_and(|end| end <= file.length_bytes()));
         if inside { Place::There { index, offset_bytes } } else { Place::Elsewhere }
     }
 

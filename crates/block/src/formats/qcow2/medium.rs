@@ -139,8 +139,7 @@ impl DiskReader {
         for piece in buffer.chunks_mut(piece_bytes) {
             // Fits: the buffer is no longer than that.
             let segment = Segment { region: 0, length_bytes: piece.len() as u32, offset_bytes: 0 };
-            let request =
-                Request { operation: Operation::Read, offset_bytes: offset, segments: &[segment], token: 0 };
+            let request = Request { operation: Operation::Read, offset_bytes: offset, segments: &[segment], token: 0 };
             self.queue.push(&request).map_err(io::Error::other)?;
             self.completions.clear();
             self.queue.drain(&mut self.completions)?;
@@ -265,9 +264,7 @@ impl Display for Medium {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::File(file) => write!(formatter, "{:?}", file.file),
-            Kind::Disk(reader) => {
-                formatter.write_str(&reader.lock().unwrap_or_else(PoisonError::into_inner).name)
-            }
+            Kind::Disk(reader) => formatter.write_str(&reader.lock().unwrap_or_else(PoisonError::into_inner).name),
         }
     }
 }

@@ -24,9 +24,9 @@ mod worker;
 
 use super::{AllowedDirectories, ImageError};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, Queue};
+pub(crate) use create::create_delta;
 pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions};
 use image::Image;
-pub(crate) use create::create_delta;
 use queue::Qcow2Queue;
 use std::fs::File;
 use std::io;

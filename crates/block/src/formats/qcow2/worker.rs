@@ -224,9 +224,9 @@ impl<'a> Working<'a> {
             }
             results.push(result);
         }
-        let wants_stable = batch.iter().any(|job| {
-            matches!(job.task, Task::Write { is_stable: true, .. } | Task::Settle { is_stable: true })
-        });
+        let wants_stable = batch
+            .iter()
+            .any(|job| matches!(job.task, Task::Write { is_stable: true, .. } | Task::Settle { is_stable: true }));
         let written = catch_unwind(AssertUnwindSafe(|| self.settle(changes, wants_stable)));
         let written = written.unwrap_or(Err(RequestError::Os(libc::EIO)));
         for (job, result) in batch.drain(..).zip(results) {
@@ -331,7 +331,8 @@ impl<'a> Working<'a> {
     fn keep(&mut self, start: u64) {
         let end = start + self.image.cluster_bytes;
         for list in [&mut self.discarded, &mut self.awaiting] {
-            let Some(index) = list.iter().position(|entry| entry.range.start <= start && start < entry.range.end) else {
+            let Some(index) = list.iter().position(|entry| entry.range.start <= start && start < entry.range.end)
+            else {
                 continue;
             };
             let entry = list.swap_remove(index);
@@ -415,7 +416,8 @@ impl<'a> Working<'a> {
         let cluster_bytes = self.image.cluster_bytes;
         let start = range.start.next_multiple_of(cluster_bytes);
         let reaches_end = range.end == self.image.size_bytes;
-        let end = if reaches_end { range.end.next_multiple_of(cluster_bytes) } else { range.end - range.end % cluster_bytes };
+        let end =
+            if reaches_end { range.end.next_multiple_of(cluster_bytes) } else { range.end - range.end % cluster_bytes };
         start..end.max(start)
     }
 

@@ -80,9 +80,7 @@ impl VmdkDisk {
                 Storage::Zero => None,
                 // What nobody may touch need not be there.
                 Storage::Flat { .. } if extent.access == Access::None => None,
-                Storage::Flat { name, offset_bytes } => {
-                    Some(files.find(name, *offset_bytes, extent.length_bytes)?)
-                }
+                Storage::Flat { name, offset_bytes } => Some(files.find(name, *offset_bytes, extent.length_bytes)?),
             };
             pieces.push(Piece { start_bytes, end_bytes, access: extent.access, place });
             start_bytes = end_bytes;
