@@ -13,6 +13,7 @@ use std::{env, fs};
 
 mod devices;
 mod frames;
+mod images;
 mod partition_tables;
 mod replay;
 mod specifications;
@@ -92,6 +93,7 @@ fn corpora() -> Vec<Corpus> {
         .chain(partition_tables::corpora())
         .chain(traps::corpora())
         .chain(devices::corpora())
+        .chain(images::corpora())
         .chain([replay::corpus(), specifications::corpus()])
         .collect()
 }
