@@ -28,7 +28,7 @@ const fn in_library(package: &'static str, test: &'static str) -> Target {
 }
 
 /// Whatever bytes a guest or a device can choose comes first.
-const TARGETS: [Target; 16] = [
+const TARGETS: [Target; 22] = [
     in_library("blockyard-protocol", "frame::tests::fuzz_any_bytes_in_any_pieces_neither_panic_nor_differ"),
     in_library("blockyard-protocol", "frame::tests::fuzz_what_decodes_encodes_to_what_decodes_the_same"),
     in_library("blockyard-hypervisor", "user::decode::fuzz::judging_never_panics"),
@@ -45,10 +45,20 @@ const TARGETS: [Target; 16] = [
     model("model::sync::random_requests_do_what_a_vector_does"),
     model("model::threads::random_requests_do_what_a_vector_does"),
     model("model::uring::random_requests_do_what_a_vector_does"),
+    partition_table("fuzz::fuzz_any_bytes_of_a_disk"),
+    partition_table("fuzz::fuzz_chains_of_boot_records"),
+    partition_table("fuzz::fuzz_gpts_with_right_checksums"),
+    in_library("blockyard-session", "mediator::driver::tests::fuzz_a_mediator_cannot_grant_what_it_must_not"),
+    in_library("blockyard-session", "mediator::message::tests::fuzz_any_datagram_is_understood_or_refused"),
+    in_library("blockyard-session", "mediator::export::tests::fuzz_what_is_parsed_is_shown_as_it_is_parsed"),
 ];
 
 const fn model(test: &'static str) -> Target {
     Target { package: "blockyard-block", binary: &["--test", "conformance"], test }
+}
+
+const fn partition_table(test: &'static str) -> Target {
+    Target { package: "blockyard-block", binary: &["--test", "partition_table"], test }
 }
 
 /// What the command line asks for.

@@ -13,6 +13,7 @@ use std::{env, fs};
 
 mod devices;
 mod frames;
+mod partition_tables;
 mod replay;
 mod traps;
 
@@ -85,7 +86,13 @@ impl Seed {
 }
 
 fn corpora() -> Vec<Corpus> {
-    frames::corpora().into_iter().chain(traps::corpora()).chain(devices::corpora()).chain([replay::corpus()]).collect()
+    frames::corpora()
+        .into_iter()
+        .chain(partition_tables::corpora())
+        .chain(traps::corpora())
+        .chain(devices::corpora())
+        .chain([replay::corpus()])
+        .collect()
 }
 
 #[test]

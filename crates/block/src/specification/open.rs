@@ -2,9 +2,10 @@
 
 use super::content;
 use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, SessionSpecification};
-use crate::layers::{Fault, Faults, FaultyDisk, PartitionDisk, ThrottledDisk};
+use crate::layers::{AlignOptions, AlignedDisk, Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
 use crate::{
-    Disk, FileDisk, FileDiskError, FileOptions, Geometry, MemoryDisk, NullDisk, SEGMENTS_MAX, partition_table, size,
+    AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, Geometry, ImageError, MemoryDisk, NullDisk,
+    Qcow2Backing, Qcow2Disk, SEGMENTS_MAX, VmdkDisk, partition_table, size,
 };
 use std::error::Error;
 use std::io;
@@ -29,6 +30,9 @@ pub enum OpenError {
     /// The file is no disk, or cannot be had.
     #[error(transparent)]
     File(#[from] FileDiskError),
+    /// An image is none, refers to what it must not, or cannot be had.
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// The file is not what its name says.
     #[error("{} {problem}", path.display())]
     Content {
@@ -53,9 +57,6 @@ pub enum OpenError {
         /// Why not.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A part of the program that is not there yet.
-    #[error("{0}: not built yet")]
-    NotBuilt(&'static str),
     /// Anything else.
     #[error("{subject}: {source}")]
     Other {
@@ -86,14 +87,14 @@ impl DiskSpecification {
         let disk = self.backend.open(read_only || self.delta.is_some(), context)?;
         let disk = match &self.delta {
             None => disk,
-            Some(Delta::Overlay(path)) => overlay(disk, path, read_only, context)?,
+            Some(Delta::Overlay(path)) => overlay(disk, path, &self.backend, read_only)?,
             Some(Delta::Snapshot) => snapshot(disk)?,
         };
         let disk = match self.partition {
             None => disk,
             Some(number) => partition(disk, number, read_only)?,
         };
-        let disk = align(disk)?;
+        let disk = align(disk, self.backend.logical_block_bytes())?;
         let disk: Arc<dyn Disk> = match &self.limits {
             None => disk,
             Some(limits) => Arc::new(ThrottledDisk::new(disk, limits)),
@@ -115,7 +116,18 @@ impl DiskSpecification {
     }
 }
 
+/// The largest logical block there is.
+const LOGICAL_BLOCK_BYTES_MAX: u32 = 65536;
+
 impl Backend {
+    /// The logical block that was asked for, which past the page cache may be smaller than the file's own.
+    fn logical_block_bytes(&self) -> u32 {
+        match self {
+            Self::File(file) => file.logical_block_bytes,
+            Self::Session(_) | Self::Memory { .. } | Self::Null { .. } => LOGICAL_BLOCK_BYTES_MAX,
+        }
+    }
+
     fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
         let disk: Arc<dyn Disk> = match self {
             Self::File(file) => return file.open(read_only, context),
@@ -137,11 +149,22 @@ impl Backend {
 impl FileSpecification {
     fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
         let options = self.options(read_only);
+        let allowed = || AllowedDirectories::new(context.allow_dirs);
         match content::check(&self.path, self.format)? {
             Format::Raw => Ok(Arc::new(FileDisk::open(&self.path, &options)?)),
-            Format::Qcow2 => qcow2(&self.path, &options, context),
-            Format::Vmdk => vmdk(&self.path, &options, context),
+            Format::Qcow2 => Ok(Arc::new(Qcow2Disk::open(&self.path, &options, &allowed()?)?)),
+            Format::Vmdk => Ok(Arc::new(VmdkDisk::open(&self.path, &options, &allowed()?)?)),
         }
+    }
+
+    /// As the header of an image on top of this one names it: by a path that does not depend on where that image lies.
+    fn as_backing(&self) -> Result<Option<Qcow2Backing>, OpenError> {
+        let path =
+            self.path.canonicalize().map_err(|error| OpenError::other(self.path.display().to_string(), error))?;
+        let format = content::check(&self.path, self.format)?;
+        // QEMU could open nothing else there.
+        let name = path.to_str().filter(|_| matches!(format, Format::Raw | Format::Qcow2));
+        Ok(name.map(|name| Qcow2Backing { name: name.to_owned(), format: format.word().to_owned() }))
     }
 
     fn options(&self, read_only: bool) -> FileOptions {
@@ -156,44 +179,40 @@ impl FileSpecification {
     }
 }
 
-/// A qcow2 image, whose backing and data files lie in `context.allow_dirs` if anywhere.
-fn qcow2(_path: &Path, _options: &FileOptions, _context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
-    Err(OpenError::NotBuilt("qcow2 images"))
+/// `base`, with changes in the qcow2 image at `path`, whose header names the base if it is a file.
+fn overlay(base: Arc<dyn Disk>, path: &Path, backend: &Backend, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
+    let options = FileOptions { read_only, ..FileOptions::default() };
+    let name = match backend {
+        Backend::File(file) => file.as_backing()?,
+        _ => None,
+    };
+    Ok(Arc::new(OverlayDisk::open_or_create(base, path, name, &options)?))
 }
 
-/// A flat VMDK, whose extents lie in `context.allow_dirs` if anywhere but beside it.
-fn vmdk(_path: &Path, _options: &FileOptions, _context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
-    Err(OpenError::NotBuilt("VMDK images"))
-}
-
-/// `base`, with changes in the qcow2 image at `path`.
-fn overlay(
-    _base: Arc<dyn Disk>,
-    _path: &Path,
-    _read_only: bool,
-    _context: &OpenContext<'_>,
-) -> Result<Arc<dyn Disk>, OpenError> {
-    Err(OpenError::NotBuilt("overlay="))
-}
-
-/// `base`, with changes that are gone when it is closed.
-fn snapshot(_base: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
-    Err(OpenError::NotBuilt("snapshot"))
+/// `base`, with changes that are gone when it is closed. They may be large: /tmp is often memory.
+fn snapshot(base: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
+    let directory = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+    Ok(Arc::new(OverlayDisk::temporary(base, &directory, &FileOptions::default())?))
 }
 
 fn partition(disk: Arc<dyn Disk>, number: NonZeroU32, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
     // Whoever reads the table is a requester like any other.
     let bad = |source: Box<dyn Error + Send + Sync>| OpenError::Partition { number, source };
-    let table = partition_table::read(&*align(Arc::clone(&disk))?).map_err(|error| bad(error.into()))?;
+    let table = partition_table::read(&*align(Arc::clone(&disk), LOGICAL_BLOCK_BYTES_MAX)?)
+        .map_err(|error| bad(error.into()))?;
     let range = table.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
     Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
 }
 
-/// A disk that takes requests of any length from memory of any alignment.
-fn align(disk: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
-    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = disk.geometry();
-    if transfer_bytes_max == u64::MAX && memory_align_bytes == 1 && segments_max >= SEGMENTS_MAX {
+/// A disk that takes requests of any length from memory of any alignment, in blocks no larger than `logical_block_bytes`.
+fn align(disk: Arc<dyn Disk>, logical_block_bytes: u32) -> Result<Arc<dyn Disk>, OpenError> {
+    let geometry = disk.geometry();
+    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = geometry;
+    let takes_anything = transfer_bytes_max == u64::MAX && memory_align_bytes == 1 && segments_max >= SEGMENTS_MAX;
+    if takes_anything && geometry.logical_block_bytes <= logical_block_bytes {
         return Ok(disk);
     }
-    Err(OpenError::NotBuilt("disks with limits of their own"))
+    let logical_block_bytes = geometry.logical_block_bytes.min(logical_block_bytes);
+    let aligned = AlignedDisk::new(disk, &AlignOptions { logical_block_bytes });
+    Ok(Arc::new(aligned.map_err(|error| OpenError::other("aligning requests", error))?))
 }
