@@ -19,6 +19,7 @@ mod counting_allocator;
 mod disk;
 pub mod duration;
 mod file;
+mod formats;
 pub mod layers;
 mod memory;
 mod memory_map;
@@ -37,6 +38,9 @@ mod wait;
 pub use counting_allocator::CountingAllocator;
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions};
+pub use formats::{
+    AllowedDirectories, ImageError, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, VmdkDisk,
+};
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};
 pub use null::NullDisk;
