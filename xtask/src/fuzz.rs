@@ -28,7 +28,7 @@ const fn in_library(package: &'static str, test: &'static str) -> Target {
 }
 
 /// Whatever bytes a guest or a device can choose comes first.
-const TARGETS: [Target; 15] = [
+const TARGETS: [Target; 19] = [
     in_library("blockyard-protocol", "frame::tests::fuzz_any_bytes_in_any_pieces_neither_panic_nor_differ"),
     in_library("blockyard-protocol", "frame::tests::fuzz_what_decodes_encodes_to_what_decodes_the_same"),
     in_library("blockyard-hypervisor", "user::decode::fuzz::judging_never_panics"),
@@ -44,10 +44,18 @@ const TARGETS: [Target; 15] = [
     model("model::sync::random_requests_do_what_a_vector_does"),
     model("model::threads::random_requests_do_what_a_vector_does"),
     model("model::uring::random_requests_do_what_a_vector_does"),
+    aligned("model::random_requests_do_what_a_vector_does_whatever_the_disk_demands"),
+    aligned("model::random_requests_do_what_a_vector_does_on_the_callers_thread"),
+    aligned("direct::uring::random_requests_past_the_page_cache"),
+    aligned("direct::threads::random_requests_past_the_page_cache"),
 ];
 
 const fn model(test: &'static str) -> Target {
     Target { package: "blockyard-block", binary: &["--test", "conformance"], test }
+}
+
+const fn aligned(test: &'static str) -> Target {
+    Target { package: "blockyard-block", binary: &["--test", "aligned"], test }
 }
 
 /// What the command line asks for.

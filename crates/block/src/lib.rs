@@ -6,10 +6,13 @@
 //! is a `Disk` around a `Disk` and anything goes on top of anything.
 //!
 //! The backends are [`FileDisk`] (a file or a block device, by io_uring, threads or the caller's own thread),
-//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one.
+//! [`MemoryDisk`] and [`NullDisk`]. An [`AlignedDisk`] goes on top of one whose [`Geometry`] makes demands on requests: that is
+//! whoever opens the disk's business, so that nobody above meets such demands. [`ReplacementFile`] is how a new image takes the place of an old one.
 //!
 //! Everything is in bytes. Guest memory goes to the kernel as it lies: a [`Segment`] is a place in the memory map,
 //! checked where the request enters the queue, and nothing is copied or allocated per request.
+//!
+//! A file is locked as QEMU locks images ([`FileOptions::lock`]), so that the two never write to one at once.
 //!
 //! Deliberately absent: sectors (virtio's 512-byte unit stays in the virtio code), locks on the data path, and
 //! any knowledge of who sends the requests.
