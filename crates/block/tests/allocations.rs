@@ -1,39 +1,16 @@
 //! After a queue has warmed up, requests allocate nothing.
 
-use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation, Queue, Request, Segment};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use blockyard_block::{
+    CountingAllocator, Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation, Queue, Request, Segment,
+};
 use std::time::Duration;
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting what each thread asks of it.
-struct Counting;
-
-// SAFETY: everything is the system allocator's doing; counting touches a thread-local without a destructor only.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps alloc's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps dealloc's contract.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps realloc's contract.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
+
+fn allocations() -> u64 {
+    CountingAllocator::of_this_thread().expect("it is installed")
+}
 
 const DEPTH: usize = 32;
 const BATCHES: u64 = 200;
@@ -85,9 +62,9 @@ fn allocations_after_warm_up(disk: &dyn Disk) -> u64 {
     let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
     let mut completions = Vec::with_capacity(DEPTH);
     warm_up(&mut *queue, &mut completions);
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     run_batches(&mut *queue, &mut completions);
-    ALLOCATIONS.get() - before
+    allocations() - before
 }
 
 fn file_disk(engine: Engine) -> FileDisk {
@@ -100,9 +77,9 @@ fn file_disk(engine: Engine) -> FileDisk {
 
 #[test]
 fn the_counter_counts() {
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(ALLOCATIONS.get() - before, 1);
+    assert_eq!(allocations() - before, 1);
 }
 
 #[test]

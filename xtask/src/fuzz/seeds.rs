@@ -14,6 +14,8 @@ use std::{env, fs};
 mod devices;
 mod frames;
 mod images;
+mod partition_tables;
+mod replay;
 mod traps;
 
 /// The corpus of one target.
@@ -85,7 +87,14 @@ impl Seed {
 }
 
 fn corpora() -> Vec<Corpus> {
-    frames::corpora().into_iter().chain(traps::corpora()).chain(devices::corpora()).chain(images::corpora()).collect()
+    frames::corpora()
+        .into_iter()
+        .chain(partition_tables::corpora())
+        .chain(traps::corpora())
+        .chain(devices::corpora())
+        .chain(images::corpora())
+        .chain([replay::corpus()])
+        .collect()
 }
 
 #[test]
