@@ -16,6 +16,7 @@ mod frames;
 mod images;
 mod partition_tables;
 mod replay;
+mod specifications;
 mod traps;
 
 /// The corpus of one target.
@@ -93,7 +94,7 @@ fn corpora() -> Vec<Corpus> {
         .chain(traps::corpora())
         .chain(devices::corpora())
         .chain(images::corpora())
-        .chain([replay::corpus()])
+        .chain([replay::corpus(), specifications::corpus()])
         .collect()
 }
 

@@ -1,8 +1,8 @@
 //! From a specification to a disk: the one place where backends and layers are put on top of each other.
 
 use super::content;
-use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, SessionSpecification};
-use crate::layers::{Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
+use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, PartitionChoice, SessionSpecification};
+use crate::layers::{AlignOptions, AlignedDisk, Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
 use crate::{
     AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, Geometry, ImageError, MemoryDisk, NullDisk,
     Qcow2Backing, Qcow2Disk, SEGMENTS_MAX, VmdkDisk, partition_table, size,
@@ -30,9 +30,6 @@ pub enum OpenError {
     /// The file is no disk, or cannot be had.
     #[error(transparent)]
     File(#[from] FileDiskError),
-    /// An image is none, refers to what it must not, or cannot be had.
-    #[error(transparent)]
-    Image(#[from] ImageError),
     /// The file is not what its name says.
     #[error("{} {problem}", path.display())]
     Content {
@@ -57,9 +54,9 @@ pub enum OpenError {
         /// Why not.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A part of the program that is not there yet.
-    #[error("{0}: not built yet")]
-    NotBuilt(&'static str),
+    /// An image is none, refers to what it must not, or cannot be had.
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// Anything else.
     #[error("{subject}: {source}")]
     Other {
@@ -78,9 +75,8 @@ impl OpenError {
 }
 
 impl DiskSpecification {
-    /// Opens the disk: the backend, then from the inside out the delta, the partition, what makes every request fit the
-    /// backend, the limits and the faults. To measure it, put a [`MeteredDisk`](crate::layers::MeteredDisk) around what
-    /// comes back, or to measure without the limits around a specification without them.
+    /// Opens the disk: the backend, what makes every request fit it, then from the inside out the delta, the partition,
+    /// the limits and the faults. To measure it, put a [`MeteredDisk`](crate::layers::MeteredDisk) around what comes back.
     ///
     /// # Errors
     /// When any of these cannot be had; the sentence names the file and says what to do.
@@ -88,16 +84,18 @@ impl DiskSpecification {
         let read_only = self.read_only || context.read_only;
         // What has a delta is read only.
         let disk = self.backend.open(read_only || self.delta.is_some(), context)?;
+        let disk = align(disk, self.backend.logical_block_bytes())?;
         let disk = match &self.delta {
             None => disk,
             Some(Delta::Overlay(path)) => overlay(disk, path, &self.backend, read_only)?,
-            Some(Delta::Snapshot) => snapshot(disk)?,
+            Some(Delta::Snapshot) => snapshot(disk, &self.backend.delta_options(false))?,
         };
+        // The delta's file may have demands of its own.
+        let disk = align(disk, self.backend.logical_block_bytes())?;
         let disk = match self.partition {
             None => disk,
-            Some(number) => partition(disk, number, read_only)?,
+            Some(choice) => partition(disk, choice, read_only)?,
         };
-        let disk = align(disk)?;
         let disk: Arc<dyn Disk> = match &self.limits {
             None => disk,
             Some(limits) => Arc::new(ThrottledDisk::new(disk, limits)),
@@ -136,6 +134,24 @@ impl Backend {
         let refuse = read_only && !disk.geometry().read_only;
         Ok(if refuse { Arc::new(PartitionDisk::whole(disk, true)) } else { disk })
     }
+
+    /// The logical block that the disk is to have; `None`: its own.
+    fn logical_block_bytes(&self) -> Option<u32> {
+        match self {
+            Self::File(FileSpecification { logical_block_bytes, .. })
+            | Self::Memory { logical_block_bytes, .. }
+            | Self::Null { logical_block_bytes, .. } => Some(*logical_block_bytes),
+            Self::Session(_) => None,
+        }
+    }
+
+    /// How to open a delta on it: the way a file is opened itself.
+    fn delta_options(&self, read_only: bool) -> FileOptions {
+        match self {
+            Self::File(file) => file.options(read_only),
+            _ => FileOptions { read_only, ..FileOptions::default() },
+        }
+    }
 }
 
 impl FileSpecification {
@@ -166,40 +182,45 @@ impl FileSpecification {
             logical_block_bytes: self.logical_block_bytes,
             cache_unsafe: self.cache_unsafe,
             direct: self.direct,
-            lock: true,
+            ..FileOptions::default()
         }
     }
 }
 
 /// `base`, with changes in the qcow2 image at `path`, whose header names the base if it is a file.
 fn overlay(base: Arc<dyn Disk>, path: &Path, backend: &Backend, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
-    let options = FileOptions { read_only, ..FileOptions::default() };
     let name = match backend {
         Backend::File(file) => file.as_backing()?,
         _ => None,
     };
-    Ok(Arc::new(OverlayDisk::open_or_create(base, path, name, &options)?))
+    Ok(Arc::new(OverlayDisk::open_or_create(base, path, name, &backend.delta_options(read_only))?))
 }
 
 /// `base`, with changes that are gone when it is closed. They may be large: /tmp is often memory.
-fn snapshot(base: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
+fn snapshot(base: Arc<dyn Disk>, options: &FileOptions) -> Result<Arc<dyn Disk>, OpenError> {
     let directory = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
-    Ok(Arc::new(OverlayDisk::temporary(base, &directory, &FileOptions::default())?))
+    Ok(Arc::new(OverlayDisk::temporary(base, &directory, options)?))
 }
 
-fn partition(disk: Arc<dyn Disk>, number: NonZeroU32, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
-    // Whoever reads the table is a requester like any other.
-    let bad = |source: Box<dyn Error + Send + Sync>| OpenError::Partition { number, source };
-    let table = partition_table::read(&*align(Arc::clone(&disk))?).map_err(|error| bad(error.into()))?;
-    let range = table.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
-    Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
+fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
+    let PartitionChoice { number, table } = choice;
+    let failed = |source| OpenError::Partition { number, source };
+    let found = partition_table::read_as(&*disk, table).map_err(|error| failed(error.into()))?;
+    let range = found.range(number.get(), read_only).map_err(|error| failed(error.into()))?;
+    let partition = PartitionDisk::new(disk, range, read_only).map_err(|error| failed(error.into()))?;
+    Ok(Arc::new(partition))
 }
 
-/// A disk that takes requests of any length from memory of any alignment.
-fn align(disk: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
-    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = disk.geometry();
-    if transfer_bytes_max == u64::MAX && memory_align_bytes == 1 && segments_max >= SEGMENTS_MAX {
+/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`.
+fn align(disk: Arc<dyn Disk>, logical_block_bytes: Option<u32>) -> Result<Arc<dyn Disk>, OpenError> {
+    let geometry = disk.geometry();
+    let wanted_bytes = logical_block_bytes.unwrap_or(geometry.logical_block_bytes);
+    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = geometry;
+    if (transfer_bytes_max, memory_align_bytes, geometry.logical_block_bytes) == (u64::MAX, 1, wanted_bytes)
+        && segments_max >= SEGMENTS_MAX
+    {
         return Ok(disk);
     }
-    Err(OpenError::NotBuilt("disks with limits of their own"))
+    let aligned = AlignedDisk::new(disk, &AlignOptions { logical_block_bytes: wanted_bytes });
+    Ok(Arc::new(aligned.map_err(|error| OpenError::other("a disk's requests cannot be aligned", error))?))
 }

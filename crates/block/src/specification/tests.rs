@@ -37,9 +37,9 @@ fn every_kind_and_every_key_is_understood() {
     let kinds = ["disk.img", "session:/run/a.sock", "mem:1G", "null:8G"].map(|text| parse(text).kind());
     assert_eq!(kinds, Kind::ALL);
     for text in [
-        "a.img,format=qcow2,ro,direct,engine=sync,cache=unsafe,block-size=4096,partition=8,overlay=d.qcow2",
+        "a.img,format=qcow2,ro,direct,engine=sync,cache=unsafe,block-size=4096,partition=8,table=gpt,overlay=d.qcow2",
         "a.img,snapshot,iops=500,bps=100M,burst=2s,latency=5ms-20ms,faults=read-error:0.01+latency:5ms+seed:7",
-        "session:/run/a.sock,ro,io-buffer=128K,partition=1,iops=1",
+        "session:/run/a.sock,ro,io-buffer=128K,partition=1,table=mbr,iops=1",
         "mem:1G,block-size=4096,bps=1536",
         "null:8G,ro,latency=1us",
     ] {
@@ -67,7 +67,7 @@ fn an_error_shows_the_place() {
     assert_eq!(
         complaint("disk.img,ro,fromat=raw").to_string(),
         "there is no key 'fromat'; did you mean 'format'? a file takes format, ro, direct, engine, cache, block-size, \
-         partition, overlay, snapshot, iops, bps, burst, latency, faults\n  \
+         partition, table, overlay, snapshot, iops, bps, burst, latency, faults\n  \
          disk.img,ro,fromat=raw\n              ^^^^^^"
     );
     assert_eq!(
@@ -106,6 +106,8 @@ fn what_makes_no_sense_is_refused_where_it_stands() {
         ("a,block-size=128K", "128K", "a power of two"),
         ("a,partition=0", "0", "from 1"),
         ("a,partition=-1", "-1", "from 1"),
+        ("a,table=gpt", "table", "give partition= too"),
+        ("a,partition=1,table=bsd", "bsd", "only mbr and gpt"),
         ("a,bps=0", "0", "at least 1"),
         ("a,bps=fast", "fast", "not a size"),
         ("a,burst=1s", "burst", "give iops= or bps= too"),
@@ -144,7 +146,7 @@ fn saying_read_only_spares_the_snapshot() {
 }
 
 fn no_session(_: &SessionSpecification) -> Result<Arc<dyn Disk>, OpenError> {
-    Err(OpenError::NotBuilt("sessions here"))
+    Err(OpenError::other("a session", "there are none here"))
 }
 
 const CONTEXT: OpenContext<'_> = OpenContext { allow_dirs: &[], connect: &no_session, read_only: false };
@@ -227,6 +229,34 @@ fn contents_that_contradict_the_name_are_refused() {
     }
 }
 
+/// An MBR with one partition, of blocks 8 to 15 (Extended Firmware Interface 2.10, section 5.2.1).
+fn disk_with_a_partition() -> Vec<u8> {
+    let mut bytes = vec![0; 16 * 512];
+    bytes[446 + 4] = 0x83;
+    bytes[446 + 8..][..4].copy_from_slice(&8u32.to_le_bytes());
+    bytes[446 + 12..][..4].copy_from_slice(&8u32.to_le_bytes());
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bytes[8 * 512..].fill(0xcc);
+    bytes
+}
+
+#[test]
+fn a_partition_is_opened_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    fs::write(&path, disk_with_a_partition()).unwrap();
+    let path = path.to_str().unwrap();
+    let disk = open(&format!("{path},partition=1,ro")).unwrap();
+    assert_eq!((disk.geometry().capacity_bytes, disk.geometry().read_only), (4096, true));
+    assert!(crate::read_bytes(&*disk, 0..4096).unwrap().iter().all(|&byte| byte == 0xcc));
+    // It has the file locked.
+    drop(disk);
+    let absent = open(&format!("{path},partition=7")).err().unwrap();
+    assert!(absent.starts_with("partition 7 cannot be opened: "), "{absent}");
+    let no_gpt = open(&format!("{path},partition=1,table=gpt")).err().unwrap();
+    assert!(no_gpt.contains("no GPT"), "{no_gpt}");
+}
+
 #[test]
 fn a_session_is_reached_by_whoever_knows_how() {
     let connect = |session: &SessionSpecification| -> Result<Arc<dyn Disk>, OpenError> {
@@ -270,7 +300,7 @@ const PIECES: [&str; 64] = [
     "nbd:",
     ":",
     "/",
-    ".",
+    ",table=mbr",
     ",",
     ",,",
     "=",
