@@ -13,8 +13,10 @@ use std::{env, fs};
 
 mod devices;
 mod frames;
+mod images;
 mod partition_tables;
 mod replay;
+mod specifications;
 mod traps;
 
 /// The corpus of one target.
@@ -91,7 +93,8 @@ fn corpora() -> Vec<Corpus> {
         .chain(partition_tables::corpora())
         .chain(traps::corpora())
         .chain(devices::corpora())
-        .chain([replay::corpus()])
+        .chain(images::corpora())
+        .chain([replay::corpus(), specifications::corpus()])
         .collect()
 }
 

@@ -156,7 +156,8 @@ struct ThrottledQueue {
     limits: Arc<Limits>,
     /// In the order of pushing, which is that of going: a bucket's times never go back.
     held: VecDeque<HeldRequest>,
-    spare: Vec<HeldRequest>,
+    /// Taken in turn, so that all soon have room for the segments that requests come with.
+    spare: VecDeque<HeldRequest>,
     /// When the first request of this batch was pushed.
     pushing_at_ns: Option<u64>,
     /// What went wrong when requests were sent on from `reap`, which cannot say so.
@@ -235,7 +236,7 @@ impl Queue for ThrottledQueue {
             return Ok(());
         }
         // One for each request in flight: there is one left.
-        let mut held = self.spare.pop().unwrap_or(HeldRequest::EMPTY);
+        let mut held = self.spare.pop_front().unwrap_or(HeldRequest::EMPTY);
         held.set(request, goes_at_ns);
         self.held.push_back(held);
         Ok(())

@@ -1,6 +1,8 @@
 //! From a specification back to text.
 
-use super::{Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Kind, LOGICAL_BLOCK_BYTES};
+use super::{
+    Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Kind, LOGICAL_BLOCK_BYTES, PartitionChoice, TABLES,
+};
 use crate::layers::ThrottleLimits;
 use crate::{Engine, duration, size};
 use std::fmt::{self, Display};
@@ -12,7 +14,10 @@ impl Display for DiskSpecification {
         self.backend.write_format(f)?;
         flag(f, "ro", self.read_only)?;
         self.backend.write_keys(f)?;
-        key(f, "partition", self.partition)?;
+        if let Some(PartitionChoice { number, table }) = self.partition {
+            key(f, "partition", Some(number))?;
+            key(f, "table", TABLES.iter().find(|(_, choice)| *choice == table).map(|(word, _)| word))?;
+        }
         match &self.delta {
             Some(Delta::Overlay(path)) => key(f, "overlay", Some(escaped(path)))?,
             Some(Delta::Snapshot) => flag(f, "snapshot", true)?,

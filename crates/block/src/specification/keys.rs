@@ -28,6 +28,7 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key { name: "io-buffer", value: Some("a size such as 128K or 4M"), kinds: &[Kind::Session] },
     Key { name: "partition", value: Some("a number from 1"), kinds: STORED },
+    Key { name: "table", value: Some("mbr or gpt"), kinds: STORED },
     Key { name: "overlay", value: Some("the path of a qcow2 image"), kinds: STORED },
     Key { name: "snapshot", value: None, kinds: STORED },
     Key { name: "iops", value: Some("a number of requests a second"), kinds: ALL },

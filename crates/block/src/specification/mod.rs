@@ -20,6 +20,7 @@
 //! | `block-size=SIZE` | file, mem, null | the logical block, a power of two from 512 to 65536 |
 //! | `io-buffer=SIZE` | session | always copy through a buffer of this size |
 //! | `partition=N` | file, session | the partition of this number instead of the whole disk |
+//! | `table=mbr\|gpt` | file, session | which partition table counts, on a disk with two that contradict each other |
 //! | `overlay=PATH` | file, session | changes go to this qcow2 image, the disk itself stays as it is |
 //! | `snapshot` | file, session | changes go nowhere lasting |
 //! | `iops=N`, `bps=SIZE`, `burst=TIME` | all | at most so many requests and bytes a second, beyond what was saved up in so long a time |
@@ -40,6 +41,7 @@ mod tests;
 
 use crate::Engine;
 use crate::layers::{Faults, Latency, ThrottleLimits};
+use crate::partition_table::TableChoice;
 pub use error::SpecificationError;
 pub use open::{OpenContext, OpenError};
 use std::num::NonZeroU32;
@@ -52,7 +54,7 @@ pub struct DiskSpecification {
     backend: Backend,
     read_only: bool,
     delta: Option<Delta>,
-    partition: Option<NonZeroU32>,
+    partition: Option<PartitionChoice>,
     limits: Option<ThrottleLimits>,
     latency: Option<Latency>,
     faults: Option<Faults>,
@@ -99,6 +101,13 @@ pub struct SessionSpecification {
     pub path: PathBuf,
     /// Always copy through a buffer of this size, from 4 KiB to 1 GiB. `None`: only where memory cannot be shared.
     pub io_buffer_bytes: Option<u64>,
+}
+
+/// Which part of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PartitionChoice {
+    number: NonZeroU32,
+    table: TableChoice,
 }
 
 /// Where changes go that the disk itself is spared.
@@ -156,7 +165,7 @@ impl DiskSpecification {
 
     /// The partition's number, if it is one of the disk's partitions.
     pub fn partition(&self) -> Option<NonZeroU32> {
-        self.partition
+        self.partition.map(|choice| choice.number)
     }
 }
 
@@ -193,6 +202,8 @@ impl Format {
         named.unwrap_or(Self::Raw)
     }
 }
+
+const TABLES: [(&str, TableChoice); 2] = [("mbr", TableChoice::Mbr), ("gpt", TableChoice::Gpt)];
 
 const ENGINES: [(&str, Engine); 4] =
     [("auto", Engine::Auto), ("uring", Engine::Uring), ("threads", Engine::Threads), ("sync", Engine::Sync)];

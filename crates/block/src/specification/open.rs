@@ -1,11 +1,11 @@
 //! From a specification to a disk: the one place where backends and layers are put on top of each other.
 
 use super::content;
-use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, SessionSpecification};
-use crate::layers::{Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
+use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, PartitionChoice, SessionSpecification};
+use crate::layers::{AlignOptions, AlignedDisk, Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
 use crate::{
-    AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, Geometry, ImageError, MemoryDisk, NullDisk,
-    Qcow2Backing, Qcow2Disk, SEGMENTS_MAX, VmdkDisk, partition_table, size,
+    AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, ImageError, MemoryDisk, NullDisk, Qcow2Backing,
+    Qcow2Disk, VmdkDisk, partition_table, size,
 };
 use std::error::Error;
 use std::io;
@@ -13,13 +13,16 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What opening gives.
+type Opened = Result<Arc<dyn Disk>, OpenError>;
+
 /// What a disk is opened with that its specification does not say.
 #[derive(Clone, Copy)]
 pub struct OpenContext<'a> {
     /// Directories in which an image's backing and data files may lie.
     pub allow_dirs: &'a [PathBuf],
     /// Reaches a disk in another process; this crate does not know how.
-    pub connect: &'a dyn Fn(&SessionSpecification) -> Result<Arc<dyn Disk>, OpenError>,
+    pub connect: &'a dyn Fn(&SessionSpecification) -> Opened,
     /// Refuse changes, whatever the specification says.
     pub read_only: bool,
 }
@@ -57,9 +60,6 @@ pub enum OpenError {
         /// Why not.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A part of the program that is not there yet.
-    #[error("{0}: not built yet")]
-    NotBuilt(&'static str),
     /// Anything else.
     #[error("{subject}: {source}")]
     Other {
@@ -78,26 +78,28 @@ impl OpenError {
 }
 
 impl DiskSpecification {
-    /// Opens the disk: the backend, then from the inside out the delta, the partition, what makes every request fit the
-    /// backend, the limits and the faults. To measure it, put a [`MeteredDisk`](crate::layers::MeteredDisk) around what
-    /// comes back, or to measure without the limits around a specification without them.
+    /// Opens the disk: the backend, what makes every request fit it, then from the inside out the delta, the partition,
+    /// the limits and the faults. To measure it, put a [`MeteredDisk`](crate::layers::MeteredDisk) around what comes back.
     ///
     /// # Errors
     /// When any of these cannot be had; the sentence names the file and says what to do.
-    pub fn open(&self, context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
+    pub fn open(&self, context: &OpenContext<'_>) -> Opened {
         let read_only = self.read_only || context.read_only;
         // What has a delta is read only.
         let disk = self.backend.open(read_only || self.delta.is_some(), context)?;
+        // Below the partition, which may begin within a block of the backend.
+        let disk = align(disk, self.backend.logical_block_bytes())?;
         let disk = match &self.delta {
             None => disk,
             Some(Delta::Overlay(path)) => overlay(disk, path, &self.backend, read_only)?,
-            Some(Delta::Snapshot) => snapshot(disk)?,
+            Some(Delta::Snapshot) => snapshot(disk, &self.backend)?,
         };
+        // The delta's file may have demands of its own.
+        let disk = align(disk, self.backend.logical_block_bytes())?;
         let disk = match self.partition {
             None => disk,
-            Some(number) => partition(disk, number, read_only)?,
+            Some(choice) => partition(disk, choice, read_only)?,
         };
-        let disk = align(disk)?;
         let disk: Arc<dyn Disk> = match &self.limits {
             None => disk,
             Some(limits) => Arc::new(ThrottledDisk::new(disk, limits)),
@@ -120,7 +122,7 @@ impl DiskSpecification {
 }
 
 impl Backend {
-    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
+    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Opened {
         let disk: Arc<dyn Disk> = match self {
             Self::File(file) => return file.open(read_only, context),
             Self::Session(session) => (context.connect)(session)?,
@@ -136,10 +138,29 @@ impl Backend {
         let refuse = read_only && !disk.geometry().read_only;
         Ok(if refuse { Arc::new(PartitionDisk::whole(disk, true)) } else { disk })
     }
+
+    /// The logical block that the disk is to have; `None`: its own.
+    fn logical_block_bytes(&self) -> Option<u32> {
+        match self {
+            Self::File(FileSpecification { logical_block_bytes, .. })
+            | Self::Memory { logical_block_bytes, .. }
+            | Self::Null { logical_block_bytes, .. } => Some(*logical_block_bytes),
+            Self::Session(_) => None,
+        }
+    }
+
+    /// How to open a delta on `base`, the opened disk: with its blocks, and otherwise as a file is opened itself.
+    fn delta_options(&self, base: &dyn Disk, read_only: bool) -> FileOptions {
+        let options = match self {
+            Self::File(file) => file.options(read_only),
+            _ => FileOptions { read_only, ..FileOptions::default() },
+        };
+        FileOptions { logical_block_bytes: base.geometry().logical_block_bytes, ..options }
+    }
 }
 
 impl FileSpecification {
-    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
+    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Opened {
         let options = self.options(read_only);
         let allowed = || AllowedDirectories::new(context.allow_dirs);
         match content::check(&self.path, self.format)? {
@@ -172,8 +193,8 @@ impl FileSpecification {
 }
 
 /// `base`, with changes in the qcow2 image at `path`, whose header names the base if it is a file.
-fn overlay(base: Arc<dyn Disk>, path: &Path, backend: &Backend, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
-    let options = FileOptions { read_only, ..FileOptions::default() };
+fn overlay(base: Arc<dyn Disk>, path: &Path, backend: &Backend, read_only: bool) -> Opened {
+    let options = backend.delta_options(&*base, read_only);
     let name = match backend {
         Backend::File(file) => file.as_backing()?,
         _ => None,
@@ -182,24 +203,24 @@ fn overlay(base: Arc<dyn Disk>, path: &Path, backend: &Backend, read_only: bool)
 }
 
 /// `base`, with changes that are gone when it is closed. They may be large: /tmp is often memory.
-fn snapshot(base: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
+fn snapshot(base: Arc<dyn Disk>, backend: &Backend) -> Opened {
     let directory = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
-    Ok(Arc::new(OverlayDisk::temporary(base, &directory, &FileOptions::default())?))
+    // What does not last goes through the page cache, and need not reach the file at all.
+    let options = FileOptions { direct: false, ..backend.delta_options(&*base, false) };
+    Ok(Arc::new(OverlayDisk::temporary(base, &directory, &options)?))
 }
 
-fn partition(disk: Arc<dyn Disk>, number: NonZeroU32, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
-    // Whoever reads the table is a requester like any other.
+fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool) -> Opened {
+    let PartitionChoice { number, table } = choice;
     let bad = |source: Box<dyn Error + Send + Sync>| OpenError::Partition { number, source };
-    let table = partition_table::read(&*align(Arc::clone(&disk))?).map_err(|error| bad(error.into()))?;
-    let range = table.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
+    let found = partition_table::read_as(&*disk, table).map_err(|error| bad(error.into()))?;
+    let range = found.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
     Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
 }
 
-/// A disk that takes requests of any length from memory of any alignment.
-fn align(disk: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, OpenError> {
-    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = disk.geometry();
-    if transfer_bytes_max == u64::MAX && memory_align_bytes == 1 && segments_max >= SEGMENTS_MAX {
-        return Ok(disk);
-    }
-    Err(OpenError::NotBuilt("disks with limits of their own"))
+/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`.
+fn align(disk: Arc<dyn Disk>, logical_block_bytes: Option<u32>) -> Opened {
+    let logical_block_bytes = logical_block_bytes.unwrap_or(disk.geometry().logical_block_bytes);
+    let aligned = AlignedDisk::where_needed(disk, &AlignOptions { logical_block_bytes });
+    aligned.map_err(|error| OpenError::other("a disk's requests cannot be aligned", error))
 }

@@ -2,10 +2,11 @@
 
 use super::keys::{self, KEYS, Key};
 use super::{
-    Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Format, Kind, LOGICAL_BLOCK_BYTES,
-    SessionSpecification, SpecificationError,
+    Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Format, Kind, LOGICAL_BLOCK_BYTES, PartitionChoice,
+    SessionSpecification, SpecificationError, TABLES,
 };
 use crate::layers::{Faults, Latency, ThrottleLimits};
+use crate::partition_table::TableChoice;
 use crate::{duration, size};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::{Range, RangeInclusive};
@@ -32,7 +33,7 @@ impl FromStr for DiskSpecification {
             backend: backend(kind, &path, &settings)?,
             read_only: settings.has("ro"),
             delta: delta(&settings)?,
-            partition: settings.value("partition", partition)?,
+            partition: partition(&settings)?,
             limits: limits(&settings)?,
             latency: settings.value("latency", Latency::from_str)?,
             faults: faults(&settings)?,
@@ -203,11 +204,18 @@ impl<'s> Settings<'s> {
                 return Err(self.wrong(later.key_span.clone(), message));
             }
         }
-        match self.get("burst") {
-            Some(burst) if !self.has("iops") && !self.has("bps") => Err(self
-                .wrong(burst.key_span.clone(), "'burst' says how far a limit may be passed; give iops= or bps= too")),
-            _ => Ok(()),
+        let needs: [(&str, &[&str], &str); 2] = [
+            ("burst", &["iops", "bps"], "'burst' says how far a limit may be passed; give iops= or bps= too"),
+            ("table", &["partition"], "'table' says which table a partition is looked up in; give partition= too"),
+        ];
+        for (one, others, reason) in needs {
+            if let Some(one) = self.get(one)
+                && !others.iter().any(|other| self.has(other))
+            {
+                return Err(self.wrong(one.key_span.clone(), reason));
+            }
         }
+        Ok(())
     }
 }
 
@@ -263,6 +271,12 @@ fn delta(settings: &Settings<'_>) -> Result<Option<Delta>, SpecificationError> {
     Ok(overlay.or(settings.has("snapshot").then_some(Delta::Snapshot)))
 }
 
+fn partition(settings: &Settings<'_>) -> Result<Option<PartitionChoice>, SpecificationError> {
+    let number = settings.value("partition", partition_number)?;
+    let table = settings.value("table", table)?.unwrap_or_default();
+    Ok(number.map(|number| PartitionChoice { number, table }))
+}
+
 fn limits(settings: &Settings<'_>) -> Result<Option<ThrottleLimits>, SpecificationError> {
     let iops = settings.value("iops", iops)?;
     let bytes_per_second = settings.value("bps", bps)?;
@@ -316,8 +330,13 @@ fn cache(text: &str) -> Result<(), String> {
     (text == "unsafe").then_some(()).ok_or_else(message)
 }
 
-fn partition(text: &str) -> Result<NonZeroU32, String> {
+fn partition_number(text: &str) -> Result<NonZeroU32, String> {
     text.parse().map_err(|_| format!("'{text}' is no partition's number: a whole number from 1"))
+}
+
+fn table(text: &str) -> Result<TableChoice, String> {
+    let found = TABLES.into_iter().find(|(word, _)| *word == text);
+    found.map(|(_, table)| table).ok_or_else(|| format!("there is no '{text}', only mbr and gpt"))
 }
 
 fn iops(text: &str) -> Result<NonZeroU64, String> {

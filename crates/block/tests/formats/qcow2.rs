@@ -288,6 +288,28 @@ fn transfer_all(rig: &mut Rig, operation: Operation, step: usize, wanted: &[u8])
 }
 
 #[test]
+fn data_go_past_the_page_cache_and_come_back() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    for cluster_bytes in [512, 4096, 65536] {
+        Qcow2Disk::create(&image, &Qcow2CreateOptions { cluster_bytes, ..Qcow2CreateOptions::new(4 * MIB) }).unwrap();
+        let options = FileOptions { direct: true, ..FileOptions::default() };
+        for round in 0..2 {
+            let disk = std::sync::Arc::new(open_allowed(&image, &options));
+            let mut rig = Rig::new(blockyard_block::AlignedDisk::new(disk));
+            for n in 0..8 {
+                let bytes = pattern(100 << 10, n + round);
+                rig.write(n * 300 * 1024, &bytes);
+                rig.write(n * 300 * 1024 + 512, &bytes[..4096]);
+                assert!(rig.read(n * 300 * 1024 + 512, 4096) == bytes[..4096], "{cluster_bytes}");
+                assert!(rig.read(n * 300 * 1024 + 8192, 65536) == bytes[8192..][..65536], "{cluster_bytes}");
+            }
+        }
+        check_clean(text(&image));
+    }
+}
+
+#[test]
 fn requests_that_are_wrong_fail_alone() {
     let (_directory, path) = directory();
     let image = path("image.qcow2");
@@ -330,4 +352,43 @@ fn a_completion_event_tells_of_what_needed_no_io() {
     let mut fds = [rustix::event::PollFd::from_borrowed_fd(event, rustix::event::PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     assert_eq!(rustix::event::poll(&mut fds, Some(&now)).unwrap(), 0, "nothing is ready");
+}
+
+/// A request that was pushed and not submitted has looked up where its bytes lie, and gets there late.
+#[test]
+fn a_cluster_is_not_given_away_while_a_request_is_on_its_way_to_it() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    Qcow2Disk::create(&image, &Qcow2CreateOptions::new(4 * MIB)).unwrap();
+    let disk: std::sync::Arc<dyn Disk> = std::sync::Arc::new(open(&image));
+    let mut late = Rig::shared(std::sync::Arc::clone(&disk), 4);
+    let mut rig = Rig::shared(disk, 4);
+    let (old, new) = (pattern(65536, 1), pattern(65536, 2));
+    for late_operation in [Operation::Read, WRITE] {
+        rig.write(0, &old);
+        late.poke(0, &pattern(65536, 3));
+        let segments = Rig::segments(65536);
+        let request =
+            blockyard_block::Request { operation: late_operation, offset_bytes: 0, segments: &segments, token: 1 };
+        late.queue.push(&request).unwrap();
+        rig.perform(Operation::Discard { length_bytes: 65536 }, 0, &[]).unwrap();
+        // The worker looks every now and then, and with every job.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        for n in 1..6 {
+            rig.write(n * 65536, &new);
+        }
+        let mut completions = Vec::new();
+        late.queue.drain(&mut completions).unwrap();
+        assert_eq!(completions[0].result, Ok(()));
+        if late_operation == Operation::Read {
+            let found = late.peek(0, 65536);
+            assert!(found == old || found.iter().all(|&byte| byte == 0));
+        }
+        for n in 1..6 {
+            assert!(rig.read(n * 65536, 65536) == new, "{late_operation:?} {n}");
+        }
+        rig.perform(Operation::Discard { length_bytes: 4 * MIB }, 0, &[]).unwrap();
+    }
+    drop((late, rig));
+    check_clean(text(&image));
 }

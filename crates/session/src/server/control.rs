@@ -211,8 +211,10 @@ impl Control {
     }
 
     fn answer(&mut self, header: &Header, request: Request) -> Result<(), EndReason> {
+        let performed = self.perform(request);
+        // Afterwards: it may be the very request that negotiated it.
         let acknowledges = header.wants_reply() && self.protocol_features & protocol::REPLY_ACK != 0;
-        let reply = match self.perform(request) {
+        let reply = match performed {
             Ok(Reply::Payload(payload)) => Some((payload, None)),
             Ok(Reply::WithDescriptor(payload, descriptor)) => Some((payload, Some(descriptor))),
             Ok(Reply::Done) => acknowledges.then(|| (0u64.to_ne_bytes().to_vec(), None)),

@@ -158,7 +158,7 @@ impl Yard {
     }
 
     fn open(&self, spec: &str) -> Result<Arc<dyn Disk>> {
-        open_disk(spec, !self.write)
+        open_disk(spec, !self.write, &[])
     }
 }
 
