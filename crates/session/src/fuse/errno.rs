@@ -13,7 +13,7 @@ pub(super) fn errno_of(error: RequestError) -> Errno {
         RequestError::Unsupported => Errno::OPNOTSUPP,
         RequestError::ReadOnly => Errno::ROFS,
         RequestError::OutOfRange => Errno::NOSPC,
-        RequestError::Os(_) | RequestError::Truncated | RequestError::BadSegment => Errno::IO,
+        RequestError::Os(_) | RequestError::Truncated | RequestError::Unaligned | RequestError::BadSegment => Errno::IO,
     }
 }
 

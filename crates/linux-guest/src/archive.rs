@@ -12,19 +12,20 @@ const TRAILER: &str = "TRAILER!!!";
 
 /// Writes an archive, with all files owned by root. Missing parent directories are added.
 #[derive(Debug)]
-pub(crate) struct Archive<W> {
+pub struct Archive<W> {
     writer: W,
     directories: BTreeSet<String>,
     entries: u32,
 }
 
 impl<W: Write> Archive<W> {
-    pub(crate) fn new(writer: W) -> Self {
+    /// An archive without entries.
+    pub fn new(writer: W) -> Self {
         Self { writer, directories: BTreeSet::new(), entries: 0 }
     }
 
     /// Adds a directory and those above it.
-    pub(crate) fn directory(&mut self, path: &Path) -> io::Result<()> {
+    pub fn directory(&mut self, path: &Path) -> io::Result<()> {
         let mut name = String::new();
         for component in path.components() {
             let Component::Normal(part) = component else { continue };
@@ -40,19 +41,19 @@ impl<W: Write> Archive<W> {
     }
 
     /// Adds an executable file.
-    pub(crate) fn file(&mut self, path: &Path, content: &[u8]) -> io::Result<()> {
+    pub fn file(&mut self, path: &Path, content: &[u8]) -> io::Result<()> {
         let name = self.name_below_directories(path)?;
         self.entry(&name, EXECUTABLE, (0, 0), content)
     }
 
     /// Adds a character device.
-    pub(crate) fn character_device(&mut self, path: &Path, major: u32, minor: u32) -> io::Result<()> {
+    pub fn character_device(&mut self, path: &Path, major: u32, minor: u32) -> io::Result<()> {
         let name = self.name_below_directories(path)?;
         self.entry(&name, CHARACTER_DEVICE, (major, minor), &[])
     }
 
     /// Ends the archive.
-    pub(crate) fn finish(mut self) -> io::Result<W> {
+    pub fn finish(mut self) -> io::Result<W> {
         self.entry(TRAILER, 0, (0, 0), &[])?;
         self.writer.flush()?;
         Ok(self.writer)
