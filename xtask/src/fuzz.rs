@@ -39,12 +39,20 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-virtqueue", "driver::tests::fuzz_a_lying_device_neither_loops_nor_confuses_the_driver"),
     in_library("blockyard-virtqueue", "driver::tests::fuzz_every_chain_comes_back_once_and_as_it_was"),
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
+    in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
+    in_library("blockyard-block", "formats::vmdk::tests::fuzz_a_descriptor_is_understood_or_refused_but_never_half"),
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
     in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
     in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),
     model("model::sync::random_requests_do_what_a_vector_does"),
     model("model::threads::random_requests_do_what_a_vector_does"),
     model("model::uring::random_requests_do_what_a_vector_does"),
+    partition_table("fuzz::fuzz_any_bytes_of_a_disk"),
+    partition_table("fuzz::fuzz_chains_of_boot_records"),
+    partition_table("fuzz::fuzz_gpts_with_right_checksums"),
+    in_library("blockyard-session", "mediator::driver::tests::fuzz_a_mediator_cannot_grant_what_it_must_not"),
+    in_library("blockyard-session", "mediator::message::tests::fuzz_any_datagram_is_understood_or_refused"),
+    in_library("blockyard-session", "mediator::export::tests::fuzz_what_is_parsed_is_shown_as_it_is_parsed"),
     in_library("blockyard-block", "specification::tests::fuzz_any_text_is_refused_or_written_back_the_same"),
     in_library(
         "blockyard-block",
@@ -63,6 +71,10 @@ const TARGETS: &[Target] = &[
 
 const fn model(test: &'static str) -> Target {
     Target { package: "blockyard-block", binary: &["--test", "conformance"], test }
+}
+
+const fn partition_table(test: &'static str) -> Target {
+    Target { package: "blockyard-block", binary: &["--test", "partition_table"], test }
 }
 
 /// What the command line asks for.

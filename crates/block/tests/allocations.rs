@@ -1,6 +1,6 @@
 //! After a queue has warmed up, requests allocate nothing.
 
-use blockyard_block::layers::{MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
+use blockyard_block::layers::{AlignOptions, AlignedDisk, MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use blockyard_block::{
     CountingAllocator, Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation, Queue, Request, Segment,
 };
@@ -106,6 +106,52 @@ fn the_threads_engine_allocates_nothing_per_request_in_its_caller() {
 #[test]
 fn a_null_disk_allocates_nothing_per_request() {
     assert_eq!(allocations_after_warm_up(&NullDisk::new(1 << 20, 512).unwrap()), 0);
+}
+
+/// Whole blocks in aligned memory, parts of blocks anywhere in it, zeroes and discards: each takes another way.
+fn aligned_disk(engine: Engine) -> AlignedDisk {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(1 << 20).unwrap();
+    let options =
+        FileOptions { engine, direct: true, logical_block_bytes: 4096, cache_unsafe: true, ..FileOptions::default() };
+    let disk = Arc::new(FileDisk::from_file(file, &options).unwrap());
+    AlignedDisk::new(disk, &AlignOptions::default()).unwrap()
+}
+
+fn run_aligned_and_not(queue: &mut dyn Queue, completions: &mut Vec<blockyard_block::Completion>, batches: u64) {
+    let write = Operation::Write { force_unit_access: false };
+    let zeroes = Operation::WriteZeroes { length_bytes: 10_000, may_unmap: true };
+    for token in 0..batches {
+        for n in 0..queue.depth() as u64 {
+            let operation = [Operation::Read, write, Operation::Flush, zeroes][((token + n / 2) % 4) as usize];
+            let whole = Segment { region: 0, length_bytes: 4096, offset_bytes: n * 8192 };
+            let part = Segment { region: 0, length_bytes: 1000, offset_bytes: n * 8192 + 77 };
+            let (segments, offset_bytes) = if n % 2 == 0 { ([whole; 3], n * 8192) } else { ([part; 3], n * 3000) };
+            let segments =
+                if matches!(operation, Operation::Read | Operation::Write { .. }) { &segments[..] } else { &[] };
+            queue.push(&Request { operation, offset_bytes, segments, token }).unwrap();
+        }
+        queue.submit().unwrap();
+        while queue.in_flight() > 0 {
+            queue.wait(&[], Some(Duration::from_secs(10))).unwrap();
+            queue.reap(completions);
+        }
+        let failed = completions.drain(..).find(|completion| completion.result.is_err());
+        assert_eq!(failed, None);
+    }
+}
+
+#[test]
+fn an_aligned_disk_allocates_nothing_per_request() {
+    for engine in [Engine::Auto, Engine::Sync] {
+        let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
+        let mut queue = aligned_disk(engine).open_queue(&memory, DEPTH).unwrap();
+        let mut completions = Vec::with_capacity(DEPTH);
+        run_aligned_and_not(&mut *queue, &mut completions, 40);
+        let before = allocations();
+        run_aligned_and_not(&mut *queue, &mut completions, 40);
+        assert_eq!(allocations() - before, 0, "{engine:?}");
+    }
 }
 
 #[test]

@@ -1,29 +1,27 @@
 //! Disks as they are named on the command line.
 
-use crate::{UsageError, size};
+use crate::UsageError;
 use anyhow::{Context, Result};
-use blockyard_block::{Disk, FileDisk, FileOptions, MemoryDisk, NullDisk};
-use std::path::Path;
+use blockyard_block::Disk;
+use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, SessionSpecification};
+use blockyard_session::client::{SessionDisk, SessionOptions};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Opens the disk that `spec` names: `mem:SIZE`, `null:SIZE`, or a file's or a block device's path, with `,ro` after it to refuse
-/// every change. `read_only` does the same: no command opens for writing what it only reads.
+/// Opens the disk that `spec` names; [`blockyard_block::specification`] says how. `read_only` refuses every change whatever it says:
+/// no command opens for writing what it only reads. What an image refers to may lie in `allow_dirs` only.
 ///
 /// # Errors
-/// A sentence that names the disk.
-pub fn open_disk(spec: &str, read_only: bool) -> Result<Arc<dyn Disk>> {
-    const LOGICAL_BLOCK_BYTES: u32 = 512;
-    let size = |text| size::parse(text).map_err(|problem| UsageError(format!("{spec}: {problem}")));
-    if let Some(text) = spec.strip_prefix("mem:") {
-        return Ok(Arc::new(MemoryDisk::new(size(text)?, LOGICAL_BLOCK_BYTES).context(spec.to_owned())?));
-    }
-    if let Some(text) = spec.strip_prefix("null:") {
-        return Ok(Arc::new(NullDisk::new(size(text)?, LOGICAL_BLOCK_BYTES).context(spec.to_owned())?));
-    }
-    let (path, read_only) = match spec.strip_suffix(",ro") {
-        Some(path) => (path, true),
-        None => (spec, read_only),
-    };
-    let options = FileOptions { read_only, ..FileOptions::default() };
-    Ok(Arc::new(FileDisk::open(Path::new(path), &options)?))
+/// [`UsageError`] when it names no disk; otherwise a sentence that names the disk.
+pub fn open_disk(spec: &str, read_only: bool, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
+    let specification: DiskSpecification = spec.parse().map_err(|error| UsageError(format!("{error}")))?;
+    let context = OpenContext { allow_dirs, connect: &connect, read_only };
+    specification.open(&context).with_context(|| format!("cannot open {spec}"))
+}
+
+fn connect(session: &SessionSpecification) -> Result<Arc<dyn Disk>, OpenError> {
+    let options = SessionOptions { io_buffer_bytes: session.io_buffer_bytes, ..SessionOptions::default() };
+    let disk = SessionDisk::connect(&session.path, &options)
+        .map_err(|error| OpenError::other(session.path.display().to_string(), error))?;
+    Ok(Arc::new(disk))
 }

@@ -161,13 +161,15 @@ fn layers_are_measured_beside_each_other() {
         command.args(["bench", "layers", "--length", "2M", "--runtime", "0.01", "--rounds", "2"]);
         run(command.arg("--directory").arg(yard.path(".")).args(words.split_whitespace()))
     };
-    let outcome = layers("--sizes 4K,1M --target null,file").succeeded();
-    for words in ["① null  ② file", "BW", "(idle %)", "\n  4K ", "\n  1M ", "Beside ② file"] {
+    let outcome = layers("--sizes 4K,1M --target null,file,file+layers").succeeded();
+    for words in ["① null  ② file  ③ file+layers", "BW", "(idle %)", "\n  4K ", "\n  1M ", "Beside ② file"] {
         assert!(outcome.stdout.contains(words), "no {words:?}: {outcome:#?}");
     }
-    let json = layers("--sizes 4K --target null,file --json --random --write --batch 8 --copy yes").succeeded().json();
+    let json = layers("--sizes 4K --target null,file,file+layers --json --random --write --batch 8 --copy yes")
+        .succeeded()
+        .json();
     let cells = json["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 2);
+    assert_eq!(cells.len(), 3);
     for cell in cells {
         assert_eq!(cell["mib_per_s"].as_array().unwrap().len(), 2);
         assert_eq!(cell["allocations"], serde_json::json!([0.0, 0.0]), "{cell:#}");

@@ -13,6 +13,8 @@ use std::{env, fs};
 
 mod devices;
 mod frames;
+mod images;
+mod partition_tables;
 mod replay;
 mod specifications;
 mod traps;
@@ -88,8 +90,10 @@ impl Seed {
 fn corpora() -> Vec<Corpus> {
     frames::corpora()
         .into_iter()
+        .chain(partition_tables::corpora())
         .chain(traps::corpora())
         .chain(devices::corpora())
+        .chain(images::corpora())
         .chain([replay::corpus(), specifications::corpus()])
         .collect()
 }

@@ -176,6 +176,7 @@ impl Job {
         let mut warm_allocations = None;
         let mut more = true;
         let mut done_bytes = 0;
+        self.done_bytes.set(done_bytes);
         while more || self.queue.in_flight() > 0 {
             if more {
                 more = self.prepare();
@@ -202,6 +203,8 @@ impl Job {
             return Ok(());
         }
         verification.only_written = true;
+        // Time was up before its place was free.
+        self.held_back = None;
         self.flush()?;
         self.steps = Steps {
             order: Order::Sequential,

@@ -345,7 +345,7 @@ impl Workload {
         let buffer = request_bytes.next_multiple_of(BUFFER_ALIGN_BYTES);
         let jobs = self.jobs as u64;
         let Some(limit) = self.buffer_bytes else {
-            // None of the factors has more than 32 bits' worth, and two of them have ten at most.
+            // 2²⁶ × 2⁸ × 2¹⁰ at most.
             if buffer * jobs * self.batch as u64 > BUFFERS_BYTES_MAX {
                 let problem = format!(
                     "{} requests of {request_bytes} bytes in flight need more than {BUFFERS_BYTES_MAX} bytes of memory",

@@ -3,6 +3,7 @@
 use crate::scripted_disk::{Fault, ScriptedDisk};
 use crate::{KIB, report, try_run};
 use blockyard_bench::disk::{Access, Operations, Report, Start, Workload};
+use std::time::Duration;
 
 const CAPACITY: u64 = 256 * KIB;
 
@@ -51,6 +52,23 @@ fn what_was_written_is_flushed_and_read_back_once() {
     assert_eq!(what, "wwwwfrrrr");
     // Reading back is no part of what was measured.
     assert_eq!((report.requests, report.reads, report.verified_bytes), (4, 0, 16 * KIB));
+}
+
+#[test]
+fn nothing_is_written_any_more_once_time_is_up() {
+    for _ in 0..20 {
+        let disk = ScriptedDisk::new(CAPACITY);
+        // Eight requests for three places: now and then one waits for its place when the time is up.
+        let workload = Workload {
+            length_bytes: Some(12 * KIB),
+            runtime: Some(Duration::from_millis(2)),
+            ..writing(Access::Random)
+        };
+        assert!(report(&disk, &workload).verified);
+        let what: String = disk.take_seen().iter().map(|seen| seen.what).collect();
+        let (_, read_back) = what.rsplit_once('f').unwrap();
+        assert!(read_back.chars().all(|what| what == 'r') && read_back.len() <= 3, "{read_back}");
+    }
 }
 
 #[test]

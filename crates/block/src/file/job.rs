@@ -105,7 +105,9 @@ impl Job {
 
     fn first_step(&mut self, request: &Request<'_>, backing: &Backing) -> Result<Step, RequestError> {
         backing.geometry.check(request)?;
-        check_alignment(request, backing)?;
+        if request.operation != Operation::Flush {
+            check_alignment(request, backing)?;
+        }
         let inside_bytes = backing.length_bytes.saturating_sub(request.offset_bytes);
         self.left_bytes = request.length_bytes().min(inside_bytes);
         match request.operation {

@@ -286,10 +286,9 @@ impl Scatter {
     }
 
     fn is_ready(&self) -> bool {
-        let at_once = |queue: &Box<dyn Queue>| queue.completion_event().is_none() && queue.in_flight() > 0;
         !self.finished.is_empty()
             || self.mailbox.any.load(Ordering::Acquire)
-            || self.queues.iter().any(|queue| at_once(queue))
+            || self.queues.iter().any(|queue| queue.completion_event().is_none() && queue.in_flight() > 0)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::content;
 use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, PartitionChoice, SessionSpecification};
-use crate::layers::{Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
+use crate::layers::{AlignOptions, AlignedDisk, Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
 use crate::{
-    AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, Geometry, ImageError, MemoryDisk, NullDisk,
-    Qcow2Backing, Qcow2Disk, SEGMENTS_MAX, VmdkDisk, partition_table, size,
+    AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, ImageError, MemoryDisk, NullDisk, Qcow2Backing,
+    Qcow2Disk, VmdkDisk, partition_table, size,
 };
 use std::error::Error;
 use std::io;
@@ -33,9 +33,6 @@ pub enum OpenError {
     /// The file is no disk, or cannot be had.
     #[error(transparent)]
     File(#[from] FileDiskError),
-    /// An image is none, refers to what it must not, or cannot be had.
-    #[error(transparent)]
-    Image(#[from] ImageError),
     /// The file is not what its name says.
     #[error("{} {problem}", path.display())]
     Content {
@@ -60,9 +57,9 @@ pub enum OpenError {
         /// Why not.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A part of the program that is not there yet.
-    #[error("{0}: not built yet")]
-    NotBuilt(&'static str),
+    /// An image is none, refers to what it must not, or cannot be had.
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// Anything else.
     #[error("{subject}: {source}")]
     Other {
@@ -97,6 +94,8 @@ impl DiskSpecification {
             Some(Delta::Overlay(path)) => overlay(disk, path, &self.backend, read_only)?,
             Some(Delta::Snapshot) => snapshot(disk, &self.backend)?,
         };
+        // The delta's file may have demands of its own.
+        let disk = align(disk, self.backend.logical_block_bytes())?;
         let disk = match self.partition {
             None => disk,
             Some(choice) => partition(disk, choice, read_only)?,
@@ -219,16 +218,15 @@ fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool) -> O
     Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
 }
 
-/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`.
-///
-/// To join: `AlignedDisk::where_needed(disk, &AlignOptions { logical_block_bytes: wanted_bytes })` instead of the rest.
+/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`, or
+/// as large as they are.
 fn align(disk: Arc<dyn Disk>, logical_block_bytes: Option<u32>) -> Opened {
-    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = disk.geometry();
-    let block_bytes = disk.geometry().logical_block_bytes;
-    let wanted_bytes = logical_block_bytes.unwrap_or(block_bytes);
-    let takes_anything = (transfer_bytes_max, memory_align_bytes) == (u64::MAX, 1) && segments_max >= SEGMENTS_MAX;
-    if takes_anything && block_bytes == wanted_bytes {
-        return Ok(disk);
-    }
-    Err(OpenError::NotBuilt("disks with limits of their own"))
+    let own_bytes = disk.geometry().logical_block_bytes;
+    let options = AlignOptions { logical_block_bytes: logical_block_bytes.unwrap_or(own_bytes) };
+    let aligned = if options.logical_block_bytes == own_bytes {
+        AlignedDisk::where_needed(disk, &options)
+    } else {
+        AlignedDisk::new(disk, &options).map(|disk| Arc::new(disk) as Arc<dyn Disk>)
+    };
+    aligned.map_err(|error| OpenError::other("a disk's requests cannot be aligned", error))
 }

@@ -331,3 +331,42 @@ fn a_completion_event_tells_of_what_needed_no_io() {
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     assert_eq!(rustix::event::poll(&mut fds, Some(&now)).unwrap(), 0, "nothing is ready");
 }
+
+/// A request that was pushed and not submitted has looked up where its bytes lie, and gets there late.
+#[test]
+fn a_cluster_is_not_given_away_while_a_request_is_on_its_way_to_it() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    Qcow2Disk::create(&image, &Qcow2CreateOptions::new(4 * MIB)).unwrap();
+    let disk: std::sync::Arc<dyn Disk> = std::sync::Arc::new(open(&image));
+    let mut late = Rig::shared(std::sync::Arc::clone(&disk), 4);
+    let mut rig = Rig::shared(disk, 4);
+    let (old, new) = (pattern(65536, 1), pattern(65536, 2));
+    for late_operation in [Operation::Read, WRITE] {
+        rig.write(0, &old);
+        late.poke(0, &pattern(65536, 3));
+        let segments = Rig::segments(65536);
+        let request =
+            blockyard_block::Request { operation: late_operation, offset_bytes: 0, segments: &segments, token: 1 };
+        late.queue.push(&request).unwrap();
+        rig.perform(Operation::Discard { length_bytes: 65536 }, 0, &[]).unwrap();
+        // The worker looks every now and then, and with every job.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        for n in 1..6 {
+            rig.write(n * 65536, &new);
+        }
+        let mut completions = Vec::new();
+        late.queue.drain(&mut completions).unwrap();
+        assert_eq!(completions[0].result, Ok(()));
+        if late_operation == Operation::Read {
+            let found = late.peek(0, 65536);
+            assert!(found == old || found.iter().all(|&byte| byte == 0));
+        }
+        for n in 1..6 {
+            assert!(rig.read(n * 65536, 65536) == new, "{late_operation:?} {n}");
+        }
+        rig.perform(Operation::Discard { length_bytes: 4 * MIB }, 0, &[]).unwrap();
+    }
+    drop((late, rig));
+    check_clean(text(&image));
+}

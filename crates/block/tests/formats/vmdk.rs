@@ -56,9 +56,9 @@ fn extents_of_a_large_disk_are_walked_without_reading_it() {
         extents.push((extent.length_bytes, extent.kind));
         at += extent.length_bytes;
     }
-    let two = 2 << 30;
-    // 2147418112 is what QEMU makes of 2 GiB: 64 KiB less.
-    assert!(extents.iter().all(|&(length, kind)| kind == ExtentKind::Hole && length <= two), "{extents:?}");
+    let holes: u64 = extents.iter().filter(|(_, kind)| *kind == ExtentKind::Hole).map(|(length, _)| length).sum();
+    // QEMU writes a sector or so of each file.
+    assert!(holes > (5 << 30) - (1 << 20) && extents.len() < 10, "{extents:?}");
 }
 
 /// A disk of raw parts as `VBoxManage createrawvmdk` describes one: a table of its own, a partition, and what is not granted.

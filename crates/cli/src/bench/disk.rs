@@ -85,6 +85,9 @@ pub struct DiskBenchArgs {
     /// Flush after every N writes of a job.
     #[arg(long, value_name = "N")]
     flush_every: Option<NonZeroU64>,
+    /// Directory whose files an image may refer to; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
     /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
@@ -115,7 +118,7 @@ struct Output<'a> {
 /// When the disk cannot be opened, fails, or does not hold what it should; when a signal came.
 pub fn run(args: &DiskBenchArgs) -> Result<()> {
     let workload = args.workload()?;
-    let disk = open_disk(&args.specification(), workload.operations == Operations::Read)?;
+    let disk = open_disk(&args.specification(), workload.operations == Operations::Read, &args.allow_dir)?;
     let signals = EndSignals::catch()?;
     let mut bar = Bar::new()?;
     let watch = |progress: &Progress| {

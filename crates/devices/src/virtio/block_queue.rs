@@ -7,7 +7,7 @@ use crate::EventFd;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A virtqueue of virtio-blk on a queue of a disk. Owned by one thread, which calls [`BlockQueue::process`] until there is no
 /// more progress, then [`BlockQueue::arm`], then [`BlockQueue::wait_any`]:
@@ -36,8 +36,6 @@ use std::time::{Duration, Instant};
 pub struct BlockQueue {
     queue: BlockVirtqueue,
     size: u16,
-    /// What times are since.
-    opened: Instant,
     /// Last, so that all the rest is gone when it says so.
     control: GoneWhenDropped,
 }
@@ -50,7 +48,7 @@ impl BlockQueue {
     pub fn open(parts: BlockVirtqueueParts, doorbell: Arc<EventFd>) -> Result<Self, FailureCause> {
         let size = parts.ring.size();
         let queue = BlockVirtqueue::open(parts)?;
-        Ok(Self { queue, size, opened: Instant::now(), control: GoneWhenDropped(QueueControl::new(doorbell)) })
+        Ok(Self { queue, size, control: GoneWhenDropped(QueueControl::new(doorbell)) })
     }
 
     /// Which of its device's queues this is.
@@ -105,8 +103,7 @@ impl BlockQueue {
         let mut progress = false;
         loop {
             let requests = if self.is_stopping() { 0 } else { budget };
-            let pass =
-                self.queue.pass(self.opened.elapsed().as_nanos() as u64, Limit { requests, cost_bytes: u64::MAX });
+            let pass = self.queue.pass(Limit { requests, cost_bytes: u64::MAX });
             // Also after a fault: what was answered before it is the driver's.
             if self.queue.unsignalled() > 0 {
                 self.queue.notify();

@@ -7,6 +7,7 @@ use blockyard_block::{Completion, Disk, MemoryMap, Operation, Queue, Request, Re
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 
 /// What a request without bytes, or with few, counts as: finding and answering it costs about as much as moving this.
@@ -86,8 +87,11 @@ pub struct BlockVirtqueue {
     /// Requests the backend has, by token; `free` are the tokens it does not.
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// What times are since.
+    opened: Instant,
     /// What the requests in flight cost.
     in_flight_cost_bytes: u64,
+    recent_latency_ns: u64,
     segments: Vec<Segment>,
     completions: Vec<Completion>,
     notifier: Arc<dyn QueueNotifier>,
@@ -168,7 +172,9 @@ impl BlockVirtqueue {
             resubmitted: Vec::new(),
             slots: vec![Slot::FREE; depth],
             free: (0..depth as u32).rev().collect(),
+            opened: Instant::now(),
             in_flight_cost_bytes: 0,
+            recent_latency_ns: 0,
             notifier,
             statistics,
             armed: true,
@@ -232,10 +238,9 @@ impl BlockVirtqueue {
         self.unsignalled
     }
 
-    /// How many requests the driver keeps outstanding, as far as it shows: those it has not taken back, answered or not.
-    pub fn driver_outstanding(&self) -> u32 {
-        let unanswered = self.in_flight() as u32 + self.unsignalled;
-        self.ring.driver_outstanding().map_or(unanswered, |shown| unanswered.max(shown.into()))
+    /// How long requests took lately, on average.
+    pub fn recent_latency_ns(&self) -> u64 {
+        self.recent_latency_ns
     }
 
     /// Whether the driver has made something available that there is room for.
@@ -254,22 +259,22 @@ impl BlockVirtqueue {
     }
 
     /// Does what can be done without waiting: hands the disk what the driver made available, up to `limit`, and shows the driver
-    /// what the disk has done. Does not notify it. `now_ns` is the time, since whenever; it is what latencies are made of.
+    /// what the disk has done. Does not notify it.
     ///
     /// # Errors
     /// When the ring or the disk is broken. The driver has been told (DEVICE_NEEDS_RESET); the queue takes no more
     /// requests and is best dropped.
-    pub fn pass(&mut self, now_ns: u64, limit: Limit) -> Result<Pass, DeviceFailure> {
+    pub fn pass(&mut self, limit: Limit) -> Result<Pass, DeviceFailure> {
         let mut pass = Pass::default();
         let taken = match limit.requests {
             0 => Ok(()),
             _ if self.failed => Ok(()),
-            _ => self.take(now_ns, limit, &mut pass),
+            _ => self.take(limit, &mut pass),
         };
         // What was taken before a fault is done all the same; what could not be submitted before is tried again.
         if self.backend.in_flight() > 0 {
             let submitted = self.backend.submit();
-            pass.completed = self.complete(now_ns);
+            pass.completed = self.complete();
             self.publish();
             submitted.map_err(|error| self.fail(FailureCause::Backend(error)))?;
         } else {
@@ -294,6 +299,10 @@ impl BlockVirtqueue {
             return false;
         }
         self.armed = true;
+        // What the disk could not take is not to wait for something to happen.
+        if self.backend.in_flight() > 0 {
+            let _ = self.backend.submit();
+        }
         let more = self.ring.enable_notification() || !self.resubmitted.is_empty();
         // What waits for a free slot is taken when a completion comes, not before.
         more && !self.free.is_empty()
@@ -313,12 +322,16 @@ impl BlockVirtqueue {
     pub fn drain(&mut self) -> Result<(), DeviceFailure> {
         self.completions.clear();
         let drained = self.backend.drain(&mut self.completions);
-        self.answer_completions(None);
+        self.answer_completions();
         self.publish();
         if self.unsignalled > 0 {
             self.notify();
         }
         drained.map_err(|error| self.fail(FailureCause::Backend(error)))
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.opened.elapsed().as_nanos() as u64
     }
 
     fn follow_disk(&mut self) {
@@ -330,7 +343,7 @@ impl BlockVirtqueue {
     }
 
     /// Takes chains within `limit` while there are slots for them.
-    fn take(&mut self, now_ns: u64, limit: Limit, pass: &mut Pass) -> Result<(), DeviceFailure> {
+    fn take(&mut self, limit: Limit, pass: &mut Pass) -> Result<(), DeviceFailure> {
         if self.resubmitted.is_empty() && !self.ring.has_available() {
             return Ok(());
         }
@@ -340,6 +353,7 @@ impl BlockVirtqueue {
         } else {
             self.statistics.polls.add(1);
         }
+        let now_ns = self.now_ns();
         let mut available = self.ring.available().map_err(|cause| self.fail(cause))?;
         while !self.free.is_empty() && (available > 0 || !self.resubmitted.is_empty()) {
             if pass.taken == limit.requests || pass.cost_bytes >= limit.cost_bytes {
@@ -434,14 +448,18 @@ impl BlockVirtqueue {
     }
 
     /// Completes what the disk has done. How much.
-    fn complete(&mut self, now_ns: u64) -> usize {
+    fn complete(&mut self) -> usize {
         self.completions.clear();
         self.backend.reap(&mut self.completions);
-        self.answer_completions(Some(now_ns));
+        self.answer_completions();
         self.completions.len()
     }
 
-    fn answer_completions(&mut self, now_ns: Option<u64>) {
+    fn answer_completions(&mut self) {
+        if self.completions.is_empty() {
+            return;
+        }
+        let now_ns = self.now_ns();
         for index in 0..self.completions.len() {
             let Completion { token, result } = self.completions[index];
             // A token that is not in flight cannot come from a disk that keeps its word; it must not free a slot twice.
@@ -459,9 +477,10 @@ impl BlockVirtqueue {
             if let (Status::Ok, Some(bytes)) = (status, counters(&self.statistics, slot.operation).1) {
                 bytes.add(slot.length_bytes);
             }
-            if let Some(now_ns) = now_ns {
-                self.statistics.latencies.of(slot.operation).record(now_ns.saturating_sub(slot.taken_ns));
-            }
+            let latency_ns = now_ns.saturating_sub(slot.taken_ns);
+            self.statistics.latencies.of(slot.operation).record(latency_ns);
+            self.recent_latency_ns += latency_ns / 8;
+            self.recent_latency_ns -= self.recent_latency_ns / 8;
             self.answer(slot.head, slot.status_address, status, used_bytes);
         }
     }

@@ -48,6 +48,9 @@ pub enum FailureCause {
         /// What it has to be a multiple of.
         alignment: u64,
     },
+    /// A part of the queue has no address.
+    #[error("the driver has not said where the whole queue is")]
+    QueueUnset,
     /// A part of the queue does not lie in guest memory.
     #[error("the {part} at {address:#x} ({length_bytes} bytes) is not in the guest's memory")]
     QueueOutsideMemory {

@@ -24,11 +24,29 @@ impl QueueConfig {
     }
 
     /// Checks the queue against `size_max`, the specification's alignments and the guest's memory, and gives the device's
-    /// side of it, ready to be used from its start. Each part has to lie in one region of memory.
+    /// side of it, ready to be used from its start. Each part has to lie in one region of memory, and not at address zero,
+    /// which is what an unset register says.
     ///
     /// # Errors
     /// With what is wrong; it is the driver's fault.
     pub fn ring(&self, size_max: u16, memory: &MemoryMap, event_index: bool) -> Result<SplitRing, FailureCause> {
+        let ring = self.ring_anywhere(size_max, memory, event_index)?;
+        match [self.descriptor_table, self.available_ring, self.used_ring].contains(&0) {
+            true => Err(FailureCause::QueueUnset),
+            false => Ok(ring),
+        }
+    }
+
+    /// As [`QueueConfig::ring`], for a driver that says where its queue is without registers: zero is an address.
+    ///
+    /// # Errors
+    /// As [`QueueConfig::ring`].
+    pub fn ring_anywhere(
+        &self,
+        size_max: u16,
+        memory: &MemoryMap,
+        event_index: bool,
+    ) -> Result<SplitRing, FailureCause> {
         let bad_size = FailureCause::QueueSize { size: self.size, max: size_max };
         let Ok(size) = u16::try_from(self.size) else { return Err(bad_size) };
         if !size.is_power_of_two() || size > size_max {
@@ -69,8 +87,7 @@ impl Part {
     fn words<T: Word>(&self, memory: &MemoryMap) -> Result<SharedWords<T>, FailureCause> {
         let &Self { name: part, address, length_bytes } = self;
         let outside = FailureCause::QueueOutsideMemory { part, address, length_bytes: length_bytes as u64 };
-        // Address zero is what an unset register says.
-        let whole = (address != 0).then(|| memory.words::<AtomicU16>(address, length_bytes / 2)).flatten();
+        let whole = memory.words::<AtomicU16>(address, length_bytes / 2);
         let words = whole.and_then(|_| memory.keep_words(address, length_bytes / size_of::<T>()));
         words.ok_or(outside)
     }
@@ -113,7 +130,7 @@ mod tests {
         assert!(
             refused(|config| config.descriptor_table = 0xf010).contains("(4096 bytes) is not in the guest's memory")
         );
-        assert!(refused(|config| config.available_ring = 0).contains("available ring at 0x0"));
+        assert!(refused(|config| config.available_ring = 0).contains("has not said where"));
         assert!(refused(|config| config.used_ring = u64::MAX - 3).contains("used ring"));
     }
 }

@@ -115,13 +115,6 @@ impl SplitRing {
         u16::from_le(self.available[ENTRIES + usize::from(self.size)].load(Relaxed))
     }
 
-    /// Requests that the driver has made available and not taken back, as far as it shows: one that wants to be notified
-    /// says how far it has come. `None` when it does not show.
-    pub(crate) fn driver_outstanding(&self) -> Option<u16> {
-        let outstanding = self.next_available.wrapping_sub(self.used_event());
-        (self.event_index && outstanding <= self.size).then_some(outstanding)
-    }
-
     /// Makes the driver notify of what it makes available from now on. Whether something came in between.
     pub(crate) fn enable_notification(&self) -> bool {
         if self.event_index {

@@ -58,7 +58,11 @@ impl BlockConfig {
         let limits = Limits {
             // Without the feature one may be sure of one segment only; Linux, too, takes none for one.
             segments_max: if self.has(blk::VIRTIO_BLK_F_SEG_MAX) { self.u32(12).max(1) } else { 1 },
-            segment_bytes_max: if self.has(blk::VIRTIO_BLK_F_SIZE_MAX) { self.u32(8) } else { u32::MAX },
+            // qemu-storage-daemon has the feature and says 0.
+            segment_bytes_max: match self.u32(8) {
+                most @ 1.. if self.has(blk::VIRTIO_BLK_F_SIZE_MAX) => most,
+                _ => u32::MAX,
+            },
             discard_bytes_max: if self.has(blk::VIRTIO_BLK_F_DISCARD) { self.whole_blocks(36) } else { 0 },
             zeroes_bytes_max: if self.has(blk::VIRTIO_BLK_F_WRITE_ZEROES) { self.whole_blocks(48) } else { 0 },
             zeroes_may_unmap: self.u8(56) == 1,

@@ -41,7 +41,8 @@ pub(super) struct CompletionEvent {
 
 impl CompletionEvent {
     pub(super) fn new() -> Self {
-        Self { asked: Cell::new(Asked::Nothing), rung: Cell::new(false), idle: Cell::new(0) }
+        // libvhost-user rings as soon as it gets the descriptor.
+        Self { asked: Cell::new(Asked::Nothing), rung: Cell::new(true), idle: Cell::new(0) }
     }
 
     /// Something has come: if a ring was asked for, it has come or will.

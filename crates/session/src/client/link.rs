@@ -103,6 +103,9 @@ struct State {
     table: MemoryTable,
     /// As many as the server has.
     vrings: Vec<Option<Running>>,
+    /// The memory of each virtqueue's last run. libvhost-user keeps a stopped ring's addresses, and gives up when it finds no memory behind
+    /// them as it learns of other memory: so it stays until the virtqueue runs again, elsewhere.
+    retired: Vec<Option<RegionId>>,
     verdict: Option<Verdict>,
     /// Why the session ended for good.
     failure: Option<Arc<str>>,
@@ -115,6 +118,28 @@ impl State {
         if let Some(connection) = &self.connection {
             connection.shut_down();
         }
+    }
+
+    /// Takes the memory of a queue in that will run on virtqueue `index`.
+    fn insert_private(
+        &mut self,
+        memory: &MemoryMap,
+        index: usize,
+        connection: &Connection,
+    ) -> Result<RegionId, SessionError> {
+        let socket = connection.name();
+        let os = |error| SessionError::Os { socket: Arc::clone(socket), error };
+        if let Ok(id) = self.table.insert_private(memory).map_err(os)? {
+            return Ok(id);
+        }
+        // The last resort.
+        self.forget_retired(index, connection)?;
+        let inserted = self.table.insert_private(memory).map_err(os)?;
+        inserted.map_err(|full| full.into_session_error(socket, self.table.slots()))
+    }
+
+    fn forget_retired(&mut self, index: usize, connection: &Connection) -> Result<(), SessionError> {
+        self.table.release(self.retired[index].take(), Some((connection, &self.offer)))
     }
 
     /// Tells the server of new memory. One that wants its whole table anew must not look at it meanwhile: the virtqueues are
@@ -185,6 +210,7 @@ impl Link {
                 offer,
                 table: MemoryTable::new(offer.memory_slots),
                 vrings: (0..offer.queues).map(|_| None).collect(),
+                retired: vec![None; offer.queues.into()],
                 verdict: None,
                 failure: None,
             }),
@@ -230,9 +256,7 @@ impl Link {
         };
         let queues_left = state.vrings.iter().filter(|vring| vring.is_none()).count() - 1;
         let own = Ring::allocate(&shape).map_err(os)?;
-        let slots = state.table.slots();
-        let inserted = state.table.insert_private(&own).map_err(os)?;
-        let private = inserted.map_err(|full| full.into_session_error(&self.name, slots))?;
+        let private = state.insert_private(&own, index, &connection)?;
         let shared = match self.options.io_buffer_bytes {
             Some(_) => Ok(None),
             None => state.table.share(memory, queues_left),
@@ -292,7 +316,8 @@ impl Link {
             }
             result => result?,
         }
-        running.start(connection, 0)
+        running.start(connection, 0)?;
+        state.forget_retired(running.vring.index.into(), connection)
     }
 
     /// Stops a virtqueue. `drained` says whether the server owes nothing.
@@ -300,12 +325,12 @@ impl Link {
         let mut state = lock(&self.state);
         let state = &mut *state;
         let Some(running) = state.vrings.get_mut(usize::from(index)).and_then(Option::take) else { return };
-        let regions = running.shared.into_iter().chain([running.private]);
+        state.retired[usize::from(index)] = Some(running.private);
         let closed = match state.connection.clone() {
-            None => state.table.release(regions, None),
+            None => state.table.release(running.shared, None),
             Some(connection) if drained => connection
                 .stop_vring(index)
-                .and_then(|_| state.table.release(regions, Some((&connection, &state.offer)))),
+                .and_then(|_| state.table.release(running.shared, Some((&connection, &state.offer)))),
             // Its memory is about to go: the server must not be left with it.
             Some(_) => {
                 let socket = Arc::clone(&self.name);
@@ -346,6 +371,7 @@ impl Link {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         state.table.reset(offer.memory_slots);
+        state.retired.fill(None);
         let mut fresh = Vec::new();
         for running in state.vrings.iter_mut().flatten() {
             let own = Ring::allocate(&running.vring.shape).map_err(os)?;

@@ -35,8 +35,7 @@ mod worker;
 use blockyard_block::{Disk, Queue};
 use buffers::{BUFFER_COUNT, Buffers};
 use connection::Negotiation;
-use mountpoint::Mountpoint;
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use mountpoint::{MountIdentity, Mountpoint};
 pub use shared::EndReason;
 use shared::{Ownership, Shared};
 use std::fs;
@@ -123,7 +122,7 @@ pub enum FuseError {
     #[error("there is no /dev/fuse: load the kernel module (modprobe fuse), or give the container the device")]
     NoDevice,
     /// FUSE is not for this process.
-    #[error("cannot open /dev/fuse: {error}; whoever mounts needs to read and write it")]
+    #[error("cannot open /dev/fuse: {error}; root has to allow it (chmod 666 /dev/fuse), or run as root")]
     Device {
         /// Why.
         error: io::Error,
@@ -299,9 +298,8 @@ fn ownership(access: Access, read_only: bool) -> Ownership {
 
 /// Lets the kernel read ahead in requests of the longest kind. Only root may; everybody else keeps the kernel's 128 KiB.
 fn raise_read_ahead(path: &Path) {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-    if let Ok(found) = statx(CWD, path, flags, StatxFlags::TYPE) {
-        let setting = format!("/sys/class/bdi/{}:{}/read_ahead_kb", found.stx_dev_major, found.stx_dev_minor);
+    if let Some(MountIdentity { device: (major, minor), .. }) = MountIdentity::at(path) {
+        let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
         let _ = fs::write(setting, READ_AHEAD_KIB.to_string());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::mountpoint::{FILE_SYSTEM_TYPE, Mountpoint};
 use super::{Access, FuseError};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Access as FileAccess, Mode, OFlags, access, open};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::net::{
@@ -131,8 +131,12 @@ fn fusermount_error(mountpoint: &Mountpoint, said: &str) -> FuseError {
     if said.contains("user_allow_other") {
         return FuseError::AllowOther;
     }
-    let said =
-        said.trim().lines().last().unwrap_or("it did not say why").trim_start_matches("fusermount3: ").to_owned();
+    if said.contains("failed to open /dev/fuse") {
+        return FuseError::Device { error: Errno::ACCESS.into() };
+    }
+    let line = said.trim().lines().last().unwrap_or("it did not say why");
+    // It puts its own path before what it says.
+    let said = line.split_once("fusermount3: ").map_or(line, |(_, said)| said).to_owned();
     FuseError::Fusermount { path: mountpoint.path.clone(), said }
 }
 
@@ -141,5 +145,8 @@ pub(super) fn find_fusermount() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
     let known = FUSERMOUNT_DIRECTORIES.iter().map(PathBuf::from);
-    directories.chain(known).map(|directory| directory.join(FUSERMOUNT)).find(|program| program.is_file())
+    directories
+        .chain(known)
+        .map(|directory| directory.join(FUSERMOUNT))
+        .find(|program| access(program, FileAccess::EXEC_OK).is_ok_and(|()| program.is_file()))
 }

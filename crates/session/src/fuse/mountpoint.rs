@@ -1,7 +1,7 @@
 //! The regular file that a disk is mounted over.
 
 use super::FuseError;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags, open, stat, statx, unlink};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxFlags, open, stat, statx, unlink};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::ffi::OsStr;
@@ -81,11 +81,25 @@ pub(super) fn remove_made<P: rustix::path::Arg + Copy>(path: P, made: FileIdenti
     }
 }
 
-/// The device number of what is mounted at `path`, without asking whoever serves it. Allocates nothing.
-pub(super) fn mounted_device<P: rustix::path::Arg>(path: P) -> Option<(u32, u32)> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-    let found = statx(rustix::fs::CWD, path, flags, StatxFlags::TYPE).ok()?;
-    Some((found.stx_dev_major, found.stx_dev_minor))
+/// STATX_MNT_ID_UNIQUE (Linux 6.8): a number that no other mount ever gets. Older kernels answer with STATX_MNT_ID, which
+/// is used again once its mount is gone, as is the device number.
+const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// Which mount it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MountIdentity {
+    id: u64,
+    /// Major and minor.
+    pub(super) device: (u32, u32),
+}
+
+impl MountIdentity {
+    /// Of what is mounted at `path`, without asking whoever serves it. Allocates nothing: the unmounter calls it.
+    pub(super) fn at<P: rustix::path::Arg>(path: P) -> Option<Self> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+        let found = statx(CWD, path, flags, StatxFlags::TYPE | StatxFlags::MNT_ID | MOUNT_ID_UNIQUE).ok()?;
+        Some(Self { id: found.stx_mnt_id, device: (found.stx_dev_major, found.stx_dev_minor) })
+    }
 }
 
 /// The path with its directory resolved. The last component is not: it may be a dead mount, or a symbolic link, which

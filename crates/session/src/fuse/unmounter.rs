@@ -5,7 +5,7 @@
 //! process is split off before all that. It holds one end of a socket, everything else is closed, and it waits for a
 //! byte or for the end of the server.
 
-use super::mountpoint::{FileIdentity, Mountpoint, c_path, mounted_device, remove_made};
+use super::mountpoint::{FileIdentity, MountIdentity, Mountpoint, c_path, remove_made};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::{CStr, CString};
@@ -49,7 +49,7 @@ pub(super) struct Unmounter {
 /// What the process needs, made before the fork: after it nothing may be allocated.
 struct Plan {
     path: CString,
-    device: (u32, u32),
+    mount: MountIdentity,
     made: Option<FileIdentity>,
     fusermount: Option<Fusermount>,
 }
@@ -65,9 +65,9 @@ impl Unmounter {
     /// Splits it off for what was just mounted over `mountpoint`.
     pub(super) fn start(mountpoint: &Mountpoint, fusermount: Option<&Path>) -> io::Result<Self> {
         let path = c_path(mountpoint.path.as_os_str())?;
-        let device = mounted_device(path.as_c_str()).ok_or(Errno::NOTCONN)?;
+        let mount = MountIdentity::at(path.as_c_str()).ok_or(Errno::NOTCONN)?;
         let fusermount = fusermount.map(|program| Fusermount::new(program, &path)).transpose()?;
-        let plan = Plan { path, device, made: mountpoint.made, fusermount };
+        let plan = Plan { path, mount, made: mountpoint.made, fusermount };
         let (ours, theirs) = UnixStream::pair()?;
         // SAFETY: the child calls nothing but `run_child`, which allocates nothing, takes no lock and does not return.
         match unsafe { libc::fork() } {
@@ -178,7 +178,7 @@ fn receive_byte(socket: RawFd) -> Option<u8> {
 impl Plan {
     /// Unmounts what is ours at the path, at once if nobody has it open, else as soon as they close it.
     fn unmount(&self) -> u8 {
-        if mounted_device(self.path.as_c_str()) != Some(self.device) {
+        if MountIdentity::at(self.path.as_c_str()) != Some(self.mount) {
             return BEFORE;
         }
         match &self.fusermount {

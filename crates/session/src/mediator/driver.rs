@@ -84,7 +84,8 @@ impl Driver {
     /// # Errors
     /// When it cannot be sent: the mediator is gone.
     pub fn start(&self, stream: &UnixStream) -> io::Result<()> {
-        let message = encode(&ToMediator::Start { version: VERSION }).map_err(io::Error::other)?;
+        let start = ToMediator::Start { version: VERSION, read_only: self.disk.geometry().read_only };
+        let message = encode(&start).map_err(io::Error::other)?;
         let Some(control) = &self.control else { return Err(io::ErrorKind::BrokenPipe.into()) };
         match control.send(&message, Some(stream.as_fd()), Patience::Never)? {
             true => Ok(()),

@@ -29,4 +29,4 @@ pub use export::{EXPORTS_MAX, ExportError, PartitionExport, WEIGHT_MAX};
 pub use gate::{Admission, Gate, GateError};
 pub use message::Grant;
 pub use offer::{Offer, OfferError, Offers, offers};
-pub use process::{Mediator, MediatorConfig, MediatorError, run};
+pub use process::{Mediator, MediatorConfig, MediatorError, run, session};

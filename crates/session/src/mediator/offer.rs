@@ -60,14 +60,19 @@ pub enum OfferError {
     ReadOnlyDisk(u32),
 }
 
-/// Reads the disk's table and finds what `exports` say.
+/// Reads the disk's table and finds what `exports` say. `read_only` is whether what clients get at cannot be written: the
+/// way that the table is read by usually cannot, whatever clients may.
 ///
 /// # Errors
 /// When the table cannot be read, a partition is not to be had with the rights asked for, or exports contradict each other.
-pub fn offers(disk: &dyn Disk, choice: TableChoice, exports: &[PartitionExport]) -> Result<Offers, OfferError> {
+pub fn offers(
+    disk: &dyn Disk,
+    choice: TableChoice,
+    exports: &[PartitionExport],
+    read_only: bool,
+) -> Result<Offers, OfferError> {
     check(exports)?;
     let table = read_as(disk, choice)?;
-    let read_only = disk.geometry().read_only;
     let offers = exports.iter().map(|export| offer(&table, export, read_only)).collect::<Result<_, _>>()?;
     Ok(Offers { offers, warnings: table.warnings })
 }

@@ -5,6 +5,7 @@ use super::export::PartitionExport;
 use super::gate::{Admission, Gate, GateError};
 use super::message::{Grant, MessageError, ToDriver, ToMediator, VERSION, decode, encode, reason};
 use super::offer::{Offer, OfferError, offers};
+use crate::client::{SessionDisk, SessionOptions};
 use blockyard_block::Disk;
 use blockyard_block::partition_table::TableChoice;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -68,10 +69,21 @@ pub fn run(
     }
 }
 
+/// The disk at the other end of the driver's connection: what [`run`] takes as `connect`.
+///
+/// # Errors
+/// When the other end serves no block device.
+pub fn session(stream: UnixStream) -> io::Result<Arc<dyn Disk>> {
+    let disk = SessionDisk::from_stream(stream, "the mediator's session", &SessionOptions::default());
+    Ok(Arc::new(disk.map_err(io::Error::other)?))
+}
+
 /// A mediator whose files and sockets are all open: it can be confined now.
 pub struct Mediator {
     control: ControlSocket,
     config: MediatorConfig,
+    /// Whether the driver's disk is; the mediator's own session is in any case.
+    read_only: bool,
     disk: Arc<dyn Disk>,
     /// Of the disk, when its table was read.
     generation: u64,
@@ -108,20 +120,19 @@ impl Mediator {
         connect: impl FnOnce(UnixStream) -> io::Result<Arc<dyn Disk>>,
     ) -> Result<Option<Self>, MediatorError> {
         let control = ControlSocket::new(control);
-        let stream = match control.receive(Patience::Wait)? {
-            Received::Datagram(Datagram { bytes, descriptor: Some(stream) })
-                if decode::<ToMediator>(&bytes)? == (ToMediator::Start { version: VERSION }) =>
-            {
-                UnixStream::from(stream)
-            }
-            Received::End => return Ok(None),
-            _ => return Err(MediatorError::Driver("something else than a connection to begin with".into())),
+        let Datagram { bytes, descriptor } = match control.receive(Patience::Wait)? {
+            Received::Datagram(datagram) => datagram,
+            Received::End | Received::Nothing => return Ok(None),
         };
-        match Self::open(config, stream, connect) {
+        let (ToMediator::Start { version: VERSION, read_only }, Some(stream)) = (decode(&bytes)?, descriptor) else {
+            return Err(MediatorError::Driver("something else than a connection to begin with".into()));
+        };
+        match Self::open(config, read_only, stream.into(), connect) {
             Ok(Opened { disk, generation, gate, notices }) => {
                 let sessions = vec![None; config.exports.len()];
                 let config = config.clone();
-                let mut mediator = Self { control, config, disk, generation, gate, sessions, last_session: 0 };
+                let mut mediator =
+                    Self { control, config, read_only, disk, generation, gate, sessions, last_session: 0 };
                 for what in notices {
                     mediator.send(&ToDriver::Notice { what: reason(what) }, None)?;
                 }
@@ -139,13 +150,14 @@ impl Mediator {
 
     fn open(
         config: &MediatorConfig,
+        read_only: bool,
         stream: UnixStream,
         connect: impl FnOnce(UnixStream) -> io::Result<Arc<dyn Disk>>,
     ) -> Result<Opened, MediatorError> {
         let disk = connect(stream)?;
         // Asked before the table is read: a change in between is seen later.
         let generation = disk.generation();
-        let found = offers(&*disk, config.table, &config.exports)?;
+        let found = offers(&*disk, config.table, &config.exports, read_only)?;
         let notices = found.warnings.iter().take(NOTICES_AT_START).map(ToString::to_string).collect();
         Ok(Opened { disk, generation, gate: Gate::open(found.offers)?, notices })
     }
@@ -256,7 +268,7 @@ impl Mediator {
         for place in 0..self.sessions.len() {
             // By itself, so that one partition that is gone does not take the others along.
             let export = std::slice::from_ref(&self.config.exports[place]);
-            let found = offers(&*self.disk, self.config.table, export);
+            let found = offers(&*self.disk, self.config.table, export, self.read_only);
             let offer = found.ok().and_then(|found| found.offers.into_iter().next());
             let stays = offer.as_ref().is_some_and(|offer| offer.range_bytes == self.gate.offer(place).range_bytes);
             self.gate.set_offer(place, offer);

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 fn a_copier_admits_clients_by_itself() {
     let yard = Yard::new();
     let exports = [yard.export(2, ",rw,weight=7"), yard.export(5, "")];
-    let found = offers(&*yard.disk(), TableChoice::Auto, &exports).unwrap();
+    let found = offers(&*yard.disk(), TableChoice::Auto, &exports, false).unwrap();
     assert_eq!(found.warnings, []);
     let mut gate = Gate::open(found.offers).unwrap();
     assert_eq!(gate.events().len(), 2);
@@ -32,7 +32,7 @@ fn a_copier_admits_clients_by_itself() {
 #[test]
 fn a_socket_that_took_the_place_of_ours_is_left_alone() {
     let yard = Yard::new();
-    let found = offers(&*yard.disk(), TableChoice::Auto, &[yard.export(1, "")]).unwrap();
+    let found = offers(&*yard.disk(), TableChoice::Auto, &[yard.export(1, "")], false).unwrap();
     let gate = Gate::open(found.offers).unwrap();
     // Made before the old one is gone, so that it is another file for sure.
     let _other = std::os::unix::net::UnixListener::bind(yard.path("other")).unwrap();
@@ -42,10 +42,19 @@ fn a_socket_that_took_the_place_of_ours_is_left_alone() {
 }
 
 #[test]
+fn a_disk_that_cannot_be_written_has_no_offers_for_writing() {
+    let yard = Yard::new();
+    let offered = |words| offers(&*yard.disk(), TableChoice::Auto, &[yard.export(1, words)], true);
+    let error = offered(",rw").unwrap_err().to_string();
+    assert_eq!(error, "partition 1 cannot be written: the disk is read-only");
+    assert!(offered("").is_ok());
+}
+
+#[test]
 fn too_many_exports_are_an_error() {
     let yard = Yard::new();
     let export = |index: u32| format!("1=/tmp/{index}.sock").parse().unwrap();
     let exports: Vec<_> = (0..129).map(export).collect();
-    let error = offers(&*yard.disk(), TableChoice::Auto, &exports).unwrap_err();
+    let error = offers(&*yard.disk(), TableChoice::Auto, &exports, false).unwrap_err();
     assert!(matches!(error, OfferError::TooMany(129)), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use crate::rig::{Serving, Yard, open, wait_until};
 use blockyard_block::partition_table::TableChoice;
-use blockyard_session::mediator::{MediatorConfig, MediatorNews, PartitionExport};
+use blockyard_session::mediator::{MediatorConfig, MediatorNews, PartitionExport, run, session};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -59,17 +59,21 @@ fn mediator_process() {
     let Ok(exports) = std::env::var(EXPORTS) else { return };
     let exports = exports.lines().map(|export| export.parse().unwrap()).collect();
     let config = MediatorConfig { exports, table: TableChoice::Auto };
-    let image = std::env::var_os(IMAGE).unwrap();
     let control = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-    // The connection is a session's; without a server, this process reads the image itself.
-    blockyard_session::mediator::run(control, &config, |_stream| Ok(open(Path::new(&image)))).unwrap();
+    match std::env::var_os(IMAGE) {
+        // Nobody serves the connection: this process reads the image itself.
+        Some(image) => run(control, &config, |_stream| Ok(open(Path::new(&image)))).unwrap(),
+        None => run(control, &config, session).unwrap(),
+    }
 }
 
 #[test]
 #[ignore = "the driver that another test kills"]
 fn driver_process() {
-    let Some(image) = std::env::var_os(IMAGE) else { return };
-    let (serving, control) = Serving::start(open(Path::new(&image)));
+    if std::env::var_os(EXPORTS).is_none() {
+        return;
+    }
+    let (serving, control) = Serving::start();
     let mut mediator = process(&this_program(), "processes::mediator_process").stdin(control).spawn().unwrap();
     assert_eq!(serving.hear(), MediatorNews::Ready);
     mediator.wait().unwrap();
@@ -86,7 +90,7 @@ fn client_process() {
 
 /// A mediator that is ready, and its driver.
 fn mediated(yard: &Yard, exports: &[PartitionExport]) -> (Serving, Process) {
-    let (serving, control) = Serving::start(yard.disk());
+    let (serving, control) = Serving::start();
     let mediator = Process::mediator(yard, exports, control);
     assert_eq!(serving.hear(), MediatorNews::Ready);
     (serving, mediator)
@@ -94,10 +98,35 @@ fn mediated(yard: &Yard, exports: &[PartitionExport]) -> (Serving, Process) {
 
 /// A mediator that cannot begin, and why.
 fn failure(yard: &Yard, exports: &[PartitionExport]) -> String {
-    let (serving, control) = Serving::start(yard.disk());
+    let (serving, control) = Serving::start();
     let _mediator = Process::mediator(yard, exports, control);
     let MediatorNews::Failed(why) = serving.hear() else { panic!("it did not fail") };
     why
+}
+
+/// Another program's server, so that nothing but the protocol is shared.
+#[test]
+fn the_table_is_read_through_a_session() {
+    let yard = Yard::new();
+    let mut command = Command::new("qemu-storage-daemon");
+    let image = format!("driver=file,node-name=disk,filename={}", yard.image().display());
+    let socket = yard.path("whole.sock");
+    let export = format!("type=vhost-user-blk,id=disk,node-name=disk,addr.type=unix,addr.path={}", socket.display());
+    command.args(["--blockdev", &image, "--export", &export]).stdin(Stdio::null());
+    let _server = Process(command.spawn().expect("qemu-storage-daemon comes with the package `qemu-system-common`"));
+    wait_until("the server", || UnixStream::connect(&socket).is_ok());
+    let mut stream = None;
+    // It takes one client at a time, and may not have seen yet that the one above has left.
+    wait_until("a connection", || {
+        stream = UnixStream::connect(&socket).ok();
+        stream.is_some()
+    });
+    let (serving, control) = Serving::start_with(&stream.unwrap());
+    let mut command = process(&this_program(), "processes::mediator_process");
+    command.env(EXPORTS, yard.export(6, ",rw").to_string()).stdin(control);
+    let _mediator = Process(command.spawn().unwrap());
+    assert_eq!(serving.hear(), MediatorNews::Ready);
+    assert_eq!(yard.connect(6).greeting(), "partition 6 7340032..8388608 rw 1");
 }
 
 #[test]
@@ -219,7 +248,7 @@ fn overlapping_partitions_are_granted_for_reading_only() {
         let why = failure(&yard, &[yard.export(number, ",rw")]);
         assert!(why.contains("overlaps partition"), "{why}");
     }
-    let (serving, control) = Serving::start(yard.disk());
+    let (serving, control) = Serving::start();
     let _mediator = Process::mediator(&yard, &[yard.export(1, ""), yard.export(2, "")], control);
     serving.hears_notice(&["partitions 1 and 2 overlap"]);
     assert_eq!(serving.hear(), MediatorNews::Ready);
@@ -231,7 +260,8 @@ fn overlapping_partitions_are_granted_for_reading_only() {
 fn is_served_as(yard: &Yard, uid: u32, socket: &Path) -> bool {
     let program = yard.path("client");
     if !program.exists() {
-        fs::copy(this_program(), &program).unwrap();
+        // Were it written here, another thread's fork could hold it open for writing while it is executed.
+        assert!(Command::new("cp").arg(this_program()).arg(&program).status().unwrap().success());
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let mut command = process(&program, "processes::client_process");

@@ -1,6 +1,6 @@
 //! A partitioned disk, and a driver that greets its clients.
 
-use blockyard_block::{Disk, Engine, FileDisk, FileOptions};
+use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryDisk};
 use blockyard_session::mediator::{Driver, Grant, Grantor, MediatorNews, PartitionExport, control_pair};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -172,15 +172,22 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Starts the driver, and gives the mediator's end of the control socket to whoever runs that.
-    pub(crate) fn start(disk: Arc<dyn Disk>) -> (Self, OwnedFd) {
+    pub(crate) fn start() -> (Self, OwnedFd) {
+        // Nobody serves this: the mediator reads the image itself.
+        let (_ours, session) = UnixStream::pair().unwrap();
+        Self::start_with(&session)
+    }
+
+    /// The same, with a connection that the mediator can use.
+    pub(crate) fn start_with(session: &UnixStream) -> (Self, OwnedFd) {
+        // As large as the image, which is the mediator's to open here: nothing is read of this one.
+        let disk = Arc::new(MemoryDisk::new(DISK_BYTES, 512).unwrap());
         let (ours, theirs) = control_pair().unwrap();
         let (news_sender, news) = channel();
         let (grants_sender, grants) = channel();
         let (stop, stopped) = UnixStream::pair().unwrap();
         let mut driver = Driver::new(ours, disk);
-        // Nobody serves this end: the mediators here read the image themselves.
-        let (_ours, session) = UnixStream::pair().unwrap();
-        driver.start(&session).unwrap();
+        driver.start(session).unwrap();
         let thread = std::thread::spawn(move || {
             let mut greeter = Greeter { clients: BTreeMap::new(), news: news_sender, grants: grants_sender };
             driver.run(&mut greeter, stopped.as_fd()).unwrap();
@@ -192,10 +199,15 @@ impl Serving {
         self.news.recv_timeout(PATIENCE).expect("the mediator says nothing")
     }
 
+    /// Waits for a notice with these words; others may come before it.
     #[track_caller]
     pub(crate) fn hears_notice(&self, words: &[&str]) {
-        let MediatorNews::Notice(what) = self.hear() else { panic!("no notice") };
-        assert!(words.iter().all(|word| what.contains(word)), "{what}");
+        loop {
+            let MediatorNews::Notice(what) = self.hear() else { panic!("no notice") };
+            if words.iter().all(|word| what.contains(word)) {
+                return;
+            }
+        }
     }
 }
 

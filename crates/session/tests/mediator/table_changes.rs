@@ -56,7 +56,7 @@ impl Disk for ChangingDisk {
 fn whoever_has_what_is_no_partition_any_more_loses_it() {
     let yard = Yard::new();
     let disk = Arc::new(ChangingDisk::new(yard.disk()));
-    let (serving, control) = Serving::start(yard.disk());
+    let (serving, control) = Serving::start();
     let exports = vec![yard.export(1, ",rw"), yard.export(2, ",rw"), yard.export(6, "")];
     let config = MediatorConfig { exports, table: TableChoice::Auto };
     let seen: Arc<dyn Disk> = disk.clone();

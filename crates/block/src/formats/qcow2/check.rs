@@ -172,7 +172,7 @@ impl<'a> Scan<'a> {
     }
 
     fn check_refcounts(&mut self) -> Result<(), Problem> {
-        let per_block = self.header.cluster_bytes() * 8 >> self.header.refcount_order;
+        let per_block = (self.header.cluster_bytes() * 8) >> self.header.refcount_order;
         let clusters = self.uses.len() as u64 * 4;
         for (index, first) in (0..clusters).step_by(per_block as usize).enumerate() {
             let end = (first + per_block).min(clusters);

@@ -218,3 +218,33 @@ impl Queue for Qcow2Queue {
         self.scatter.wait(events, timeout)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Qcow2CreateOptions, Qcow2Disk};
+    use super::*;
+    use crate::{AllowedDirectories, Disk, FileOptions};
+
+    #[test]
+    fn a_write_in_place_waits_until_that_place_is_in_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        Qcow2Disk::create(&path, &Qcow2CreateOptions::new(1 << 20)).unwrap();
+        let disk = Qcow2Disk::open(&path, &FileOptions::default(), &AllowedDirectories::none()).unwrap();
+        let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+        let mut queue = disk.open_queue(&memory, 1).unwrap();
+        let segments = [Segment { region: 0, length_bytes: 4096, offset_bytes: 0 }];
+        let image = disk.worker.image();
+        for (is_changing, force_unit_access) in [(false, false), (true, false), (false, true)] {
+            // As if the cluster had just been allocated for another request, by a worker that does not get on.
+            image.is_changing.store(is_changing, Ordering::SeqCst);
+            let operation = Operation::Write { force_unit_access };
+            queue.push(&Request { operation, offset_bytes: 0, segments: &segments, token: 0 }).unwrap();
+            let mut completions = Vec::new();
+            queue.drain(&mut completions).unwrap();
+            assert_eq!(completions[0].result, Ok(()));
+            assert!(!image.is_changing.load(Ordering::SeqCst));
+        }
+        assert!(!image.is_unstable.load(Ordering::SeqCst), "the last write was to be stable");
+    }
+}

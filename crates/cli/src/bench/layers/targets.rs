@@ -7,11 +7,15 @@ use crate::disk::open_disk;
 use anyhow::{Context, Result};
 use blockyard_bench::layers::{self, OpenTarget};
 use blockyard_bench::random_file;
+use blockyard_block::Disk;
+use blockyard_block::layers::{MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use std::any::Any;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// Where the partition starts.
@@ -54,9 +58,18 @@ fn null(yard: &Yard) -> Result<OpenTarget> {
     yard.disk(&format!("null:{}", yard.length_bytes), 0, ())
 }
 
-/// The partition, throttled so little that it is never felt.
+/// The partition, throttled so little that it is never felt, and metered.
 fn file_with_layers(yard: &Yard) -> Result<OpenTarget> {
-    yard.disk(&format!("{},partition=1,iops=1000000000,bps=1T", yard.file_text()), 0, ())
+    let file = yard.open(&yard.file_text())?;
+    let partition = PartitionDisk::new(file, PARTITION_START_BYTES..yard.file_bytes(), !yard.write)?;
+    let limits = ThrottleLimits {
+        iops: NonZeroU64::new(1_000_000_000),
+        bytes_per_second: NonZeroU64::new(1 << 40),
+        burst: ThrottleLimits::BURST_DEFAULT,
+    };
+    let throttled = ThrottledDisk::new(Arc::new(partition), &limits);
+    let disk = Arc::new(MeteredDisk::new(Arc::new(throttled)));
+    Ok(OpenTarget { disk, start_bytes: 0, keeper: Box::new(()) })
 }
 
 fn session(yard: &Yard, io_buffer: &str) -> Result<OpenTarget> {
@@ -141,7 +154,11 @@ impl Yard {
     }
 
     fn disk(&self, spec: &str, start_bytes: u64, keeper: impl Any) -> Result<OpenTarget> {
-        Ok(OpenTarget { disk: open_disk(spec, !self.write)?, start_bytes, keeper: Box::new(keeper) })
+        Ok(OpenTarget { disk: self.open(spec)?, start_bytes, keeper: Box::new(keeper) })
+    }
+
+    fn open(&self, spec: &str) -> Result<Arc<dyn Disk>> {
+        open_disk(spec, !self.write, &[])
     }
 }
 
