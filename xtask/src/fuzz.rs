@@ -67,6 +67,10 @@ const TARGETS: &[Target] = &[
         "layers::faults::tests::fuzz_with_any_faults_every_request_completes_once_and_stays_on_the_disk",
     ),
     in_library("blockyard-block", "layers::write_log::tests::fuzz_after_every_cut_each_block_holds_what_it_may"),
+    aligned("model::random_requests_do_what_a_vector_does_whatever_the_disk_demands"),
+    aligned("model::random_requests_do_what_a_vector_does_on_the_callers_thread"),
+    aligned("direct::uring::random_requests_past_the_page_cache"),
+    aligned("direct::threads::random_requests_past_the_page_cache"),
 ];
 
 const fn model(test: &'static str) -> Target {
@@ -75,6 +79,10 @@ const fn model(test: &'static str) -> Target {
 
 const fn partition_table(test: &'static str) -> Target {
     Target { package: "blockyard-block", binary: &["--test", "partition_table"], test }
+}
+
+const fn aligned(test: &'static str) -> Target {
+    Target { package: "blockyard-block", binary: &["--test", "aligned"], test }
 }
 
 /// What the command line asks for.

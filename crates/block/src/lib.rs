@@ -7,10 +7,14 @@
 //!
 //! The backends are [`FileDisk`] (a file or a block device, by io_uring, threads or the caller's own thread),
 //! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one. What can be put
-//! around a disk is in [`layers`]; how people name a disk, and what they want around it, in [`specification`].
+//! around a disk is in [`layers`]; how people name a disk, and what they want around it, in [`specification`]. A disk whose
+//! [`Geometry`] makes demands on requests gets a [`layers::AlignedDisk`] on top by whoever opens it, so that nobody above
+//! meets such demands.
 //!
 //! Everything is in bytes. Guest memory goes to the kernel as it lies: a [`Segment`] is a place in the memory map,
 //! checked where the request enters the queue, and nothing is copied or allocated per request.
+//!
+//! A file is locked as QEMU locks images ([`FileOptions::lock`]), so that the two never write to one at once.
 //!
 //! Deliberately absent: sectors (virtio's 512-byte unit stays in the virtio code), locks on the data path, and
 //! any knowledge of who sends the requests.

@@ -5,7 +5,7 @@ use crate::rig::Rig;
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions};
 use std::sync::Arc;
 
-fn on(engine: Engine) {
+fn random_requests_past_the_page_cache(engine: Engine) {
     bolero::check!().with_type::<Vec<Action>>().with_iterations(25).for_each(|actions| {
         let file = tempfile::tempfile().unwrap();
         file.set_len(DISK_BYTES as u64).unwrap();
@@ -17,12 +17,16 @@ fn on(engine: Engine) {
     });
 }
 
-#[test]
-fn random_requests_by_io_uring() {
-    on(Engine::Auto);
+mod uring {
+    #[test]
+    fn random_requests_past_the_page_cache() {
+        super::random_requests_past_the_page_cache(super::Engine::Auto);
+    }
 }
 
-#[test]
-fn random_requests_by_threads() {
-    on(Engine::Threads);
+mod threads {
+    #[test]
+    fn random_requests_past_the_page_cache() {
+        super::random_requests_past_the_page_cache(super::Engine::Threads);
+    }
 }
