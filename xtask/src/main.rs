@@ -1,7 +1,6 @@
 //! The project's own tasks, as Rust instead of shell: `cargo xtask --help`.
 
 mod build;
-mod cpio;
 mod fuzz;
 mod generate;
 mod lab;
@@ -19,7 +18,8 @@ The tasks of the Blockyard project
 Usage: cargo xtask COMMAND
 
 Commands:
-  setup               Install the Debian packages that the tests need, as far as they are missing (as root)
+  setup               Install the Debian packages that the tests need, as far as they are missing (as root), and
+                      fetch the kernel that they boot
   test                Run everything that CI runs: setup, formatting, clippy, generated code, all tests, the lab
   lab [-- FILTER]     Run the tests of the `kvm` backend on a real KVM: a Debian kernel in a QEMU that emulates a
                       processor with SVM. With FILTER, only tests whose name contains it
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
             print!("{HELP}");
             return ExitCode::SUCCESS;
         }
-        ["setup"] => packages::setup(),
+        ["setup"] => packages::setup().and_then(|()| lab::fetch_kernel()),
         ["test"] => test::test(),
         ["lab"] => lab::lab(""),
         ["lab", "--", filter] | ["lab", filter] if !filter.starts_with('-') => lab::lab(filter),

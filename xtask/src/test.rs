@@ -10,8 +10,9 @@ const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// Cheap checks first. The first failure ends the run.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     ("setup", packages::setup),
+    ("kernel", lab::fetch_kernel),
     ("format", || run(cargo().args(["fmt", "--all", "--check"]))),
     ("format of the guests", || run(guests_cargo().args(["fmt", "--all", "--check"]))),
     ("clippy", || {

@@ -12,8 +12,12 @@ use vm_memory::{
     MemoryRegionAddress, MmapRegion, VolatileSlice,
 };
 
-/// Zeros to write from.
-pub(crate) static ZERO_PAGE: [u8; 4096] = [0; 4096];
+/// Zeros to write from, aligned for any device.
+pub(crate) static ZERO_PAGE: &[u8; 4096] = &ZEROS.0;
+static ZEROS: Page = Page([0; 4096]);
+
+#[repr(align(4096))]
+struct Page([u8; 4096]);
 
 /// What statfs says of a FUSE file system (Linux, include/uapi/linux/magic.h). A mapping of one of its files stops
 /// whoever touches it for as long as the file system's server likes.
@@ -51,7 +55,7 @@ pub struct MemoryMap {
 #[derive(Debug)]
 pub(crate) struct Mapped {
     /// First, so that they let go of the addresses before those are unmapped.
-    guards: Vec<TruncationGuard>,
+    guards: Arc<[TruncationGuard]>,
     /// The regions again, side by side: every descriptor is looked up here.
     places: Box<[Place]>,
     guest_memory: GuestMemoryMmap,
@@ -99,14 +103,33 @@ impl MemoryMap {
         regions.sort_by_key(GuestMemoryRegion::start_addr);
         let guest_memory =
             GuestMemoryMmap::from_regions(regions).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
+        let guards = guest_memory.iter().filter_map(guard).collect::<io::Result<_>>()?;
+        Ok(Self::of(guest_memory, guards))
+    }
+
+    fn of(guest_memory: GuestMemoryMmap, guards: Arc<[TruncationGuard]>) -> Self {
         let place = |region: &GuestRegionMmap| Place {
             address: region.start_addr().0,
             length_bytes: region.len(),
             base: region.as_ptr(),
         };
         let places = guest_memory.iter().map(place).collect();
-        let guards = guest_memory.iter().filter_map(guard).collect::<io::Result<_>>()?;
-        Ok(Self { mapped: Arc::new(Mapped { guards, places, guest_memory }) })
+        Self { mapped: Arc::new(Mapped { guards, places, guest_memory }) }
+    }
+
+    /// This map with one more region, of zeroed memory, behind its own, which keep their indices; and the new one's index.
+    ///
+    /// # Errors
+    /// When there is no memory, or no address behind the last region.
+    pub(crate) fn with_region(&self, length_bytes: usize) -> Result<(Self, u32), MemoryMapError> {
+        let end = self.guest_memory().iter().map(|region| region.start_addr().0.checked_add(region.len())).max();
+        let no_room = || MemoryMapError::Layout("no address is free behind the last region".to_owned());
+        let address = end.unwrap_or(Some(0)).and_then(|end| end.checked_next_multiple_of(4096)).ok_or_else(no_room)?;
+        let added = Arc::new(region(address, length_bytes)?);
+        let guest_memory =
+            self.guest_memory().insert_region(added).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
+        let index = guest_memory.iter().count() - 1;
+        Ok((Self::of(guest_memory, Arc::clone(&self.mapped.guards)), index as u32))
     }
 
     /// The regions as rust-vmm's crates want them.
@@ -222,6 +245,12 @@ impl MemoryMap {
         // SAFETY: `resolve` has found the bytes in a mapping that `self` keeps.
         unsafe { place.iov_base.cast::<u8>().write_bytes(0, place.iov_len) };
         true
+    }
+
+    /// The regions as this process sees them, in order. Valid as long as a clone of this map lives.
+    pub(crate) fn mappings(&self) -> impl Iterator<Item = libc::iovec> {
+        let whole = |place: &Place| libc::iovec { iov_base: place.base.cast(), iov_len: place.length_bytes as usize };
+        self.mapped.places.iter().map(whole)
     }
 
     /// The segment's bytes as this process sees them, for handing to the kernel; `None` when it lies outside.

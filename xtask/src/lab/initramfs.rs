@@ -1,11 +1,10 @@
 //! What the lab's kernel finds: busybox, KVM's modules, the test executables with what they need, and an init that runs
 //! them.
 
-use super::kernel::{Kernel, Module};
 use super::{Load, Selection, machine};
-use crate::cpio::Archive;
 use crate::output;
 use anyhow::{Context, bail};
+use blockyard_linux_guest::{Archive, BUSYBOX, DebianKernel, Module};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,14 +12,11 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// From the package busybox-static.
-const BUSYBOX: &str = "/bin/busybox";
-
 /// Writes the archive to `path`. Always anew: it takes less time than finding out whether it must be.
 ///
 /// # Errors
 /// When a file that goes in cannot be read, or the archive cannot be written.
-pub(super) fn pack(path: &Path, kernel: &Kernel, load: &Load) -> anyhow::Result<()> {
+pub(super) fn pack(path: &Path, kernel: &DebianKernel, load: &Load) -> anyhow::Result<()> {
     let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `cargo xtask setup`")?;
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
@@ -104,7 +100,7 @@ fn module_in_lab(module: &Module) -> PathBuf {
 /// PID 1: a shell script, which runs each executable and says its worst exit code.
 ///
 /// Nothing is mounted on /tmp: the root is a tmpfs itself, and what was built may lie there.
-fn init(kernel: &Kernel, load: &Load) -> anyhow::Result<String> {
+fn init(kernel: &DebianKernel, load: &Load) -> anyhow::Result<String> {
     let mut script = String::from(
         "#!/bin/busybox sh\n\
          /bin/busybox --install -s /bin\n\

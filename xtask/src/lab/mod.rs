@@ -91,6 +91,14 @@ pub(crate) fn lab(filter: &str) -> anyhow::Result<()> {
     if code == 0 { Ok(()) } else { Err(TestsFailed { code }.into()) }
 }
 
+/// Fetches the kernel that the lab boots, which other tests boot too.
+///
+/// # Errors
+/// As [`kernel::fetch`].
+pub(crate) fn fetch_kernel() -> anyhow::Result<()> {
+    kernel::fetch(&Workspace::load()?.target_directory.join("lab")).map(drop)
+}
+
 fn select(executables: Vec<TestExecutable>, whole: &[&str], filter: &str) -> anyhow::Result<Vec<Selection>> {
     let mut selections = Vec::new();
     for executable in executables {

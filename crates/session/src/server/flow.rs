@@ -121,7 +121,10 @@ impl Flow {
 
     /// Has the drivers ring from now on. Whether there is something that may be begun already.
     pub(super) fn arm(&mut self) -> bool {
-        let more = self.tasks.iter_mut().fold(false, |more, task| task.arm() || more);
+        let mut more = false;
+        for task in &mut self.tasks {
+            more |= task.arm();
+        }
         // What its share kept it from is begun after a completion.
         more && !self.backlogged
     }

@@ -1,5 +1,4 @@
 use super::*;
-use bolero::check;
 use std::os::fd::{AsFd, OwnedFd};
 
 fn descriptors(count: usize) -> Vec<OwnedFd> {
@@ -96,17 +95,19 @@ fn configuration_lies_within_its_window() {
 /// Whatever the bytes: a request or a reason, and what is asked for is within bounds.
 #[test]
 fn fuzz_any_bytes_are_a_request_or_an_error() {
-    check!().with_type::<([u8; HEADER_BYTES], u8, Vec<u8>)>().with_max_len(256).for_each(|(bytes, count, payload)| {
-        let Ok(header) = Header::parse(bytes) else { return };
-        match Request::parse(&header, payload, descriptors(usize::from(count % 10))) {
-            Ok(Request::SetMemoryTable(regions)) => assert!(regions.len() <= TABLE_REGIONS_MAX),
-            Ok(Request::GetConfig { offset, bytes }) => {
-                assert!(offset + bytes <= CONFIG_WINDOW_BYTES);
-                assert_eq!(config_payload(&[1; 60], offset, bytes).len(), CONFIG_HEADER_BYTES + bytes);
+    bolero::check!().with_type::<([u8; HEADER_BYTES], u8, Vec<u8>)>().with_max_len(256).for_each(
+        |(bytes, count, payload)| {
+            let Ok(header) = Header::parse(bytes) else { return };
+            match Request::parse(&header, payload, descriptors(usize::from(count % 10))) {
+                Ok(Request::SetMemoryTable(regions)) => assert!(regions.len() <= TABLE_REGIONS_MAX),
+                Ok(Request::GetConfig { offset, bytes }) => {
+                    assert!(offset + bytes <= CONFIG_WINDOW_BYTES);
+                    assert_eq!(config_payload(&[1; 60], offset, bytes).len(), CONFIG_HEADER_BYTES + bytes);
+                }
+                Ok(Request::GetInFlight { payload_bytes, .. }) => assert!((20..=24).contains(&payload_bytes)),
+                Ok(_) => {}
+                Err(error) => assert!(!error.to_string().is_empty()),
             }
-            Ok(Request::GetInFlight { payload_bytes, .. }) => assert!((20..=24).contains(&payload_bytes)),
-            Ok(_) => {}
-            Err(error) => assert!(!error.to_string().is_empty()),
-        }
-    });
+        },
+    );
 }

@@ -1,0 +1,121 @@
+//! Debian's kernel for virtual machines, as its package unpacks.
+
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A kernel on disk.
+#[derive(Debug)]
+pub struct DebianKernel {
+    /// As `uname -r` has it.
+    pub version: String,
+    /// What boots.
+    pub image: PathBuf,
+    /// To load, in this order.
+    pub modules: Vec<Module>,
+}
+
+/// A module of the kernel.
+#[derive(Debug)]
+pub struct Module {
+    /// Its name, with underscores.
+    pub name: String,
+    /// The module itself, not compressed.
+    pub content: Vec<u8>,
+}
+
+impl DebianKernel {
+    /// The kernel in a directory that its package was unpacked to, with the modules wanted and those that they need.
+    ///
+    /// # Errors
+    /// When there is not exactly one kernel, or it lacks a module.
+    pub fn find(directory: &Path, wanted: &[&str]) -> anyhow::Result<Self> {
+        let image = only_file(&directory.join("boot"), |name| name.starts_with("vmlinuz-"))?;
+        let name = image.file_name().unwrap_or_default().to_string_lossy();
+        let version = name.trim_start_matches("vmlinuz-").to_owned();
+        let files = module_files(&directory.join("lib/modules").join(&version))?;
+        let mut modules = Vec::new();
+        for module in wanted {
+            add_module(&files, module, &mut modules)?;
+        }
+        Ok(Self { version, image, modules })
+    }
+}
+
+/// Adds a module after those it depends on, which differ from one kernel to the next.
+fn add_module(files: &BTreeMap<String, PathBuf>, name: &str, modules: &mut Vec<Module>) -> anyhow::Result<()> {
+    if modules.iter().any(|module| module.name == name) {
+        return Ok(());
+    }
+    let file = files.get(name).with_context(|| format!("the kernel has no module {name}"))?;
+    let content = module_content(file)?;
+    for dependency in dependencies(&content) {
+        add_module(files, &dependency, modules)?;
+    }
+    modules.push(Module { name: name.to_owned(), content });
+    Ok(())
+}
+
+/// What a module says it depends on: `depends=a,b` and a zero byte, in its section .modinfo.
+fn dependencies(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
+    let value = module[at + KEY.len()..].split(|&byte| byte == 0).next().unwrap_or_default();
+    let names = String::from_utf8_lossy(value).replace('-', "_");
+    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+fn module_content(file: &Path) -> anyhow::Result<Vec<u8>> {
+    if file.extension().is_none_or(|extension| extension != "xz") {
+        return fs::read(file).with_context(|| format!("cannot read {}", file.display()));
+    }
+    let output = Command::new("xz").args(["--decompress", "--stdout"]).arg(file).output().context("cannot run xz")?;
+    if !output.status.success() {
+        bail!("xz cannot decompress {}", file.display());
+    }
+    Ok(output.stdout)
+}
+
+/// The modules in a tree, compressed or not, by name.
+fn module_files(tree: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let (mut directories, mut files) = (vec![tree.to_owned()], BTreeMap::new());
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).with_context(|| format!("cannot list {}", directory.display()))? {
+            let entry = entry.with_context(|| format!("cannot list {}", directory.display()))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                directories.push(entry.path());
+            } else if let Some(name) = name.strip_suffix(".ko").or_else(|| name.strip_suffix(".ko.xz")) {
+                files.insert(name.replace('-', "_"), entry.path());
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// The only file in a directory whose name is wanted.
+///
+/// # Errors
+/// When there are none, or several.
+pub fn only_file(directory: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<PathBuf> {
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))?;
+    let mut found = entries.filter_map(Result::ok).filter(|entry| wanted(&entry.file_name().to_string_lossy()));
+    match (found.next(), found.next()) {
+        (Some(entry), None) => Ok(entry.path()),
+        _ => bail!("not exactly one such file in {}", directory.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_read_from_the_module() {
+        assert_eq!(dependencies(b"\x7fELF..\0license=GPL\0depends=kvm,irq-bypass\0name=x\0"), ["kvm", "irq_bypass"]);
+        assert!(dependencies(b"\0depends=\0").is_empty());
+        assert!(dependencies(b"nothing").is_empty());
+    }
+}
