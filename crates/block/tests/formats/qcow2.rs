@@ -1,6 +1,7 @@
 //! What our images and QEMU's are to each other.
 
 use crate::rig::{Rig, WRITE, check_clean, open, open_allowed, options, pattern, qemu_img, qemu_io, read_only, text};
+use blockyard_block::layers::{AlignOptions, AlignedDisk};
 use blockyard_block::{
     Disk, Engine, ExtentKind, FileOptions, Operation, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk,
     RequestError,
@@ -296,7 +297,8 @@ fn data_go_past_the_page_cache_and_come_back() {
         let options = FileOptions { direct: true, ..FileOptions::default() };
         for round in 0..2 {
             let disk = std::sync::Arc::new(open_allowed(&image, &options));
-            let mut rig = Rig::new(blockyard_block::AlignedDisk::new(disk));
+            let aligned = AlignOptions { logical_block_bytes: 512 };
+            let mut rig = Rig::new(AlignedDisk::new(disk, &aligned).unwrap());
             for n in 0..8 {
                 let bytes = pattern(100 << 10, n + round);
                 rig.write(n * 300 * 1024, &bytes);
