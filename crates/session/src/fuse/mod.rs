@@ -18,6 +18,11 @@
 //! `claims` make byte-granular writes out of blocks without losing a neighbour's. An unmounter process takes the mount away
 //! whatever becomes of the server; where even that was killed, the next start over the same file clears it away.
 //!
+//! Whoever confines the process does so after mounting: the unmounter is split off before. The worker threads then need,
+//! beside what the disk's queues do, `read`, `write`, `poll`/`ppoll`, and for the disk's extents `lseek`; unmounting needs
+//! `recvfrom`, `sendto`, `shutdown`, `wait4`, `futex`, `munmap` and `madvise`. A process that is split off after mounting
+//! and lives on without exec has to close its descriptors, or the connection outlives the server.
+//!
 //! Deliberately absent: directories, more than one file, the kernel's write-back cache (`connection` says why).
 
 mod buffers;

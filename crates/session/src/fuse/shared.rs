@@ -9,12 +9,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Extents looked at for one answer; what is beyond counts as data.
 const EXTENTS_MAX: usize = 4096;
 /// Extents looked at to say how much of the disk is allocated, which `stat` shows and nothing depends on.
 const EXTENTS_COUNTED_MAX: usize = 256;
+/// How old that may be: counting takes system calls, and a busy file's attributes are asked for often.
+const ALLOCATED_VALID: Duration = Duration::from_secs(1);
+/// Shown at least: some programs take a file of no blocks as one of no data, and do not read it.
+const ALLOCATED_BYTES_MIN: u64 = 512;
 /// What programs take as a good length when the disk names none.
 const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
@@ -64,6 +68,10 @@ pub(super) struct Shared {
     modified_ns: AtomicI64,
     /// The time above is older than the last change.
     modified: AtomicBool,
+    allocated_bytes: AtomicU64,
+    /// When that was counted, in milliseconds since `made`; none yet is `u64::MAX`.
+    allocated_ms: AtomicU64,
+    made: Instant,
     bells: Vec<Bell>,
     stopping: AtomicBool,
     ended: OwnedFd,
@@ -86,6 +94,9 @@ impl Shared {
             capacity_bytes: AtomicU64::new(geometry.capacity_bytes),
             modified_ns: AtomicI64::new(0),
             modified: AtomicBool::new(true),
+            allocated_bytes: AtomicU64::new(0),
+            allocated_ms: AtomicU64::new(u64::MAX),
+            made: Instant::now(),
             bells: (0..workers).map(|_| bell()).collect::<Result<_, _>>()?,
             stopping: AtomicBool::new(false),
             ended: new_event()?,
@@ -132,8 +143,20 @@ impl Shared {
         self.modified_ns.store(since_epoch, Ordering::Relaxed);
     }
 
-    /// How much of the disk holds data, so that programs see whether it is worth asking for holes.
+    /// How much of the disk holds data, or did a moment ago.
     fn allocated_bytes(&self, capacity_bytes: u64) -> u64 {
+        let now_ms = self.made.elapsed().as_millis() as u64;
+        let age_ms = now_ms.checked_sub(self.allocated_ms.load(Ordering::Relaxed));
+        if age_ms.is_none_or(|age_ms| u128::from(age_ms) >= ALLOCATED_VALID.as_millis()) {
+            let counted = self.count_allocated(capacity_bytes).max(ALLOCATED_BYTES_MIN);
+            self.allocated_bytes.store(counted, Ordering::Relaxed);
+            self.allocated_ms.store(now_ms, Ordering::Relaxed);
+        }
+        self.allocated_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts what holds data, so that programs see whether it is worth asking for holes.
+    fn count_allocated(&self, capacity_bytes: u64) -> u64 {
         let (mut offset, mut allocated) = (0, 0);
         for _ in 0..EXTENTS_COUNTED_MAX {
             if offset >= capacity_bytes {

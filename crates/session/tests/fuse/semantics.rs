@@ -20,6 +20,7 @@ fn stat_shows_a_regular_file_of_the_disk_s_size_that_is_the_caller_s_alone() {
     let mounted = Mounted::memory(3 * MIB + 512, 512);
     let stat = fs::metadata(mounted.path()).expect("stat");
     assert!(stat.is_file());
+    assert_eq!(stat.blocks(), 1, "nothing is allocated, and yet it is worth reading");
     assert_eq!(stat.len(), 3 * MIB + 512);
     assert_eq!(stat.permissions().mode() & 0o7777, 0o600);
     assert_eq!(stat.uid(), rustix::process::geteuid().as_raw());
