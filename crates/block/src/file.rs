@@ -45,7 +45,7 @@ pub struct FileOptions {
     /// Who carries the requests out.
     pub engine: Engine,
     /// The disk's logical block size: a power of two from 512 to 65536. With `direct` it becomes as large as the file
-    /// wants its transfers aligned; an [`crate::AlignedDisk`] on top serves smaller blocks.
+    /// wants its transfers aligned; an [`crate::layers::AlignedDisk`] on top serves smaller blocks.
     pub logical_block_bytes: u32,
     /// Answer flushes at once, without making anything stable. Whatever the machine loses, the disk loses.
     pub cache_unsafe: bool,
@@ -83,7 +83,11 @@ impl Default for FileOptions {
 pub struct FileDisk {
     backing: Arc<Backing>,
     engine: Engine,
+    opened_bytes: u64,
 }
+
+/// Where a file that grows must end: the last whole block, of the largest size, of what a file offset holds.
+const GROWING_BYTES_MAX: u64 = (i64::MAX as u64) & !0xffff;
 
 impl FileDisk {
     /// Opens the file or block device at `path`.
@@ -92,8 +96,7 @@ impl FileDisk {
     /// When it cannot be opened, is neither a regular file nor a block device, is locked by somebody else, or an option
     /// is wrong. The error names the path.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self, FileDiskError> {
-        let backing = Arc::new(Backing::open(path, options)?);
-        Ok(Self { backing, engine: options.engine })
+        Ok(Self::on(Backing::open(path, options)?, options))
     }
 
     /// Takes a file that is open already. Its position is moved by [`Disk::extents`]; its flags are left alone.
@@ -102,13 +105,29 @@ impl FileDisk {
     /// When it is neither a regular file nor a block device, is not open for what the options ask, is open with
     /// `O_APPEND` or `O_DIRECT` ([`FileOptions::direct`] opens it again by itself), or an option is wrong.
     pub fn from_file(file: File, options: &FileOptions) -> Result<Self, FileDiskError> {
-        let backing = Arc::new(Backing::from_file(file, options)?);
-        Ok(Self { backing, engine: options.engine })
+        Ok(Self::on(Backing::from_file(file, options)?, options))
+    }
+
+    fn on(backing: Backing, options: &FileOptions) -> Self {
+        Self { opened_bytes: backing.length_bytes, backing: Arc::new(backing), engine: options.engine }
+    }
+
+    /// Takes a file that grows while the disk is in use: whoever opens it decides which ranges are asked for. The disk
+    /// itself has no end; [`FileDisk::length_bytes`] still says how long the file was.
+    ///
+    /// # Errors
+    /// As [`FileDisk::from_file`].
+    pub(crate) fn growing(file: File, options: &FileOptions) -> Result<Self, FileDiskError> {
+        let mut backing = Backing::from_file(file, options)?;
+        let opened_bytes = backing.length_bytes;
+        backing.length_bytes = GROWING_BYTES_MAX;
+        backing.geometry.capacity_bytes = GROWING_BYTES_MAX;
+        Ok(Self { backing: Arc::new(backing), engine: options.engine, opened_bytes })
     }
 
     /// The file's real length, as it was when the disk was opened; the capacity is this, rounded up.
     pub fn length_bytes(&self) -> u64 {
-        self.backing.length_bytes
+        self.opened_bytes
     }
 }
 

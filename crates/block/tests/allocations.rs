@@ -1,43 +1,18 @@
 //! After a queue has warmed up, requests allocate nothing.
 
+use blockyard_block::layers::{AlignOptions, AlignedDisk, MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use blockyard_block::{
-    AlignOptions, AlignedDisk, Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation, Queue, Request,
-    Segment,
+    CountingAllocator, Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation, Queue, Request, Segment,
 };
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting what each thread asks of it.
-struct Counting;
-
-// SAFETY: everything is the system allocator's doing; counting touches a thread-local without a destructor only.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps alloc's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps dealloc's contract.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps realloc's contract.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
+
+fn allocations() -> u64 {
+    CountingAllocator::of_this_thread().expect("it is installed")
+}
 
 const DEPTH: usize = 32;
 const BATCHES: u64 = 200;
@@ -89,9 +64,9 @@ fn allocations_after_warm_up(disk: &dyn Disk) -> u64 {
     let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
     let mut completions = Vec::with_capacity(DEPTH);
     warm_up(&mut *queue, &mut completions);
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     run_batches(&mut *queue, &mut completions);
-    ALLOCATIONS.get() - before
+    allocations() - before
 }
 
 fn file_disk(engine: Engine) -> FileDisk {
@@ -104,9 +79,9 @@ fn file_disk(engine: Engine) -> FileDisk {
 
 #[test]
 fn the_counter_counts() {
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(ALLOCATIONS.get() - before, 1);
+    assert_eq!(allocations() - before, 1);
 }
 
 #[test]
@@ -173,8 +148,33 @@ fn an_aligned_disk_allocates_nothing_per_request() {
         let mut queue = aligned_disk(engine).open_queue(&memory, DEPTH).unwrap();
         let mut completions = Vec::with_capacity(DEPTH);
         run_aligned_and_not(&mut *queue, &mut completions, 40);
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         run_aligned_and_not(&mut *queue, &mut completions, 40);
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{engine:?}");
+        assert_eq!(allocations() - before, 0, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_partition_allocates_nothing_per_request() {
+    let disk = PartitionDisk::new(Arc::new(NullDisk::new(2 << 20, 512).unwrap()), 1 << 20..2 << 20, false).unwrap();
+    assert_eq!(allocations_after_warm_up(&disk), 0);
+    let read_only = PartitionDisk::new(Arc::new(disk), 0..1 << 20, true).unwrap();
+    assert_eq!(allocations_after_warm_up(&read_only), 0);
+}
+
+#[test]
+fn a_meter_allocates_nothing_per_request() {
+    let disk = MeteredDisk::new(Arc::new(NullDisk::new(1 << 20, 512).unwrap()));
+    assert_eq!(allocations_after_warm_up(&disk), 0);
+    // Those of the warm-up, too.
+    assert_eq!(disk.meter().snapshot().requests(), DEPTH as u64 * (BATCHES + 3));
+}
+
+#[test]
+fn a_throttle_allocates_nothing_per_request_whether_it_holds_them_back_or_not() {
+    for iops in [1_000_000_000, 200_000] {
+        let limits = ThrottleLimits { iops: iops.try_into().ok(), bytes_per_second: None, burst: Duration::ZERO };
+        let disk = ThrottledDisk::new(Arc::new(NullDisk::new(1 << 20, 512).unwrap()), &limits);
+        assert_eq!(allocations_after_warm_up(&disk), 0, "{iops}");
     }
 }

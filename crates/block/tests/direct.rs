@@ -1,8 +1,8 @@
 //! Files past the page cache.
 
+use blockyard_block::layers::{AlignOptions, AlignedDisk};
 use blockyard_block::{
-    AlignOptions, AlignedDisk, Completion, Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Queue, Request,
-    RequestError, Segment,
+    Completion, Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Queue, Request, RequestError, Segment,
 };
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;

@@ -1,8 +1,7 @@
 //! How many system calls a request costs, counted by strace.
 
-use blockyard_block::{
-    AlignOptions, AlignedDisk, Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Request, Segment,
-};
+use blockyard_block::layers::{AlignOptions, AlignedDisk};
+use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Request, Segment};
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;

@@ -7,13 +7,20 @@
 
 mod bench;
 mod copy;
+mod disk;
 mod doctor;
-mod size;
+mod partitions;
+mod signals;
+mod time;
 
 use anyhow::Context;
+use blockyard_block::size;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: blockyard_block::CountingAllocator = blockyard_block::CountingAllocator;
 
 /// Move and measure virtual-machine disks.
 #[derive(Parser)]
@@ -28,6 +35,7 @@ enum Command {
     Copy(copy::args::CopyArgs),
     Bench(bench::BenchArgs),
     Doctor(doctor::DoctorArgs),
+    Partitions(partitions::PartitionsArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +43,7 @@ fn main() -> ExitCode {
         Command::Copy(args) => copy::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Partitions(args) => partitions::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -128,7 +128,7 @@ impl<'memory, const N: usize, T: Copy> DriverQueue<'memory, N, T> {
         for word in &rings.used[..used_words(size)] {
             word.store(0, Relaxed);
         }
-        let mut queue = Self {
+        let queue = Self {
             rings,
             event_idx,
             next: core::array::from_fn(|index| if index + 1 < usize::from(size) { index as u16 + 1 } else { NONE }),
@@ -275,14 +275,14 @@ impl<'memory, const N: usize, T: Copy> DriverQueue<'memory, N, T> {
     /// Asks for an interrupt when the device uses the next chain. Returns whether it has used one already, in which case
     /// there may be no interrupt: pop it, and ask again.
     #[must_use = "there may be no interrupt for what is used already"]
-    pub fn enable_interrupts(&mut self) -> bool {
+    pub fn enable_interrupts(&self) -> bool {
         self.enable_interrupt_after(1)
     }
 
     /// Asks for an interrupt when the device has used another `count` chains, or all in flight if they are fewer. Returns
     /// whether it has already, in which case there may be no interrupt. Without EVENT_IDX a count above 1 counts as 1.
     #[must_use = "there may be no interrupt for what is used already"]
-    pub fn enable_interrupt_after(&mut self, count: u16) -> bool {
+    pub fn enable_interrupt_after(&self, count: u16) -> bool {
         let count = if self.event_idx { count.min(self.in_flight_count).max(1) } else { 1 };
         if self.event_idx {
             self.set_used_event(self.popped.wrapping_add(count - 1));
@@ -297,7 +297,7 @@ impl<'memory, const N: usize, T: Copy> DriverQueue<'memory, N, T> {
 
     /// Tells the device that it need not interrupt. It still may. With EVENT_IDX this holds for some 32,000 chains: a driver
     /// that stays busy says it again from time to time, or puts up with an interrupt.
-    pub fn disable_interrupts(&mut self) {
+    pub fn disable_interrupts(&self) {
         if self.event_idx {
             // As far from the used index as can be: nothing means "never", and an index just passed could still be one that
             // the device is about to compare.

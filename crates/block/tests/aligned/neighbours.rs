@@ -3,7 +3,8 @@
 use crate::demanding_disk::{DemandingDisk, Demands};
 use crate::random::Random;
 use crate::rig::{Rig, WRITE};
-use blockyard_block::{AlignOptions, AlignedDisk, Disk, Engine, FileDisk, FileOptions, MemoryDisk, Operation, Segment};
+use blockyard_block::layers::{AlignOptions, AlignedDisk};
+use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryDisk, Operation, Segment};
 use std::ops::Range;
 use std::sync::Arc;
 

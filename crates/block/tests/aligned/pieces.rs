@@ -2,9 +2,10 @@
 
 use crate::demanding_disk::{DemandingDisk, Demands};
 use crate::rig::{Rig, WRITE};
+use blockyard_block::layers::{AlignOptions, AlignedDisk};
 use blockyard_block::{
-    AlignOptions, AlignedDisk, Disk, ExtentKind, FileDisk, FileOptions, MemoryDisk, MemoryMap, NullDisk, Operation,
-    Request, RequestError, SEGMENTS_MAX, Segment,
+    Disk, ExtentKind, FileDisk, FileOptions, MemoryDisk, MemoryMap, NullDisk, Operation, Request, RequestError,
+    SEGMENTS_MAX, Segment,
 };
 use std::sync::Arc;
 

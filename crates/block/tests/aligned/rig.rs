@@ -1,8 +1,7 @@
 //! An aligned disk, memory, and a queue between them.
 
-use blockyard_block::{
-    AlignOptions, AlignedDisk, Completion, Disk, MemoryMap, Operation, Queue, Request, RequestError, Segment,
-};
+use blockyard_block::layers::{AlignOptions, AlignedDisk};
+use blockyard_block::{Completion, Disk, MemoryMap, Operation, Queue, Request, RequestError, Segment};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,1 +1,158 @@
 //! A disk served by another process: `session:SOCKET` as a [`blockyard_block::Disk`].
+//!
+//! [`SessionDisk`] is a vhost-user-blk front end. Control messages go over a unix socket, requests through virtqueues in shared memory: each
+//! [`Queue`](blockyard_block::Queue) is one. Where the requests' memory consists of memfds, the server maps it and nothing is copied; else, or when asked
+//! for, data go through an I/O buffer.
+//!
+//! The server is hostile until proven otherwise. What it writes into shared memory is read once and judged against what this process
+//! remembers by itself (`blockyard_virtqueue`); what it says on the socket is checked, and has a time limit. Lies end the session with a sentence that
+//! says so. A request without an answer is waited for: that is the disk's business. Dropping a queue is not: it ends after
+//! [`SessionOptions::patience`] without a completion.
+//!
+//! A server that dies is waited for ([`SessionOptions::reconnect`]). The next one gets the rings' memory anew, so that one that is not quite
+//! dead cannot touch it, and every request that was not answered, in their order. Each completes once, though it may have been
+//! carried out twice.
+//!
+//! What cannot be promised: that memory is never written to after its queue is gone. A server keeps what it has mapped for as long as it
+//! likes. Requests that must not see that go through the I/O buffer.
+//!
+//! Deliberately absent: in-flight tracking by the server (what is in flight is known here), packed virtqueues, and polling without end.
+
+mod block_config;
+mod completion_event;
+mod connection;
+mod error;
+mod io_buffer;
+mod keeper;
+mod limits;
+mod link;
+mod memory_table;
+mod offer;
+mod options;
+mod queue;
+mod ring;
+mod slot;
+mod spin;
+mod stream;
+mod transfers;
+mod wait;
+
+use block_config::BlockConfig;
+use blockyard_block::{Disk, Extent, ExtentKind, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};
+use blockyard_devices::EventFd;
+use connection::Connection;
+pub use error::SessionError;
+use keeper::Keeper;
+use link::Link;
+use offer::Offer;
+pub use options::{IO_BUFFER_BYTES, IO_BUFFER_BYTES_MAX, SessionOptions};
+use queue::SessionQueue;
+use ring::RingShape;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use stream::Stream;
+
+/// A disk that another process serves.
+#[derive(Debug)]
+pub struct SessionDisk {
+    keeper: Arc<Keeper>,
+}
+
+impl SessionDisk {
+    /// Connects to the server that listens on `path`.
+    ///
+    /// # Errors
+    /// When nobody listens there, or whoever does serves no block device.
+    pub fn connect(path: &Path, options: &SessionOptions) -> Result<Self, SessionError> {
+        let name: Arc<str> = path.display().to_string().into();
+        let stop = stop_event(&name)?;
+        let connection = Connection::open(path, &name, options.patience, &stop)?;
+        Self::new(connection, Some(path.to_owned()), options, stop)
+    }
+
+    /// Takes a connection over, called `name` in messages. When it ends, the session does: there is no path to find the server by.
+    ///
+    /// # Errors
+    /// When whoever is on the other side serves no block device.
+    pub fn from_stream(stream: UnixStream, name: &str, options: &SessionOptions) -> Result<Self, SessionError> {
+        let name: Arc<str> = name.into();
+        let stop = stop_event(&name)?;
+        let stream = Stream::from_socket(stream, &stop)
+            .map_err(|error| SessionError::Os { socket: Arc::clone(&name), error })?;
+        Self::new(Connection::new(stream, &name, options.patience), None, options, stop)
+    }
+
+    fn new(
+        mut connection: Connection,
+        path: Option<PathBuf>,
+        options: &SessionOptions,
+        stop: Arc<EventFd>,
+    ) -> Result<Self, SessionError> {
+        let name = Arc::clone(connection.name());
+        let offer = Offer::negotiate(&mut connection, &stop, None)?;
+        let link = Link::new(connection, offer, path, options, stop);
+        let keeper = link.and_then(Keeper::start).map_err(|error| SessionError::Os { socket: name, error })?;
+        Ok(Self { keeper: Arc::new(keeper) })
+    }
+
+    /// How many queues the server has: as many can be open at once.
+    pub fn queue_count(&self) -> u16 {
+        self.keeper.link.offer().queues
+    }
+
+    /// Why the session has ended, if it has: the reason of requests that fail with ENOTCONN.
+    pub fn failure(&self) -> Option<Arc<str>> {
+        self.keeper.link.failure()
+    }
+
+    fn shape(&self, depth: usize, offer: &Offer) -> RingShape {
+        let smallest = 4 * io_buffer::GRANULE_BYTES.max(u64::from(offer.geometry.logical_block_bytes));
+        let wanted = self.keeper.link.options.io_buffer_bytes.unwrap_or(IO_BUFFER_BYTES);
+        let buffer_bytes = wanted.clamp(smallest, IO_BUFFER_BYTES_MAX);
+        RingShape::new(depth, offer.indirect(), offer.event_idx(), offer.limits.segments_max, buffer_bytes)
+    }
+}
+
+fn stop_event(name: &Arc<str>) -> Result<Arc<EventFd>, SessionError> {
+    let event = EventFd::new().map_err(|error| SessionError::Os { socket: Arc::clone(name), error })?;
+    Ok(Arc::new(event))
+}
+
+impl Disk for SessionDisk {
+    fn geometry(&self) -> Geometry {
+        self.keeper.link.geometry()
+    }
+
+    fn generation(&self) -> u64 {
+        self.keeper.link.generation.load(Ordering::Acquire)
+    }
+
+    fn change_event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.keeper.link.change.as_fd())
+    }
+
+    /// All of it is data: the protocol has no word for holes.
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        let capacity_bytes = self.geometry().capacity_bytes;
+        if range.start >= range.end || range.end > capacity_bytes {
+            let message = format!("no range {}..{} on a disk of {capacity_bytes} bytes", range.start, range.end);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        Ok(Extent { offset_bytes: range.start, length_bytes: range.end - range.start, kind: ExtentKind::Data })
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        if depth == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
+        }
+        let depth = depth.min(QUEUE_DEPTH_MAX);
+        let offer = self.keeper.link.offer();
+        let opened = self.keeper.link.open_queue(memory, self.shape(depth, &offer))?;
+        Ok(Box::new(SessionQueue::new(&self.keeper, opened, &offer, memory, depth)))
+    }
+}

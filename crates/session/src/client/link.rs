@@ -1,0 +1,429 @@
+//! What a session's queues share: the connection, the memory table, the virtqueues. Nothing here is touched per request.
+
+use super::connection::{Connection, VringMessage};
+use super::memory_table::{MemoryTable, RegionId};
+use super::ring::{Ring, RingAddresses, RingShape};
+use super::{Offer, SessionError, SessionOptions};
+use blockyard_block::{Geometry, MemoryMap};
+use blockyard_devices::EventFd;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A virtqueue, between the queue that owns it and the session.
+#[derive(Debug)]
+pub(super) struct Vring {
+    pub(super) index: u16,
+    shape: RingShape,
+    /// The server rings it for completions, the session for news. The same for as long as the queue lives.
+    pub(super) call: EventFd,
+    /// Changes with every piece of news: what a queue looks at per batch.
+    pub(super) epoch: AtomicU32,
+    news: Mutex<News>,
+    /// Requests that were completed: kept by the queue, looked at by the session.
+    pub(super) completed: AtomicU64,
+}
+
+/// What a queue has not heard of yet.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// The disk is another.
+    pub(super) geometry: Option<Geometry>,
+    /// There is a new server, with an empty ring.
+    pub(super) fresh: Option<FreshRing>,
+    /// There will be no server any more.
+    pub(super) ended: bool,
+}
+
+/// A ring that a server has been given, and how to notify it.
+#[derive(Debug)]
+pub(super) struct FreshRing {
+    pub(super) ring: Ring,
+    pub(super) kick: Arc<EventFd>,
+}
+
+impl Vring {
+    pub(super) fn take_news(&self) -> News {
+        std::mem::take(&mut lock(&self.news))
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut News)) {
+        change(&mut lock(&self.news));
+        self.epoch.fetch_add(1, Ordering::Release);
+        self.call.ring();
+    }
+}
+
+/// A virtqueue that the server runs.
+#[derive(Debug)]
+struct Running {
+    vring: Arc<Vring>,
+    addresses: RingAddresses,
+    kick: Arc<EventFd>,
+    private: RegionId,
+    shared: Vec<RegionId>,
+}
+
+impl Running {
+    fn start(&self, connection: &Connection, base: u16) -> Result<(), SessionError> {
+        connection.start_vring(&VringMessage {
+            index: self.vring.index,
+            size: self.vring.shape.size,
+            base,
+            descriptors: self.addresses.descriptors,
+            available: self.addresses.available,
+            used: self.addresses.used,
+            kick: self.kick.as_fd(),
+            call: self.vring.call.as_fd(),
+        })
+    }
+}
+
+/// Why a connection was given up.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    /// Whether the same server may be asked again.
+    pub(super) may_pass: bool,
+    pub(super) reason: Arc<str>,
+}
+
+impl Verdict {
+    fn of(error: &SessionError) -> Self {
+        Self { may_pass: error.may_pass(), reason: error.to_string().into() }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` while there is no server.
+    connection: Option<Arc<Connection>>,
+    offer: Offer,
+    table: MemoryTable,
+    /// As many as the server has.
+    vrings: Vec<Option<Running>>,
+    /// The memory of each virtqueue's last run. libvhost-user keeps a stopped ring's addresses, and gives up when it finds no memory behind
+    /// them as it learns of other memory: so it stays until the virtqueue runs again, elsewhere.
+    retired: Vec<Option<RegionId>>,
+    verdict: Option<Verdict>,
+    /// Why the session ended for good.
+    failure: Option<Arc<str>>,
+}
+
+impl State {
+    /// Gives the connection up; whoever watches it sees its end.
+    fn give_up(&mut self, error: &SessionError) {
+        self.verdict.get_or_insert_with(|| Verdict::of(error));
+        if let Some(connection) = &self.connection {
+            connection.shut_down();
+        }
+    }
+
+    /// Takes the memory of a queue in that will run on virtqueue `index`.
+    fn insert_private(
+        &mut self,
+        memory: &MemoryMap,
+        index: usize,
+        connection: &Connection,
+    ) -> Result<RegionId, SessionError> {
+        let socket = connection.name();
+        let os = |error| SessionError::Os { socket: Arc::clone(socket), error };
+        if let Ok(id) = self.table.insert_private(memory).map_err(os)? {
+            return Ok(id);
+        }
+        // The last resort.
+        self.forget_retired(index, connection)?;
+        let inserted = self.table.insert_private(memory).map_err(os)?;
+        inserted.map_err(|full| full.into_session_error(socket, self.table.slots()))
+    }
+
+    fn forget_retired(&mut self, index: usize, connection: &Connection) -> Result<(), SessionError> {
+        self.table.release(self.retired[index].take(), Some((connection, &self.offer)))
+    }
+
+    /// Tells the server of new memory. One that wants its whole table anew must not look at it meanwhile: the virtqueues are
+    /// stopped, which ends what the server has begun, and go on where they were.
+    fn announce(&mut self, connection: &Connection) -> Result<(), SessionError> {
+        if !self.table.has_news() {
+            return Ok(());
+        }
+        let whole = !self.offer.adds_regions();
+        let running: Vec<_> = self.vrings.iter().flatten().filter(|_| whole).collect();
+        let bases = running.iter().map(|running| connection.stop_vring(running.vring.index));
+        let bases = bases.collect::<Result<Vec<_>, _>>()?;
+        let told = self.table.announce(connection, &self.offer);
+        for (running, base) in running.iter().zip(bases) {
+            running.start(connection, base)?;
+            running.kick.ring();
+        }
+        told
+    }
+}
+
+/// What a queue is opened with.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) vring: Arc<Vring>,
+    pub(super) ring: Ring,
+    pub(super) kick: Arc<EventFd>,
+    /// Where the server finds the regions of the memory map; `None` when it does not.
+    pub(super) addresses: Option<Vec<u64>>,
+}
+
+/// A session: what its disk, its queues and its keeper share.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) name: Arc<str>,
+    /// Where to find the server again; `None` for a connection that was handed over.
+    pub(super) path: Option<PathBuf>,
+    pub(super) options: SessionOptions,
+    /// Ends the keeper, and every wait for an answer.
+    pub(super) stop: Arc<EventFd>,
+    state: Mutex<State>,
+    geometry: Mutex<Geometry>,
+    pub(super) generation: AtomicU64,
+    pub(super) change: EventFd,
+}
+
+/// A lock that a thread panicked with holds nothing that is half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    pub(super) fn new(
+        connection: Connection,
+        offer: Offer,
+        path: Option<PathBuf>,
+        options: &SessionOptions,
+        stop: Arc<EventFd>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            name: Arc::clone(connection.name()),
+            path,
+            options: options.clone(),
+            stop,
+            geometry: Mutex::new(offer.geometry),
+            state: Mutex::new(State {
+                connection: Some(Arc::new(connection)),
+                offer,
+                table: MemoryTable::new(offer.memory_slots),
+                vrings: (0..offer.queues).map(|_| None).collect(),
+                retired: vec![None; offer.queues.into()],
+                verdict: None,
+                failure: None,
+            }),
+            generation: AtomicU64::new(0),
+            change: EventFd::new()?,
+        })
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        *lock(&self.geometry)
+    }
+
+    pub(super) fn offer(&self) -> Offer {
+        lock(&self.state).offer
+    }
+
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        lock(&self.state).failure.clone()
+    }
+
+    pub(super) fn connection(&self) -> Option<Arc<Connection>> {
+        lock(&self.state).connection.clone()
+    }
+
+    /// Gives the connection up because of what a queue met.
+    pub(super) fn give_up(&self, error: &SessionError) {
+        lock(&self.state).give_up(error);
+    }
+
+    /// Starts a virtqueue, whose requests' data lie in `memory`.
+    pub(super) fn open_queue(&self, memory: &MemoryMap, shape: RingShape) -> Result<Opened, SessionError> {
+        let os = |error| SessionError::Os { socket: Arc::clone(&self.name), error };
+        let mut state = lock(&self.state);
+        if let Some(failure) = &state.failure {
+            return Err(SessionError::Ended(Arc::clone(failure)));
+        }
+        let Some(connection) = state.connection.clone() else {
+            return Err(SessionError::Away(Arc::clone(&self.name)));
+        };
+        let queues = state.offer.queues;
+        let Some(index) = state.vrings.iter().position(Option::is_none) else {
+            return Err(SessionError::NoQueue { socket: Arc::clone(&self.name), queues });
+        };
+        let queues_left = state.vrings.iter().filter(|vring| vring.is_none()).count() - 1;
+        let own = Ring::allocate(&shape).map_err(os)?;
+        let private = state.insert_private(&own, index, &connection)?;
+        let shared = match self.options.io_buffer_bytes {
+            Some(_) => Ok(None),
+            None => state.table.share(memory, queues_left),
+        };
+        let vring = EventFd::new().map(|call| Vring {
+            index: index as u16,
+            shape,
+            call,
+            epoch: AtomicU32::new(0),
+            news: Mutex::default(),
+            completed: AtomicU64::new(0),
+        });
+        let parts = shared.and_then(|shared| {
+            let ring = Ring::new(own, shape, state.table.address(private))?;
+            Ok((shared, ring, vring?, EventFd::new()?))
+        });
+        let (shared, ring, vring, kick) = match parts {
+            Ok(parts) => parts,
+            Err(error) => {
+                // Nobody was told of it yet.
+                let _ = state.table.release([private], None);
+                return Err(os(error));
+            }
+        };
+        let mut running = Running {
+            vring: Arc::new(vring),
+            addresses: ring.addresses(),
+            kick: Arc::new(kick),
+            private,
+            shared: shared.unwrap_or_default(),
+        };
+        let started = Self::start_queue(&mut state, &connection, &mut running);
+        let opened = started.map(|()| Opened {
+            vring: Arc::clone(&running.vring),
+            ring,
+            kick: Arc::clone(&running.kick),
+            addresses: (!running.shared.is_empty())
+                .then(|| running.shared.iter().map(|&id| state.table.address(id)).collect()),
+        });
+        match &opened {
+            Ok(_) => state.vrings[index] = Some(running),
+            Err(error) => {
+                state.give_up(error);
+                let _ = state.table.release(running.shared.into_iter().chain([private]), None);
+            }
+        }
+        opened
+    }
+
+    /// Announces a queue's memory and starts its virtqueue. A server that refuses the requests' own memory gets their data copied.
+    fn start_queue(state: &mut State, connection: &Connection, running: &mut Running) -> Result<(), SessionError> {
+        match state.announce(connection) {
+            Err(SessionError::Refused { .. }) if !running.shared.is_empty() => {
+                let offer = state.offer;
+                state.table.release(std::mem::take(&mut running.shared), Some((connection, &offer)))?;
+                state.announce(connection)?;
+            }
+            result => result?,
+        }
+        running.start(connection, 0)?;
+        state.forget_retired(running.vring.index.into(), connection)
+    }
+
+    /// Stops a virtqueue. `drained` says whether the server owes nothing.
+    pub(super) fn close_queue(&self, index: u16, drained: bool) {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        let Some(running) = state.vrings.get_mut(usize::from(index)).and_then(Option::take) else { return };
+        state.retired[usize::from(index)] = Some(running.private);
+        let closed = match state.connection.clone() {
+            None => state.table.release(running.shared, None),
+            Some(connection) if drained => connection
+                .stop_vring(index)
+                .and_then(|_| state.table.release(running.shared, Some((&connection, &state.offer)))),
+            // Its memory is about to go: the server must not be left with it.
+            Some(_) => {
+                let socket = Arc::clone(&self.name);
+                Err(SessionError::NoAnswer { socket, patience: self.options.patience })
+            }
+        };
+        if let Err(error) = closed {
+            state.give_up(&error);
+        }
+    }
+
+    /// Requests that all queues have completed.
+    pub(super) fn completed(&self) -> u64 {
+        let state = lock(&self.state);
+        state.vrings.iter().flatten().map(|running| running.vring.completed.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Forgets the connection, which is at its end, and says why if that is known.
+    pub(super) fn disconnect(&self) -> Option<Verdict> {
+        let mut state = lock(&self.state);
+        state.connection = None;
+        state.verdict.take()
+    }
+
+    /// Ends the session: every request fails.
+    pub(super) fn end(&self, reason: Arc<str>) {
+        let mut state = lock(&self.state);
+        state.connection = None;
+        state.failure = Some(reason);
+        for running in state.vrings.iter().flatten() {
+            running.vring.tell(|news| news.ended = true);
+        }
+    }
+
+    /// Goes on with another server: gives it all memory, and every queue an empty ring in memory that the last server never saw.
+    pub(super) fn resume(&self, connection: Connection, offer: &Offer) -> Result<(), SessionError> {
+        let os = |error| SessionError::Os { socket: Arc::clone(&self.name), error };
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        state.table.reset(offer.memory_slots);
+        state.retired.fill(None);
+        let mut fresh = Vec::new();
+        for running in state.vrings.iter_mut().flatten() {
+            let own = Ring::allocate(&running.vring.shape).map_err(os)?;
+            let inserted = state.table.insert_private(&own).map_err(os)?;
+            running.private = inserted.map_err(|full| full.into_session_error(&self.name, offer.memory_slots))?;
+            let ring = Ring::new(own, running.vring.shape, state.table.address(running.private)).map_err(os)?;
+            running.addresses = ring.addresses();
+            running.kick = Arc::new(EventFd::new().map_err(os)?);
+            fresh.push(ring);
+        }
+        if state.table.has_news() {
+            state.table.announce(&connection, offer)?;
+        }
+        for running in state.vrings.iter().flatten() {
+            running.start(&connection, 0)?;
+        }
+        state.offer = *offer;
+        state.verdict = None;
+        state.connection = Some(Arc::new(connection));
+        for (running, ring) in state.vrings.iter().flatten().zip(fresh) {
+            let kick = Arc::clone(&running.kick);
+            running.vring.tell(|news| news.fresh = Some(FreshRing { ring, kick }));
+        }
+        drop(guard);
+        self.set_geometry(offer.geometry);
+        Ok(())
+    }
+
+    /// Looks at the disk again.
+    pub(super) fn refresh(&self, connection: &Connection) -> Result<(), SessionError> {
+        let guard = lock(&self.state);
+        let config = super::BlockConfig::new(connection.get_config()?, guard.offer.features);
+        drop(guard);
+        // What cannot be is not believed: the disk stays as it was.
+        if let Ok(geometry) = config.geometry() {
+            let before = self.geometry();
+            // Requests are split by the block size that they were judged by.
+            self.set_geometry(Geometry { logical_block_bytes: before.logical_block_bytes, ..geometry });
+        }
+        Ok(())
+    }
+
+    fn set_geometry(&self, geometry: Geometry) {
+        if std::mem::replace(&mut *lock(&self.geometry), geometry) == geometry {
+            return;
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+        let mut state = lock(&self.state);
+        state.offer.geometry = geometry;
+        for running in state.vrings.iter().flatten() {
+            running.vring.tell(|news| news.geometry = Some(geometry));
+        }
+        self.change.ring();
+    }
+}

@@ -1,0 +1,35 @@
+//! How a session is held.
+
+use std::time::Duration;
+
+/// How a session is held.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// Some: data are always copied through a buffer of this many bytes a queue (at least four of the disk's blocks, and
+    /// 16 KiB), so the server never sees the requests' own memory. None: the server maps that memory, and nothing is
+    /// copied; where it maps no more regions, data are copied through [`IO_BUFFER_BYTES`].
+    pub io_buffer_bytes: Option<u64>,
+    /// How long a server that went away is waited for. Zero: its end fails every request at once.
+    pub reconnect: Duration,
+    /// How long the server has to answer a control message.
+    pub patience: Duration,
+    /// Longest time that a wait looks at the virtqueue before it sleeps. It sleeps at once where looking has not paid
+    /// lately, and always where the process has one CPU only. Zero: always.
+    pub poll: Duration,
+}
+
+/// Bytes of a queue's I/O buffer where nothing else is said.
+pub const IO_BUFFER_BYTES: u64 = 4 << 20;
+/// The largest I/O buffer.
+pub const IO_BUFFER_BYTES_MAX: u64 = 1 << 30;
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            io_buffer_bytes: None,
+            reconnect: Duration::ZERO,
+            patience: Duration::from_secs(5),
+            poll: Duration::from_micros(50),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A queue of a session: a virtqueue that belongs to one thread.
+
+use super::completion_event::{Asked, COALESCE_MIN, COALESCE_TIME, CompletionEvent};
+use super::keeper::Keeper;
+use super::link::{Opened, Vring};
+use super::spin::Spin;
+use super::transfers::{RegionView, Transfers};
+use super::wait::{Woken, wait_readable};
+use super::{Offer, SessionError};
+use blockyard_block::{Completion, MemoryMap, Queue, QueueError, Request, RequestError};
+use blockyard_devices::EventFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// What requests end with that no server can be asked any more.
+const ENDED: RequestError = RequestError::Os(libc::ENOTCONN);
+/// How often a reap looks again when something came while it asked to be told.
+const LOOKS_MAX: u32 = 3;
+/// How often a drop looks whether the server still gets on.
+const DRAIN_STEP: Duration = Duration::from_millis(100);
+
+/// A queue of a session.
+pub(super) struct SessionQueue {
+    transfers: Transfers,
+    vring: Arc<Vring>,
+    kick: Arc<EventFd>,
+    /// What was heard of the session so far.
+    epoch: u32,
+    event: CompletionEvent,
+    spin: Spin,
+    /// Requests that ended where they were pushed: those before `submitted` may be reaped.
+    ended: Vec<Completion>,
+    submitted: usize,
+    /// The server broke the ring. Nothing more is read from it; the session ends, or has another.
+    broken: bool,
+    /// The session has ended.
+    over: bool,
+    // Last: it may be the last that keeps the session.
+    keeper: Arc<Keeper>,
+}
+
+impl SessionQueue {
+    pub(super) fn new(keeper: &Arc<Keeper>, opened: Opened, offer: &Offer, memory: &MemoryMap, depth: usize) -> Self {
+        let Opened { vring, ring, kick, addresses } = opened;
+        let regions = memory.regions().enumerate().map(|(index, (_, length_bytes, _, _))| {
+            let address = addresses.as_ref().and_then(|addresses| addresses.get(index).copied());
+            RegionView { length_bytes, address }
+        });
+        let transfers = Transfers::new(ring, depth, memory, regions.collect(), keeper.link.geometry(), offer.limits);
+        Self {
+            transfers,
+            kick,
+            epoch: 0,
+            event: CompletionEvent::new(),
+            spin: Spin::new(keeper.link.options.poll),
+            ended: Vec::with_capacity(depth),
+            submitted: 0,
+            broken: false,
+            over: false,
+            vring,
+            keeper: Arc::clone(keeper),
+        }
+    }
+
+    /// Whether a reap has something to do. Reads shared memory at most twice.
+    fn is_ready(&self) -> bool {
+        self.submitted > 0
+            || (!self.broken && self.transfers.ring.has_used())
+            || self.vring.epoch.load(Ordering::Acquire) != self.epoch
+    }
+
+    /// Asks the server to ring after `count` completions. Whether something came meanwhile.
+    fn ask(&self, count: u16) -> bool {
+        self.event.take(&self.vring.call);
+        self.event.asked.set(if count > 1 { Asked::Later } else { Asked::Next });
+        let came = !self.broken && self.transfers.ring.enable_interrupt_after(count);
+        came || self.is_ready()
+    }
+
+    /// Hears what happened to the session.
+    fn follow(&mut self, completions: &mut Vec<Completion>) {
+        let epoch = self.vring.epoch.load(Ordering::Acquire);
+        if epoch != self.epoch {
+            self.follow_news(epoch, completions);
+        }
+    }
+
+    #[cold]
+    fn follow_news(&mut self, epoch: u32, completions: &mut Vec<Completion>) {
+        self.epoch = epoch;
+        self.event.rung.set(true);
+        let news = self.vring.take_news();
+        if let Some(geometry) = news.geometry {
+            self.transfers.geometry = geometry;
+        }
+        if let Some(fresh) = news.fresh {
+            // What the last server finished counts.
+            if !self.broken {
+                let _ = self.transfers.pop_all(completions);
+            }
+            self.transfers.replace_ring(fresh.ring, completions);
+            self.kick = fresh.kick;
+            self.broken = false;
+            self.event.asked.set(Asked::Nothing);
+            let _ = self.transfers.ring.publish();
+            self.kick.ring();
+        }
+        if news.ended {
+            self.over = true;
+            self.transfers.fail(ENDED, completions);
+        }
+    }
+
+    /// Takes back what the server has completed, and hands it what waited for room.
+    fn take_used(&mut self, completions: &mut Vec<Completion>) {
+        if self.broken || self.over {
+            return;
+        }
+        if let Err(error) = self.transfers.pop_all(completions) {
+            self.broken = true;
+            let socket = Arc::clone(&self.keeper.link.name);
+            self.keeper.link.give_up(&SessionError::Virtqueue { socket, error });
+            return;
+        }
+        if self.transfers.pump(completions) && self.transfers.ring.publish() {
+            self.kick.ring();
+        }
+    }
+
+    /// Sleeps until the server rings, for as long as the caller wants.
+    fn sleep(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Woken> {
+        let in_flight = self.transfers.ring.in_flight();
+        let mut left = timeout;
+        if in_flight >= COALESCE_MIN {
+            if self.ask(in_flight / 2) {
+                return Ok(Woken::Own);
+            }
+            let first = left.map_or(COALESCE_TIME, |left| left.min(COALESCE_TIME));
+            match wait_readable(self.vring.call.as_fd(), events, Some(first))? {
+                Woken::Late => {}
+                woken => return Ok(woken),
+            }
+            left = left.map(|left| left.saturating_sub(first));
+        }
+        if self.ask(1) {
+            return Ok(Woken::Own);
+        }
+        wait_readable(self.vring.call.as_fd(), events, left)
+    }
+
+    /// Waits for all that the server owes, as long as it gets on. Whether it owes nothing.
+    fn drain_for_drop(&mut self) -> bool {
+        let mut completions = Vec::with_capacity(self.transfers.depth());
+        let mut last = Instant::now();
+        let _ = self.submit();
+        loop {
+            self.reap(&mut completions);
+            if self.transfers.in_flight() == 0 || self.over {
+                return true;
+            }
+            if !std::mem::take(&mut completions).is_empty() {
+                last = Instant::now();
+                completions.reserve(self.transfers.depth());
+            }
+            // A server that is gone owes nothing.
+            let gone = self.keeper.link.connection().is_none();
+            if gone || last.elapsed() > self.keeper.link.options.patience {
+                return gone;
+            }
+            if self.wait(&[], Some(DRAIN_STEP)).is_err() {
+                std::thread::sleep(DRAIN_STEP);
+            }
+        }
+    }
+}
+
+impl Queue for SessionQueue {
+    fn depth(&self) -> usize {
+        self.transfers.depth()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.transfers.in_flight() + self.ended.len()
+    }
+
+    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
+        if self.in_flight() == self.depth() {
+            return Err(QueueError::Full);
+        }
+        if self.over {
+            self.ended.push(Completion { token: request.token, result: Err(ENDED) });
+        } else {
+            self.transfers.begin(request, &mut self.ended);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.submitted = self.ended.len();
+        if self.transfers.ring.publish() {
+            self.kick.ring();
+        }
+        if self.submitted > 0 {
+            self.event.ring(&self.vring.call);
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        let before = completions.len();
+        self.follow(completions);
+        completions.extend(self.ended.drain(..self.submitted));
+        self.submitted = 0;
+        for _ in 0..LOOKS_MAX {
+            self.take_used(completions);
+            if completions.len() > before {
+                self.event.came();
+                break;
+            }
+            if self.transfers.in_flight() == 0 || self.over {
+                break;
+            }
+            if self.event.asked.get() == Asked::Next && !self.event.suspect() {
+                break;
+            }
+            if !self.ask(1) {
+                break;
+            }
+        }
+        let reaped = (completions.len() - before) as u64;
+        let completed = self.vring.completed.load(Ordering::Relaxed);
+        self.vring.completed.store(completed.wrapping_add(reaped), Ordering::Relaxed);
+    }
+
+    /// Polls readable when a completion may be ready. Take it anew before each wait for it: that is when the server is asked to ring.
+    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        // Who comes again without a reap in between was woken by something else, or by a ring that came late.
+        if self.event.asked.get() == Asked::Next {
+            self.event.rung.set(true);
+        }
+        if self.ask(1) {
+            self.event.ring(&self.vring.call);
+        }
+        Some(self.vring.call.as_fd())
+    }
+
+    /// Looks at the virtqueue for a while where that has paid lately, then sleeps.
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        if self.is_ready() {
+            return Ok(());
+        }
+        let looks = self.spin.may_pay() && self.transfers.ring.in_flight() > 0 && timeout != Some(Duration::ZERO);
+        let start = looks.then(Instant::now);
+        if looks && self.spin.look(|| self.is_ready()) {
+            return Ok(());
+        }
+        let woken = self.sleep(events, timeout)?;
+        if woken == Woken::Own {
+            self.event.came();
+            // Whether it came from the server or from the session.
+            self.event.rung.set(true);
+        }
+        if let Some(start) = start {
+            self.spin.learn(woken == Woken::Own, start.elapsed());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SessionQueue {
+    fn drop(&mut self) {
+        let drained = self.drain_for_drop();
+        self.keeper.link.close_queue(self.vring.index, drained);
+    }
+}

@@ -1,0 +1,6 @@
+//! The session client against servers: qemu-storage-daemon's real one, and scripted ones that do what no server should.
+
+mod data;
+mod restart;
+mod rig;
+mod server;
