@@ -77,6 +77,10 @@ const fn model(test: &'static str) -> Target {
     Target { package: "blockyard-block", binary: &["--test", "conformance"], test }
 }
 
+const fn partition_table(test: &'static str) -> Target {
+    Target { package: "blockyard-block", binary: &["--test", "partition_table"], test }
+}
+
 const fn aligned(test: &'static str) -> Target {
     Target { package: "blockyard-block", binary: &["--test", "aligned"], test }
 }

@@ -125,6 +125,14 @@ impl FileDisk {
         Ok(Self { backing: Arc::new(backing), engine: options.engine, opened_bytes })
     }
 
+    /// Locks a file that was opened by a path as [`FileDisk::open`] does, unless the options say not to.
+    ///
+    /// # Errors
+    /// When somebody else has locked it.
+    pub(crate) fn lock(file: &File, path: &Path, options: &FileOptions) -> Result<(), FileDiskError> {
+        if options.lock { lock::lock(file, path, options.read_only) } else { Ok(()) }
+    }
+
     /// The file's real length, as it was when the disk was opened; the capacity is this, rounded up.
     pub fn length_bytes(&self) -> u64 {
         self.opened_bytes

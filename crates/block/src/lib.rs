@@ -7,8 +7,9 @@
 //!
 //! The backends are [`FileDisk`] (a file or a block device, by io_uring, threads or the caller's own thread),
 //! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one. What can be put
-//! around a disk is in [`layers`]; how people name a disk, and what they want around it, in [`specification`]. Where a disk's
-//! [`Geometry`] makes demands on requests, whoever opens it puts a [`layers::AlignedDisk`] on top, so that nobody above meets them.
+//! around a disk is in [`layers`]; how people name a disk, and what they want around it, in [`specification`]. A disk whose
+//! [`Geometry`] makes demands on requests gets a [`layers::AlignedDisk`] on top by whoever opens it, so that nobody above
+//! meets such demands.
 //!
 //! Everything is in bytes. Guest memory goes to the kernel as it lies: a [`Segment`] is a place in the memory map,
 //! checked where the request enters the queue, and nothing is copied or allocated per request.

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Permissions, as `BLK_PERM_` in QEMU's include/block/block-common.h numbers them.
 const CONSISTENT_READ: i64 = 0;
@@ -24,6 +24,9 @@ const RESIZE: i64 = 3;
 const USED: i64 = 100;
 const UNSHARED: i64 = 200;
 
+/// How long a process may take from fork to exec.
+const FORKED_USER: Duration = Duration::from_millis(200);
+
 /// Locks the file for as long as it is open, or says who has it.
 ///
 /// A file system without locks is used without: QEMU does the same.
@@ -31,9 +34,11 @@ pub(super) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), File
     let start = Instant::now();
     loop {
         let Some(conflict) = try_lock(file, read_only).map_err(|source| failed(path, source))? else { return Ok(()) };
-        // A lock that no process holds is one that is about to go, or another user's.
+        // A lock that no process holds is one that is about to go, or another user's. One that a process holds may be a process's
+        // that has just been forked and still has, until it executes its program, what its parent has closed meanwhile.
         let holder = holder::find(file, conflict);
-        if holder.is_some() || start.elapsed() > DYING_USER {
+        let patience = if holder.is_some() { FORKED_USER } else { DYING_USER };
+        if start.elapsed() > patience {
             let holder = holder.unwrap_or_else(|| "another process".to_owned());
             return Err(FileDiskError::Locked { path: path.to_owned(), holder, purpose: conflict.purpose() });
         }

@@ -20,7 +20,7 @@ mod timed_event;
 mod write_log;
 
 #[cfg(test)]
-mod rig;
+pub(crate) mod rig;
 
 pub use align::{AlignOptions, AlignedDisk};
 pub use faults::{Fault, Faults, FaultsError, FaultyDisk, Latency, When};

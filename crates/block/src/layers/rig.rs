@@ -112,13 +112,13 @@ pub(super) fn threads_disk(capacity_bytes: u64) -> Arc<dyn Disk> {
 }
 
 /// A queue of a disk, and memory.
-pub(super) struct Rig {
+pub(crate) struct Rig {
     pub(super) memory: MemoryMap,
     pub(super) queue: Box<dyn Queue>,
 }
 
 impl Rig {
-    pub(super) fn new(disk: &dyn Disk, depth: usize) -> Self {
+    pub(crate) fn new(disk: &dyn Disk, depth: usize) -> Self {
         let memory = MemoryMap::allocate(&[(0, MEMORY_BYTES)]).unwrap();
         let queue = disk.open_queue(&memory, depth).unwrap();
         Self { memory, queue }
@@ -174,7 +174,7 @@ impl Rig {
         completions[0].result
     }
 
-    pub(super) fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RequestError> {
+    pub(crate) fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RequestError> {
         self.poke(0, bytes);
         self.perform(WRITE, offset_bytes, &[segment(0, bytes.len())])
     }

@@ -4,8 +4,8 @@ use super::content;
 use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, PartitionChoice, SessionSpecification};
 use crate::layers::{AlignOptions, AlignedDisk, Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
 use crate::{
-    AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, Geometry, ImageError, MemoryDisk, NullDisk,
-    Qcow2Backing, Qcow2Disk, SEGMENTS_MAX, VmdkDisk, partition_table, size,
+    AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, ImageError, MemoryDisk, NullDisk, Qcow2Backing,
+    Qcow2Disk, VmdkDisk, partition_table, size,
 };
 use std::error::Error;
 use std::io;
@@ -13,13 +13,16 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What opening gives.
+type Opened = Result<Arc<dyn Disk>, OpenError>;
+
 /// What a disk is opened with that its specification does not say.
 #[derive(Clone, Copy)]
 pub struct OpenContext<'a> {
     /// Directories in which an image's backing and data files may lie.
     pub allow_dirs: &'a [PathBuf],
     /// Reaches a disk in another process; this crate does not know how.
-    pub connect: &'a dyn Fn(&SessionSpecification) -> Result<Arc<dyn Disk>, OpenError>,
+    pub connect: &'a dyn Fn(&SessionSpecification) -> Opened,
     /// Refuse changes, whatever the specification says.
     pub read_only: bool,
 }
@@ -80,15 +83,16 @@ impl DiskSpecification {
     ///
     /// # Errors
     /// When any of these cannot be had; the sentence names the file and says what to do.
-    pub fn open(&self, context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
+    pub fn open(&self, context: &OpenContext<'_>) -> Opened {
         let read_only = self.read_only || context.read_only;
         // What has a delta is read only.
         let disk = self.backend.open(read_only || self.delta.is_some(), context)?;
+        // Below the partition, which may begin within a block of the backend.
         let disk = align(disk, self.backend.logical_block_bytes())?;
         let disk = match &self.delta {
             None => disk,
             Some(Delta::Overlay(path)) => overlay(disk, path, &self.backend, read_only)?,
-            Some(Delta::Snapshot) => snapshot(disk, &self.backend.delta_options(false))?,
+            Some(Delta::Snapshot) => snapshot(disk, &self.backend)?,
         };
         // The delta's file may have demands of its own.
         let disk = align(disk, self.backend.logical_block_bytes())?;
@@ -118,7 +122,7 @@ impl DiskSpecification {
 }
 
 impl Backend {
-    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
+    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Opened {
         let disk: Arc<dyn Disk> = match self {
             Self::File(file) => return file.open(read_only, context),
             Self::Session(session) => (context.connect)(session)?,
@@ -145,17 +149,18 @@ impl Backend {
         }
     }
 
-    /// How to open a delta on it: the way a file is opened itself.
-    fn delta_options(&self, read_only: bool) -> FileOptions {
-        match self {
+    /// How to open a delta on `base`, the opened disk: with its blocks, and otherwise as a file is opened itself.
+    fn delta_options(&self, base: &dyn Disk, read_only: bool) -> FileOptions {
+        let options = match self {
             Self::File(file) => file.options(read_only),
             _ => FileOptions { read_only, ..FileOptions::default() },
-        }
+        };
+        FileOptions { logical_block_bytes: base.geometry().logical_block_bytes, ..options }
     }
 }
 
 impl FileSpecification {
-    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Arc<dyn Disk>, OpenError> {
+    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Opened {
         let options = self.options(read_only);
         let allowed = || AllowedDirectories::new(context.allow_dirs);
         match content::check(&self.path, self.format)? {
@@ -182,45 +187,46 @@ impl FileSpecification {
             logical_block_bytes: self.logical_block_bytes,
             cache_unsafe: self.cache_unsafe,
             direct: self.direct,
-            ..FileOptions::default()
+            lock: true,
         }
     }
 }
 
 /// `base`, with changes in the qcow2 image at `path`, whose header names the base if it is a file.
-fn overlay(base: Arc<dyn Disk>, path: &Path, backend: &Backend, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
+fn overlay(base: Arc<dyn Disk>, path: &Path, backend: &Backend, read_only: bool) -> Opened {
+    let options = backend.delta_options(&*base, read_only);
     let name = match backend {
         Backend::File(file) => file.as_backing()?,
         _ => None,
     };
-    Ok(Arc::new(OverlayDisk::open_or_create(base, path, name, &backend.delta_options(read_only))?))
+    Ok(Arc::new(OverlayDisk::open_or_create(base, path, name, &options)?))
 }
 
 /// `base`, with changes that are gone when it is closed. They may be large: /tmp is often memory.
-fn snapshot(base: Arc<dyn Disk>, options: &FileOptions) -> Result<Arc<dyn Disk>, OpenError> {
+fn snapshot(base: Arc<dyn Disk>, backend: &Backend) -> Opened {
     let directory = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
-    Ok(Arc::new(OverlayDisk::temporary(base, &directory, options)?))
+    // What does not last goes through the page cache, and need not reach the file at all.
+    let options = FileOptions { direct: false, ..backend.delta_options(&*base, false) };
+    Ok(Arc::new(OverlayDisk::temporary(base, &directory, &options)?))
 }
 
-fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool) -> Result<Arc<dyn Disk>, OpenError> {
+fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool) -> Opened {
     let PartitionChoice { number, table } = choice;
-    let failed = |source| OpenError::Partition { number, source };
-    let found = partition_table::read_as(&*disk, table).map_err(|error| failed(error.into()))?;
-    let range = found.range(number.get(), read_only).map_err(|error| failed(error.into()))?;
-    let partition = PartitionDisk::new(disk, range, read_only).map_err(|error| failed(error.into()))?;
-    Ok(Arc::new(partition))
+    let bad = |source: Box<dyn Error + Send + Sync>| OpenError::Partition { number, source };
+    let found = partition_table::read_as(&*disk, table).map_err(|error| bad(error.into()))?;
+    let range = found.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
+    Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
 }
 
-/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`.
-fn align(disk: Arc<dyn Disk>, logical_block_bytes: Option<u32>) -> Result<Arc<dyn Disk>, OpenError> {
-    let geometry = disk.geometry();
-    let wanted_bytes = logical_block_bytes.unwrap_or(geometry.logical_block_bytes);
-    let Geometry { transfer_bytes_max, memory_align_bytes, segments_max, .. } = geometry;
-    if (transfer_bytes_max, memory_align_bytes, geometry.logical_block_bytes) == (u64::MAX, 1, wanted_bytes)
-        && segments_max >= SEGMENTS_MAX
-    {
-        return Ok(disk);
-    }
-    let aligned = AlignedDisk::new(disk, &AlignOptions { logical_block_bytes: wanted_bytes });
-    Ok(Arc::new(aligned.map_err(|error| OpenError::other("a disk's requests cannot be aligned", error))?))
+/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`, or
+/// as large as they are.
+fn align(disk: Arc<dyn Disk>, logical_block_bytes: Option<u32>) -> Opened {
+    let own_bytes = disk.geometry().logical_block_bytes;
+    let options = AlignOptions { logical_block_bytes: logical_block_bytes.unwrap_or(own_bytes) };
+    let aligned = if options.logical_block_bytes == own_bytes {
+        AlignedDisk::where_needed(disk, &options)
+    } else {
+        AlignedDisk::new(disk, &options).map(|disk| Arc::new(disk) as Arc<dyn Disk>)
+    };
+    aligned.map_err(|error| OpenError::other("a disk's requests cannot be aligned", error))
 }

@@ -1,7 +1,8 @@
 //! Deltas on disks of any kind.
 
 use crate::rig::{Random, Rig, pattern, qemu_img, text};
-use blockyard_block::{Disk, FileDisk, FileOptions, MemoryDisk, Operation, OverlayDisk, Qcow2Backing, commit};
+use blockyard_block::layers::{OverlayDisk, commit};
+use blockyard_block::{Disk, FileDisk, FileOptions, MemoryDisk, Operation, Qcow2Backing};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;

@@ -1,6 +1,7 @@
 //! What our images and QEMU's are to each other.
 
 use crate::rig::{Rig, WRITE, check_clean, open, open_allowed, options, pattern, qemu_img, qemu_io, read_only, text};
+use blockyard_block::layers::{AlignOptions, AlignedDisk};
 use blockyard_block::{
     Disk, Engine, ExtentKind, FileOptions, Operation, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk,
     RequestError,
@@ -285,6 +286,29 @@ fn transfer_all(rig: &mut Rig, operation: Operation, step: usize, wanted: &[u8])
     }
     rig.queue.drain(&mut completions).unwrap();
     assert!(completions.iter().all(|completion| completion.result.is_ok()));
+}
+
+#[test]
+fn data_go_past_the_page_cache_and_come_back() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    for cluster_bytes in [512, 4096, 65536] {
+        Qcow2Disk::create(&image, &Qcow2CreateOptions { cluster_bytes, ..Qcow2CreateOptions::new(4 * MIB) }).unwrap();
+        let options = FileOptions { direct: true, ..FileOptions::default() };
+        for round in 0..2 {
+            let disk = std::sync::Arc::new(open_allowed(&image, &options));
+            let aligned = AlignOptions { logical_block_bytes: 512 };
+            let mut rig = Rig::new(AlignedDisk::new(disk, &aligned).unwrap());
+            for n in 0..8 {
+                let bytes = pattern(100 << 10, n + round);
+                rig.write(n * 300 * 1024, &bytes);
+                rig.write(n * 300 * 1024 + 512, &bytes[..4096]);
+                assert!(rig.read(n * 300 * 1024 + 512, 4096) == bytes[..4096], "{cluster_bytes}");
+                assert!(rig.read(n * 300 * 1024 + 8192, 65536) == bytes[8192..][..65536], "{cluster_bytes}");
+            }
+        }
+        check_clean(text(&image));
+    }
 }
 
 #[test]

@@ -237,3 +237,17 @@ fn a_disk_that_is_no_whole_block_is_padded() {
     check_clean(text(&image));
     qemu_io(text(&image), "qcow2", &["read -P 7 1M 512"]);
 }
+
+#[test]
+fn an_image_that_somebody_writes_to_is_not_opened_again() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    Qcow2Disk::create(&image, &Qcow2CreateOptions::new(1 << 20)).unwrap();
+    let first = open(&image);
+    let error = refusal(&image, &FileOptions::default());
+    assert!(error.contains(text(&image)), "{error}");
+    let output = std::process::Command::new("qemu-io").args(["-f", "qcow2", "-c", "read 0 1k", text(&image)]).output();
+    assert!(!output.unwrap().status.success());
+    drop(first);
+    drop(open(&image));
+}

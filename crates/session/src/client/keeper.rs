@@ -122,6 +122,14 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
         return Some(reason);
     }
     let deadline = lost_at + link.options.reconnect;
+    let gone = |last: SessionError| {
+        let (socket, patience) = (Arc::clone(&link.name), link.options.reconnect);
+        Some(SessionError::Gone { socket, patience, last: Box::new(last) }.to_string().into())
+    };
+    // It comes, and goes before it has done anything.
+    if Instant::now() >= deadline {
+        return gone(error);
+    }
     let mut pause = PAUSE_MIN;
     loop {
         let error = match connect(link) {
@@ -135,8 +143,7 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
             return Some(error.to_string().into());
         }
         if Instant::now() + pause >= deadline {
-            let (socket, patience) = (Arc::clone(&link.name), link.options.reconnect);
-            return Some(SessionError::Gone { socket, patience, last: Box::new(error) }.to_string().into());
+            return gone(error);
         }
         let mut fds = [PollFd::new(&*link.stop, PollFlags::IN)];
         if poll(&mut fds, Timespec::try_from(pause).ok().as_ref()).is_ok_and(|count| count > 0) {

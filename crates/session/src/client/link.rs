@@ -45,6 +45,17 @@ pub(super) struct FreshRing {
 }
 
 impl Vring {
+    fn new(index: u16, shape: RingShape) -> io::Result<Self> {
+        Ok(Self {
+            index,
+            shape,
+            call: EventFd::new()?,
+            epoch: AtomicU32::new(0),
+            news: Mutex::default(),
+            completed: AtomicU64::new(0),
+        })
+    }
+
     pub(super) fn take_news(&self) -> News {
         std::mem::take(&mut lock(&self.news))
     }
@@ -257,37 +268,26 @@ impl Link {
         let queues_left = state.vrings.iter().filter(|vring| vring.is_none()).count() - 1;
         let own = Ring::allocate(&shape).map_err(os)?;
         let private = state.insert_private(&own, index, &connection)?;
-        let shared = match self.options.io_buffer_bytes {
+        let mut shared = Vec::new();
+        let parts = match self.options.io_buffer_bytes {
             Some(_) => Ok(None),
             None => state.table.share(memory, queues_left),
         };
-        let vring = EventFd::new().map(|call| Vring {
-            index: index as u16,
-            shape,
-            call,
-            epoch: AtomicU32::new(0),
-            news: Mutex::default(),
-            completed: AtomicU64::new(0),
+        let parts = parts.and_then(|regions| {
+            shared = regions.unwrap_or_default();
+            let vring = Vring::new(index as u16, shape)?;
+            Ok((vring, EventFd::new()?, Ring::new(own, shape, state.table.address(private))?))
         });
-        let parts = shared.and_then(|shared| {
-            let ring = Ring::new(own, shape, state.table.address(private))?;
-            Ok((shared, ring, vring?, EventFd::new()?))
-        });
-        let (shared, ring, vring, kick) = match parts {
+        let (vring, kick, ring) = match parts {
             Ok(parts) => parts,
             Err(error) => {
-                // Nobody was told of it yet.
-                let _ = state.table.release([private], None);
+                // Nobody was told of them yet.
+                let _ = state.table.release(shared.into_iter().chain([private]), None);
                 return Err(os(error));
             }
         };
-        let mut running = Running {
-            vring: Arc::new(vring),
-            addresses: ring.addresses(),
-            kick: Arc::new(kick),
-            private,
-            shared: shared.unwrap_or_default(),
-        };
+        let mut running =
+            Running { vring: Arc::new(vring), addresses: ring.addresses(), kick: Arc::new(kick), private, shared };
         let started = Self::start_queue(&mut state, &connection, &mut running);
         let opened = started.map(|()| Opened {
             vring: Arc::clone(&running.vring),

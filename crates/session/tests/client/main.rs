@@ -1,6 +1,8 @@
 //! The session client against servers: qemu-storage-daemon's real one, and scripted ones that do what no server should.
 
 mod data;
+mod hostile;
 mod restart;
 mod rig;
+mod scripted;
 mod server;

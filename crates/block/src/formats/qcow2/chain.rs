@@ -10,7 +10,7 @@ use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX};
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +18,9 @@ use std::sync::atomic::AtomicBool;
 
 /// Most files in a chain of backing files. Each qcow2 image among them keeps up to 128 L2 tables in memory.
 const CHAIN_MAX: usize = 32;
+
+/// The unit of the page cache.
+const PAGE_BYTES: u64 = 4096;
 
 /// Opens the image at `path`.
 pub(super) fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Image, ImageError> {
@@ -92,8 +95,10 @@ impl<'a> Chain<'a> {
 
     fn open_qcow2(&mut self, file: File, path: &Path, read_only: bool, base: Base) -> Result<Top, ImageError> {
         self.see(&file, path)?;
-        let (index, image_file) = self.add_image_file(file, path, read_only)?;
-        let header = read_header(&image_file, path)?;
+        let header = read_header(&file, path)?;
+        // Data past the page cache, metadata through it: the two must not meet in one page.
+        let direct = self.options.direct && header.cluster_bytes() >= PAGE_BYTES;
+        let (index, image_file) = self.add_image_file(file, path, FileOptions { read_only, direct, ..self.options })?;
         if !read_only {
             check::check(&image_file, &header).map_err(|problem| unusable(path, problem))?;
         }
@@ -119,16 +124,15 @@ impl<'a> Chain<'a> {
         &mut self,
         file: File,
         path: &Path,
-        read_only: bool,
+        options: FileOptions,
     ) -> Result<(usize, Arc<ImageFile>), ImageError> {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
-        let options = FileOptions { read_only, ..self.options };
-        let is_growing = file.metadata().map_err(failed)?.file_type().is_file();
+        FileDisk::lock(&file, path, &options)?;
+        let is_growing = file.metadata().map_err(failed)?.file_type().is_file() && !options.read_only;
         let metadata_file = file.try_clone().map_err(failed)?;
         let disk = FileDisk::growing(file, &options)?;
-        let length_bytes = disk.length_bytes();
-        let image_file =
-            Arc::new(ImageFile::new(metadata_file, length_bytes, is_growing && !read_only, options.cache_unsafe));
+        let image_file = ImageFile::new(metadata_file, disk.length_bytes(), is_growing, options.cache_unsafe);
+        let image_file = Arc::new(image_file);
         self.below.push(Below { disk: Arc::new(disk), file: Some(Arc::clone(&image_file)) });
         Ok((self.below.len() - 1, image_file))
     }
@@ -141,7 +145,7 @@ impl<'a> Chain<'a> {
     ) -> Result<(usize, Arc<ImageFile>), ImageError> {
         let (file, path) = self.allowed.open(path, name, !read_only)?;
         self.see(&file, &path)?;
-        self.add_image_file(file, &path, read_only)
+        self.add_image_file(file, &path, FileOptions { read_only, ..self.options })
     }
 
     fn open_backing(&mut self, path: &Path, header: &Header) -> Result<Option<Access>, ImageError> {
@@ -173,6 +177,7 @@ impl<'a> Chain<'a> {
         }
         self.see(&file, &backing_path)?;
         let options = FileOptions { read_only: true, ..self.options };
+        FileDisk::lock(&file, &backing_path, &options)?;
         let disk = FileDisk::from_file(file, &options)?;
         Ok(Some(self.add_disk(Arc::new(disk), &backing_path)?))
     }
@@ -235,10 +240,13 @@ impl<'a> Chain<'a> {
     }
 }
 
-fn read_header(file: &ImageFile, path: &Path) -> Result<Header, ImageError> {
-    let length_bytes = file.length_bytes();
-    // Fits: it is at most 2 MiB.
-    let mut first = vec![0; length_bytes.min(FIRST_CLUSTER_MAX_BYTES) as usize];
-    file.read(&mut first, 0).map_err(|source| ImageError::System { action: "read", path: path.to_owned(), source })?;
+fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {
+    let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
+    let mut first = Vec::new();
+    let mut reader = file;
+    reader.rewind().map_err(failed)?;
+    reader.take(FIRST_CLUSTER_MAX_BYTES).read_to_end(&mut first).map_err(failed)?;
+    // A block device's length is where it ends, too.
+    let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
     Header::parse(&first, length_bytes).map_err(|problem| unusable(path, problem))
 }

@@ -87,7 +87,7 @@ fn spoiled(spoils: &[Spoil]) -> Vec<u8> {
             Spoil::Entry { index, value } => put(&mut bytes, usize::from(index) * 8, &value.to_be_bytes()),
             Spoil::Pointer { index, cluster, flags } => {
                 let flags = u64::from(flags & 3) << 62 | u64::from(flags >> 2 & 1);
-                let entry = u64::from(cluster) * u64::from(CLUSTER_BYTES) | flags;
+                let entry = (u64::from(cluster) * u64::from(CLUSTER_BYTES)) | flags;
                 put(&mut bytes, usize::from(index) * 8, &entry.to_be_bytes());
             }
             Spoil::Truncate { length } => bytes.truncate(usize::from(length)),

@@ -117,6 +117,7 @@ impl Files<'_> {
         let index = match self.opened.iter().position(|(opened, _)| *opened == path) {
             Some(index) => index,
             None => {
+                FileDisk::lock(&file, &path, &self.options)?;
                 let file = FileDisk::from_file(file, &self.options)?;
                 self.opened.push((path.clone(), file));
                 self.opened.len() - 1

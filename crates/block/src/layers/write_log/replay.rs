@@ -100,7 +100,7 @@ enum Mercy {
 const PIECES_MAX: u64 = 1024;
 
 /// Zeros are written this many at a time.
-const ZEROS: [u8; 65536] = [0; 65536];
+static ZEROS: [u8; 65536] = [0; 65536];
 
 impl<'r, I: Image> Replay<'r, I> {
     /// `image` is what the disk held when the log began, and as large as the disk.
