@@ -47,10 +47,6 @@ const TARGETS: &[Target] = &[
     model("model::sync::random_requests_do_what_a_vector_does"),
     model("model::threads::random_requests_do_what_a_vector_does"),
     model("model::uring::random_requests_do_what_a_vector_does"),
-    aligned("model::random_requests_do_what_a_vector_does_whatever_the_disk_demands"),
-    aligned("model::random_requests_do_what_a_vector_does_on_the_callers_thread"),
-    aligned("direct::uring::random_requests_past_the_page_cache"),
-    aligned("direct::threads::random_requests_past_the_page_cache"),
     partition_table("fuzz::fuzz_any_bytes_of_a_disk"),
     partition_table("fuzz::fuzz_chains_of_boot_records"),
     partition_table("fuzz::fuzz_gpts_with_right_checksums"),
@@ -71,6 +67,10 @@ const TARGETS: &[Target] = &[
         "layers::faults::tests::fuzz_with_any_faults_every_request_completes_once_and_stays_on_the_disk",
     ),
     in_library("blockyard-block", "layers::write_log::tests::fuzz_after_every_cut_each_block_holds_what_it_may"),
+    aligned("model::random_requests_do_what_a_vector_does_whatever_the_disk_demands"),
+    aligned("model::random_requests_do_what_a_vector_does_on_the_callers_thread"),
+    aligned("direct::uring::random_requests_past_the_page_cache"),
+    aligned("direct::threads::random_requests_past_the_page_cache"),
 ];
 
 const fn model(test: &'static str) -> Target {
@@ -83,10 +83,6 @@ const fn partition_table(test: &'static str) -> Target {
 
 const fn aligned(test: &'static str) -> Target {
     Target { package: "blockyard-block", binary: &["--test", "aligned"], test }
-}
-
-const fn partition_table(test: &'static str) -> Target {
-    Target { package: "blockyard-block", binary: &["--test", "partition_table"], test }
 }
 
 /// What the command line asks for.
