@@ -10,6 +10,7 @@ mod copy;
 mod disk;
 mod doctor;
 mod partitions;
+mod serve;
 mod signals;
 mod time;
 
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: blockyard_block::CountingAllocator = blockyard_block::CountingAllocator;
 
-/// Move and measure virtual-machine disks.
+/// Move, serve and measure virtual-machine disks.
 #[derive(Parser)]
 #[command(name = "blockyard", version, about, max_term_width = 100)]
 struct Cli {
@@ -36,6 +37,9 @@ enum Command {
     Bench(bench::BenchArgs),
     Doctor(doctor::DoctorArgs),
     Partitions(partitions::PartitionsArgs),
+    Serve(serve::args::ServeArgs),
+    #[command(hide = true)]
+    ServePartitions(serve::ChildArgs),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +48,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Partitions(args) => partitions::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::ServePartitions(args) => serve::run_child(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,7 +9,7 @@ use super::OperationKind;
 use super::clock::{Clock, MonotonicClock};
 use super::slots::Slots;
 use crate::{Completion, Disk, Extent, Geometry, MemoryMap, Queue, QueueError, Request};
-use histogram::Histogram;
+pub use histogram::LatencyHistogram;
 pub use snapshot::{LatencySnapshot, MeterSnapshot, OperationSnapshot};
 use std::io;
 use std::ops::Range;
@@ -155,7 +155,7 @@ const DEPTH_TIME_SHIFT: u32 = 10;
 struct OperationCounters {
     errors: AtomicU64,
     bytes: AtomicU64,
-    latency: Histogram,
+    latency: LatencyHistogram,
 }
 
 impl QueueCounters {

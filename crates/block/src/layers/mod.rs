@@ -24,7 +24,7 @@ pub(crate) mod rig;
 
 pub use align::{AlignOptions, AlignedDisk};
 pub use faults::{Fault, Faults, FaultsError, FaultyDisk, Latency, When};
-pub use meter::{LatencySnapshot, Meter, MeterSnapshot, MeteredDisk, OperationSnapshot};
+pub use meter::{LatencyHistogram, LatencySnapshot, Meter, MeterSnapshot, MeteredDisk, OperationSnapshot};
 pub use operation_kind::OperationKind;
 pub use overlay::{OverlayDisk, commit};
 pub use partition::{PartitionDisk, PartitionError};

@@ -478,7 +478,7 @@ impl BlockVirtqueue {
                 bytes.add(slot.length_bytes);
             }
             let latency_ns = now_ns.saturating_sub(slot.taken_ns);
-            self.statistics.latencies.of(slot.operation).record(latency_ns);
+            self.statistics.latencies(slot.operation.into()).record(latency_ns);
             self.recent_latency_ns += latency_ns / 8;
             self.recent_latency_ns -= self.recent_latency_ns / 8;
             self.answer(slot.head, slot.status_address, status, used_bytes);

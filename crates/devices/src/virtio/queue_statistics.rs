@@ -1,7 +1,6 @@
 //! What a queue has done.
 
-use super::latency_histogram::{Latencies, LatencyHistogram};
-use blockyard_block::Operation;
+use blockyard_block::layers::{LatencyHistogram, OperationKind};
 use std::iter::Sum;
 use std::ops::Add;
 use std::sync::OnceLock;
@@ -14,7 +13,7 @@ macro_rules! counters {
         pub struct QueueStatistics {
             $(pub(crate) $name: Counter,)*
             pub(crate) in_flight: AtomicU64,
-            pub(crate) latencies: Latencies,
+            pub(crate) latencies: [LatencyHistogram; OperationKind::ALL.len()],
             first_fault: OnceLock<String>,
         }
 
@@ -85,8 +84,8 @@ impl QueueStatistics {
     }
 
     /// How long requests of this kind took, from when they were taken to when they were answered.
-    pub fn latencies(&self, operation: Operation) -> &LatencyHistogram {
-        self.latencies.of(operation)
+    pub fn latencies(&self, kind: OperationKind) -> &LatencyHistogram {
+        &self.latencies[kind.index()]
     }
 
     /// The first thing a driver did wrong on this queue that was answered with an error, as a sentence.

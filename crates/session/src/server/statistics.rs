@@ -1,7 +1,7 @@
 //! What sessions have done.
 
-use blockyard_block::Operation;
-use blockyard_devices::virtio::{LatencyCounts, QueueCounts, QueueStatistics};
+use blockyard_block::layers::{LatencySnapshot, OperationKind};
+use blockyard_devices::virtio::{QueueCounts, QueueStatistics};
 use std::sync::Arc;
 
 /// A session at one moment, all its queues together.
@@ -11,35 +11,23 @@ pub struct SessionStatistics {
     pub counts: QueueCounts,
     /// Requests that the disk has now.
     pub in_flight: u64,
-    /// How long reads took, from when they were taken from the queue to when they were answered.
-    pub reads: LatencyCounts,
-    /// The same for writes.
-    pub writes: LatencyCounts,
-    /// The same for flushes.
-    pub flushes: LatencyCounts,
-    /// The same for discards.
-    pub discards: LatencyCounts,
-    /// The same for write-zeroes requests.
-    pub write_zeroes: LatencyCounts,
+    /// How long requests took, from when they were taken from the queue to when they were answered, by
+    /// [`OperationKind::index`].
+    pub latencies: [LatencySnapshot; OperationKind::ALL.len()],
     /// The first thing the client's driver did wrong that was answered with an error, as a sentence.
     pub first_fault: Option<String>,
 }
 
 impl SessionStatistics {
     pub(super) fn of(queues: &[Arc<QueueStatistics>]) -> Self {
-        let latencies = |operation: Operation| {
-            let mut sum = LatencyCounts::default();
-            queues.iter().for_each(|queue| sum.add(&queue.latencies(operation).counts()));
-            sum
-        };
+        let mut latencies: [LatencySnapshot; OperationKind::ALL.len()] = Default::default();
+        for (kind, sum) in OperationKind::ALL.into_iter().zip(&mut latencies) {
+            queues.iter().for_each(|queue| queue.latencies(kind).add_to(sum));
+        }
         Self {
             counts: queues.iter().map(|queue| queue.counts()).sum(),
             in_flight: queues.iter().map(|queue| queue.in_flight()).sum(),
-            reads: latencies(Operation::Read),
-            writes: latencies(Operation::Write { force_unit_access: false }),
-            flushes: latencies(Operation::Flush),
-            discards: latencies(Operation::Discard { length_bytes: 0 }),
-            write_zeroes: latencies(Operation::WriteZeroes { length_bytes: 0, may_unmap: false }),
+            latencies,
             first_fault: queues.iter().find_map(|queue| queue.first_fault().map(str::to_owned)),
         }
     }

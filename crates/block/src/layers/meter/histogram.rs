@@ -1,6 +1,7 @@
 //! A histogram that one thread writes and any may read.
 
 use super::{LatencySnapshot, add};
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Log-linear buckets, as HdrHistogram has them: every power of two is cut into 32 equal parts, so a value is known to
@@ -17,23 +18,29 @@ const OCTAVES_END: u32 = 42;
 
 pub(super) const BUCKETS: usize = (OCTAVES_END - PARTS_SHIFT + 1) as usize * PARTS;
 
-/// How often values occurred.
-pub(super) struct Histogram {
+/// How often latencies occurred. One thread records at a time; any thread looks at any time.
+pub struct LatencyHistogram {
     counts: Box<[AtomicU64]>,
     sum_ns: AtomicU64,
     max_ns: AtomicU64,
 }
 
-impl Default for Histogram {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         let counts = (0..BUCKETS).map(|_| AtomicU64::new(0)).collect();
         Self { counts, sum_ns: AtomicU64::new(0), max_ns: AtomicU64::new(0) }
     }
 }
 
-impl Histogram {
-    /// Counts a value. For one thread at a time.
-    pub(super) fn record(&self, value_ns: u64) {
+impl fmt::Debug for LatencyHistogram {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "LatencyHistogram of {}", self.snapshot().count())
+    }
+}
+
+impl LatencyHistogram {
+    /// Counts a latency. For one thread at a time.
+    pub fn record(&self, value_ns: u64) {
         add(&self.counts[bucket(value_ns)], 1);
         add(&self.sum_ns, value_ns);
         if value_ns > self.max_ns.load(Ordering::Relaxed) {
@@ -41,7 +48,15 @@ impl Histogram {
         }
     }
 
-    pub(super) fn add_to(&self, snapshot: &mut LatencySnapshot) {
+    /// What was recorded up to now.
+    pub fn snapshot(&self) -> LatencySnapshot {
+        let mut snapshot = LatencySnapshot::default();
+        self.add_to(&mut snapshot);
+        snapshot
+    }
+
+    /// Adds what was recorded up to now to what others recorded.
+    pub fn add_to(&self, snapshot: &mut LatencySnapshot) {
         for (count, sum) in self.counts.iter().zip(&mut snapshot.counts) {
             *sum += count.load(Ordering::Relaxed);
         }

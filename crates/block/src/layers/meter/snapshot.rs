@@ -32,7 +32,7 @@ pub struct OperationSnapshot {
 }
 
 /// How long requests took.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencySnapshot {
     pub(super) counts: Vec<u64>,
     pub(super) sum_ns: u64,
@@ -41,8 +41,8 @@ pub struct LatencySnapshot {
 
 impl MeterSnapshot {
     pub(super) fn empty(taken_at_ns: u64) -> Self {
-        let latency = LatencySnapshot { counts: vec![0; BUCKETS], sum_ns: 0, max_ns: 0 };
-        let operations = std::array::from_fn(|_| OperationSnapshot { errors: 0, bytes: 0, latency: latency.clone() });
+        let none = |_| OperationSnapshot { errors: 0, bytes: 0, latency: LatencySnapshot::default() };
+        let operations = std::array::from_fn(none);
         Self { operations, depth: 0, depth_max: 0, taken_at_ns, depth_time: 0 }
     }
 
@@ -94,6 +94,12 @@ impl OperationSnapshot {
     }
 }
 
+impl Default for LatencySnapshot {
+    fn default() -> Self {
+        Self { counts: vec![0; BUCKETS], sum_ns: 0, max_ns: 0 }
+    }
+}
+
 impl LatencySnapshot {
     /// How many were timed.
     pub fn count(&self) -> u64 {
@@ -139,7 +145,9 @@ impl LatencySnapshot {
         if index == BUCKETS - 1 { self.max_ns } else { bucket_end_ns(index).min(self.max_ns) }
     }
 
-    fn since(&self, earlier: &Self) -> Self {
+    /// What was recorded after `earlier`, a snapshot of the same histograms; its largest is only known to within its bucket.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
         let counts: Vec<_> =
             self.counts.iter().zip(&earlier.counts).map(|(now, then)| now.saturating_sub(*then)).collect();
         let last = counts.iter().rposition(|&count| count > 0);
