@@ -45,7 +45,7 @@ pub struct FileOptions {
     /// Who carries the requests out.
     pub engine: Engine,
     /// The disk's logical block size: a power of two from 512 to 65536. With `direct` it becomes as large as the file
-    /// wants its transfers aligned; an [`crate::AlignedDisk`] on top serves smaller blocks.
+    /// wants its transfers aligned; an [`crate::layers::AlignedDisk`] on top serves smaller blocks.
     pub logical_block_bytes: u32,
     /// Answer flushes at once, without making anything stable. Whatever the machine loses, the disk loses.
     pub cache_unsafe: bool,
