@@ -33,9 +33,6 @@ pub enum OpenError {
     /// The file is no disk, or cannot be had.
     #[error(transparent)]
     File(#[from] FileDiskError),
-    /// An image is none, refers to what it must not, or cannot be had.
-    #[error(transparent)]
-    Image(#[from] ImageError),
     /// The file is not what its name says.
     #[error("{} {problem}", path.display())]
     Content {
@@ -60,6 +57,9 @@ pub enum OpenError {
         /// Why not.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// An image is none, refers to what it must not, or cannot be had.
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// Anything else.
     #[error("{subject}: {source}")]
     Other {
@@ -218,9 +218,15 @@ fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool) -> O
     Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
 }
 
-/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`.
+/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`, or
+/// as large as they are.
 fn align(disk: Arc<dyn Disk>, logical_block_bytes: Option<u32>) -> Opened {
-    let logical_block_bytes = logical_block_bytes.unwrap_or(disk.geometry().logical_block_bytes);
-    let aligned = AlignedDisk::where_needed(disk, &AlignOptions { logical_block_bytes });
+    let own_bytes = disk.geometry().logical_block_bytes;
+    let options = AlignOptions { logical_block_bytes: logical_block_bytes.unwrap_or(own_bytes) };
+    let aligned = if options.logical_block_bytes == own_bytes {
+        AlignedDisk::where_needed(disk, &options)
+    } else {
+        AlignedDisk::new(disk, &options).map(|disk| Arc::new(disk) as Arc<dyn Disk>)
+    };
     aligned.map_err(|error| OpenError::other("a disk's requests cannot be aligned", error))
 }

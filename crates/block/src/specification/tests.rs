@@ -250,14 +250,14 @@ fn an_image_and_a_delta_on_it_are_opened() {
     assert_eq!((read(&image), read(&format!("{image},overlay={delta}"))), (1, 4));
 }
 
-/// An MBR with one partition, of blocks 8 to 15 (Extended Firmware Interface 2.10, section 5.2.1).
+/// An MBR with one partition, of blocks 9 to 14, which are no whole pages (Extended Firmware Interface 2.10, section 5.2.1).
 fn disk_with_a_partition() -> Vec<u8> {
     let mut bytes = vec![0; 16 * 512];
     bytes[446 + 4] = 0x83;
-    bytes[446 + 8..][..4].copy_from_slice(&8u32.to_le_bytes());
-    bytes[446 + 12..][..4].copy_from_slice(&8u32.to_le_bytes());
+    bytes[446 + 8..][..4].copy_from_slice(&9u32.to_le_bytes());
+    bytes[446 + 12..][..4].copy_from_slice(&6u32.to_le_bytes());
     bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
-    bytes[8 * 512..].fill(0xcc);
+    bytes[9 * 512..15 * 512].fill(0xcc);
     bytes
 }
 
@@ -267,11 +267,14 @@ fn a_partition_is_opened_alone() {
     let path = directory.path().join("disk.img");
     fs::write(&path, disk_with_a_partition()).unwrap();
     let path = path.to_str().unwrap();
-    let disk = open(&format!("{path},partition=1,ro")).unwrap();
-    assert_eq!((disk.geometry().capacity_bytes, disk.geometry().read_only), (4096, true));
-    assert!(crate::read_bytes(&*disk, 0..4096).unwrap().iter().all(|&byte| byte == 0xcc));
-    // It has the file locked.
-    drop(disk);
+    for keys in ["", ",direct"] {
+        let disk = open(&format!("{path},partition=1,ro{keys}")).unwrap();
+        assert_eq!((disk.geometry().capacity_bytes, disk.geometry().read_only), (3072, true));
+        assert!(crate::read_bytes(&*disk, 0..3072).unwrap().iter().all(|&byte| byte == 0xcc));
+    }
+    Rig::new(&*open(&format!("{path},partition=1,direct")).unwrap(), 1).write(512, &[0xdd; 1024]).unwrap();
+    let expected = [vec![0xcc; 512], vec![0xdd; 1024], vec![0xcc; 1536], vec![0; 512]].concat();
+    assert_eq!(fs::read(path).unwrap()[9 * 512..], expected);
     let absent = open(&format!("{path},partition=7")).err().unwrap();
     assert!(absent.starts_with("partition 7 cannot be opened: "), "{absent}");
     let no_gpt = open(&format!("{path},partition=1,table=gpt")).err().unwrap();
@@ -287,7 +290,7 @@ fn a_session_is_reached_by_whoever_knows_how() {
     let context = OpenContext { connect: &connect, ..CONTEXT };
     let disk = parse("session:/run/a.sock,ro,io-buffer=128K").open(&context).unwrap();
     assert!(disk.geometry().read_only && disk.geometry().capacity_bytes == 1 << 20);
-    assert_eq!(open("session:/run/a.sock").err().unwrap(), "sessions here: not built yet");
+    assert_eq!(open("session:/run/a.sock").err().unwrap(), "a session: there are none here");
 }
 
 /// What holds for every text.

@@ -39,7 +39,7 @@ fn check_table(table: &PartitionTable, capacity_bytes: u64) {
 /// Pieces of a disk: block, offset in it (two bytes), length (two bytes), bytes. The corpus has tables that sfdisk made.
 #[test]
 fn fuzz_any_bytes_of_a_disk() {
-    bolero::check!().with_iterations(2000).for_each(|pieces: &[u8]| {
+    bolero::check!().with_iterations(500).for_each(|pieces: &[u8]| {
         let mut image = Image::new(BLOCKS, BLOCK_BYTES);
         let mut left = pieces;
         while let [block, offset_low, offset_high, length_low, length_high, rest @ ..] = left {
@@ -80,7 +80,7 @@ impl LikelyEntry {
 /// Boot records anywhere.
 #[test]
 fn fuzz_chains_of_boot_records() {
-    bolero::check!().with_type::<Vec<(u8, [LikelyEntry; 4])>>().with_iterations(2000).with_max_len(4096).for_each(
+    bolero::check!().with_type::<Vec<(u8, [LikelyEntry; 4])>>().with_iterations(500).with_max_len(4096).for_each(
         |records| {
             let mut image = Image::new(BLOCKS, BLOCK_BYTES);
             for (block, entries) in records {
@@ -111,7 +111,7 @@ enum Change {
 #[test]
 fn fuzz_gpts_with_right_checksums() {
     type Input = ([Vec<Change>; 2], Vec<(u8, u8, u8)>, bool);
-    bolero::check!().with_type::<Input>().with_iterations(2000).with_max_len(4096).for_each(
+    bolero::check!().with_type::<Input>().with_iterations(500).with_max_len(4096).for_each(
         |(changes, entries, backup_first)| {
             let mut image = Image::new(BLOCKS, BLOCK_BYTES);
             image.put_record(0, &[crate::image::entry(0xee, 1, u32::MAX)]);

@@ -38,6 +38,9 @@ const FATTR_MTIME: u32 = 1 << 5;
 const FATTR_MTIME_NOW: u32 = 1 << 8;
 
 const FOPEN_DIRECT_IO: u32 = 1 << 0;
+/// close(2) asks nothing of us: there is nothing to write back, and a process that splits off while we stop would wait for
+/// an answer.
+const FOPEN_NOFLUSH: u32 = 1 << 5;
 const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
 /// How long the kernel may answer `stat` from what it was told: a disk that grows is noticed that much later.
@@ -228,8 +231,9 @@ impl Reply {
 
     /// `struct fuse_open_out`.
     pub(super) fn opened(direct: bool) -> Self {
-        let flags = if direct { FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES } else { 0 };
-        Self::new().u64(if direct { HANDLE_DIRECT } else { 0 }).u32(flags).u32(0)
+        let (handle, how) =
+            if direct { (HANDLE_DIRECT, FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES) } else { (0, 0) };
+        Self::new().u64(handle).u32(FOPEN_NOFLUSH | how).u32(0)
     }
 
     /// `struct fuse_write_out`.

@@ -183,7 +183,7 @@ pub struct FuseFile {
     unmounter: Option<Unmounter>,
     workers: Vec<JoinHandle<()>>,
     /// Keeps the connection: when it and the workers' copies of the device are closed, what is still open fails.
-    _session: fuser::Session<Negotiation>,
+    session: Option<fuser::Session<Negotiation>>,
 }
 
 impl FuseFile {
@@ -212,8 +212,13 @@ impl FuseFile {
         let unmounter = Unmounter::start(&mountpoint, mounted.fusermount.as_deref()).map_err(serve_error)?;
         let (session, device) = connection::negotiate(mounted.device).map_err(serve_error)?;
         let path = mountpoint.path.clone();
-        let mut file =
-            Self { path, shared: Arc::new(shared), unmounter: Some(unmounter), workers: Vec::new(), _session: session };
+        let mut file = Self {
+            path,
+            shared: Arc::new(shared),
+            unmounter: Some(unmounter),
+            workers: Vec::new(),
+            session: Some(session),
+        };
         for (index, (queue, buffers)) in queues.into_iter().enumerate() {
             let device = device.try_clone().map_err(serve_error)?;
             let worker = Worker::new(index, Arc::clone(&file.shared), device, queue, buffers);
@@ -249,15 +254,25 @@ impl FuseFile {
         self.close()
     }
 
-    fn close(&mut self) -> Result<Unmounted, FuseError> {
-        let Some(mut unmounter) = self.unmounter.take() else { return Ok(Unmounted::Before) };
-        // The workers still serve: the kernel writes back what is mapped before the last mount goes.
-        let unmounted = unmounter.unmount();
+    /// Answers what programs have asked so far, and ends the connection.
+    fn disconnect(&mut self) {
         self.shared.stop();
         for worker in self.workers.drain(..) {
             // A worker that panicked has said so.
             let _ = worker.join();
         }
+        self.session = None;
+    }
+
+    fn close(&mut self) -> Result<Unmounted, FuseError> {
+        let Some(mut unmounter) = self.unmounter.take() else { return Ok(Unmounted::Before) };
+        if self.end_reason().is_some() {
+            // Nobody answers any more: what the kernel would still write back has to fail, or it would wait for ever.
+            self.disconnect();
+        }
+        // Else the workers still serve: what is mapped is written back before the mount goes.
+        let unmounted = unmounter.unmount();
+        self.disconnect();
         unmounted.map_err(|error| FuseError::Unmount { path: self.path.clone(), error })
     }
 }

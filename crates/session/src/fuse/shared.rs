@@ -30,6 +30,9 @@ pub enum EndReason {
     /// /dev/fuse failed.
     #[error("/dev/fuse failed: {0}")]
     Device(#[source] io::Error),
+    /// A mistake of ours, or of a disk's.
+    #[error("a thread that serves it panicked")]
+    Panicked,
 }
 
 /// How one worker is woken by others.

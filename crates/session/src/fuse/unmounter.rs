@@ -36,6 +36,10 @@ const OPEN: u8 = b'o';
 const BEFORE: u8 = b'b';
 const FAILED: u8 = b'f';
 
+/// A program that is just ending, or a process that is just being made, has the file open for a moment.
+const IDLE_TRIES: u32 = 10;
+const IDLE_PAUSE: Duration = Duration::from_millis(10);
+
 /// Longer than a busy disk needs to write back what is mapped.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -181,17 +185,26 @@ impl Plan {
         if MountIdentity::at(self.path.as_c_str()) != Some(self.mount) {
             return BEFORE;
         }
+        for _ in 0..IDLE_TRIES {
+            if self.unmount_idle() {
+                return IDLE;
+            }
+            std::thread::sleep(IDLE_PAUSE);
+        }
+        if self.unmount_open() { OPEN } else { FAILED }
+    }
+
+    fn unmount_idle(&self) -> bool {
         match &self.fusermount {
-            None => match unmount(self.path.as_c_str(), UnmountFlags::NOFOLLOW) {
-                Ok(()) => IDLE,
-                Err(_) => match unmount(self.path.as_c_str(), UnmountFlags::NOFOLLOW | UnmountFlags::DETACH) {
-                    Ok(()) => OPEN,
-                    Err(_) => FAILED,
-                },
-            },
-            Some(fusermount) if run(&fusermount.program, &fusermount.arguments) => IDLE,
-            Some(fusermount) if run(&fusermount.program, &fusermount.lazy_arguments) => OPEN,
-            Some(_) => FAILED,
+            None => unmount(self.path.as_c_str(), UnmountFlags::NOFOLLOW).is_ok(),
+            Some(fusermount) => run(&fusermount.program, &fusermount.arguments),
+        }
+    }
+
+    fn unmount_open(&self) -> bool {
+        match &self.fusermount {
+            None => unmount(self.path.as_c_str(), UnmountFlags::NOFOLLOW | UnmountFlags::DETACH).is_ok(),
+            Some(fusermount) => run(&fusermount.program, &fusermount.lazy_arguments),
         }
     }
 }

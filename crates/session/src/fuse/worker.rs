@@ -138,6 +138,7 @@ impl Worker {
 
     /// Serves until it is told to stop or the file is unmounted.
     pub(super) fn run(mut self) {
+        let _guard = EndOnPanic(Arc::clone(&self.shared));
         if let Err(reason) = self.serve() {
             self.shared.end(reason);
         }
@@ -557,6 +558,17 @@ impl Worker {
     /// Nobody can be told when this fails: the program was killed meanwhile (ENOENT), or all is over (ENODEV).
     fn send(&self, reply: &[u8]) {
         while rustix::io::write(&self.device, reply) == Err(Errno::INTR) {}
+    }
+}
+
+/// Programs must not wait for ever for a thread that is gone.
+struct EndOnPanic(Arc<Shared>);
+
+impl Drop for EndOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end(EndReason::Panicked);
+        }
     }
 }
 

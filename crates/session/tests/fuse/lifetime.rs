@@ -1,6 +1,6 @@
 //! How a mount begins and ends.
 
-use crate::rig::{MIB, Mounted, eventually, options, pattern, run};
+use crate::rig::{MIB, Mounted, RecordingDisk, eventually, options, pattern, run};
 use blockyard_block::{FileDisk, FileOptions, MemoryDisk};
 use blockyard_session::fuse::{EndReason, FuseError, FuseFile, Unmounted};
 use landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetStatus};
@@ -103,6 +103,37 @@ fn it_goes_away_under_load_and_what_was_synced_is_there() {
     let status = load.wait().expect("ended");
     assert!(!status.success() && status.code() != Some(124), "it sees errors, and does not hang: {status}");
     assert!(fs::read(&image).expect("read")[7 << 20..] == bytes);
+}
+
+#[test]
+fn an_image_can_be_mounted_over_itself() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("image");
+    let mut bytes = pattern(3, 65536);
+    fs::write(&image, &bytes).expect("written");
+    let disk = FileDisk::open(&image, &FileOptions::default()).expect("a disk");
+    let file = FuseFile::mount(Arc::new(disk), &image, &options()).expect("mounted");
+    assert!(fs::read(&image).expect("read") == bytes);
+    let through = fs::OpenOptions::new().write(true).open(&image).expect("open");
+    through.write_all_at(b"through", 10_000).expect("written");
+    drop(through);
+    assert_eq!(file.unmount().expect("unmounted"), Unmounted::Idle);
+    bytes[10_000..10_007].copy_from_slice(b"through");
+    assert!(fs::read(&image).expect("read") == bytes);
+}
+
+#[test]
+fn a_disk_that_breaks_ends_it_and_nobody_waits_for_ever() {
+    let mounted = Mounted::new(RecordingDisk::that_breaks_at_a_flush(MemoryDisk::new(MIB, 512).expect("a disk")));
+    let path = mounted.path().to_owned();
+    let file = mounted.open(0);
+    file.write_all_at(&[1; 4096], 0).expect("written");
+    let syncing = std::thread::spawn(move || file.sync_all());
+    eventually("the end is seen", || is_ended(&mounted.file));
+    assert!(matches!(mounted.file.end_reason(), Some(EndReason::Disk(_))));
+    mounted.file.unmount().expect("unmounted");
+    assert!(syncing.join().expect("no panic").is_err());
+    assert!(mounts_at(&path) == 0 && !path.exists());
 }
 
 /// Not a test of its own: [`a_killed_server_leaves_no_mount_behind`] runs it in another process and kills that.

@@ -141,17 +141,28 @@ pub(crate) struct RecordingDisk<D> {
     disk: D,
     record: Arc<Record>,
     read_pause: Option<Duration>,
+    flush_breaks: bool,
 }
 
 impl<D: Disk> RecordingDisk<D> {
     pub(crate) fn new(disk: D) -> (Arc<Self>, Arc<Record>) {
         let record = Arc::new(Record::default());
-        (Arc::new(Self { disk, record: Arc::clone(&record), read_pause: None }), record)
+        (Arc::new(Self { disk, record: Arc::clone(&record), read_pause: None, flush_breaks: false }), record)
     }
 
     /// With a pause after each read: whoever reads a block to change a part of it takes long to write it back.
     pub(crate) fn with_slow_reads(disk: D) -> Arc<Self> {
-        Arc::new(Self { disk, record: Arc::default(), read_pause: Some(Duration::from_micros(300)) })
+        Arc::new(Self {
+            disk,
+            record: Arc::default(),
+            read_pause: Some(Duration::from_micros(300)),
+            flush_breaks: false,
+        })
+    }
+
+    /// Whose backend breaks, as a whole, when a flush is asked of it.
+    pub(crate) fn that_breaks_at_a_flush(disk: D) -> Arc<Self> {
+        Arc::new(Self { disk, record: Arc::default(), read_pause: None, flush_breaks: true })
     }
 }
 
@@ -170,6 +181,8 @@ impl<D: Disk> Disk for RecordingDisk<D> {
             queue,
             record: Arc::clone(&self.record),
             read_pause: self.read_pause,
+            flush_breaks: self.flush_breaks,
+            broken: false,
             reading: false,
         }))
     }
@@ -179,6 +192,8 @@ struct RecordingQueue {
     queue: Box<dyn Queue>,
     record: Arc<Record>,
     read_pause: Option<Duration>,
+    flush_breaks: bool,
+    broken: bool,
     /// A read was pushed since the last submit.
     reading: bool,
 }
@@ -194,6 +209,7 @@ impl Queue for RecordingQueue {
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
         self.queue.push(request)?;
+        self.broken |= self.flush_breaks && request.operation == Operation::Flush;
         self.reading |= request.operation == Operation::Read;
         self.record.operations.lock().expect("not poisoned").push(request.operation);
         self.record.in_flight_max.fetch_max(self.queue.in_flight(), Ordering::Relaxed);
@@ -201,6 +217,9 @@ impl Queue for RecordingQueue {
     }
 
     fn submit(&mut self) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("broken"));
+        }
         self.queue.submit()?;
         let reading = std::mem::take(&mut self.reading);
         self.read_pause.filter(|_| reading).into_iter().for_each(std::thread::sleep);

@@ -199,6 +199,11 @@ impl Serving {
         self.news.recv_timeout(PATIENCE).expect("the mediator says nothing")
     }
 
+    /// Whether there was a notice with these words by now.
+    pub(crate) fn has_heard_notice(&self, words: &str) -> bool {
+        self.news.try_iter().any(|news| matches!(news, MediatorNews::Notice(what) if what.contains(words)))
+    }
+
     /// Waits for a notice with these words; others may come before it.
     #[track_caller]
     pub(crate) fn hears_notice(&self, words: &[&str]) {
