@@ -2,7 +2,8 @@
 
 use blockyard_block::layers::{AlignOptions, AlignedDisk, MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use blockyard_block::{
-    CountingAllocator, Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation, Queue, Request, Segment,
+    AllowedDirectories, CountingAllocator, Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation,
+    Qcow2CreateOptions, Qcow2Disk, Queue, Request, Segment,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,6 +153,42 @@ fn an_aligned_disk_allocates_nothing_per_request() {
         run_aligned_and_not(&mut *queue, &mut completions, 40);
         assert_eq!(allocations() - before, 0, "{engine:?}");
     }
+}
+
+/// Reads and writes, each within one run of clusters: those that lie in the file, and those that read as zeros.
+fn run_in_place(queue: &mut dyn Queue, completions: &mut Vec<blockyard_block::Completion>) {
+    for token in 0..BATCHES {
+        for n in 0..queue.depth() as u64 {
+            let write = Operation::Write { force_unit_access: false };
+            let operation = if (token + n).is_multiple_of(3) { write } else { Operation::Read };
+            let segments = [Segment { region: 0, length_bytes: 4096, offset_bytes: n * 4096 }];
+            // The second half has never been written to.
+            let is_zeros = operation == Operation::Read && n.is_multiple_of(5);
+            let offset_bytes = n * 16384 + if is_zeros { 1 << 20 } else { 0 };
+            queue.push(&Request { operation, offset_bytes, segments: &segments, token }).unwrap();
+        }
+        queue.submit().unwrap();
+        while queue.in_flight() > 0 {
+            queue.wait(&[], Some(Duration::from_secs(10))).unwrap();
+            queue.reap(completions);
+        }
+        completions.clear();
+    }
+}
+
+#[test]
+fn an_allocated_qcow2_image_allocates_nothing_per_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    Qcow2Disk::create(&path, &Qcow2CreateOptions::new(2 << 20)).unwrap();
+    let disk = Qcow2Disk::open(&path, &FileOptions::default(), &AllowedDirectories::none()).unwrap();
+    let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
+    let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
+    let mut completions = Vec::with_capacity(DEPTH);
+    run_in_place(&mut *queue, &mut completions);
+    let before = allocations();
+    run_in_place(&mut *queue, &mut completions);
+    assert_eq!(allocations() - before, 0);
 }
 
 #[test]
