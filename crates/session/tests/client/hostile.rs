@@ -38,7 +38,7 @@ fn refusal(script: Script) -> String {
     let start = Instant::now();
     let (disk, ..) = try_connect(script, &options());
     assert!(start.elapsed() < Duration::from_secs(5));
-    disk.err().expect("such a server is refused").to_string()
+    disk.expect_err("such a server is refused").to_string()
 }
 
 #[test]
