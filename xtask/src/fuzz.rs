@@ -28,7 +28,7 @@ const fn in_library(package: &'static str, test: &'static str) -> Target {
 }
 
 /// Whatever bytes a guest or a device can choose comes first.
-const TARGETS: [Target; 15] = [
+const TARGETS: [Target; 17] = [
     in_library("blockyard-protocol", "frame::tests::fuzz_any_bytes_in_any_pieces_neither_panic_nor_differ"),
     in_library("blockyard-protocol", "frame::tests::fuzz_what_decodes_encodes_to_what_decodes_the_same"),
     in_library("blockyard-hypervisor", "user::decode::fuzz::judging_never_panics"),
@@ -36,6 +36,12 @@ const TARGETS: [Target; 15] = [
     in_library("blockyard-devices", "serial::port::tests::random_accesses"),
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_register_accesses" },
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_rings" },
+    Target {
+        package: "blockyard-session",
+        binary: &["--test", "client"],
+        test: "hostile::fuzz_a_hostile_server_neither_hangs_nor_confuses_the_client",
+    },
+    in_library("blockyard-session", "client::io_buffer::tests::fuzz_ranges_never_overlap_and_nothing_is_lost"),
     in_library("blockyard-virtqueue", "driver::tests::fuzz_a_lying_device_neither_loops_nor_confuses_the_driver"),
     in_library("blockyard-virtqueue", "driver::tests::fuzz_every_chain_comes_back_once_and_as_it_was"),
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
