@@ -29,6 +29,7 @@ const fn in_library(package: &'static str, test: &'static str) -> Target {
 
 /// Whatever bytes a guest or a device can choose comes first.
 const TARGETS: [Target; 17] = [
+const TARGETS: &[Target] = &[
     in_library("blockyard-protocol", "frame::tests::fuzz_any_bytes_in_any_pieces_neither_panic_nor_differ"),
     in_library("blockyard-protocol", "frame::tests::fuzz_what_decodes_encodes_to_what_decodes_the_same"),
     in_library("blockyard-hypervisor", "user::decode::fuzz::judging_never_panics"),
@@ -44,16 +45,57 @@ const TARGETS: [Target; 17] = [
     in_library("blockyard-session", "client::io_buffer::tests::fuzz_ranges_never_overlap_and_nothing_is_lost"),
     in_library("blockyard-virtqueue", "driver::tests::fuzz_a_lying_device_neither_loops_nor_confuses_the_driver"),
     in_library("blockyard-virtqueue", "driver::tests::fuzz_every_chain_comes_back_once_and_as_it_was"),
+    in_library("blockyard-session", "server::message::tests::fuzz_any_bytes_are_a_request_or_an_error"),
+    Target {
+        package: "blockyard-session",
+        binary: &["--test", "server"],
+        test: "hostile::fuzz_any_client_harms_only_itself",
+    },
+    in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
+    in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
+    in_library("blockyard-block", "formats::vmdk::tests::fuzz_a_descriptor_is_understood_or_refused_but_never_half"),
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
     in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
     in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),
     model("model::sync::random_requests_do_what_a_vector_does"),
     model("model::threads::random_requests_do_what_a_vector_does"),
     model("model::uring::random_requests_do_what_a_vector_does"),
+    partition_table("fuzz::fuzz_any_bytes_of_a_disk"),
+    partition_table("fuzz::fuzz_chains_of_boot_records"),
+    partition_table("fuzz::fuzz_gpts_with_right_checksums"),
+    in_library("blockyard-session", "mediator::driver::tests::fuzz_a_mediator_cannot_grant_what_it_must_not"),
+    in_library("blockyard-session", "mediator::message::tests::fuzz_any_datagram_is_understood_or_refused"),
+    in_library("blockyard-session", "mediator::export::tests::fuzz_what_is_parsed_is_shown_as_it_is_parsed"),
+    in_library("blockyard-block", "specification::tests::fuzz_any_text_is_refused_or_written_back_the_same"),
+    in_library(
+        "blockyard-block",
+        "specification::tests::fuzz_specifications_of_known_pieces_are_refused_or_written_back_the_same",
+    ),
+    in_library("blockyard-block", "layers::partition::tests::fuzz_no_request_touches_a_byte_outside_the_range"),
+    in_library("blockyard-block", "layers::throttle::bucket::tests::fuzz_no_stretch_of_time_allows_too_much"),
+    in_library("blockyard-block", "layers::throttle::tests::fuzz_every_request_goes_once_and_not_too_early"),
+    in_library("blockyard-block", "layers::meter::tests::fuzz_the_meter_counts_what_was_done"),
+    in_library(
+        "blockyard-block",
+        "layers::faults::tests::fuzz_with_any_faults_every_request_completes_once_and_stays_on_the_disk",
+    ),
+    in_library("blockyard-block", "layers::write_log::tests::fuzz_after_every_cut_each_block_holds_what_it_may"),
+    aligned("model::random_requests_do_what_a_vector_does_whatever_the_disk_demands"),
+    aligned("model::random_requests_do_what_a_vector_does_on_the_callers_thread"),
+    aligned("direct::uring::random_requests_past_the_page_cache"),
+    aligned("direct::threads::random_requests_past_the_page_cache"),
 ];
 
 const fn model(test: &'static str) -> Target {
     Target { package: "blockyard-block", binary: &["--test", "conformance"], test }
+}
+
+const fn partition_table(test: &'static str) -> Target {
+    Target { package: "blockyard-block", binary: &["--test", "partition_table"], test }
+}
+
+const fn aligned(test: &'static str) -> Target {
+    Target { package: "blockyard-block", binary: &["--test", "aligned"], test }
 }
 
 /// What the command line asks for.

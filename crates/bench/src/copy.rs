@@ -4,6 +4,7 @@
 //! same rows are measured twice, that way ("one sector a request") and as `blockyard copy` does it by default.
 
 use crate::cpu_idle::{CpuTimes, IdleTime};
+use crate::random_file;
 use crate::statistics::Samples;
 use crate::table::Table;
 use anyhow::{Context, Result, bail};
@@ -11,7 +12,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -111,7 +111,7 @@ pub fn run(bench: &CopyBench) -> Result<CopyResults> {
         .tempdir_in(&bench.directory)
         .with_context(|| format!("making a directory in {}", bench.directory.display()))?;
     let (input, output) = (directory.path().join("input.img"), directory.path().join("output.img"));
-    write_random(&input, bench.bytes).with_context(|| format!("writing {}", input.display()))?;
+    random_file::write(&input, 0, bench.bytes).with_context(|| format!("writing {}", input.display()))?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("catching signals")?;
@@ -220,28 +220,6 @@ impl CopyResults {
 fn installed(program: &str) -> bool {
     let runs = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     runs.is_ok_and(|status| status.success())
-}
-
-/// Data that neither compresses nor repeats (xorshift64*), so that nothing can take a short cut.
-fn write_random(path: &Path, bytes: u64) -> Result<()> {
-    let mut file = File::create(path)?;
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut block = vec![0_u8; 1 << 20];
-    let mut left = bytes;
-    while left > 0 {
-        for word in block.chunks_exact_mut(8) {
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            word.copy_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
-        }
-        let length = left.min(block.len() as u64) as usize;
-        file.write_all(&block[..length])?;
-        left -= length as u64;
-    }
-    // Written back now, so that it does not happen during the first measurements.
-    file.sync_all()?;
-    Ok(())
 }
 
 fn same_contents(left: &Path, right: &Path) -> Result<()> {

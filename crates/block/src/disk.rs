@@ -12,7 +12,8 @@ pub const QUEUE_DEPTH_MAX: usize = 1024;
 /// [`Geometry::segments_max`] of a disk that takes any number: virtio's largest virtqueue, so no guest asks for more.
 pub const SEGMENTS_MAX: u32 = 32768;
 
-/// What a disk is. Fixed for as long as [`Disk::generation`] stays the same.
+/// What a disk is, and what requests it takes: others complete with an error, whatever [`crate::layers::AlignedDisk`] would have made of
+/// them. Fixed for as long as [`Disk::generation`] stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size of the disk: a multiple of `logical_block_bytes`.
@@ -25,7 +26,7 @@ pub struct Geometry {
     pub optimal_io_bytes: u32,
     /// Most segments a request may have.
     pub segments_max: u32,
-    /// Most bytes a read or a write may have: a multiple of `logical_block_bytes`. `u64::MAX` when any number will do.
+    /// Most bytes a read or a write may have, never less than a block: a multiple of `logical_block_bytes`. `u64::MAX` when any number will do.
     pub transfer_bytes_max: u64,
     /// What every segment's address in memory and length must be a multiple of: a power of two, 1 when anything will do.
     pub memory_align_bytes: u32,

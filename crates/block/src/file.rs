@@ -2,9 +2,12 @@
 
 mod backing;
 mod call;
+mod device;
+mod direct;
 mod error;
 mod extents;
 mod job;
+mod lock;
 mod sync;
 mod threads;
 mod uring;
@@ -41,15 +44,28 @@ pub struct FileOptions {
     pub read_only: bool,
     /// Who carries the requests out.
     pub engine: Engine,
-    /// The disk's logical block size: a power of two from 512 to 65536.
+    /// The disk's logical block size: a power of two from 512 to 65536. With `direct` it becomes as large as the file
+    /// wants its transfers aligned; an [`crate::layers::AlignedDisk`] on top serves smaller blocks.
     pub logical_block_bytes: u32,
     /// Answer flushes at once, without making anything stable. Whatever the machine loses, the disk loses.
     pub cache_unsafe: bool,
+    /// Go past the page cache (`O_DIRECT`). The geometry says how requests must be aligned then; others fail.
+    pub direct: bool,
+    /// Lock the file the way QEMU does, against other writers, and against other readers if this is a writer. Only for
+    /// files opened by path: who brings an open file has locked it or not. A file system without locks is used without.
+    pub lock: bool,
 }
 
 impl Default for FileOptions {
     fn default() -> Self {
-        Self { read_only: false, engine: Engine::Auto, logical_block_bytes: 512, cache_unsafe: false }
+        Self {
+            read_only: false,
+            engine: Engine::Auto,
+            logical_block_bytes: 512,
+            cache_unsafe: false,
+            direct: false,
+            lock: true,
+        }
     }
 }
 
@@ -58,36 +74,68 @@ impl Default for FileOptions {
 /// The file may have any length: the capacity is rounded up to whole logical blocks, and the padding between the
 /// file's end and the disk's exists on the disk only. It reads as zeros, and what is written to it is dropped. The
 /// file's length is never changed.
+///
+/// With [`FileOptions::direct`], what lies in the file's last, incomplete page goes through the page cache all the same:
+/// `O_DIRECT` moves whole blocks only. Nothing else does, so the two never meet in one page.
+///
+/// A block device is opened for writing only if nobody else in the system has it: not while it is mounted, say.
 #[derive(Debug)]
 pub struct FileDisk {
     backing: Arc<Backing>,
     engine: Engine,
+    opened_bytes: u64,
 }
+
+/// Where a file that grows must end: the last whole block, of the largest size, of what a file offset holds.
+const GROWING_BYTES_MAX: u64 = (i64::MAX as u64) & !0xffff;
 
 impl FileDisk {
     /// Opens the file or block device at `path`.
     ///
     /// # Errors
-    /// When it cannot be opened, is neither a regular file nor a block device, or an option is wrong. The error names
-    /// the path.
+    /// When it cannot be opened, is neither a regular file nor a block device, is locked by somebody else, or an option
+    /// is wrong. The error names the path.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self, FileDiskError> {
-        let backing = Arc::new(Backing::open(path, options)?);
-        Ok(Self { backing, engine: options.engine })
+        Ok(Self::on(Backing::open(path, options)?, options))
     }
 
     /// Takes a file that is open already. Its position is moved by [`Disk::extents`]; its flags are left alone.
     ///
     /// # Errors
     /// When it is neither a regular file nor a block device, is not open for what the options ask, is open with
-    /// `O_APPEND` or `O_DIRECT`, or an option is wrong.
+    /// `O_APPEND` or `O_DIRECT` ([`FileOptions::direct`] opens it again by itself), or an option is wrong.
     pub fn from_file(file: File, options: &FileOptions) -> Result<Self, FileDiskError> {
-        let backing = Arc::new(Backing::from_file(file, options)?);
-        Ok(Self { backing, engine: options.engine })
+        Ok(Self::on(Backing::from_file(file, options)?, options))
+    }
+
+    fn on(backing: Backing, options: &FileOptions) -> Self {
+        Self { opened_bytes: backing.length_bytes, backing: Arc::new(backing), engine: options.engine }
+    }
+
+    /// Takes a file that grows while the disk is in use: whoever opens it decides which ranges are asked for. The disk
+    /// itself has no end; [`FileDisk::length_bytes`] still says how long the file was.
+    ///
+    /// # Errors
+    /// As [`FileDisk::from_file`].
+    pub(crate) fn growing(file: File, options: &FileOptions) -> Result<Self, FileDiskError> {
+        let mut backing = Backing::from_file(file, options)?;
+        let opened_bytes = backing.length_bytes;
+        backing.length_bytes = GROWING_BYTES_MAX;
+        backing.geometry.capacity_bytes = GROWING_BYTES_MAX;
+        Ok(Self { backing: Arc::new(backing), engine: options.engine, opened_bytes })
+    }
+
+    /// Locks a file that was opened by a path as [`FileDisk::open`] does, unless the options say not to.
+    ///
+    /// # Errors
+    /// When somebody else has locked it.
+    pub(crate) fn lock(file: &File, path: &Path, options: &FileOptions) -> Result<(), FileDiskError> {
+        if options.lock { lock::lock(file, path, options.read_only) } else { Ok(()) }
     }
 
     /// The file's real length, as it was when the disk was opened; the capacity is this, rounded up.
     pub fn length_bytes(&self) -> u64 {
-        self.backing.length_bytes
+        self.opened_bytes
     }
 }
 

@@ -6,29 +6,50 @@
 //! is a `Disk` around a `Disk` and anything goes on top of anything.
 //!
 //! The backends are [`FileDisk`] (a file or a block device, by io_uring, threads or the caller's own thread),
-//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one.
+//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one. What can be put
+//! around a disk is in [`layers`]; how people name a disk, and what they want around it, in [`specification`]. A disk whose
+//! [`Geometry`] makes demands on requests gets a [`layers::AlignedDisk`] on top by whoever opens it, so that nobody above
+//! meets such demands.
 //!
 //! Everything is in bytes. Guest memory goes to the kernel as it lies: a [`Segment`] is a place in the memory map,
 //! checked where the request enters the queue, and nothing is copied or allocated per request.
 //!
+//! A file is locked as QEMU locks images ([`FileOptions::lock`]), so that the two never write to one at once.
+//!
 //! Deliberately absent: sectors (virtio's 512-byte unit stays in the virtio code), locks on the data path, and
 //! any knowledge of who sends the requests.
 
+mod counting_allocator;
 mod disk;
+pub mod duration;
 mod file;
+mod formats;
+pub mod layers;
 mod memory;
 mod memory_map;
 mod null;
+pub mod partition_table;
+mod read;
 mod replacement;
 mod request;
 mod same_file;
+mod shared_words;
+pub mod size;
+pub mod specification;
+mod truncation_guard;
 mod wait;
 
+pub use counting_allocator::CountingAllocator;
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions};
+pub use formats::{
+    AllowedDirectories, ImageError, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, VmdkDisk,
+};
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};
 pub use null::NullDisk;
+pub use read::{DiskReader, read_bytes};
 pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
+pub use shared_words::{SharedWords, Word};

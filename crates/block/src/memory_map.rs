@@ -1,16 +1,27 @@
 //! The memory that requests may point into.
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use crate::shared_words::{SharedWords, Word, words_at};
+use crate::truncation_guard::TruncationGuard;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, ftruncate, memfd_create};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use vm_memory::{
-    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
+    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
     MemoryRegionAddress, MmapRegion, VolatileSlice,
 };
 
-/// Zeros to copy from and to write from.
-pub(crate) static ZERO_PAGE: [u8; 4096] = [0; 4096];
+/// Zeros to write from, aligned for any device.
+pub(crate) static ZERO_PAGE: &[u8; 4096] = &ZEROS.0;
+static ZEROS: Page = Page([0; 4096]);
+
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+/// What statfs says of a FUSE file system (Linux, include/uapi/linux/magic.h). A mapping of one of its files stops
+/// whoever touches it for as long as the file system's server likes.
+const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
 
 /// A place in a [`MemoryMap`]: plain data, checked against the map by the queue that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +49,31 @@ pub enum MemoryMapError {
 /// hypervisor and another process's disk server. Cheap to clone; the mappings live as long as any clone.
 #[derive(Clone, Debug)]
 pub struct MemoryMap {
+    mapped: Arc<Mapped>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    /// First, so that they let go of the addresses before those are unmapped.
+    guards: Arc<[TruncationGuard]>,
+    /// The regions again, side by side: every descriptor is looked up here.
+    places: Box<[Place]>,
     guest_memory: GuestMemoryMmap,
 }
+
+/// Where a region lies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    address: u64,
+    length_bytes: u64,
+    base: *mut u8,
+}
+
+// SAFETY: the pointer is into a shared mapping that lives as long as the map; every access to it takes races with the
+// guest into account, and so with other threads.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
 
 impl MemoryMap {
     /// Allocates zeroed regions of (guest-physical address, length in bytes).
@@ -48,37 +82,90 @@ impl MemoryMap {
     /// When the layout is bad or no memory can be had.
     pub fn allocate(layout: &[(u64, usize)]) -> Result<Self, MemoryMapError> {
         let regions = layout.iter().map(|&(address, length)| region(address, length)).collect::<Result<Vec<_>, _>>()?;
-        Self::new(regions)
+        Self::new(regions, |_| None)
     }
 
-    /// Maps regions that another process made. Its size at this moment holds; a file that is cut short later makes the
-    /// kernel's accesses fail, and ours raise SIGBUS.
+    /// Maps regions that another process made and may cut short at any time. Their size at this moment is checked. Where a
+    /// file is cut short later, the kernel's accesses fail, and ours find zeros and make [`MemoryMap::is_intact`] false.
     ///
     /// # Errors
-    /// When the layout is bad, a region reaches past the end of its file, or it cannot be mapped.
+    /// When the layout is bad, a region reaches past the end of its file, lies on a FUSE file system (its server could stop
+    /// us for ever), or cannot be mapped.
     pub fn from_files(regions: Vec<SharedRegion>) -> Result<Self, MemoryMapError> {
         let regions = regions.into_iter().map(SharedRegion::map).collect::<Result<Vec<_>, _>>()?;
-        Self::new(regions)
+        Self::new(regions, |region| Some(TruncationGuard::new(region.as_ptr(), region.size())))
     }
 
-    fn new(mut regions: Vec<GuestRegionMmap>) -> Result<Self, MemoryMapError> {
+    fn new(
+        mut regions: Vec<GuestRegionMmap>,
+        guard: impl FnMut(&GuestRegionMmap) -> Option<io::Result<TruncationGuard>>,
+    ) -> Result<Self, MemoryMapError> {
         regions.sort_by_key(GuestMemoryRegion::start_addr);
         let guest_memory =
             GuestMemoryMmap::from_regions(regions).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
-        Ok(Self { guest_memory })
+        let guards = guest_memory.iter().filter_map(guard).collect::<io::Result<_>>()?;
+        Ok(Self::of(guest_memory, guards))
+    }
+
+    fn of(guest_memory: GuestMemoryMmap, guards: Arc<[TruncationGuard]>) -> Self {
+        let place = |region: &GuestRegionMmap| Place {
+            address: region.start_addr().0,
+            length_bytes: region.len(),
+            base: region.as_ptr(),
+        };
+        let places = guest_memory.iter().map(place).collect();
+        Self { mapped: Arc::new(Mapped { guards, places, guest_memory }) }
+    }
+
+    /// This map with one more region, of zeroed memory, behind its own, which keep their indices; and the new one's index.
+    ///
+    /// # Errors
+    /// When there is no memory, or no address behind the last region.
+    pub(crate) fn with_region(&self, length_bytes: usize) -> Result<(Self, u32), MemoryMapError> {
+        let end = self.guest_memory().iter().map(|region| region.start_addr().0.checked_add(region.len())).max();
+        let no_room = || MemoryMapError::Layout("no address is free behind the last region".to_owned());
+        let address = end.unwrap_or(Some(0)).and_then(|end| end.checked_next_multiple_of(4096)).ok_or_else(no_room)?;
+        let added = Arc::new(region(address, length_bytes)?);
+        let guest_memory =
+            self.guest_memory().insert_region(added).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
+        let index = guest_memory.iter().count() - 1;
+        Ok((Self::of(guest_memory, Arc::clone(&self.mapped.guards)), index as u32))
     }
 
     /// The regions as rust-vmm's crates want them.
     pub fn guest_memory(&self) -> &GuestMemoryMmap {
-        &self.guest_memory
+        &self.mapped.guest_memory
     }
 
     /// The regions, in order of address: (address, length in bytes, memfd, offset in the memfd).
     pub fn regions(&self) -> impl Iterator<Item = (u64, u64, &File, u64)> {
-        self.guest_memory.iter().map(|region| {
+        self.guest_memory().iter().map(|region| {
             let file = region.file_offset().expect("every region was made from a memfd");
             (region.start_addr().0, region.len(), file.file(), file.start())
         })
+    }
+
+    /// False from when an access of ours met the end of a file that was cut short. What is in that region, and what was
+    /// written to it, means nothing any more.
+    pub fn is_intact(&self) -> bool {
+        self.mapped.guards.iter().all(TruncationGuard::is_intact)
+    }
+
+    /// The region that `address` lies in: its index, the offset there, and the bytes from there to its end.
+    fn locate(&self, address: u64) -> Option<(u32, u64, u64)> {
+        // Few regions, and the guest's memory is mostly in the largest, which is mostly the last.
+        self.mapped.places.iter().enumerate().rev().find_map(|(index, place)| {
+            let offset_bytes = address.checked_sub(place.address)?;
+            (offset_bytes < place.length_bytes).then(|| (index as u32, offset_bytes, place.length_bytes - offset_bytes))
+        })
+    }
+
+    /// Where `length_bytes` bytes from guest-physical `address` are, if they lie in one region.
+    fn pointer(&self, address: u64, length_bytes: usize) -> Option<*mut u8> {
+        let (region, offset_bytes, room) = self.locate(address)?;
+        // The offset is within the mapping, so it fits a pointer.
+        let base = self.mapped.places[region as usize].base;
+        (length_bytes as u64 <= room).then(|| base.wrapping_add(offset_bytes as usize))
     }
 
     /// Appends the segments that make up `length_bytes` bytes from guest-physical `address`: one, or more where the
@@ -87,11 +174,7 @@ impl MemoryMap {
         let before = segments.len();
         let (mut address, mut left) = (address, u64::from(length_bytes));
         while left > 0 {
-            let found = self.guest_memory.iter().enumerate().find_map(|(index, region)| {
-                let offset_bytes = address.checked_sub(region.start_addr().0)?;
-                (offset_bytes < region.len()).then(|| (index as u32, offset_bytes, region.len() - offset_bytes))
-            });
-            let Some((region, offset_bytes, room)) = found else {
+            let Some((region, offset_bytes, room)) = self.locate(address) else {
                 segments.truncate(before);
                 return false;
             };
@@ -112,21 +195,62 @@ impl MemoryMap {
 
     /// The segment's bytes, for copying into and out of; `None` when it lies outside.
     pub fn slice(&self, segment: Segment) -> Option<VolatileSlice<'_>> {
-        let region = self.guest_memory.iter().nth(segment.region as usize)?;
+        let region = self.guest_memory().iter().nth(segment.region as usize)?;
         region.get_slice(MemoryRegionAddress(segment.offset_bytes), segment.length_bytes as usize).ok()
+    }
+
+    /// Whether the segment lies in the map.
+    pub(crate) fn contains(&self, segment: Segment) -> bool {
+        self.resolve(segment).is_some()
+    }
+
+    /// Copies the bytes at guest-physical `address`, each read once; `None` when any lies outside.
+    pub fn read<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        match self.pointer(address, N) {
+            // SAFETY: the `N` bytes lie in a mapping that `self` keeps. The guest may be writing them: then they are some
+            // mixture of old and new, which is what hostile memory is judged as anyway. Nothing else points to `bytes`.
+            Some(source) => unsafe { std::ptr::copy_nonoverlapping(source, bytes.as_mut_ptr(), N) },
+            None => self.guest_memory().read_slice(&mut bytes, GuestAddress(address)).ok()?,
+        }
+        Some(bytes)
+    }
+
+    /// Writes a byte at guest-physical `address`; false when it lies outside.
+    pub fn write_byte(&self, address: u64, value: u8) -> bool {
+        let Some(pointer) = self.pointer(address, 1) else { return false };
+        // SAFETY: the byte lies in a mapping that `self` keeps.
+        unsafe { pointer.write_volatile(value) };
+        true
+    }
+
+    /// `count` words at guest-physical `address`, as memory that others change at any time; `None` when they do not lie in
+    /// one region or are not aligned there.
+    pub fn words<T: Word>(&self, address: u64, count: usize) -> Option<&[T]> {
+        let pointer = self.pointer(address, count.checked_mul(size_of::<T>())?)?;
+        // SAFETY: the words lie in a mapping that `self`, which the slice borrows, keeps.
+        unsafe { words_at(pointer, count) }
+    }
+
+    /// The same words for as long as they are wanted: they keep the map.
+    pub fn keep_words<T: Word>(&self, address: u64, count: usize) -> Option<SharedWords<T>> {
+        let words = self.words(address, count)?;
+        // SAFETY: the words lie in the mapping that is handed over with them.
+        Some(unsafe { SharedWords::new(words, Arc::clone(&self.mapped)) })
     }
 
     /// Fills the segment with zeros; false, and nothing done, when it lies outside.
     pub(crate) fn zero(&self, segment: Segment) -> bool {
-        let Some(slice) = self.slice(segment) else { return false };
-        let mut done = 0;
-        while done < slice.len() {
-            let length = (slice.len() - done).min(ZERO_PAGE.len());
-            let Ok(piece) = slice.subslice(done, length) else { return false };
-            piece.copy_from(&ZERO_PAGE[..length]);
-            done += length;
-        }
+        let Some(place) = self.resolve(segment) else { return false };
+        // SAFETY: `resolve` has found the bytes in a mapping that `self` keeps.
+        unsafe { place.iov_base.cast::<u8>().write_bytes(0, place.iov_len) };
         true
+    }
+
+    /// The regions as this process sees them, in order. Valid as long as a clone of this map lives.
+    pub(crate) fn mappings(&self) -> impl Iterator<Item = libc::iovec> {
+        let whole = |place: &Place| libc::iovec { iov_base: place.base.cast(), iov_len: place.length_bytes as usize };
+        self.mapped.places.iter().map(whole)
     }
 
     /// The segment's bytes as this process sees them, for handing to the kernel; `None` when it lies outside.
@@ -134,13 +258,13 @@ impl MemoryMap {
     /// The pointer is valid for `length_bytes` bytes as long as a clone of this map lives. The guest may change what
     /// it points to at any time.
     pub(crate) fn resolve(&self, segment: Segment) -> Option<libc::iovec> {
-        let region = self.guest_memory.iter().nth(segment.region as usize)?;
+        let place = self.mapped.places.get(segment.region as usize)?;
         let end = segment.offset_bytes.checked_add(u64::from(segment.length_bytes))?;
-        if end > region.len() {
+        if end > place.length_bytes {
             return None;
         }
         // The offset is within the mapping, so it fits a pointer.
-        let base = region.as_ptr().wrapping_add(segment.offset_bytes as usize);
+        let base = place.base.wrapping_add(segment.offset_bytes as usize);
         Some(libc::iovec { iov_base: base.cast(), iov_len: segment.length_bytes as usize })
     }
 }
@@ -163,8 +287,15 @@ impl SharedRegion {
         let Self { address, length_bytes, file, file_offset_bytes } = self;
         let layout = |what: &str| MemoryMapError::Layout(format!("region at {address:#x} {what}"));
         let end = file_offset_bytes.checked_add(length_bytes).ok_or_else(|| layout("wraps around"))?;
-        if file.metadata()?.len() < end {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(layout("is not in a file"));
+        }
+        if metadata.len() < end {
             return Err(layout("reaches past the end of its file"));
+        }
+        if fstatfs(&file).map_err(io::Error::from)?.f_type as u64 == FUSE_SUPER_MAGIC {
+            return Err(layout("is in a file of a FUSE file system: give the guest its memory from a memfd"));
         }
         let length = usize::try_from(length_bytes).map_err(|_| layout("is larger than an address space"))?;
         let mapping = MmapRegion::from_file(FileOffset::new(file, file_offset_bytes), length)

@@ -82,7 +82,7 @@ impl NullQueue {
         self.geometry.check(request)?;
         match request.operation {
             Operation::Read => {
-                let all_inside = request.segments.iter().all(|&segment| self.memory.slice(segment).is_some());
+                let all_inside = request.segments.iter().all(|&segment| self.memory.contains(segment));
                 if !all_inside {
                     return Err(RequestError::BadSegment);
                 }
@@ -92,7 +92,7 @@ impl NullQueue {
                 Ok(())
             }
             Operation::Write { .. } => {
-                let all_inside = request.segments.iter().all(|&segment| self.memory.slice(segment).is_some());
+                let all_inside = request.segments.iter().all(|&segment| self.memory.contains(segment));
                 all_inside.then_some(()).ok_or(RequestError::BadSegment)
             }
             Operation::Flush | Operation::Discard { .. } | Operation::WriteZeroes { .. } => Ok(()),

@@ -72,6 +72,9 @@ pub enum RequestError {
     /// The range does not lie within the disk.
     #[error("the request reaches past the end of the disk")]
     OutOfRange,
+    /// The disk wants requests aligned, and this one is not: a layer such as [`crate::layers::AlignedDisk`] is missing.
+    #[error("the request is not aligned the way the disk demands")]
+    Unaligned,
     /// A segment does not lie within the memory map.
     #[error("the request points outside the memory map")]
     BadSegment,

@@ -1,39 +1,19 @@
 //! After a queue has warmed up, requests allocate nothing.
 
-use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation, Queue, Request, Segment};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use blockyard_block::layers::{AlignOptions, AlignedDisk, MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
+use blockyard_block::{
+    AllowedDirectories, CountingAllocator, Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation,
+    Qcow2CreateOptions, Qcow2Disk, Queue, Request, Segment,
+};
+use std::sync::Arc;
 use std::time::Duration;
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting what each thread asks of it.
-struct Counting;
-
-// SAFETY: everything is the system allocator's doing; counting touches a thread-local without a destructor only.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps alloc's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps dealloc's contract.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps realloc's contract.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
+
+fn allocations() -> u64 {
+    CountingAllocator::of_this_thread().expect("it is installed")
+}
 
 const DEPTH: usize = 32;
 const BATCHES: u64 = 200;
@@ -85,9 +65,9 @@ fn allocations_after_warm_up(disk: &dyn Disk) -> u64 {
     let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
     let mut completions = Vec::with_capacity(DEPTH);
     warm_up(&mut *queue, &mut completions);
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     run_batches(&mut *queue, &mut completions);
-    ALLOCATIONS.get() - before
+    allocations() - before
 }
 
 fn file_disk(engine: Engine) -> FileDisk {
@@ -100,9 +80,9 @@ fn file_disk(engine: Engine) -> FileDisk {
 
 #[test]
 fn the_counter_counts() {
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(ALLOCATIONS.get() - before, 1);
+    assert_eq!(allocations() - before, 1);
 }
 
 #[test]
@@ -127,4 +107,111 @@ fn the_threads_engine_allocates_nothing_per_request_in_its_caller() {
 #[test]
 fn a_null_disk_allocates_nothing_per_request() {
     assert_eq!(allocations_after_warm_up(&NullDisk::new(1 << 20, 512).unwrap()), 0);
+}
+
+/// Whole blocks in aligned memory, parts of blocks anywhere in it, zeroes and discards: each takes another way.
+fn aligned_disk(engine: Engine) -> AlignedDisk {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(1 << 20).unwrap();
+    let options =
+        FileOptions { engine, direct: true, logical_block_bytes: 4096, cache_unsafe: true, ..FileOptions::default() };
+    let disk = Arc::new(FileDisk::from_file(file, &options).unwrap());
+    AlignedDisk::new(disk, &AlignOptions::default()).unwrap()
+}
+
+fn run_aligned_and_not(queue: &mut dyn Queue, completions: &mut Vec<blockyard_block::Completion>, batches: u64) {
+    let write = Operation::Write { force_unit_access: false };
+    let zeroes = Operation::WriteZeroes { length_bytes: 10_000, may_unmap: true };
+    for token in 0..batches {
+        for n in 0..queue.depth() as u64 {
+            let operation = [Operation::Read, write, Operation::Flush, zeroes][((token + n / 2) % 4) as usize];
+            let whole = Segment { region: 0, length_bytes: 4096, offset_bytes: n * 8192 };
+            let part = Segment { region: 0, length_bytes: 1000, offset_bytes: n * 8192 + 77 };
+            let (segments, offset_bytes) = if n % 2 == 0 { ([whole; 3], n * 8192) } else { ([part; 3], n * 3000) };
+            let segments =
+                if matches!(operation, Operation::Read | Operation::Write { .. }) { &segments[..] } else { &[] };
+            queue.push(&Request { operation, offset_bytes, segments, token }).unwrap();
+        }
+        queue.submit().unwrap();
+        while queue.in_flight() > 0 {
+            queue.wait(&[], Some(Duration::from_secs(10))).unwrap();
+            queue.reap(completions);
+        }
+        let failed = completions.drain(..).find(|completion| completion.result.is_err());
+        assert_eq!(failed, None);
+    }
+}
+
+#[test]
+fn an_aligned_disk_allocates_nothing_per_request() {
+    for engine in [Engine::Auto, Engine::Sync] {
+        let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
+        let mut queue = aligned_disk(engine).open_queue(&memory, DEPTH).unwrap();
+        let mut completions = Vec::with_capacity(DEPTH);
+        run_aligned_and_not(&mut *queue, &mut completions, 40);
+        let before = allocations();
+        run_aligned_and_not(&mut *queue, &mut completions, 40);
+        assert_eq!(allocations() - before, 0, "{engine:?}");
+    }
+}
+
+/// Reads and writes, each within one run of clusters: those that lie in the file, and those that read as zeros.
+fn run_in_place(queue: &mut dyn Queue, completions: &mut Vec<blockyard_block::Completion>) {
+    for token in 0..BATCHES {
+        for n in 0..queue.depth() as u64 {
+            let write = Operation::Write { force_unit_access: false };
+            let operation = if (token + n).is_multiple_of(3) { write } else { Operation::Read };
+            let segments = [Segment { region: 0, length_bytes: 4096, offset_bytes: n * 4096 }];
+            // The second half has never been written to.
+            let is_zeros = operation == Operation::Read && n.is_multiple_of(5);
+            let offset_bytes = n * 16384 + if is_zeros { 1 << 20 } else { 0 };
+            queue.push(&Request { operation, offset_bytes, segments: &segments, token }).unwrap();
+        }
+        queue.submit().unwrap();
+        while queue.in_flight() > 0 {
+            queue.wait(&[], Some(Duration::from_secs(10))).unwrap();
+            queue.reap(completions);
+        }
+        completions.clear();
+    }
+}
+
+#[test]
+fn an_allocated_qcow2_image_allocates_nothing_per_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    Qcow2Disk::create(&path, &Qcow2CreateOptions::new(2 << 20)).unwrap();
+    let disk = Qcow2Disk::open(&path, &FileOptions::default(), &AllowedDirectories::none()).unwrap();
+    let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
+    let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
+    let mut completions = Vec::with_capacity(DEPTH);
+    run_in_place(&mut *queue, &mut completions);
+    let before = allocations();
+    run_in_place(&mut *queue, &mut completions);
+    assert_eq!(allocations() - before, 0);
+}
+
+#[test]
+fn a_partition_allocates_nothing_per_request() {
+    let disk = PartitionDisk::new(Arc::new(NullDisk::new(2 << 20, 512).unwrap()), 1 << 20..2 << 20, false).unwrap();
+    assert_eq!(allocations_after_warm_up(&disk), 0);
+    let read_only = PartitionDisk::new(Arc::new(disk), 0..1 << 20, true).unwrap();
+    assert_eq!(allocations_after_warm_up(&read_only), 0);
+}
+
+#[test]
+fn a_meter_allocates_nothing_per_request() {
+    let disk = MeteredDisk::new(Arc::new(NullDisk::new(1 << 20, 512).unwrap()));
+    assert_eq!(allocations_after_warm_up(&disk), 0);
+    // Those of the warm-up, too.
+    assert_eq!(disk.meter().snapshot().requests(), DEPTH as u64 * (BATCHES + 3));
+}
+
+#[test]
+fn a_throttle_allocates_nothing_per_request_whether_it_holds_them_back_or_not() {
+    for iops in [1_000_000_000, 200_000] {
+        let limits = ThrottleLimits { iops: iops.try_into().ok(), bytes_per_second: None, burst: Duration::ZERO };
+        let disk = ThrottledDisk::new(Arc::new(NullDisk::new(1 << 20, 512).unwrap()), &limits);
+        assert_eq!(allocations_after_warm_up(&disk), 0, "{iops}");
+    }
 }

@@ -16,19 +16,16 @@ struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// `None` where this user may not have one.
-    fn on(file: &Path) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("not root: no loop device to test on");
-            return None;
-        }
-        let losetup = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+    fn on(file: &Path) -> Self {
+        Self::with(file, &[])
+    }
+
+    fn with(file: &Path, options: &[&str]) -> Self {
+        let losetup = Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output();
         let output = losetup.expect("losetup comes with the package `mount`");
-        if !output.status.success() {
-            eprintln!("no loop device to test on: {}", String::from_utf8_lossy(&output.stderr));
-            return None;
-        }
-        Some(Self { path: String::from_utf8(output.stdout).unwrap().trim().into() })
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "this test needs root and loop devices: {error}");
+        Self { path: String::from_utf8(output.stdout).unwrap().trim().into() }
     }
 }
 
@@ -56,7 +53,7 @@ fn a_block_device_is_a_disk() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("disk.img");
     File::create(&file).unwrap().set_len(DEVICE_BYTES).unwrap();
-    let Some(device) = LoopDevice::on(&file) else { return };
+    let device = LoopDevice::on(&file);
     for engine in [Engine::Auto, Engine::Threads, Engine::Sync] {
         check(&device.path, engine);
     }
@@ -103,4 +100,98 @@ fn check(path: &Path, engine: Engine) {
     reads(13 * 4096, 7, &mut *queue);
     assert_eq!(perform(&mut *queue, Operation::Read, DEVICE_BYTES - 512, to), Err(RequestError::OutOfRange));
     reads(DEVICE_BYTES - 4096, 0, &mut *queue);
+}
+
+fn file_of(directory: &Path, length: u64) -> PathBuf {
+    let file = directory.join("disk.img");
+    File::create(&file).unwrap().set_len(length).unwrap();
+    file
+}
+
+#[test]
+fn a_mounted_device_is_not_written_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = LoopDevice::on(&file_of(directory.path(), DEVICE_BYTES));
+    let mkfs = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&device.path).status();
+    assert!(mkfs.expect("mkfs.ext4 comes with the package e2fsprogs").success());
+    FileDisk::open(&device.path, &FileOptions::default()).unwrap();
+    let point = directory.path().join("mounted");
+    fs::create_dir(&point).unwrap();
+    assert!(Command::new("mount").arg(&device.path).arg(&point).status().unwrap().success(), "root may not mount");
+    let refused = FileDisk::open(&device.path, &FileOptions::default()).unwrap_err().to_string();
+    let read = FileDisk::open(&device.path, &FileOptions { read_only: true, ..FileOptions::default() });
+    assert!(Command::new("umount").arg(&point).status().unwrap().success());
+    let remedy = "is in use by the system: unmount it, or take it out of swap, RAID or volume group, first";
+    assert_eq!(refused, format!("{} {remedy}", device.path.display()));
+    read.unwrap();
+}
+
+#[test]
+fn a_read_only_device_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = LoopDevice::with(&file_of(directory.path(), DEVICE_BYTES), &["--read-only"]);
+    for options in [FileOptions::default(), FileOptions { direct: true, ..FileOptions::default() }] {
+        let refused = FileDisk::open(&device.path, &options).unwrap_err().to_string();
+        let expected = format!("{} is a read-only device; open it for reading only", device.path.display());
+        assert_eq!(refused, expected);
+        let disk = FileDisk::open(&device.path, &FileOptions { read_only: true, ..options }).unwrap();
+        assert!(disk.geometry().read_only);
+    }
+}
+
+#[test]
+fn a_discard_gives_storage_back() {
+    for engine in [Engine::Auto, Engine::Threads, Engine::Sync] {
+        for direct in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let file = file_of(directory.path(), DEVICE_BYTES);
+            fs::write(&file, vec![7; DEVICE_BYTES as usize]).unwrap();
+            File::open(&file).unwrap().sync_all().unwrap();
+            let device = LoopDevice::on(&file);
+            let disk = FileDisk::open(&device.path, &FileOptions { engine, direct, ..FileOptions::default() }).unwrap();
+            assert!(disk.geometry().discard && disk.geometry().write_zeroes);
+            let stored_bytes = || fs::metadata(&file).unwrap().blocks() * 512;
+            let before = stored_bytes();
+            let memory = MemoryMap::allocate(&[(0, 8192)]).unwrap();
+            let segment = Segment { region: 0, length_bytes: 4096, offset_bytes: 0 };
+            let mut queue = disk.open_queue(&memory, 4).unwrap();
+            perform(&mut *queue, Operation::Discard { length_bytes: 1 << 20 }, 1 << 20, segment).unwrap();
+            assert!(stored_bytes() <= before - (1 << 20), "{engine:?}, direct {direct}");
+            let zeroes = Operation::WriteZeroes { length_bytes: 1 << 20, may_unmap: true };
+            perform(&mut *queue, zeroes, 4 << 20, segment).unwrap();
+            assert!(stored_bytes() <= before - (2 << 20), "{engine:?}, direct {direct}");
+            perform(&mut *queue, Operation::Read, 4 << 20, segment).unwrap();
+            let mut read = [0xee_u8; 4096];
+            memory.slice(segment).unwrap().copy_to(&mut read);
+            assert!(read == [0; 4096]);
+        }
+    }
+}
+
+/// One end of the device to the other, past the page cache.
+#[test]
+fn a_device_is_read_and_written_directly() {
+    for sector_bytes in [512, 4096] {
+        let directory = tempfile::tempdir().unwrap();
+        let file = file_of(directory.path(), DEVICE_BYTES);
+        let device = LoopDevice::with(&file, &["--sector-size", &sector_bytes.to_string()]);
+        let disk = FileDisk::open(&device.path, &FileOptions { direct: true, ..FileOptions::default() }).unwrap();
+        let geometry = disk.geometry();
+        assert_eq!((geometry.logical_block_bytes, geometry.capacity_bytes), (sector_bytes, DEVICE_BYTES));
+        let memory = MemoryMap::allocate(&[(0, 8192)]).unwrap();
+        let [from, to] = [0, 4096].map(|offset_bytes| Segment { region: 0, length_bytes: 4096, offset_bytes });
+        memory.slice(from).unwrap().copy_from(&[9_u8; 4096]);
+        let mut queue = disk.open_queue(&memory, 4).unwrap();
+        for offset in [0, DEVICE_BYTES - 4096] {
+            perform(&mut *queue, Operation::Write { force_unit_access: true }, offset, from).unwrap();
+            perform(&mut *queue, Operation::Read, offset, to).unwrap();
+            let mut read = [0_u8; 4096];
+            memory.slice(to).unwrap().copy_to(&mut read);
+            assert!(read == [9; 4096]);
+        }
+        drop(queue);
+        drop(disk);
+        let contents = fs::read(&file).unwrap();
+        assert!(contents[..4096] == [9; 4096] && contents[DEVICE_BYTES as usize - 4096..] == [9; 4096]);
+    }
 }

@@ -11,8 +11,14 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-const READ_ONLY: FileOptions =
-    FileOptions { read_only: true, engine: Engine::Sync, logical_block_bytes: 512, cache_unsafe: false };
+const READ_ONLY: FileOptions = FileOptions {
+    read_only: true,
+    engine: Engine::Sync,
+    logical_block_bytes: 512,
+    cache_unsafe: false,
+    direct: false,
+    lock: true,
+};
 
 fn options(logical_block_bytes: u32) -> FileOptions {
     FileOptions { logical_block_bytes, engine: Engine::Sync, ..FileOptions::default() }

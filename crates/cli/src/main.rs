@@ -7,15 +7,23 @@
 
 mod bench;
 mod copy;
+mod disk;
 mod doctor;
-mod size;
+mod partitions;
+mod serve;
+mod signals;
+mod time;
 
 use anyhow::Context;
+use blockyard_block::size;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Move and measure virtual-machine disks.
+#[global_allocator]
+static ALLOCATOR: blockyard_block::CountingAllocator = blockyard_block::CountingAllocator;
+
+/// Move, serve and measure virtual-machine disks.
 #[derive(Parser)]
 #[command(name = "blockyard", version, about, max_term_width = 100)]
 struct Cli {
@@ -28,6 +36,10 @@ enum Command {
     Copy(copy::args::CopyArgs),
     Bench(bench::BenchArgs),
     Doctor(doctor::DoctorArgs),
+    Partitions(partitions::PartitionsArgs),
+    Serve(serve::args::ServeArgs),
+    #[command(hide = true)]
+    ServePartitions(serve::ChildArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +47,9 @@ fn main() -> ExitCode {
         Command::Copy(args) => copy::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Partitions(args) => partitions::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::ServePartitions(args) => serve::run_child(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,24 +1,23 @@
 //! Small Linux guests, for the tests: real kernels that drive our disks.
 //!
-//! [`Archive`] writes an initramfs, [`DebianKernel`] finds a kernel and its modules in an unpacked Debian package,
+//! [`Archive`] and [`write_initramfs`] write an initramfs, [`DebianKernel`] finds a kernel and its modules in an unpacked Debian package,
 //! [`UserModeLinux`] finds the one that needs no hypervisor, and [`Guest`] runs either, reads its console and makes sure that
 //! nothing of it outlives the test.
 #![forbid(unsafe_code)]
 
 mod archive;
+mod busybox;
 mod debian_kernel;
 mod guest;
 mod user_mode_linux;
 
 pub use archive::Archive;
+pub use busybox::{BUSYBOX, write_initramfs};
 pub use debian_kernel::{DebianKernel, Module, only_file};
 pub use guest::Guest;
 pub use user_mode_linux::UserModeLinux;
 
 use std::path::PathBuf;
-
-/// From the Debian package busybox-static: the user space of these guests.
-pub const BUSYBOX: &str = "/bin/busybox";
 
 /// Where `cargo xtask setup` puts Debian's kernel for virtual machines, below cargo's target directory.
 pub fn kernel_directory(target_directory: impl Into<PathBuf>) -> PathBuf {

@@ -158,13 +158,9 @@ fn serve(inbox: &Inbox, events: &EventSink) -> io::Result<()> {
             continue;
         }
         let mut more = false;
-        queues.retain_mut(|queue| match queue.arm() {
-            Ok(available) => {
-                more |= available;
-                true
-            }
-            Err(failure) => report(&failure, events),
-        });
+        for queue in &mut queues {
+            more |= queue.arm();
+        }
         if more {
             continue;
         }

@@ -240,6 +240,6 @@ impl BlockDevice {
 
     /// Asks for no interrupts.
     pub fn disable_interrupts(&mut self) {
-        self.queues.iter_mut().for_each(Queue::disable_interrupts);
+        self.queues.iter_mut().for_each(|queue| queue.disable_interrupts());
     }
 }

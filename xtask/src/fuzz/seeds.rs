@@ -13,6 +13,11 @@ use std::{env, fs};
 
 mod devices;
 mod frames;
+mod images;
+mod partition_tables;
+mod replay;
+mod sessions;
+mod specifications;
 mod traps;
 
 /// The corpus of one target.
@@ -84,7 +89,15 @@ impl Seed {
 }
 
 fn corpora() -> Vec<Corpus> {
-    frames::corpora().into_iter().chain(traps::corpora()).chain(devices::corpora()).collect()
+    frames::corpora()
+        .into_iter()
+        .chain(partition_tables::corpora())
+        .chain(traps::corpora())
+        .chain(devices::corpora())
+        .chain(images::corpora())
+        .chain(sessions::corpora())
+        .chain([replay::corpus(), specifications::corpus()])
+        .collect()
 }
 
 #[test]

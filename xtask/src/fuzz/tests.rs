@@ -32,7 +32,7 @@ fn no_target_is_forgotten() {
         let named = |target: &&Target| target.test.rsplit("::").next() == Some(function);
         assert!(TARGETS.iter().any(|target| named(&target)), "{function} is missing in xtask/src/fuzz.rs");
     }
-    for Target { test, .. } in &TARGETS {
+    for Target { test, .. } in TARGETS {
         let function = test.rsplit("::").next().unwrap();
         assert!(functions.iter().any(|found| found == function), "{test} is in xtask/src/fuzz.rs only");
     }

@@ -1,15 +1,21 @@
 //! The opened file or block device that a disk and its queues share.
 
-use super::{FileDiskError, FileOptions};
+use super::direct::{Direct, DirectRange};
+use super::{FileDiskError, FileOptions, device, lock};
 use crate::{Geometry, SEGMENTS_MAX};
-use rustix::fs::{OFlags, fcntl_getfl, ioctl_blkpbszget};
-use rustix::ioctl::{Getter, ioctl, opcode};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long the kernel may take to close the files of a program that was killed: those of an io_uring outlive it.
+pub(super) const DYING_USER: Duration = Duration::from_millis(500);
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 const LOGICAL_BLOCK_MIN_BYTES: u32 = 512;
 const LOGICAL_BLOCK_MAX_BYTES: u32 = 65536;
@@ -17,17 +23,21 @@ const LOGICAL_BLOCK_MAX_BYTES: u32 = 65536;
 /// An opened file or block device.
 #[derive(Debug)]
 pub(crate) struct Backing {
+    /// The file, through the page cache.
     pub(super) file: File,
+    /// The file once more, past the page cache.
+    pub(super) direct: Option<Direct>,
     pub(super) geometry: Geometry,
     /// The file's own length when it was opened; the capacity is this, rounded up to logical blocks.
     pub(super) length_bytes: u64,
     pub(super) is_block_device: bool,
     pub(super) cache_unsafe: bool,
+    pub(super) discard: Support,
     pub(super) punch_hole: Support,
     pub(super) zero_range: Support,
 }
 
-/// Whether a way of `fallocate` works on this file: assumed, until it was refused once.
+/// Whether a way to give storage back or to zero it works on this file: assumed, until it was refused once.
 #[derive(Debug, Default)]
 pub(super) struct Support {
     refused: AtomicBool,
@@ -55,8 +65,16 @@ impl Backing {
         let access = if options.read_only { "reading" } else { "reading and writing" };
         let failed = |source| FileDiskError::Open { path: path.to_owned(), access, source };
         // Opening a FIFO would wait for its other end, and opening a device can have effects: look first.
-        check_kind(path, fs::metadata(path).map_err(failed)?.file_type())?;
-        let file = OpenOptions::new().read(true).write(!options.read_only).open(path).map_err(failed)?;
+        let kind = fs::metadata(path).map_err(failed)?.file_type();
+        check_kind(path, kind)?;
+        let file =
+            open_file(path, kind.is_block_device(), options).map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::BUSY) => FileDiskError::DeviceInUse { path: path.to_owned() },
+                _ => failed(error),
+            })?;
+        if options.lock {
+            lock::lock(&file, path, options.read_only)?;
+        }
         Self::inspect(file, path, options)
     }
 
@@ -76,30 +94,81 @@ impl Backing {
         let metadata = file.metadata().map_err(failed)?;
         check_kind(path, metadata.file_type())?;
         let is_block_device = metadata.file_type().is_block_device();
-        let length_bytes = if is_block_device { device_bytes(&file).map_err(failed)? } else { metadata.len() };
-        let logical_block_bytes = options.logical_block_bytes;
-        let geometry = Geometry {
-            // A file is at most i64::MAX long, so this cannot overflow.
-            capacity_bytes: length_bytes.next_multiple_of(u64::from(logical_block_bytes)),
-            logical_block_bytes,
-            physical_block_bytes: physical_block_bytes(&file, &metadata).max(logical_block_bytes),
-            optimal_io_bytes: 0,
-            segments_max: SEGMENTS_MAX,
-            transfer_bytes_max: u64::MAX,
-            memory_align_bytes: 1,
-            read_only: options.read_only,
-            discard: !options.read_only,
-            write_zeroes: !options.read_only,
+        if is_block_device && !options.read_only && device::is_read_only(&file).map_err(failed)? {
+            return Err(FileDiskError::DeviceReadOnly { path: path.to_owned() });
+        }
+        let length_bytes = if is_block_device { device::size_bytes(&file).map_err(failed)? } else { metadata.len() };
+        let direct = match options.direct {
+            true => Some(Direct::open(&file, path, &metadata, length_bytes, options)?),
+            false => None,
         };
+        let geometry = geometry(&file, &metadata, length_bytes, direct.as_ref(), options);
         Ok(Self {
             file,
+            direct,
             geometry,
             length_bytes,
             is_block_device,
             cache_unsafe: options.cache_unsafe,
+            discard: Support::default(),
             punch_hole: Support::default(),
             zero_range: Support::default(),
         })
+    }
+
+    /// Which part of the file is transferred past the page cache.
+    pub(super) fn direct_range(&self) -> DirectRange {
+        self.direct.as_ref().map_or(DirectRange::NONE, |direct| direct.range)
+    }
+
+    /// The opening that a transfer goes through.
+    pub(super) fn file_for(&self, direct: bool) -> &File {
+        match &self.direct {
+            Some(opened) if direct => &opened.file,
+            _ => &self.file,
+        }
+    }
+}
+
+/// Opens a file, and a block device for writing only if nobody else in the system has it. One that is in use is tried again for a
+/// while: the last user may be dying.
+fn open_file(path: &Path, is_block_device: bool, options: &FileOptions) -> io::Result<File> {
+    let exclusive = is_block_device && !options.read_only;
+    let mut how = OpenOptions::new();
+    how.read(true).write(!options.read_only).custom_flags(if exclusive { libc::O_EXCL } else { 0 });
+    let start = Instant::now();
+    loop {
+        match how.open(path) {
+            Err(error) if exclusive && error.kind() == io::ErrorKind::ResourceBusy && start.elapsed() < DYING_USER => {
+                std::thread::sleep(RETRY_PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn geometry(
+    file: &File,
+    metadata: &Metadata,
+    length_bytes: u64,
+    direct: Option<&Direct>,
+    options: &FileOptions,
+) -> Geometry {
+    let align_bytes = direct.map_or(1, |direct| direct.range.align_bytes);
+    let logical_block_bytes = options.logical_block_bytes.max(align_bytes);
+    let of_device = metadata.file_type().is_block_device().then(|| device::abilities(metadata));
+    Geometry {
+        // A file is at most i64::MAX long, so this cannot overflow.
+        capacity_bytes: length_bytes.next_multiple_of(u64::from(logical_block_bytes)),
+        logical_block_bytes,
+        physical_block_bytes: physical_block_bytes(file, metadata).max(logical_block_bytes),
+        optimal_io_bytes: 0,
+        segments_max: SEGMENTS_MAX,
+        transfer_bytes_max: u64::MAX,
+        memory_align_bytes: direct.map_or(1, |direct| direct.memory_align_bytes),
+        read_only: options.read_only,
+        discard: !options.read_only && of_device.is_none_or(|can| can.discard),
+        write_zeroes: !options.read_only && of_device.is_none_or(|can| can.write_zeroes),
     }
 }
 
@@ -127,7 +196,9 @@ fn unsuitable(flags: OFlags, options: &FileOptions) -> Option<&'static str> {
     if flags.contains(OFlags::APPEND) {
         return Some("is open for appending, which would move every write to its end");
     }
-    flags.contains(OFlags::DIRECT).then_some("is open with O_DIRECT, whose alignment this backend does not keep")
+    flags
+        .contains(OFlags::DIRECT)
+        .then_some("is open with O_DIRECT, which the disk opens by itself where it is asked to")
 }
 
 /// The path an open file was opened by, as well as the kernel knows it; for messages.
@@ -136,18 +207,10 @@ fn path_of(file: &File) -> PathBuf {
     fs::read_link(link).unwrap_or_else(|_| PathBuf::from(format!("file descriptor {}", file.as_raw_fd())))
 }
 
-/// BLKGETSIZE64, linux/fs.h.
-fn device_bytes(device: &File) -> io::Result<u64> {
-    const BLKGETSIZE64: rustix::ioctl::Opcode = opcode::read::<usize>(0x12, 114);
-    // SAFETY: BLKGETSIZE64 is numbered as reading a size_t and writes one u64 through its argument.
-    let bytes = unsafe { ioctl(device, Getter::<BLKGETSIZE64, u64>::new()) }?;
-    Ok(bytes)
-}
-
 /// The unit the storage is written in: what the device says, or the file system's block.
 fn physical_block_bytes(file: &File, metadata: &Metadata) -> u32 {
     let said = if metadata.file_type().is_block_device() {
-        ioctl_blkpbszget(file).unwrap_or(0)
+        device::physical_block_bytes(file).unwrap_or(0)
     } else {
         u32::try_from(metadata.blksize()).unwrap_or(0)
     };

@@ -1,7 +1,8 @@
 //! One system call of a request, described.
 
+use super::backing::Backing;
+use super::device;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
-use std::fs::File;
 use std::os::fd::AsRawFd;
 
 /// A system call that carries a request a step further. Each engine makes it in its own way.
@@ -17,6 +18,8 @@ pub(super) enum Call<'a> {
     Sync,
     /// `fallocate`.
     Allocate { mode: FallocateFlags, offset_bytes: u64, length_bytes: u64 },
+    /// A block device's own discard.
+    Discard { offset_bytes: u64, length_bytes: u64 },
 }
 
 /// The memory and the place of a read or a write.
@@ -27,6 +30,8 @@ pub(super) struct Transfer<'a> {
     pub(super) offset_bytes: u64,
     /// RWF_ flags, `preadv2(2)`.
     pub(super) flags: i32,
+    /// Past the page cache.
+    pub(super) direct: bool,
 }
 
 impl Call<'_> {
@@ -34,22 +39,25 @@ impl Call<'_> {
     ///
     /// # Safety
     /// The memory that the iovecs point to must stay mapped for as long as the call runs.
-    pub(super) unsafe fn make(self, file: &File) -> i32 {
+    pub(super) unsafe fn make(self, backing: &Backing) -> i32 {
         match self {
             Self::Nothing => 0,
-            Self::Read(Transfer { iovecs, offset_bytes, .. }) => {
-                let (fd, count) = (file.as_raw_fd(), iovecs.len() as i32);
+            Self::Read(Transfer { iovecs, offset_bytes, direct, .. }) => {
+                let (fd, count) = (backing.file_for(direct).as_raw_fd(), iovecs.len() as i32);
                 // SAFETY: the iovecs are borrowed, and the caller keeps their memory mapped.
                 transferred(unsafe { libc::preadv(fd, iovecs.as_ptr(), count, offset_bytes as i64) })
             }
-            Self::Write(Transfer { iovecs, offset_bytes, flags }) => {
-                let (fd, count) = (file.as_raw_fd(), iovecs.len() as i32);
+            Self::Write(Transfer { iovecs, offset_bytes, flags, direct }) => {
+                let (fd, count) = (backing.file_for(direct).as_raw_fd(), iovecs.len() as i32);
                 // SAFETY: the iovecs are borrowed, and the caller keeps their memory mapped.
                 transferred(unsafe { libc::pwritev2(fd, iovecs.as_ptr(), count, offset_bytes as i64, flags) })
             }
-            Self::Sync => result(fdatasync(file)),
+            Self::Sync => result(fdatasync(&backing.file)),
             Self::Allocate { mode, offset_bytes, length_bytes } => {
-                result(fallocate(file, mode, offset_bytes, length_bytes))
+                result(fallocate(&backing.file, mode, offset_bytes, length_bytes))
+            }
+            Self::Discard { offset_bytes, length_bytes } => {
+                result(device::discard(&backing.file, offset_bytes, length_bytes))
             }
         }
     }

@@ -43,4 +43,42 @@ pub enum FileDiskError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// It cannot be used without the page cache.
+    #[error("cannot open {} for direct transfers: {source}; leave `direct` out", path.display())]
+    Direct {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A block device that something in the system has for itself.
+    #[error("{} is in use by the system: unmount it, or take it out of swap, RAID or volume group, first", path.display())]
+    DeviceInUse {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A block device that takes no writes.
+    #[error("{} is a read-only device; open it for reading only", path.display())]
+    DeviceReadOnly {
+        /// The device.
+        path: PathBuf,
+    },
+    /// Another program uses it, and not in a way that goes together with this.
+    #[error("{} is in use: {holder} has it open {purpose}", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// The other program, as well as it can be told.
+        holder: String,
+        /// What it has it open for.
+        purpose: &'static str,
+    },
+    /// The operating system did not lock it.
+    #[error("cannot lock {}: {source}", path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
 }

@@ -5,6 +5,7 @@ mod tests;
 
 use super::backing::Backing;
 use super::call::{Call, Transfer};
+use super::direct::DirectRange;
 use crate::memory_map::ZERO_PAGE;
 use crate::{MemoryMap, Operation, Request, RequestError, Segment};
 use rustix::fs::FallocateFlags;
@@ -40,6 +41,7 @@ pub(super) struct Job {
     /// The first iovec that is not done.
     next: usize,
     call_bytes_max: usize,
+    direct: DirectRange,
     offset_bytes: u64,
     left_bytes: u64,
     retries: u32,
@@ -55,6 +57,8 @@ enum Step {
         flags: i32,
     },
     Sync,
+    /// Gives a block device's storage back, or else goes on with `Discard`.
+    DiscardDevice,
     /// Gives storage back; a file that cannot keeps it.
     Discard,
     /// Makes a hole that reads as zeros, or else goes on with `ZeroRange`.
@@ -78,6 +82,7 @@ impl Job {
             iovecs: Vec::new(),
             next: 0,
             call_bytes_max: usize::MAX,
+            direct: DirectRange::NONE,
             offset_bytes: 0,
             left_bytes: 0,
             retries: 0,
@@ -90,6 +95,7 @@ impl Job {
         self.iovecs.clear();
         self.next = 0;
         self.retries = 0;
+        self.direct = backing.direct_range();
         self.offset_bytes = request.offset_bytes;
         self.step = match self.first_step(request, backing) {
             Ok(step) => step,
@@ -99,6 +105,9 @@ impl Job {
 
     fn first_step(&mut self, request: &Request<'_>, backing: &Backing) -> Result<Step, RequestError> {
         backing.geometry.check(request)?;
+        if request.operation != Operation::Flush {
+            check_alignment(request, backing)?;
+        }
         let inside_bytes = backing.length_bytes.saturating_sub(request.offset_bytes);
         self.left_bytes = request.length_bytes().min(inside_bytes);
         match request.operation {
@@ -109,13 +118,17 @@ impl Job {
             }
             Operation::Write { force_unit_access } => {
                 let flags = if force_unit_access && !backing.cache_unsafe { libc::RWF_DSYNC } else { 0 };
-                self.gather(request.segments, if flags == 0 { WRITE_CALL_BYTES_MAX } else { usize::MAX })?;
+                let in_pieces = flags == 0 && backing.direct.is_none();
+                self.gather(request.segments, if in_pieces { WRITE_CALL_BYTES_MAX } else { usize::MAX })?;
                 Ok(if self.left_bytes == 0 { Step::End(Ok(())) } else { Step::Write { flags } })
             }
             // Nothing was written through a read-only disk.
             Operation::Flush if backing.cache_unsafe || backing.geometry.read_only => Ok(Step::End(Ok(()))),
             Operation::Flush => Ok(Step::Sync),
             _ if self.left_bytes == 0 => Ok(Step::End(Ok(()))),
+            Operation::Discard { .. } if backing.is_block_device && backing.discard.is_likely() => {
+                Ok(Step::DiscardDevice)
+            }
             Operation::Discard { .. } if backing.punch_hole.is_likely() => Ok(Step::Discard),
             Operation::Discard { .. } => Ok(Step::End(Ok(()))),
             Operation::WriteZeroes { may_unmap: true, .. } if backing.punch_hole.is_likely() => Ok(Step::PunchZeros),
@@ -123,10 +136,12 @@ impl Job {
         }
     }
 
-    /// Resolves the segments into iovecs of at most `call_bytes_max` for the first `left_bytes`, and checks the rest.
+    /// Resolves the segments into iovecs for the first `left_bytes`, and checks the rest. No iovec is longer than
+    /// `call_bytes_max`, nor lies on both sides of the direct range's end.
     fn gather(&mut self, segments: &[Segment], call_bytes_max: usize) -> Result<(), RequestError> {
         self.call_bytes_max = call_bytes_max;
         let mut room = self.left_bytes;
+        let mut position = self.offset_bytes;
         for &segment in segments {
             let whole = self.memory.resolve(segment).ok_or(RequestError::BadSegment)?;
             // At most the segment's length, so it fits.
@@ -134,12 +149,19 @@ impl Job {
             room -= length as u64;
             let mut done = 0;
             while done < length {
-                let iov_len = (length - done).min(call_bytes_max);
+                let iov_len = self.one_way(position, length - done).min(call_bytes_max);
                 self.iovecs.push(libc::iovec { iov_base: whole.iov_base.wrapping_byte_add(done), iov_len });
                 done += iov_len;
+                position += iov_len as u64;
             }
         }
         Ok(())
+    }
+
+    /// How much of `length` bytes at `position` is transferred the same way, directly or not.
+    fn one_way(&self, position: u64, length: usize) -> usize {
+        // At most the length, so it fits.
+        self.direct.room_bytes(position).min(length as u64) as usize
     }
 
     /// Zeroes what a read wants beyond the first `left_bytes`: padding, which only the disk has.
@@ -170,21 +192,24 @@ impl Job {
             Step::Write { flags } => Call::Write(self.transfer(flags)),
             Step::WriteZeros => Call::Write(self.transfer(0)),
             Step::Sync => Call::Sync,
+            Step::DiscardDevice => Call::Discard { offset_bytes, length_bytes },
             Step::Discard | Step::PunchZeros => Call::Allocate { mode: PUNCH_HOLE, offset_bytes, length_bytes },
             Step::ZeroRange => Call::Allocate { mode: ZERO_RANGE, offset_bytes, length_bytes },
         }
     }
 
     fn transfer(&self, flags: i32) -> Transfer<'_> {
+        let bytes_max = self.one_way(self.offset_bytes, self.call_bytes_max);
         let (mut end, mut bytes) = (self.next, 0_usize);
         for iovec in self.iovecs[self.next..].iter().take(IOV_MAX) {
             bytes = bytes.saturating_add(iovec.iov_len);
-            if bytes > self.call_bytes_max {
+            if bytes > bytes_max {
                 break;
             }
             end += 1;
         }
-        Transfer { iovecs: &self.iovecs[self.next..end], offset_bytes: self.offset_bytes, flags }
+        let direct = self.direct.contains(self.offset_bytes);
+        Transfer { iovecs: &self.iovecs[self.next..end], offset_bytes: self.offset_bytes, flags, direct }
     }
 
     /// Takes a call's result, io_uring's way: a count, or a negated errno. `None` when there is another call to make.
@@ -210,7 +235,7 @@ impl Job {
             Step::Write { .. } | Step::WriteZeros if count == 0 => Step::End(Err(RequestError::Os(libc::EIO))),
             Step::Read | Step::Write { .. } | Step::WriteZeros => self.after_transfer(count),
             Step::End(ended) => Step::End(ended),
-            Step::Sync | Step::Discard | Step::PunchZeros | Step::ZeroRange => Step::End(Ok(())),
+            Step::Sync | Step::DiscardDevice | Step::Discard | Step::PunchZeros | Step::ZeroRange => Step::End(Ok(())),
         }
     }
 
@@ -219,6 +244,10 @@ impl Job {
         self.left_bytes = self.left_bytes.saturating_sub(u64::from(count));
         if self.left_bytes == 0 {
             return Step::End(Ok(()));
+        }
+        // A direct transfer that stopped inside a block met the end of the file.
+        if self.direct.contains(self.offset_bytes) && !self.direct.is_aligned(self.offset_bytes) {
+            return Step::End(Err(RequestError::Truncated));
         }
         self.skip(count as usize);
         if self.next == self.iovecs.len() {
@@ -247,18 +276,20 @@ impl Job {
 
     fn after_error(&mut self, errno: i32, backing: &Backing) -> Step {
         let support = match self.step {
+            Step::DiscardDevice => &backing.discard,
             Step::Discard | Step::PunchZeros => &backing.punch_hole,
             Step::ZeroRange => &backing.zero_range,
             _ => return Step::End(Err(RequestError::Os(errno))),
         };
         match errno {
-            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV => support.refuse(),
+            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV | libc::ENOTTY => support.refuse(),
             // This range only: a block device wants whole blocks of its own.
             libc::EINVAL => {}
             _ => return Step::End(Err(RequestError::Os(errno))),
         }
         match self.step {
-            Step::Discard => Step::End(Ok(())),
+            Step::DiscardDevice if backing.punch_hole.is_likely() => Step::Discard,
+            Step::DiscardDevice | Step::Discard => Step::End(Ok(())),
             Step::PunchZeros => self.zero_in_place(backing),
             _ => self.write_zeros(),
         }
@@ -278,7 +309,8 @@ impl Job {
         self.iovecs.clear();
         self.next = 0;
         self.call_bytes_max = usize::MAX;
-        let mut left = self.left_bytes.min((ZEROS_COUNT * ZERO_PAGE.len()) as u64) as usize;
+        let bytes = self.left_bytes.min((ZEROS_COUNT * ZERO_PAGE.len()) as u64) as usize;
+        let mut left = self.one_way(self.offset_bytes, bytes);
         while left > 0 {
             let iov_len = left.min(ZERO_PAGE.len());
             // The kernel only reads what a write points at.
@@ -291,10 +323,21 @@ impl Job {
     pub(super) fn run(&mut self, backing: &Backing) -> Result<(), RequestError> {
         loop {
             // SAFETY: the iovecs point into memory that stays mapped as long as the job lives, or at the zero page.
-            let result = unsafe { self.call().make(&backing.file) };
+            let result = unsafe { self.call().make(backing) };
             if let Some(ended) = self.advance(result, backing) {
                 return ended;
             }
         }
     }
+}
+
+/// Whether direct transfers can do the request. What lies in memory is checked as offsets in regions, which start on pages.
+fn check_alignment(request: &Request<'_>, backing: &Backing) -> Result<(), RequestError> {
+    let Some(direct) = &backing.direct else { return Ok(()) };
+    let in_memory = |bytes: u64| bytes.is_multiple_of(u64::from(direct.memory_align_bytes));
+    let on_disk = direct.range.is_aligned(request.offset_bytes) && direct.range.is_aligned(request.length_bytes());
+    let mut segments = request.segments.iter();
+    let aligned = on_disk
+        && segments.all(|segment| in_memory(segment.offset_bytes) && in_memory(u64::from(segment.length_bytes)));
+    if aligned { Ok(()) } else { Err(RequestError::Unaligned) }
 }

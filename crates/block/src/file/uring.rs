@@ -1,15 +1,19 @@
 //! The io_uring engine: each job is one submission at a time.
 
+mod entry;
+mod registered;
+
 use super::backing::Backing;
-use super::call::{Call, Transfer};
 use super::job::Job;
 use crate::wait::wait_readable;
 use crate::{Completion, MemoryMap, Queue, QueueError, Request};
-use io_uring::types::{Fd, FsyncFlags};
-use io_uring::{IoUring, Probe, SubmissionQueue, opcode, squeue};
+use entry::{OPCODES, entry};
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, SubmissionQueue, squeue};
+use registered::Registered;
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,21 +21,19 @@ use std::time::Duration;
 const SUBMIT_RETRIES_MAX: u32 = 100;
 const SUBMIT_RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// What the kernel must know: all of it since Linux 5.6.
-const OPCODES: [u8; 7] = [
-    opcode::Nop::CODE,
-    opcode::Read::CODE,
-    opcode::Readv::CODE,
-    opcode::Write::CODE,
-    opcode::Writev::CODE,
-    opcode::Fsync::CODE,
-    opcode::Fallocate::CODE,
-];
+/// IORING_ENTER_GETEVENTS, linux/io_uring.h.
+const ENTER_GETEVENTS: u32 = 1;
+
+/// With many requests in flight, `wait` waits for a part of them, so that they are reaped in one go; but not for longer than
+/// this, so that a slow one holds up no fast one.
+const WAIT_FOR_MORE_US: u32 = 30;
+const WAIT_FOR_MAX: usize = 16;
 
 /// A queue on an io_uring. A slot's index is its submission's user data. The ring's own descriptor is the completion
 /// event: it polls readable while there are completions, so nobody has to reset it.
 pub(super) struct UringQueue {
     ring: IoUring,
+    registered: Registered,
     backing: Arc<Backing>,
     jobs: Box<[Job]>,
     free: Vec<u16>,
@@ -41,22 +43,69 @@ pub(super) struct UringQueue {
 
 impl UringQueue {
     pub(super) fn boxed(backing: &Arc<Backing>, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        let ring = IoUring::builder().dontfork().build(depth as u32)?;
+        let ring = build_ring(depth as u32)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe).map_err(|_| io::Error::from(Errno::NOSYS))?;
         if !OPCODES.iter().all(|&opcode| probe.is_supported(opcode)) {
             return Err(Errno::NOSYS.into());
         }
         let memory = Arc::new(memory.clone());
+        // SAFETY: the jobs keep the memory mapped, and are dropped after the ring.
+        let registered = unsafe { Registered::with(&ring.submitter(), backing, &memory) };
         let jobs = (0..depth).map(|_| Job::new(&memory)).collect();
         // The last is taken first: slot 0, whose memory is then the warmest.
         let free = (0..depth as u16).rev().collect();
-        Ok(Box::new(Self { ring, backing: Arc::clone(backing), jobs, free, stalled: false }))
+        Ok(Box::new(Self { ring, registered, backing: Arc::clone(backing), jobs, free, stalled: false }))
     }
 
     /// Jobs that the kernel works on: their memory is its until they complete.
     fn in_kernel(&mut self) -> usize {
         self.in_flight() - self.ring.submission().len()
+    }
+
+    /// Lets the kernel finish completions that wait for this thread to come by. A caller that polls never would.
+    fn run_pending_work(&mut self) {
+        if self.ring.completion().is_empty() && self.ring.submission().taskrun() {
+            // SAFETY: nothing is submitted, and no argument points anywhere. Whatever goes wrong here, the next wait meets, too.
+            let _ = unsafe { self.ring.submitter().enter::<()>(0, 0, ENTER_GETEVENTS, None) };
+        }
+    }
+
+    /// Waits for completions alone, in the call that also gathers them.
+    fn wait_in_ring(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        // A timeout that a timespec cannot hold is longer than anybody waits.
+        let timeout = timeout.filter(|timeout| i64::try_from(timeout.as_secs()).is_ok()).map(Timespec::from);
+        let mut arguments = SubmitArgs::new();
+        if let Some(timeout) = &timeout {
+            arguments = arguments.timespec(timeout);
+        }
+        let mut wanted = 1;
+        if self.ring.params().is_feature_min_timeout() {
+            wanted = (self.in_kernel() / 4).clamp(1, WAIT_FOR_MAX);
+            arguments = arguments.min_wait_usec(if wanted > 1 { WAIT_FOR_MORE_US } else { 0 });
+        }
+        match self.ring.submitter().submit_with_args(wanted, &arguments) {
+            Ok(_) => Ok(()),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+/// A ring that completes requests when their thread enters the kernel anyway, rather than interrupting it (Linux 5.19), and
+/// says in its flags that it waits for that.
+///
+/// Not IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN: those bind a ring to the thread that first used it, and a queue may
+/// be handed on, be it only to be dropped.
+fn build_ring(entries: u32) -> io::Result<IoUring> {
+    let built = IoUring::builder().dontfork().setup_coop_taskrun().setup_taskrun_flag().build(entries);
+    match built {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+            IoUring::builder().dontfork().build(entries)
+        }
+        built => built,
     }
 }
 
@@ -65,39 +114,13 @@ fn enqueue(
     submissions: &mut SubmissionQueue<'_>,
     slot: u16,
     job: &Job,
-    backing: &Backing,
+    registered: &Registered,
 ) -> Result<(), squeue::PushError> {
-    let entry = entry(job.call(), Fd(backing.file.as_raw_fd())).user_data(u64::from(slot));
+    let entry = entry(job.call(), registered).user_data(u64::from(slot));
     // SAFETY: the entry's pointers are into the job, which is neither advanced nor begun anew before this entry's
     // completion was reaped, and not dropped before it either (see Drop); the job keeps its memory mapped, and the
-    // backing its file open.
+    // backing its files open.
     unsafe { submissions.push(&entry) }
-}
-
-fn entry(call: Call<'_>, file: Fd) -> squeue::Entry {
-    match call {
-        // A request that ended before it began still completes through the ring, so that its event is seen.
-        Call::Nothing => opcode::Nop::new().build(),
-        // One segment spares the kernel the copy of an iovec.
-        Call::Read(Transfer { iovecs: [only], offset_bytes, .. }) => {
-            opcode::Read::new(file, only.iov_base.cast(), only.iov_len as u32).offset(offset_bytes).build()
-        }
-        Call::Read(Transfer { iovecs, offset_bytes, .. }) => {
-            opcode::Readv::new(file, iovecs.as_ptr(), iovecs.len() as u32).offset(offset_bytes).build()
-        }
-        Call::Write(Transfer { iovecs: [only], offset_bytes, flags }) => {
-            let write = opcode::Write::new(file, only.iov_base.cast(), only.iov_len as u32);
-            write.offset(offset_bytes).rw_flags(flags).build()
-        }
-        Call::Write(Transfer { iovecs, offset_bytes, flags }) => {
-            let write = opcode::Writev::new(file, iovecs.as_ptr(), iovecs.len() as u32);
-            write.offset(offset_bytes).rw_flags(flags).build()
-        }
-        Call::Sync => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
-        Call::Allocate { mode, offset_bytes, length_bytes } => {
-            opcode::Fallocate::new(file, length_bytes).offset(offset_bytes).mode(mode.bits() as i32).build()
-        }
-    }
 }
 
 impl Queue for UringQueue {
@@ -114,7 +137,7 @@ impl Queue for UringQueue {
         let slot = *self.free.last().ok_or(QueueError::Full)?;
         let job = &mut self.jobs[usize::from(slot)];
         job.begin(request, &self.backing);
-        enqueue(&mut submissions, slot, job, &self.backing).map_err(|_| QueueError::Full)?;
+        enqueue(&mut submissions, slot, job, &self.registered).map_err(|_| QueueError::Full)?;
         self.free.pop();
         Ok(())
     }
@@ -136,13 +159,14 @@ impl Queue for UringQueue {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.run_pending_work();
         let (_, mut submissions, ready) = self.ring.split();
         let mut unfinished = false;
         for entry in ready {
             let slot = entry.user_data() as u16;
             let job = &mut self.jobs[usize::from(slot)];
             let ended = job.advance(entry.result(), &self.backing).or_else(|| {
-                let enqueued = enqueue(&mut submissions, slot, job, &self.backing);
+                let enqueued = enqueue(&mut submissions, slot, job, &self.registered);
                 unfinished |= enqueued.is_ok();
                 enqueued.err().map(|_| job.run(&self.backing))
             });
@@ -169,6 +193,10 @@ impl Queue for UringQueue {
             self.submit()?;
             self.stalled = false;
         }
+        let waits = timeout != Some(Duration::ZERO) && self.in_kernel() > 0;
+        if events.is_empty() && waits && self.ring.params().is_feature_ext_arg() {
+            return self.wait_in_ring(timeout);
+        }
         wait_readable(self.completion_event(), events, timeout)
     }
 }
@@ -184,5 +212,8 @@ impl Drop for UringQueue {
             self.reap(&mut completions);
             completions.clear();
         }
+        // The kernel takes a ring down some time after it was closed. Locks and exclusive openings end with the file now.
+        let _ = self.ring.submitter().unregister_files();
+        let _ = self.ring.submitter().unregister_buffers();
     }
 }

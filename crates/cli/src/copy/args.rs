@@ -1,6 +1,6 @@
 //! `blockyard copy`: its options, and what they may be.
 
-use crate::{UsageError, size};
+use crate::{UsageError, size, time};
 use blockyard_block::Engine;
 use blockyard_protocol::layout;
 use blockyard_vmm::backend::BackendChoice;
@@ -61,7 +61,7 @@ pub struct CopyArgs {
     #[arg(long, value_name = "[ROLE=]LIST", value_parser = affinity)]
     cpu_affinity: Vec<Affinity>,
     /// Give up when the guest has shown no progress for so long; 0 waits for ever.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = time::seconds)]
     timeout: Duration,
     /// Leave the result in the page cache, as cp does, instead of waiting until it is on stable storage.
     #[arg(long)]
@@ -267,11 +267,6 @@ fn sector_size(text: &str) -> Result<u32, String> {
     bytes.filter(|bytes| range.contains(bytes) && bytes.is_power_of_two()).ok_or_else(|| {
         format!("a sector size is a power of two from {} to {}", layout::SECTOR_SIZE_MIN, layout::SECTOR_SIZE_MAX)
     })
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| "a time is a number of seconds such as 60 or 2.5".to_owned())
 }
 
 fn affinity(text: &str) -> Result<Affinity, String> {

@@ -3,6 +3,7 @@
 use super::args::CopyOptions;
 use super::conversation::Device;
 use super::watched_disk::Work;
+use crate::signals;
 use anyhow::{Result, anyhow, bail};
 use blockyard_block::RequestError;
 use blockyard_protocol::frame::FrameError;
@@ -146,7 +147,7 @@ impl<'a> Watch<'a> {
                 bail!("the guest's driver broke the rules: {sentence}")
             }
             Event::Machine(MachineEvent::IoFailed(sentence)) => bail!("{sentence}"),
-            Event::Signal(signal) => bail!("stopped by {}", signal_name(signal)),
+            Event::Signal(signal) => bail!("stopped by {}", signals::name(signal)),
         }
         Ok(None)
     }
@@ -255,13 +256,4 @@ fn operation_name(operation: GuestOperation) -> &'static str {
 /// A guest's text without anything that a terminal would obey.
 fn printable(text: &str) -> String {
     text.escape_debug().collect()
-}
-
-fn signal_name(signal: i32) -> String {
-    match signal {
-        signal_hook::consts::SIGINT => "Ctrl-C (SIGINT)".to_owned(),
-        signal_hook::consts::SIGTERM => "SIGTERM".to_owned(),
-        signal_hook::consts::SIGHUP => "SIGHUP".to_owned(),
-        other => format!("signal {other}"),
-    }
 }

@@ -1,18 +1,17 @@
 //! The virtio block device (virtio 1.2 §5.2).
 
-use super::block_config::{CONFIG_BYTES, config};
-use super::block_queue::{BlockQueue, BlockQueueParts};
+use super::block_config::{CONFIG_BYTES, block_config, block_features};
+use super::block_queue::BlockQueue;
 use super::block_request::SERIAL_BYTES;
+use super::block_virtqueue::BlockVirtqueueParts;
 use super::{
     Activation, ActivationQueue, DeviceFailure, FailureCause, QueueControl, QueueNotifier, QueueStatistics,
     VirtioDevice,
 };
-use blockyard_block::{Disk, Geometry, MemoryMap};
+use blockyard_block::{Disk, MemoryMap};
 use std::sync::Arc;
-use virtio_bindings::virtio_blk as blk;
-use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
-use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
 /// Receives the queues of a device whenever a driver has set it up, to run them; empty when the driver enabled none. Called on the thread
 /// that carries the driver's register write, and must not wait for the queues.
@@ -91,8 +90,8 @@ impl BlockDevice {
             disk,
             disk_generation,
             memory,
-            features: features(&geometry, queues),
-            config: config(&geometry, queues, segments_max(&geometry, queue_size)),
+            features: block_features(&geometry, queues),
+            config: block_config(&geometry, queues, queue_size),
             queue_sizes_max: vec![queue_size; queues.into()],
             statistics: (0..queues).map(|_| Arc::default()).collect(),
             running: Vec::new(),
@@ -114,7 +113,7 @@ impl BlockDevice {
         let event_index = features & 1 << VIRTIO_RING_F_EVENT_IDX != 0;
         let size_max = self.queue_sizes_max[usize::from(queue.index)];
         let ring = queue.config.ring(size_max, &self.memory, event_index)?;
-        let parts = BlockQueueParts {
+        let parts = BlockVirtqueueParts {
             device: self.name.clone(),
             index: queue.index,
             ring,
@@ -122,38 +121,12 @@ impl BlockDevice {
             disk: self.disk.clone(),
             features,
             serial: self.serial,
-            doorbell: queue.doorbell.clone(),
             notifier: notifier.clone(),
             statistics: self.statistics[usize::from(queue.index)].clone(),
+            in_flight: None,
         };
-        BlockQueue::open(parts).map_err(FailureCause::Backend)
+        BlockQueue::open(parts, queue.doorbell.clone())
     }
-}
-
-/// What a device on such a disk offers, bit n for feature n.
-fn features(geometry: &Geometry, queues: u16) -> u64 {
-    let always = [
-        blk::VIRTIO_BLK_F_SEG_MAX,
-        blk::VIRTIO_BLK_F_BLK_SIZE,
-        blk::VIRTIO_BLK_F_FLUSH,
-        blk::VIRTIO_BLK_F_TOPOLOGY,
-        VIRTIO_RING_F_INDIRECT_DESC,
-        VIRTIO_RING_F_EVENT_IDX,
-        VIRTIO_F_VERSION_1,
-    ];
-    let sometimes = [
-        (geometry.read_only, blk::VIRTIO_BLK_F_RO),
-        (queues > 1, blk::VIRTIO_BLK_F_MQ),
-        (geometry.discard && !geometry.read_only, blk::VIRTIO_BLK_F_DISCARD),
-        (geometry.write_zeroes && !geometry.read_only, blk::VIRTIO_BLK_F_WRITE_ZEROES),
-    ];
-    let sometimes = sometimes.into_iter().filter_map(|(offered, feature)| offered.then_some(feature));
-    always.into_iter().chain(sometimes).fold(0, |features, feature| features | 1 << feature)
-}
-
-/// Data segments of a request: header and status take two of the descriptors that a chain may have (§2.7.5.3.1).
-fn segments_max(geometry: &Geometry, queue_size: u16) -> u32 {
-    geometry.segments_max.clamp(1, u32::from(queue_size) - 2)
 }
 
 impl VirtioDevice for BlockDevice {
@@ -185,7 +158,7 @@ impl VirtioDevice for BlockDevice {
         self.disk_generation = generation;
         let geometry = self.disk.geometry();
         let queue_size = self.queue_sizes_max[0];
-        let fresh = config(&geometry, self.queue_sizes_max.len() as u16, segments_max(&geometry, queue_size));
+        let fresh = block_config(&geometry, self.queue_sizes_max.len() as u16, queue_size);
         std::mem::replace(&mut self.config, fresh) != fresh
     }
 

@@ -4,12 +4,11 @@
 //! writable byte, and the data are everything between.
 
 use super::ChainFault;
-use super::descriptor_chain::DescriptorChain;
+use super::descriptor_chain::{Descriptor, DescriptorChain};
 use super::queue_statistics::{Counter, QueueStatistics};
 use blockyard_block::{Geometry, MemoryMap, Operation, Segment};
 use std::ops::Range;
 use virtio_bindings::virtio_blk as blk;
-use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
 /// Bytes of a device's serial, padded with zeros, as GET_ID answers it.
@@ -104,7 +103,7 @@ impl Frame {
     }
 
     fn add(&mut self, descriptor: Descriptor, memory: &MemoryMap, segments_max: u32, segments: &mut Vec<Segment>) {
-        let (mut address, mut length_bytes) = (descriptor.addr().0, descriptor.len());
+        let (mut address, mut length_bytes) = (descriptor.address, descriptor.length_bytes);
         if length_bytes == 0 {
             return;
         }
@@ -136,7 +135,13 @@ impl Frame {
         }
     }
 
+    /// The common header, whole in one descriptor, is read the short way.
     fn read_header(&mut self, address: u64, length_bytes: u32, memory: &MemoryMap) -> bool {
+        if length_bytes as usize == HEADER_BYTES {
+            let Some(header) = memory.read(address) else { return false };
+            (self.header, self.header_bytes) = (header, HEADER_BYTES);
+            return true;
+        }
         let end = self.header_bytes + length_bytes as usize;
         let part = &mut self.header[self.header_bytes..end];
         self.header_bytes = end;

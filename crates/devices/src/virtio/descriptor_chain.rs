@@ -1,9 +1,35 @@
 //! Following a chain of descriptors that a driver made available.
 
-use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use blockyard_block::MemoryMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
-const DESCRIPTOR_BYTES: u32 = size_of::<Descriptor>() as u32;
+const DESCRIPTOR_BYTES: u32 = 16;
+
+/// A descriptor (virtio 1.2 §2.7.5), copied out of shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) address: u64,
+    pub(crate) length_bytes: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl Descriptor {
+    const NEXT: u16 = 1;
+    const WRITE: u16 = 2;
+    const INDIRECT: u16 = 4;
+
+    /// From its two words of 64 bits.
+    fn new(address: u64, rest: u64) -> Self {
+        Self { address, length_bytes: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
+    }
+
+    /// Whether the device writes the buffer, rather than reads it.
+    pub(crate) fn is_write_only(self) -> bool {
+        self.flags & Self::WRITE != 0
+    }
+}
 
 /// Why a chain of descriptors cannot be followed to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,17 +75,23 @@ pub enum ChainFault {
 }
 
 /// A chain of descriptors: each is read once, and there are never more than its table has.
-///
-/// virtio-queue's own iterator ends at a fault as it does at the end of a good chain; here the two must be told apart.
 pub(crate) struct DescriptorChain<'a> {
-    memory: &'a GuestMemoryMmap,
-    table: u64,
+    memory: &'a MemoryMap,
+    table: Table<'a>,
     table_size: u16,
     /// Descriptors that may still come from this table.
     left: u16,
     next: Option<u16>,
     length_bytes: u32,
     indirect: Indirect,
+}
+
+/// A table of descriptors.
+#[derive(Clone, Copy)]
+enum Table<'a> {
+    Words(&'a [AtomicU64]),
+    /// At this address, not in one region or not aligned, or outside.
+    Anywhere(u64),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,14 +102,12 @@ enum Indirect {
 }
 
 impl<'a> DescriptorChain<'a> {
-    pub(crate) fn new(
-        memory: &'a GuestMemoryMmap,
-        table: u64,
-        table_size: u16,
-        head: u16,
-        indirect_negotiated: bool,
-    ) -> Self {
+    /// The chain from `head` of the queue's own table, of two words for each descriptor.
+    pub(crate) fn new(memory: &'a MemoryMap, table: &'a [AtomicU64], head: u16, indirect_negotiated: bool) -> Self {
         let indirect = if indirect_negotiated { Indirect::Allowed } else { Indirect::NotNegotiated };
+        // A queue has no more descriptors than that.
+        let table_size = (table.len() / 2) as u16;
+        let table = Table::Words(table);
         Self { memory, table, table_size, left: table_size, next: Some(head), length_bytes: 0, indirect }
     }
 
@@ -85,16 +115,16 @@ impl<'a> DescriptorChain<'a> {
     pub(crate) fn next(&mut self) -> Result<Option<Descriptor>, ChainFault> {
         let Some(index) = self.next.take() else { return Ok(None) };
         let mut descriptor = self.read(index)?;
-        if descriptor.refers_to_indirect_table() {
+        if descriptor.flags & Descriptor::INDIRECT != 0 {
             self.enter_table(descriptor)?;
             descriptor = self.read(0)?;
-            if descriptor.refers_to_indirect_table() {
+            if descriptor.flags & Descriptor::INDIRECT != 0 {
                 return Err(ChainFault::IndirectNested);
             }
         }
-        self.length_bytes = self.length_bytes.checked_add(descriptor.len()).ok_or(ChainFault::TooLong)?;
-        if descriptor.has_next() {
-            self.next = Some(descriptor.next());
+        self.length_bytes = self.length_bytes.checked_add(descriptor.length_bytes).ok_or(ChainFault::TooLong)?;
+        if descriptor.flags & Descriptor::NEXT != 0 {
+            self.next = Some(descriptor.next);
         }
         Ok(Some(descriptor))
     }
@@ -105,11 +135,18 @@ impl<'a> DescriptorChain<'a> {
             return Err(ChainFault::Index { index, size });
         }
         self.left = self.left.checked_sub(1).ok_or(ChainFault::Loop { size })?;
-        let address = self.table.wrapping_add(u64::from(index) * u64::from(DESCRIPTOR_BYTES));
-        if address < self.table {
-            return Err(ChainFault::Outside { address });
-        }
-        self.memory.read_obj(GuestAddress(address)).map_err(|_| ChainFault::Outside { address })
+        let address = match self.table {
+            Table::Words(words) => {
+                let [address, rest] =
+                    [0, 1].map(|half| u64::from_le(words[2 * usize::from(index) + half].load(Relaxed)));
+                return Ok(Descriptor::new(address, rest));
+            }
+            Table::Anywhere(table) => table.checked_add(u64::from(index) * u64::from(DESCRIPTOR_BYTES)),
+        };
+        let address = address.ok_or(ChainFault::Outside { address: u64::MAX })?;
+        let bytes = self.memory.read::<16>(address).ok_or(ChainFault::Outside { address })?;
+        let whole = u128::from_le_bytes(bytes);
+        Ok(Descriptor::new(whole as u64, (whole >> 64) as u64))
     }
 
     fn enter_table(&mut self, descriptor: Descriptor) -> Result<(), ChainFault> {
@@ -118,16 +155,17 @@ impl<'a> DescriptorChain<'a> {
             Indirect::Inside => return Err(ChainFault::IndirectNested),
             Indirect::Allowed => self.indirect = Indirect::Inside,
         }
-        if descriptor.has_next() {
+        if descriptor.flags & Descriptor::NEXT != 0 {
             return Err(ChainFault::IndirectWithNext);
         }
-        let length_bytes = descriptor.len();
+        let length_bytes = descriptor.length_bytes;
         let bad_length = ChainFault::IndirectLength { length_bytes };
         if length_bytes == 0 || !length_bytes.is_multiple_of(DESCRIPTOR_BYTES) {
             return Err(bad_length);
         }
-        self.table = descriptor.addr().0;
         self.table_size = u16::try_from(length_bytes / DESCRIPTOR_BYTES).map_err(|_| bad_length)?;
+        let words = self.memory.words(descriptor.address, 2 * usize::from(self.table_size));
+        self.table = words.map_or(Table::Anywhere(descriptor.address), Table::Words);
         self.left = self.table_size;
         Ok(())
     }
@@ -137,7 +175,7 @@ impl<'a> DescriptorChain<'a> {
 mod tests {
     use super::ChainFault::*;
     use super::*;
-    use blockyard_block::MemoryMap;
+    use vm_memory::{Bytes, GuestAddress};
 
     const NEXT: u16 = 1;
     const INDIRECT: u16 = 4;
@@ -153,15 +191,16 @@ mod tests {
         let map = MemoryMap::allocate(&[(0, MEMORY_BYTES)]).unwrap();
         for (base, descriptors) in [(0x1000, table), (0x2000, indirect_table)] {
             for (index, &(address, length, flags, next)) in descriptors.iter().enumerate() {
-                let descriptor = Descriptor::new(address, length, flags, next);
-                map.guest_memory().write_obj(descriptor, GuestAddress(base + 16 * index as u64)).unwrap();
+                let rest = u64::from(length) | u64::from(flags) << 32 | u64::from(next) << 48;
+                let place = GuestAddress(base + 16 * index as u64);
+                map.guest_memory().write_obj([address.to_le(), rest.to_le()], place).unwrap();
             }
         }
-        let mut chain = DescriptorChain::new(map.guest_memory(), 0x1000, 4, 0, negotiated);
+        let mut chain = DescriptorChain::new(&map, map.words(0x1000, 8).unwrap(), 0, negotiated);
         let mut addresses = Vec::new();
         let fault = loop {
             match chain.next() {
-                Ok(Some(descriptor)) => addresses.push(descriptor.addr().0),
+                Ok(Some(descriptor)) => addresses.push(descriptor.address),
                 Ok(None) => break None,
                 Err(fault) => break Some(fault),
             }

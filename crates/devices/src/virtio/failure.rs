@@ -48,6 +48,9 @@ pub enum FailureCause {
         /// What it has to be a multiple of.
         alignment: u64,
     },
+    /// A part of the queue has no address.
+    #[error("the driver has not said where the whole queue is")]
+    QueueUnset,
     /// A part of the queue does not lie in guest memory.
     #[error("the {part} at {address:#x} ({length_bytes} bytes) is not in the guest's memory")]
     QueueOutsideMemory {
@@ -69,9 +72,9 @@ pub enum FailureCause {
     /// A descriptor chain that cannot be followed, with no place for a status.
     #[error("{0}")]
     Chain(ChainFault),
-    /// The rings could not be accessed although they were checked.
-    #[error("the rings cannot be accessed: {0}")]
-    Ring(virtio_queue::Error),
+    /// What a vhost-user client keeps of the requests in flight cannot be right.
+    #[error("the record of requests in flight {0}")]
+    InFlightRecord(&'static str),
     /// The disk's queue itself is broken. Not the driver's fault.
     #[error("the disk cannot be served: {0}")]
     Backend(io::Error),

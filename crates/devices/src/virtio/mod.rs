@@ -1,29 +1,37 @@
 //! Virtio 1.2 devices and their transports.
 //!
 //! A [`VirtioDevice`] says what it is and is activated by a transport, here [`MmioTransport`], once the driver has set
-//! up its queues. [`BlockDevice`] then opens a [`BlockQueue`] for each and hands them to whoever runs them.
+//! up its queues. [`BlockDevice`] then opens a [`BlockQueue`] for each and hands them to whoever runs them. A vhost-user
+//! server has a transport of its own and runs [`BlockVirtqueue`]s, which is what is in a `BlockQueue`.
 
 mod block;
 mod block_config;
 mod block_queue;
 mod block_request;
+mod block_virtqueue;
 mod descriptor_chain;
 mod device;
 mod failure;
+mod in_flight_record;
 mod interrupt_status;
 mod mmio;
 mod queue_config;
 mod queue_control;
 mod queue_statistics;
+mod split_ring;
 
 pub use block::{BlockDevice, BlockDeviceError, BlockDeviceOptions, QueueSink};
-pub use block_queue::{BlockQueue, BlockQueueParts};
+pub use block_config::{CONFIG_BYTES, block_config, block_features};
+pub use block_queue::BlockQueue;
 pub use block_request::SERIAL_BYTES;
+pub use block_virtqueue::{BlockVirtqueue, BlockVirtqueueParts, Limit, Pass, REQUEST_COST_BYTES_MIN};
 pub use descriptor_chain::ChainFault;
 pub use device::{Activation, ActivationQueue, VirtioDevice};
 pub use failure::{DeviceFailure, FailureCause};
+pub use in_flight_record::InFlightRecord;
 pub use interrupt_status::{InterruptStatus, QueueNotifier};
 pub use mmio::{MMIO_QUEUE_NOTIFY_OFFSET, MMIO_WINDOW_BYTES, MmioTransport};
 pub use queue_config::QueueConfig;
 pub use queue_control::QueueControl;
 pub use queue_statistics::{QueueCounts, QueueStatistics};
+pub use split_ring::SplitRing;

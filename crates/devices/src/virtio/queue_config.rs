@@ -1,9 +1,8 @@
 //! What a driver says about a virtqueue before it uses it.
 
-use super::FailureCause;
-use blockyard_block::MemoryMap;
-use virtio_queue::{Queue, QueueT};
-use vm_memory::{GuestAddress, GuestMemory, Permissions};
+use super::{FailureCause, SplitRing};
+use blockyard_block::{MemoryMap, SharedWords, Word};
+use std::sync::atomic::AtomicU16;
 
 /// A split virtqueue as its driver set it up (virtio 1.2 §2.7): unchecked until [`QueueConfig::ring`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,39 +24,72 @@ impl QueueConfig {
     }
 
     /// Checks the queue against `size_max`, the specification's alignments and the guest's memory, and gives the device's
-    /// side of it, ready to be used.
+    /// side of it, ready to be used from its start. Each part has to lie in one region of memory, and not at address zero,
+    /// which is what an unset register says.
     ///
     /// # Errors
     /// With what is wrong; it is the driver's fault.
-    pub fn ring(&self, size_max: u16, memory: &MemoryMap, event_index: bool) -> Result<Queue, FailureCause> {
+    pub fn ring(&self, size_max: u16, memory: &MemoryMap, event_index: bool) -> Result<SplitRing, FailureCause> {
+        let ring = self.ring_anywhere(size_max, memory, event_index)?;
+        match [self.descriptor_table, self.available_ring, self.used_ring].contains(&0) {
+            true => Err(FailureCause::QueueUnset),
+            false => Ok(ring),
+        }
+    }
+
+    /// As [`QueueConfig::ring`], for a driver that says where its queue is without registers: zero is an address.
+    ///
+    /// # Errors
+    /// As [`QueueConfig::ring`].
+    pub fn ring_anywhere(
+        &self,
+        size_max: u16,
+        memory: &MemoryMap,
+        event_index: bool,
+    ) -> Result<SplitRing, FailureCause> {
         let bad_size = FailureCause::QueueSize { size: self.size, max: size_max };
         let Ok(size) = u16::try_from(self.size) else { return Err(bad_size) };
         if !size.is_power_of_two() || size > size_max {
             return Err(bad_size);
         }
-        let entries = u64::from(size);
-        let parts = [
-            ("descriptor table", self.descriptor_table, 16, 16 * entries, Permissions::Read),
-            ("available ring", self.available_ring, 2, 6 + 2 * entries, Permissions::Read),
-            ("used ring", self.used_ring, 4, 6 + 8 * entries, Permissions::Write),
-        ];
-        for (part, address, alignment, length_bytes, access) in parts {
-            if !address.is_multiple_of(alignment) {
-                return Err(FailureCause::QueueAlignment { part, address, alignment });
-            }
-            // Address zero is what an unset register says; virtio-queue takes it for "not set" too.
-            let inside = memory.guest_memory().check_range(GuestAddress(address), length_bytes as usize, access);
-            if address == 0 || !inside {
-                return Err(FailureCause::QueueOutsideMemory { part, address, length_bytes });
+        let entries = usize::from(size);
+        let table = Part { name: "descriptor table", address: self.descriptor_table, length_bytes: 16 * entries };
+        let available = Part { name: "available ring", address: self.available_ring, length_bytes: 6 + 2 * entries };
+        let used = Part { name: "used ring", address: self.used_ring, length_bytes: 6 + 8 * entries };
+        for (part, alignment) in [(&table, 16), (&available, 2), (&used, 4)] {
+            if !part.address.is_multiple_of(alignment) {
+                return Err(FailureCause::QueueAlignment { part: part.name, address: part.address, alignment });
             }
         }
-        let mut ring = Queue::new(size).map_err(FailureCause::Ring)?;
-        ring.try_set_desc_table_address(GuestAddress(self.descriptor_table)).map_err(FailureCause::Ring)?;
-        ring.try_set_avail_ring_address(GuestAddress(self.available_ring)).map_err(FailureCause::Ring)?;
-        ring.try_set_used_ring_address(GuestAddress(self.used_ring)).map_err(FailureCause::Ring)?;
-        ring.set_event_idx(event_index);
-        ring.set_ready(true);
-        Ok(ring)
+        Ok(SplitRing {
+            size,
+            event_index,
+            descriptors: table.words(memory)?,
+            available: available.words(memory)?,
+            used: used.words(memory)?,
+            used_elements: used.words(memory)?,
+            next_available: 0,
+            used_index: 0,
+            signalled: Some(0),
+        })
+    }
+}
+
+/// A part of a virtqueue.
+struct Part {
+    name: &'static str,
+    address: u64,
+    length_bytes: usize,
+}
+
+impl Part {
+    /// As many whole words as there are.
+    fn words<T: Word>(&self, memory: &MemoryMap) -> Result<SharedWords<T>, FailureCause> {
+        let &Self { name: part, address, length_bytes } = self;
+        let outside = FailureCause::QueueOutsideMemory { part, address, length_bytes: length_bytes as u64 };
+        let whole = memory.words::<AtomicU16>(address, length_bytes / 2);
+        let words = whole.and_then(|_| memory.keep_words(address, length_bytes / size_of::<T>()));
+        words.ok_or(outside)
     }
 }
 
@@ -79,8 +111,10 @@ mod tests {
     fn a_good_queue() {
         let memory = MemoryMap::allocate(&[(0, 0x10000)]).unwrap();
         let ring = GOOD.ring(256, &memory, true).unwrap();
-        assert!(ring.is_valid(memory.guest_memory()) && ring.event_idx_enabled() && ring.size() == 256);
-        assert_eq!((ring.desc_table(), ring.avail_ring(), ring.used_ring()), (0x1000, 0x2000, 0x3000));
+        assert_eq!((ring.size(), ring.next_available(), ring.has_available()), (256, 0, false));
+        memory.write_byte(0x2002, 2);
+        memory.write_byte(0x2006, 9);
+        assert_eq!((ring.available().unwrap(), ring.descriptors().len()), (2, 512));
     }
 
     #[test]
@@ -96,7 +130,7 @@ mod tests {
         assert!(
             refused(|config| config.descriptor_table = 0xf010).contains("(4096 bytes) is not in the guest's memory")
         );
-        assert!(refused(|config| config.available_ring = 0).contains("available ring at 0x0"));
+        assert!(refused(|config| config.available_ring = 0).contains("has not said where"));
         assert!(refused(|config| config.used_ring = u64::MAX - 3).contains("used ring"));
     }
 }

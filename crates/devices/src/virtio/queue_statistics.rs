@@ -1,5 +1,6 @@
 //! What a queue has done.
 
+use blockyard_block::layers::{LatencyHistogram, OperationKind};
 use std::iter::Sum;
 use std::ops::Add;
 use std::sync::OnceLock;
@@ -11,6 +12,8 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct QueueStatistics {
             $(pub(crate) $name: Counter,)*
+            pub(crate) in_flight: AtomicU64,
+            pub(crate) latencies: [LatencyHistogram; OperationKind::ALL.len()],
             first_fault: OnceLock<String>,
         }
 
@@ -23,7 +26,7 @@ macro_rules! counters {
         impl QueueStatistics {
             /// The counters now. Each is exact; together they may straddle a request.
             pub fn counts(&self) -> QueueCounts {
-                QueueCounts { $($name: self.$name.0.load(Ordering::Relaxed),)* }
+                QueueCounts { $($name: self.$name.get(),)* }
             }
         }
 
@@ -60,6 +63,8 @@ counters! {
     bytes_zeroed,
     /// Times the doorbell was rung.
     doorbells,
+    /// Times requests were found without the driver having rung.
+    polls,
     /// Times the driver was interrupted.
     interrupts,
     /// Requests that were not answered with VIRTIO_BLK_S_OK.
@@ -73,6 +78,16 @@ impl Sum for QueueCounts {
 }
 
 impl QueueStatistics {
+    /// Requests that the disk has now.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// How long requests of this kind took, from when they were taken to when they were answered.
+    pub fn latencies(&self, kind: OperationKind) -> &LatencyHistogram {
+        &self.latencies[kind.index()]
+    }
+
     /// The first thing a driver did wrong on this queue that was answered with an error, as a sentence.
     pub fn first_fault(&self) -> Option<&str> {
         self.first_fault.get().map(String::as_str)
@@ -90,5 +105,9 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     pub(crate) fn add(&self, amount: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }

@@ -134,7 +134,7 @@ impl Machine {
         for queue in self.queues.lock().unwrap().iter_mut() {
             loop {
                 while queue.process()? {}
-                if !queue.arm()? {
+                if !queue.arm() {
                     break;
                 }
             }

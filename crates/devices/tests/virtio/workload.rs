@@ -132,7 +132,7 @@ fn serve(mut queues: Vec<BlockQueue>) {
         }
         queues.retain(|queue| !queue.is_stopping());
         for queue in &mut queues {
-            busy = busy || queue.arm().unwrap();
+            busy = busy || queue.arm();
         }
         if !busy {
             BlockQueue::wait_any(&mut queues, &[], None).unwrap();

@@ -1,1 +1,169 @@
-//! Serving disks to vhost-user-blk clients.
+//! A vhost-user-blk server: disks for the virtual machines of other processes.
+//!
+//! A [`Server`] is a number of I/O threads. [`Server::attach`] makes a [`Session`] of a connected stream and an [`Export`]; a
+//! [`Listener`] is where streams come from. Each session has a thread of its own for control messages, which mostly sleeps,
+//! and gives its virtqueues to the I/O threads, in turn. These own what they were given: nothing is locked, allocated or shared
+//! while requests run, and an idle session costs nothing.
+//!
+//! The client is hostile until proven otherwise. What it does wrong ends its own session, with an [`EndReason`] that says what;
+//! it can neither crash nor stop the server, and hardly slow it down: threads are shared by bytes and weight ([`Export::weight`]),
+//! and nothing a client holds is waited for. Its memory may vanish under us ([`blockyard_block::MemoryMap::from_files`]).
+//!
+//! Where a client has given a record of requests in flight, a server that takes over from a dead one does again what that one did
+//! not answer: every request is answered exactly once, though it may be executed twice.
+//!
+//! Deliberately absent: a protocol library (the vhost crate's reader refuses User-Mode Linux's memory table, and its back end
+//! locks every virtqueue and tracks nothing in flight), logging of dirty memory for migration, in-band notifications, and any
+//! policy of who gets which disk.
+
+mod client_memory;
+mod coalescing;
+mod connection;
+mod control;
+mod event_descriptor;
+mod flow;
+mod in_flight;
+mod io_thread;
+mod listener;
+mod message;
+mod polling;
+mod session;
+mod statistics;
+mod task;
+
+use blockyard_block::Disk;
+use connection::Connection;
+use control::Control;
+use io_thread::{Command, IoThread};
+pub use listener::{Listener, ListenerError};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use session::Shared;
+pub use session::{EndReason, Session};
+pub use statistics::SessionStatistics;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use std::{io, thread};
+
+/// Virtqueues that an export may have: the protocol numbers them with 8 bits.
+pub const QUEUES_MAX: u16 = 256;
+
+/// How a [`Server`] runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// I/O threads, at least one.
+    pub threads: usize,
+    /// CPUs to keep them on, one each in turn; empty for wherever the system puts them.
+    pub cpus: Vec<usize>,
+    /// How long a thread looks for more work before it waits, at most; zero: never. It is less where looking does not pay.
+    /// A process that has a single CPU never looks, whatever this says: the client would have to wait for it.
+    /// One whose client is on the same CPU for other reasons should say zero.
+    pub poll: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self { threads: 1, cpus: Vec::new(), poll: Duration::from_micros(200) }
+    }
+}
+
+/// What a client gets.
+#[derive(Clone)]
+pub struct Export {
+    /// What it is called in messages; its first 20 bytes are the disk's serial.
+    pub name: Arc<str>,
+    /// The disk. Whoever exports a part of one, or one for reading, gives a disk that is just that.
+    pub disk: Arc<dyn Disk>,
+    /// Virtqueues that the client may use.
+    pub queues: u16,
+    /// The client's share of an I/O thread, against others'.
+    pub weight: NonZeroU32,
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, queues, weight, .. } = self;
+        write!(formatter, "Export {{ name: {name:?}, queues: {queues}, weight: {weight} }}")
+    }
+}
+
+/// I/O threads and the sessions on them. When it is dropped, sessions go on, and the threads end with the last.
+#[derive(Debug)]
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    threads: Vec<IoThread>,
+    numbers: AtomicU64,
+}
+
+impl Inner {
+    /// A number that nothing else has.
+    fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sessions start at different threads, and spread their queues from there.
+    fn thread_of(&self, session: u64, queue: u16) -> &IoThread {
+        let turn = session.wrapping_add(queue.into()) % self.threads.len() as u64;
+        &self.threads[turn as usize]
+    }
+}
+
+impl Server {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// When there shall be none, or the system refuses one, or a CPU is not there.
+    pub fn start(options: &ServerOptions) -> io::Result<Self> {
+        if options.threads == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a server needs a thread"));
+        }
+        let single = sched_getaffinity(None).is_ok_and(|cpus| cpus.count() <= 1);
+        let poll = if single { Duration::ZERO } else { options.poll };
+        let cpu = |index: usize| options.cpus.get(index % options.cpus.len().max(1)).copied();
+        let threads = (0..options.threads).map(|index| IoThread::start(index, poll, move_to(cpu(index))));
+        Ok(Self { inner: Arc::new(Inner { threads: threads.collect::<io::Result<_>>()?, numbers: AtomicU64::new(0) }) })
+    }
+
+    /// Serves `export` to the client at the other end of `stream`, from now on.
+    ///
+    /// # Errors
+    /// When the export has no queues, or more than [`QUEUES_MAX`], or the system refuses a thread or a descriptor.
+    pub fn attach(&self, stream: UnixStream, export: Export) -> io::Result<Session> {
+        if !(1..=QUEUES_MAX).contains(&export.queues) {
+            let message = format!("{} has {} queues, which is not from 1 to {QUEUES_MAX}", export.name, export.queues);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let shared = Arc::new(Shared::new(Arc::clone(&export.name), export.queues)?);
+        let number = self.inner.next_number();
+        let connection = Connection::new(stream)?;
+        let control = Control::new(Arc::clone(&self.inner), number, connection, export, Arc::clone(&shared));
+        thread::Builder::new().name(format!("session{number}")).spawn(move || control.run())?;
+        Ok(Session { shared })
+    }
+
+    /// How often each I/O thread has waited since it was started: an idle one does not count on.
+    pub fn waits(&self) -> Vec<u64> {
+        self.inner.threads.iter().map(IoThread::sleeps).collect()
+    }
+}
+
+/// Keeps the calling thread on a CPU.
+fn move_to(cpu: Option<usize>) -> impl FnOnce() -> io::Result<()> + Send + 'static {
+    move || {
+        let Some(cpu) = cpu else { return Ok(()) };
+        let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}"));
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(missing());
+        }
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set).map_err(|_| missing())
+    }
+}

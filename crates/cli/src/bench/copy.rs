@@ -1,29 +1,17 @@
-//! `blockyard bench`: measures the block path.
+//! `blockyard bench copy`.
 
 use crate::size;
 use anyhow::{Context, Result};
 use blockyard_bench::copy::CopyBench;
-use clap::{Args, Subcommand};
+use clap::Args;
 use std::path::PathBuf;
-
-/// Measure the block path and compare it with other programs.
-#[derive(Args)]
-pub struct BenchArgs {
-    #[command(subcommand)]
-    bench: Bench,
-}
-
-#[derive(Subcommand)]
-enum Bench {
-    Copy(CopyBenchArgs),
-}
 
 /// Copy a file in every configuration, beside cp, dd and qemu-img.
 ///
 /// Every way to copy runs once uncounted, then all run in turn, RUNS times over; the page cache is warm, nothing is flushed.
 /// "one sector a request" asks for one sector at a time; "default" is what `blockyard copy` does by itself.
 #[derive(Args)]
-struct CopyBenchArgs {
+pub struct CopyBenchArgs {
     /// Length of the file.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
     bytes: u64,
@@ -45,13 +33,7 @@ struct CopyBenchArgs {
 ///
 /// # Errors
 /// When something cannot be measured.
-pub fn run(args: &BenchArgs) -> Result<()> {
-    match &args.bench {
-        Bench::Copy(args) => copy(args),
-    }
-}
-
-fn copy(args: &CopyBenchArgs) -> Result<()> {
+pub fn run(args: &CopyBenchArgs) -> Result<()> {
     let results = blockyard_bench::copy::run(&CopyBench {
         blockyard: std::env::current_exe().context("finding this program's own file")?,
         directory: args.directory.clone(),

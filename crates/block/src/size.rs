@@ -1,6 +1,6 @@
 //! Sizes in bytes as people write and read them.
 
-/// Reads a number of bytes with an optional binary suffix: `512`, `64K`, `8M`, `2G`, `1T`, also `KiB`, `kB` is refused.
+/// Reads a number of bytes with an optional binary suffix: `512`, `64K`, `8M`, `2G`, `1T`, also `KiB`; `kB` is refused.
 ///
 /// # Errors
 /// A sentence on what a size looks like.
@@ -20,6 +20,15 @@ pub fn parse(text: &str) -> Result<u64, String> {
 
 fn not_a_size(text: &str) -> String {
     format!("'{text}' is not a size: a number of bytes such as 4096, 64K, 8M or 2G")
+}
+
+/// Writes a number of bytes so that [`parse`] reads the same number: with the largest suffix that leaves it whole.
+pub fn exact(bytes: u64) -> String {
+    let suffixes = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
+    match suffixes.iter().find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift)) {
+        Some((suffix, shift)) => format!("{}{suffix}", bytes >> shift),
+        None => bytes.to_string(),
+    }
 }
 
 /// Writes a number of bytes with a binary unit, for people.
@@ -45,6 +54,14 @@ mod tests {
     fn refuses_what_is_no_size() {
         for text in ["", "K", "-1", "1.5M", "1X", "64 K", "99999999999999999999", "99999999T"] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn writes_exactly_what_it_reads() {
+        assert_eq!([0, 512, 65536, 3 << 29, 5 << 40].map(exact), ["0", "512", "64K", "1536M", "5T"]);
+        for bytes in [0, 1, 1023, 1024, 1 << 20, (1 << 20) + 1, u64::MAX, 1 << 63] {
+            assert_eq!(parse(&exact(bytes)), Ok(bytes));
         }
     }
 

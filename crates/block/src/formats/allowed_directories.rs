@@ -1,0 +1,187 @@
+//! The gate through which every reference out of an image is opened.
+
+use super::ImageError;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+/// Directories whose files an image may refer to: what `--allow-dir` names. An image's author otherwise decides which of the host's
+/// files a guest reads and writes.
+#[derive(Debug, Default)]
+pub struct AllowedDirectories {
+    /// Each with its path, symbolic links resolved.
+    directories: Vec<(PathBuf, OwnedFd)>,
+}
+
+impl AllowedDirectories {
+    /// No directory: every reference is refused.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// These directories, with all that is below them.
+    ///
+    /// # Errors
+    /// When one of them is not a directory that can be opened.
+    pub fn new<P: AsRef<Path>>(paths: &[P]) -> Result<Self, ImageError> {
+        let open = |path: &Path| -> io::Result<(PathBuf, OwnedFd)> {
+            let path = path.canonicalize()?;
+            let directory = openat(CWD, &path, DIRECTORY, Mode::empty())?;
+            Ok((path, directory))
+        };
+        let directories = paths.iter().map(|path| {
+            let path = path.as_ref();
+            open(path).map_err(|source| ImageError::System {
+                action: "open the allowed directory",
+                path: path.to_owned(),
+                source,
+            })
+        });
+        Ok(Self { directories: directories.collect::<Result<_, _>>()? })
+    }
+
+    /// Opens the file that `image` calls `name`: for reading, and also for writing if `writable`. Gives its path too,
+    /// symbolic links resolved.
+    ///
+    /// A name that is not absolute starts from the image's own directory, as QEMU has it. What the name means is found
+    /// first; what is then opened is reached from an allowed directory without following any symbolic link, so nobody
+    /// can put another file in its place meanwhile that lies elsewhere.
+    pub(super) fn open(&self, image: &Path, name: &str, writable: bool) -> Result<(File, PathBuf), ImageError> {
+        let unusable = |problem: String| ImageError::Unusable { path: image.to_owned(), problem };
+        if let Some(protocol) = protocol(name) {
+            let problem = format!("refers to {name:?}: of what has a protocol (`{protocol}:`), nothing is supported");
+            return Err(unusable(problem));
+        }
+        let failed =
+            |source| ImageError::System { action: "open what an image refers to,", path: PathBuf::from(name), source };
+        if name.is_empty() || name.contains('\0') {
+            return Err(unusable(format!("refers to a file by an impossible name, {name:?}")));
+        }
+        let directory = image.canonicalize().map_err(failed)?;
+        let directory = directory.parent().unwrap_or(Path::new("/"));
+        let target = directory.join(name).canonicalize().map_err(failed)?;
+        let covering = self.directories.iter().find_map(|(path, fd)| Some((fd, target.strip_prefix(path).ok()?)));
+        let Some((fd, below)) = covering else {
+            let directory = target.parent().unwrap_or(Path::new("/")).to_owned();
+            return Err(ImageError::NotAllowed { image: image.to_owned(), target, directory });
+        };
+        let file = open_below(fd, below, writable).map_err(failed)?;
+        Ok((file, target))
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Goes down `path` one name at a time, following nothing: what `openat2` does with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS,
+/// also where a container's filter does not know that call.
+fn open_below(directory: &OwnedFd, path: &Path, writable: bool) -> io::Result<File> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        let Component::Normal(name) = component else { return Err(io::ErrorKind::InvalidInput.into()) };
+        names.push(name);
+    }
+    let Some((last, parents)) = names.split_last() else { return Err(io::ErrorKind::IsADirectory.into()) };
+    let mut below: Option<OwnedFd> = None;
+    for name in parents {
+        let from = below.as_ref().unwrap_or(directory).as_fd();
+        below = Some(openat(from, *name, DIRECTORY, Mode::empty())?);
+    }
+    let from = below.as_ref().unwrap_or(directory).as_fd();
+    let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
+    // Opening a FIFO would wait for its other end; for what a disk can be in, the flag means nothing.
+    let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = openat(from, *last, flags, Mode::empty())?;
+    Ok(File::from(file))
+}
+
+/// What QEMU would take for a protocol in front of a file name: anything before a colon that no slash precedes.
+fn protocol(name: &str) -> Option<&str> {
+    let (before, _) = name.split_once(':')?;
+    (!before.contains('/')).then_some(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn tree() -> (tempfile::TempDir, PathBuf, AllowedDirectories) {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().canonicalize().unwrap();
+        fs::create_dir_all(path.join("images")).unwrap();
+        fs::create_dir_all(path.join("bases/deep")).unwrap();
+        fs::write(path.join("images/top"), "top").unwrap();
+        fs::write(path.join("bases/base"), "base").unwrap();
+        fs::write(path.join("bases/deep/base"), "deep").unwrap();
+        fs::write(path.join("secret"), "secret").unwrap();
+        let allowed = AllowedDirectories::new(&[path.join("bases")]).unwrap();
+        (root, path, allowed)
+    }
+
+    #[test]
+    fn what_an_allowed_directory_covers_opens() {
+        let (_root, path, allowed) = tree();
+        for name in ["../bases/base", "../bases/deep/base", "../bases/deep/../base"] {
+            allowed.open(&path.join("images/top"), name, true).unwrap();
+        }
+        let absolute = path.join("bases/base").display().to_string();
+        let (_, target) = allowed.open(&path.join("images/top"), &absolute, false).unwrap();
+        assert_eq!(target, path.join("bases/base"));
+    }
+
+    #[test]
+    fn everything_else_is_refused_and_the_error_says_what_to_give() {
+        let (_root, path, allowed) = tree();
+        symlink("../secret", path.join("bases/link")).unwrap();
+        symlink("..", path.join("bases/up")).unwrap();
+        for name in ["../secret", "../bases/../secret", "../bases/link", "../bases/up/secret"] {
+            let error = allowed.open(&path.join("images/top"), name, false).unwrap_err();
+            let wanted = format!(
+                "{} refers to {}, which no --allow-dir covers; if you trust the image, give --allow-dir {}",
+                path.join("images/top").display(),
+                path.join("secret").display(),
+                path.display()
+            );
+            assert_eq!(error.to_string(), wanted, "{name}");
+        }
+        assert!(AllowedDirectories::none().open(&path.join("images/top"), "top", false).is_err());
+    }
+
+    #[test]
+    fn a_link_to_what_is_allowed_is_as_good_as_a_name() {
+        let (_root, path, allowed) = tree();
+        symlink("../bases/base", path.join("images/link")).unwrap();
+        allowed.open(&path.join("images/top"), "link", false).unwrap();
+    }
+
+    #[test]
+    fn the_way_down_follows_no_link() {
+        let (_root, path, _) = tree();
+        symlink("deep", path.join("bases/alias")).unwrap();
+        let directory = openat(CWD, path.join("bases"), DIRECTORY, Mode::empty()).unwrap();
+        open_below(&directory, Path::new("deep/base"), false).unwrap();
+        for path in ["alias/base", "alias", "../secret", "/secret", ""] {
+            assert!(open_below(&directory, Path::new(path), false).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn protocols_are_no_files() {
+        let (_root, path, allowed) = tree();
+        for name in ["json:{\"driver\":\"file\"}", "nbd://host/disk", "fat:rw:/etc", "file:base"] {
+            let error = allowed.open(&path.join("images/top"), name, false).unwrap_err().to_string();
+            assert!(error.contains("has a protocol"), "{error}");
+        }
+        assert_eq!(protocol("./a:b"), None);
+    }
+
+    #[test]
+    fn a_fifo_is_not_waited_for() {
+        let (_root, path, allowed) = tree();
+        rustix::fs::mknodat(CWD, path.join("bases/fifo"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        allowed.open(&path.join("images/top"), "../bases/fifo", false).unwrap();
+    }
+}

@@ -1,0 +1,50 @@
+//! Why an image cannot be a disk.
+
+use crate::{FileDiskError, ReplacementError};
+use std::io;
+use std::path::PathBuf;
+
+/// Why an image could not be opened or made.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The file itself.
+    #[error(transparent)]
+    File(#[from] FileDiskError),
+    /// The new file could not be put in its place.
+    #[error(transparent)]
+    Replacement(#[from] ReplacementError),
+    /// The operating system failed a step.
+    #[error("cannot {action} {}: {source}", path.display())]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The image is wrong in itself, or needs something that is missing here.
+    #[error("{} {problem}", path.display())]
+    Unusable {
+        /// The image.
+        path: PathBuf,
+        /// What is wrong with it, and what may help; goes on after the path.
+        problem: String,
+    },
+    /// The image refers to a file that the user did not allow.
+    #[error(
+        "{} refers to {}, which no --allow-dir covers; if you trust the image, give --allow-dir {}",
+        image.display(), target.display(), directory.display()
+    )]
+    NotAllowed {
+        /// The image.
+        image: PathBuf,
+        /// The file that it refers to, symbolic links resolved.
+        target: PathBuf,
+        /// The directory that the file is in.
+        directory: PathBuf,
+    },
+    /// What an image asks for is impossible.
+    #[error("{0}")]
+    Invalid(String),
+}

@@ -1,0 +1,31 @@
+//! Disks in image files: [`Qcow2Disk`] and [`VmdkDisk`].
+//!
+//! Both find out where in which file a request's bytes lie, and push requests with the caller's own segments to the
+//! queues of the [`crate::FileDisk`]s below: reading what an image holds costs a look-up in memory more than reading
+//! a raw file. What one image says of other files is opened through [`AllowedDirectories`] only.
+//!
+//! Deliberately absent: guessing a format from a file's contents. A guest that may write a raw disk could make it look
+//! like an image that refers to any file of its host.
+
+mod allowed_directories;
+mod error;
+mod qcow2;
+mod scatter;
+mod vmdk;
+
+pub use allowed_directories::AllowedDirectories;
+pub use error::ImageError;
+pub(crate) use qcow2::create_delta;
+pub use qcow2::{Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+pub use vmdk::VmdkDisk;
+
+use crate::Geometry;
+
+/// Makes a disk's geometry at least as demanding as that of a disk below it.
+fn demand(geometry: &mut Geometry, below: &Geometry) {
+    geometry.logical_block_bytes = geometry.logical_block_bytes.max(below.logical_block_bytes);
+    geometry.physical_block_bytes = geometry.physical_block_bytes.max(below.physical_block_bytes);
+    geometry.segments_max = geometry.segments_max.min(below.segments_max);
+    geometry.transfer_bytes_max = geometry.transfer_bytes_max.min(below.transfer_bytes_max);
+    geometry.memory_align_bytes = geometry.memory_align_bytes.max(below.memory_align_bytes);
+}

@@ -1,0 +1,252 @@
+//! Opening an image with all that it depends on.
+
+use super::check;
+use super::grace::Grace;
+use super::header::{FIRST_CLUSTER_MAX_BYTES, Header};
+use super::image::{Access, Below, Image};
+use super::medium::{ImageFile, Medium};
+use crate::formats::{AllowedDirectories, ImageError, demand};
+use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX};
+use imago::qcow2::Qcow2;
+use imago::raw::Raw;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Most files in a chain of backing files. Each qcow2 image among them keeps up to 128 L2 tables in memory.
+const CHAIN_MAX: usize = 32;
+
+/// The unit of the page cache.
+const PAGE_BYTES: u64 = 4096;
+
+/// Opens the image at `path`.
+pub(super) fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Image, ImageError> {
+    let file = open_file(path, options.read_only)?;
+    let mut chain = Chain::new(*options, allowed);
+    let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
+    chain.finish(top)
+}
+
+/// Opens a delta on a disk that is open already, whatever its header says.
+pub(super) fn open_delta(
+    file: File,
+    path: &Path,
+    base: Arc<dyn Disk>,
+    options: &FileOptions,
+    is_temporary: bool,
+) -> Result<Image, ImageError> {
+    let nothing = AllowedDirectories::none();
+    let mut chain = Chain::new(*options, &nothing);
+    let top = chain.open_qcow2(file, path, options.read_only, Base::Given(base))?;
+    let mut image = chain.finish(top)?;
+    image.is_temporary = is_temporary;
+    if is_temporary {
+        image.flushed.clear();
+    }
+    Ok(image)
+}
+
+/// Opens a file that somebody named, not an image.
+fn open_file(path: &Path, read_only: bool) -> Result<File, ImageError> {
+    let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
+    // Opening a FIFO would wait for its other end.
+    let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(unusable(path, "is neither a regular file nor a block device, so it is no image"));
+    }
+    OpenOptions::new().read(true).write(!read_only).open(path).map_err(failed)
+}
+
+fn unusable(path: &Path, problem: impl Into<String>) -> ImageError {
+    ImageError::Unusable { path: path.to_owned(), problem: problem.into() }
+}
+
+/// What is behind what an image does not hold itself.
+enum Base {
+    /// What its header says.
+    InHeader,
+    Given(Arc<dyn Disk>),
+}
+
+/// The top image, opened.
+struct Top {
+    header: Header,
+    access: Access,
+    /// Indices of the image's own file and its data file.
+    own: Vec<usize>,
+}
+
+/// What has been opened so far.
+struct Chain<'a> {
+    options: FileOptions,
+    allowed: &'a AllowedDirectories,
+    below: Vec<Below>,
+    /// Device and inode of each file: an image that depends on itself never ends.
+    seen: Vec<(u64, u64)>,
+}
+
+impl<'a> Chain<'a> {
+    fn new(options: FileOptions, allowed: &'a AllowedDirectories) -> Self {
+        Self { options, allowed, below: Vec::new(), seen: Vec::new() }
+    }
+
+    fn open_qcow2(&mut self, file: File, path: &Path, read_only: bool, base: Base) -> Result<Top, ImageError> {
+        self.see(&file, path)?;
+        let header = read_header(&file, path)?;
+        // Data past the page cache, metadata through it: the two must not meet in one page.
+        let direct = self.options.direct && header.cluster_bytes() >= PAGE_BYTES;
+        let (index, image_file) = self.add_image_file(file, path, FileOptions { read_only, direct, ..self.options })?;
+        if !read_only {
+            check::check(&image_file, &header).map_err(|problem| unusable(path, problem))?;
+        }
+        let failed = |error: io::Error| unusable(path, format!("is no qcow2 image that can be used: {error}"));
+        let medium = Medium::file(index, image_file);
+        let mut qcow2 = Qcow2::<Medium>::open_image(medium, !read_only).map_err(failed)?;
+        let mut own = vec![index];
+        if let Some(name) = &header.data_file {
+            let (index, data_file) = self.open_data_file(path, name, read_only)?;
+            qcow2.set_data_file(Some(Medium::file(index, data_file)));
+            own.push(index);
+        }
+        let backing = match base {
+            Base::Given(disk) => Some(self.add_disk(disk, path)?),
+            Base::InHeader => self.open_backing(path, &header)?,
+        };
+        qcow2.set_backing(backing);
+        Ok(Top { header, access: Access::new(qcow2), own })
+    }
+
+    /// Adds an image's own file, whose metadata are read and written here and its data by queues.
+    fn add_image_file(
+        &mut self,
+        file: File,
+        path: &Path,
+        options: FileOptions,
+    ) -> Result<(usize, Arc<ImageFile>), ImageError> {
+        let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
+        FileDisk::lock(&file, path, &options)?;
+        let is_growing = file.metadata().map_err(failed)?.file_type().is_file() && !options.read_only;
+        let metadata_file = file.try_clone().map_err(failed)?;
+        let disk = FileDisk::growing(file, &options)?;
+        let image_file = ImageFile::new(metadata_file, disk.length_bytes(), is_growing, options.cache_unsafe);
+        let image_file = Arc::new(image_file);
+        self.below.push(Below { disk: Arc::new(disk), file: Some(Arc::clone(&image_file)) });
+        Ok((self.below.len() - 1, image_file))
+    }
+
+    fn open_data_file(
+        &mut self,
+        path: &Path,
+        name: &str,
+        read_only: bool,
+    ) -> Result<(usize, Arc<ImageFile>), ImageError> {
+        let (file, path) = self.allowed.open(path, name, !read_only)?;
+        self.see(&file, &path)?;
+        self.add_image_file(file, &path, FileOptions { read_only, ..self.options })
+    }
+
+    fn open_backing(&mut self, path: &Path, header: &Header) -> Result<Option<Access>, ImageError> {
+        let Some(backing) = &header.backing else { return Ok(None) };
+        let name = &backing.name;
+        let Some(format) = &backing.format else {
+            return Err(unusable(
+                path,
+                format!(
+                    "has the backing file {name:?}, but does not say in which format, and guessing is not safe: \
+                     set it with `qemu-img rebase -u -F raw|qcow2 -b {name} {}`",
+                    path.display()
+                ),
+            ));
+        };
+        let is_qcow2 = match format.as_str() {
+            "qcow2" => true,
+            "raw" | "file" | "host_device" => false,
+            _ => {
+                return Err(unusable(
+                    path,
+                    format!("has a backing file in the format {format:?}; raw and qcow2 are supported"),
+                ));
+            }
+        };
+        let (file, backing_path) = self.allowed.open(path, name, false)?;
+        if is_qcow2 {
+            return Ok(Some(self.open_qcow2(file, &backing_path, true, Base::InHeader)?.access));
+        }
+        self.see(&file, &backing_path)?;
+        let options = FileOptions { read_only: true, ..self.options };
+        FileDisk::lock(&file, &backing_path, &options)?;
+        let disk = FileDisk::from_file(file, &options)?;
+        Ok(Some(self.add_disk(Arc::new(disk), &backing_path)?))
+    }
+
+    /// Adds a disk as a raw image.
+    fn add_disk(&mut self, disk: Arc<dyn Disk>, path: &Path) -> Result<Access, ImageError> {
+        let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
+        let medium = Medium::disk(self.below.len(), &*disk, path.display().to_string()).map_err(failed)?;
+        self.below.push(Below { disk, file: None });
+        Ok(Access::new(Raw::open_image(medium, false).map_err(failed)?))
+    }
+
+    fn see(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
+        let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
+        let metadata = file.metadata().map_err(failed)?;
+        let is_device = metadata.file_type().is_block_device();
+        let identity = if is_device { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) };
+        if self.seen.contains(&identity) {
+            return Err(unusable(path, "depends on itself: a file is in its chain of backing files twice"));
+        }
+        if self.seen.len() == CHAIN_MAX {
+            return Err(unusable(path, format!("is one of more than {CHAIN_MAX} files of a chain of backing files")));
+        }
+        self.seen.push(identity);
+        Ok(())
+    }
+
+    fn finish(self, top: Top) -> Result<Image, ImageError> {
+        let Top { header, access, own } = top;
+        let read_only = self.options.read_only;
+        let mut geometry = Geometry {
+            capacity_bytes: 0,
+            logical_block_bytes: self.options.logical_block_bytes,
+            physical_block_bytes: self.options.logical_block_bytes,
+            optimal_io_bytes: 0,
+            segments_max: SEGMENTS_MAX,
+            transfer_bytes_max: u64::MAX,
+            memory_align_bytes: 1,
+            read_only,
+            discard: !read_only,
+            write_zeroes: !read_only,
+        };
+        self.below.iter().for_each(|below| demand(&mut geometry, &below.disk.geometry()));
+        // At most DISK_MAX_BYTES, so this cannot overflow.
+        geometry.capacity_bytes = header.size_bytes.next_multiple_of(u64::from(geometry.logical_block_bytes));
+        Ok(Image {
+            access,
+            geometry,
+            size_bytes: header.size_bytes,
+            cluster_bytes: header.cluster_bytes(),
+            has_zero_clusters: header.version >= 3,
+            frees_clusters: header.data_file.is_none(),
+            below: self.below,
+            flushed: if read_only { Vec::new() } else { own },
+            is_temporary: false,
+            grace: Grace::default(),
+            is_changing: AtomicBool::new(false),
+            is_unstable: AtomicBool::new(false),
+        })
+    }
+}
+
+fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {
+    let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
+    let mut first = Vec::new();
+    let mut reader = file;
+    reader.rewind().map_err(failed)?;
+    reader.take(FIRST_CLUSTER_MAX_BYTES).read_to_end(&mut first).map_err(failed)?;
+    // A block device's length is where it ends, too.
+    let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
+    Header::parse(&first, length_bytes).map_err(|problem| unusable(path, problem))
+}

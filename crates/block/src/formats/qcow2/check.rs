@@ -1,0 +1,257 @@
+//! What must hold before an image is written to: every cluster has one use, and its refcount knows.
+//!
+//! Metadata reach the page cache in an order in which a killed process does no harm, save for moments in which a new table is
+//! in use before its refcount says so. A machine that crashes may lose any of what was not flushed, refcounts included. A cluster that is in
+//! use and called free would be given to other data as well: here its refcount is put right. Whatever else is wrong is
+//! refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of data.
+
+use super::header::{Header, Table};
+use super::medium::ImageFile;
+use std::io;
+
+/// Most clusters of a file: 32 TiB in clusters of 64 KiB. Two bits are kept of each.
+const CLUSTERS_MAX: u64 = 1 << 29;
+
+const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
+const COPIED: u64 = 1 << 63;
+const COMPRESSED: u64 = 1 << 62;
+
+/// What a message goes on with when all that helps is another tool.
+const REPAIR: &str = "repair it with `qemu-img check -r all`";
+
+/// Checks an image, and puts right what a crash may have left. The error goes on after the image's path.
+pub(super) fn check(file: &ImageFile, header: &Header) -> Result<(), String> {
+    let mut scan = Scan::new(file, header)?;
+    scan.claim_metadata().and_then(|()| scan.claim_data()).and_then(|()| scan.check_refcounts()).map_err(|problem| {
+        match problem {
+            Problem::Damage(what) => format!("is damaged: {what}; {REPAIR}"),
+            Problem::Unreadable(error) => format!("cannot be checked: {error}"),
+        }
+    })
+}
+
+enum Problem {
+    Damage(String),
+    Unreadable(io::Error),
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+fn damage<T>(what: impl Into<String>) -> Result<T, Problem> {
+    Err(Problem::Damage(what.into()))
+}
+
+/// How a cluster is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// By one table or one cluster of the disk.
+    Once,
+    /// The same, and the entry that refers to it says that it may be written in place.
+    OnceInPlace,
+    /// By any number of compressed clusters.
+    Compressed,
+}
+
+struct Scan<'a> {
+    file: &'a ImageFile,
+    header: &'a Header,
+    /// Two bits for each cluster: 0 is free, else a [`Use`].
+    uses: Vec<u8>,
+    refblocks: Vec<u64>,
+}
+
+impl<'a> Scan<'a> {
+    fn new(file: &'a ImageFile, header: &'a Header) -> Result<Self, String> {
+        let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
+        // After a crash the file may end before what refers into it.
+        let clusters = clusters.saturating_mul(2).saturating_add(1 << 16);
+        if clusters > CLUSTERS_MAX {
+            let bytes = file.length_bytes();
+            return Err(format!("has {bytes} bytes in clusters of {}: too many to write to", header.cluster_bytes()));
+        }
+        Ok(Self { file, header, uses: vec![0; clusters.div_ceil(4) as usize], refblocks: Vec::new() })
+    }
+
+    fn use_of(&self, cluster: u64) -> Option<Use> {
+        let byte = self.uses.get((cluster / 4) as usize)?;
+        match byte >> (cluster % 4 * 2) & 3 {
+            0 => None,
+            1 => Some(Use::Once),
+            2 => Some(Use::OnceInPlace),
+            _ => Some(Use::Compressed),
+        }
+    }
+
+    fn claim(&mut self, offset: u64, length: u64, how: Use) -> Result<(), Problem> {
+        let cluster_bits = self.header.cluster_bits;
+        let first = offset >> cluster_bits;
+        let end = offset.saturating_add(length).div_ceil(1 << cluster_bits);
+        for cluster in first..end {
+            let used = self.use_of(cluster);
+            let Some(byte) = self.uses.get_mut((cluster / 4) as usize) else {
+                return damage(format!("something at {offset} lies far behind the end of the file"));
+            };
+            if used.is_some() && !(used == Some(Use::Compressed) && how == Use::Compressed) {
+                return damage(format!("the cluster at {} has two uses", cluster << cluster_bits));
+            }
+            let bits = match how {
+                Use::Once => 1,
+                Use::OnceInPlace => 2,
+                Use::Compressed => 3,
+            };
+            *byte |= bits << (cluster % 4 * 2);
+        }
+        Ok(())
+    }
+
+    fn claim_metadata(&mut self) -> Result<(), Problem> {
+        let header = self.header;
+        self.claim(0, header.cluster_bytes(), Use::Once)?;
+        self.claim(header.refcounts.offset_bytes, header.refcounts.length_bytes, Use::Once)?;
+        self.claim(header.l1.offset_bytes, header.l1.length_bytes, Use::Once)?;
+        for refblock in self.entries(header.refcounts)? {
+            if refblock != 0 {
+                self.aligned("refcount block", refblock)?;
+                self.claim(refblock, header.cluster_bytes(), Use::Once)?;
+            }
+            self.refblocks.push(refblock);
+        }
+        Ok(())
+    }
+
+    fn claim_data(&mut self) -> Result<(), Problem> {
+        let cluster_bytes = self.header.cluster_bytes();
+        for l1_entry in self.entries(self.header.l1)? {
+            let l2_offset = l1_entry & OFFSET_MASK;
+            if l2_offset == 0 {
+                continue;
+            }
+            self.aligned("L2 table", l2_offset)?;
+            let how = if l1_entry & COPIED != 0 { Use::OnceInPlace } else { Use::Once };
+            self.claim(l2_offset, cluster_bytes, how)?;
+            for entry in self.entries(Table { offset_bytes: l2_offset, length_bytes: cluster_bytes })? {
+                self.claim_cluster(entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn claim_cluster(&mut self, entry: u64) -> Result<(), Problem> {
+        if entry & COMPRESSED != 0 {
+            let offset_bits = 62 - (self.header.cluster_bits - 8);
+            let offset = entry & ((1 << offset_bits) - 1) & ((1 << 56) - 1);
+            let sectors = (entry & !(COPIED | COMPRESSED)) >> offset_bits;
+            return self.claim(offset, (sectors + 1) * 512 - offset % 512, Use::Compressed);
+        }
+        let offset = entry & OFFSET_MASK;
+        if offset == 0 || self.header.data_file.is_some() {
+            return Ok(());
+        }
+        self.aligned("cluster", offset)?;
+        let how = if entry & COPIED != 0 { Use::OnceInPlace } else { Use::Once };
+        self.claim(offset, self.header.cluster_bytes(), how)
+    }
+
+    fn aligned(&self, what: &str, offset: u64) -> Result<(), Problem> {
+        if offset.is_multiple_of(self.header.cluster_bytes()) {
+            return Ok(());
+        }
+        damage(format!("the {what} at {offset} does not begin with a cluster"))
+    }
+
+    /// The entries of a table, whose size is bounded by whoever knows of it.
+    fn entries(&self, table: Table) -> io::Result<Vec<u64>> {
+        let mut bytes = vec![0; table.length_bytes as usize];
+        self.file.read(&mut bytes, table.offset_bytes)?;
+        let (entries, _) = bytes.as_chunks();
+        Ok(entries.iter().map(|&entry| u64::from_be_bytes(entry)).collect())
+    }
+
+    fn check_refcounts(&mut self) -> Result<(), Problem> {
+        let per_block = (self.header.cluster_bytes() * 8) >> self.header.refcount_order;
+        let clusters = self.uses.len() as u64 * 4;
+        for (index, first) in (0..clusters).step_by(per_block as usize).enumerate() {
+            let end = (first + per_block).min(clusters);
+            if (first..end).any(|cluster| self.use_of(cluster).is_some()) {
+                match self.refblocks.get(index) {
+                    None | Some(0) => return damage("clusters that are in use have no refcount"),
+                    Some(&refblock) => self.check_refblock(refblock, first..end)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_refblock(&self, offset: u64, clusters: std::ops::Range<u64>) -> Result<(), Problem> {
+        let mut block = Refblock::read(self.file, self.header, offset)?;
+        let mut is_mended = false;
+        for (index, cluster) in clusters.enumerate() {
+            let Some(used) = self.use_of(cluster) else { continue };
+            match (block.get(index), used) {
+                (0, Use::Compressed) => return damage("compressed data that are in use have no refcount"),
+                (0, _) => {
+                    block.set_to_one(index);
+                    is_mended = true;
+                }
+                (1, _) | (_, Use::Once | Use::Compressed) => {}
+                (_, Use::OnceInPlace) => {
+                    return damage("a cluster that others use too is said to be used once");
+                }
+            }
+        }
+        if is_mended {
+            self.file.write(&block.bytes, offset)?;
+        }
+        Ok(())
+    }
+}
+
+/// A block of refcounts, each of 2^order bits: those of less than a byte begin with a byte's lowest bits.
+struct Refblock {
+    bytes: Vec<u8>,
+    order: u32,
+}
+
+impl Refblock {
+    fn read(file: &ImageFile, header: &Header, offset: u64) -> io::Result<Self> {
+        let mut bytes = vec![0; header.cluster_bytes() as usize];
+        file.read(&mut bytes, offset)?;
+        Ok(Self { bytes, order: header.refcount_order })
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        match self.order {
+            0..=2 => {
+                let (byte, shift) = self.place(index);
+                u64::from(self.bytes[byte] >> shift) & ((1 << (1 << self.order)) - 1)
+            }
+            _ => {
+                let width = 1 << (self.order - 3);
+                self.bytes[index * width..][..width].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+            }
+        }
+    }
+
+    /// Of a refcount that is zero.
+    fn set_to_one(&mut self, index: usize) {
+        match self.order {
+            0..=2 => {
+                let (byte, shift) = self.place(index);
+                self.bytes[byte] |= 1 << shift;
+            }
+            _ => {
+                let width = 1 << (self.order - 3);
+                self.bytes[index * width + width - 1] = 1;
+            }
+        }
+    }
+
+    fn place(&self, index: usize) -> (usize, usize) {
+        let bit = index << self.order;
+        (bit / 8, bit % 8)
+    }
+}

@@ -1,0 +1,150 @@
+//! Images with a spoiled header or spoiled tables.
+
+use super::header::Header;
+use super::{Qcow2CreateOptions, Qcow2Disk};
+use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, Operation, Queue, Request, Segment};
+use bolero::TypeGenerator;
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+const DISK_BYTES: u64 = 512 << 10;
+const CLUSTER_BYTES: u32 = 512;
+
+/// Something else at a place.
+#[derive(Clone, Debug, TypeGenerator)]
+enum Spoil {
+    Byte {
+        offset: u16,
+        value: u8,
+    },
+    /// A number of the header, or of a table if the index is large.
+    Entry {
+        index: u16,
+        value: u64,
+    },
+    /// A table's entry that points to a cluster of the image, with some of the bits that mean something.
+    Pointer {
+        index: u16,
+        cluster: u8,
+        flags: u8,
+    },
+    Truncate {
+        length: u16,
+    },
+}
+
+/// A small image with all kinds of clusters.
+fn image() -> &'static [u8] {
+    static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        let create = Qcow2CreateOptions { cluster_bytes: CLUSTER_BYTES, ..Qcow2CreateOptions::new(DISK_BYTES) };
+        Qcow2Disk::create(&path, &create).unwrap();
+        let disk = open(&path, false).unwrap();
+        let mut user = User::new(&disk);
+        user.perform(Operation::Write { force_unit_access: false }, 0, 8192);
+        user.perform(Operation::Write { force_unit_access: false }, 100 << 10, 512);
+        user.perform(Operation::WriteZeroes { length_bytes: 2048, may_unmap: false }, 1024, 0);
+        drop(user);
+        drop(disk);
+        fs::read(path).unwrap()
+    })
+}
+
+fn open(path: &Path, read_only: bool) -> Result<Qcow2Disk, crate::ImageError> {
+    let options = FileOptions { read_only, engine: crate::Engine::Sync, ..FileOptions::default() };
+    Qcow2Disk::open(path, &options, &AllowedDirectories::none())
+}
+
+struct User {
+    queue: Box<dyn Queue>,
+}
+
+impl User {
+    fn new(disk: &dyn Disk) -> Self {
+        let memory = MemoryMap::allocate(&[(0, 64 << 10)]).unwrap();
+        Self { queue: disk.open_queue(&memory, 1).unwrap() }
+    }
+
+    /// Whether it works does not matter, only that it ends.
+    fn perform(&mut self, operation: Operation, offset_bytes: u64, length_bytes: u32) {
+        let segment = Segment { region: 0, length_bytes, offset_bytes: 0 };
+        let segments: &[Segment] = if length_bytes > 0 { &[segment] } else { &[] };
+        self.queue.push(&Request { operation, offset_bytes, segments, token: 0 }).unwrap();
+        let mut completions = Vec::new();
+        self.queue.drain(&mut completions).unwrap();
+        assert_eq!(completions.len(), 1);
+    }
+}
+
+fn spoiled(spoils: &[Spoil]) -> Vec<u8> {
+    let mut bytes = image().to_vec();
+    for spoil in spoils {
+        match *spoil {
+            Spoil::Byte { offset, value } => put(&mut bytes, usize::from(offset), &[value]),
+            Spoil::Entry { index, value } => put(&mut bytes, usize::from(index) * 8, &value.to_be_bytes()),
+            Spoil::Pointer { index, cluster, flags } => {
+                let flags = u64::from(flags & 3) << 62 | u64::from(flags >> 2 & 1);
+                let entry = (u64::from(cluster) * u64::from(CLUSTER_BYTES)) | flags;
+                put(&mut bytes, usize::from(index) * 8, &entry.to_be_bytes());
+            }
+            Spoil::Truncate { length } => bytes.truncate(usize::from(length)),
+        }
+    }
+    bytes
+}
+
+/// Where there is no such place, there is nothing to spoil.
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if !bytes.is_empty() {
+        let at = at % bytes.len();
+        let length = value.len().min(bytes.len() - at);
+        bytes[at..][..length].copy_from_slice(&value[..length]);
+    }
+}
+
+#[test]
+fn fuzz_a_spoiled_image_neither_panics_nor_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    bolero::check!().with_type::<Vec<Spoil>>().with_iterations(300).for_each(|spoils| {
+        let bytes = spoiled(spoils);
+        let _ = Header::parse(&bytes, bytes.len() as u64);
+        for read_only in [true, false] {
+            fs::write(&path, &bytes).unwrap();
+            if let Ok(disk) = open(&path, read_only) {
+                use_it(&disk);
+            }
+        }
+    });
+}
+
+fn use_it(disk: &Qcow2Disk) {
+    let capacity_bytes = disk.geometry().capacity_bytes;
+    if capacity_bytes == 0 {
+        return;
+    }
+    // A disk may claim to be large; a few steps are enough.
+    let mut at = 0;
+    for _ in 0..64 {
+        let Ok(extent) = disk.extents(at..capacity_bytes) else { break };
+        assert!(extent.offset_bytes == at && extent.length_bytes > 0);
+        at += extent.length_bytes;
+        assert!(at <= capacity_bytes);
+        if at == capacity_bytes {
+            break;
+        }
+    }
+    let mut user = User::new(disk);
+    for offset in [0, 3 << 10, 100 << 10, DISK_BYTES - 4096] {
+        user.perform(Operation::Read, offset, 4096);
+        user.perform(Operation::Write { force_unit_access: false }, offset, 1536);
+        user.perform(Operation::WriteZeroes { length_bytes: 2048, may_unmap: true }, offset, 0);
+        user.perform(Operation::Discard { length_bytes: 4096 }, offset, 0);
+        user.perform(Operation::Write { force_unit_access: true }, offset, 512);
+        user.perform(Operation::Read, offset, 4096);
+    }
+    user.perform(Operation::Flush, 0, 0);
+}

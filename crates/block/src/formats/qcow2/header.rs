@@ -1,0 +1,231 @@
+//! What the first cluster of a qcow2 image says, checked: QEMU's docs/interop/qcow2.txt, "Header" and "Header extensions".
+
+/// Bytes of a version 3 header that must be there.
+const HEADER_V3_BYTES: usize = 104;
+/// Bytes of a version 2 header.
+const HEADER_V2_BYTES: usize = 72;
+
+const CLUSTER_BITS_MIN: u32 = 9;
+/// QEMU's limit, and imago's: 2 MiB.
+const CLUSTER_BITS_MAX: u32 = 21;
+
+/// The first cluster at its largest.
+pub(super) const FIRST_CLUSTER_MAX_BYTES: u64 = 1 << CLUSTER_BITS_MAX;
+
+/// Most bytes of an L1 table or a refcount table, which are held in memory: QEMU's limit for the first.
+const TABLE_MAX_BYTES: u64 = 32 << 20;
+
+/// Most bytes of a disk: host offsets have 56 bits.
+pub(super) const DISK_MAX_BYTES: u64 = 1 << 56;
+
+const BACKING_NAME_MAX_BYTES: u32 = 1023;
+
+const INCOMPATIBLE_DATA_FILE: u64 = 1 << 2;
+
+const EXTENSION_END: u32 = 0;
+const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
+const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
+
+/// A checked header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) version: u32,
+    pub(super) cluster_bits: u32,
+    pub(super) size_bytes: u64,
+    pub(super) l1: Table,
+    pub(super) refcounts: Table,
+    /// The width of a refcount is two to the power of this, in bits.
+    pub(super) refcount_order: u32,
+    pub(super) snapshots: u32,
+    pub(super) backing: Option<Reference>,
+    /// An external data file's name, where the data are in one.
+    pub(super) data_file: Option<String>,
+}
+
+/// A table of 64-bit entries in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Table {
+    pub(super) offset_bytes: u64,
+    pub(super) length_bytes: u64,
+}
+
+/// A backing file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reference {
+    pub(super) name: String,
+    pub(super) format: Option<String>,
+}
+
+impl Header {
+    /// Parses the beginning of a file of `file_bytes`: `first` is its first cluster, or more. The error goes on after the
+    /// image's path.
+    pub(super) fn parse(first: &[u8], file_bytes: u64) -> Result<Self, String> {
+        let fields = Fields { bytes: first };
+        if fields.bytes.get(..4) != Some(b"QFI\xfb") {
+            return Err("is not a qcow2 image".into());
+        }
+        let cut_off = || "is cut off: its qcow2 header is not complete".to_owned();
+        let version = fields.u32(4).ok_or_else(cut_off)?;
+        let length = match version {
+            2 => HEADER_V2_BYTES,
+            3 => HEADER_V3_BYTES,
+            _ => return Err(format!("is qcow2 version {version}; versions 2 and 3 are supported")),
+        };
+        if first.len() < length {
+            return Err(cut_off());
+        }
+        let incompatible = if version == 3 { fields.u64_at(72) } else { 0 };
+        check_features(incompatible)?;
+        if fields.u32_at(32) != 0 {
+            return Err("is encrypted, which is not supported: convert it with `qemu-img convert`".into());
+        }
+        let cluster_bits = fields.u32_at(20);
+        if !(CLUSTER_BITS_MIN..=CLUSTER_BITS_MAX).contains(&cluster_bits) {
+            return Err(format!("has clusters of 2^{cluster_bits} bytes; 512 bytes to 2 MiB are possible"));
+        }
+        let refcount_order = if version == 3 { fields.u32_at(96) } else { 4 };
+        if refcount_order > 6 {
+            return Err(format!("has refcounts of 2^{refcount_order} bits; 1 to 64 are possible"));
+        }
+        let size_bytes = fields.u64_at(24);
+        if size_bytes > DISK_MAX_BYTES {
+            return Err(format!("claims to hold {size_bytes} bytes, more than a qcow2 image can"));
+        }
+        let cluster_bytes = 1_u64 << cluster_bits;
+        let first = &first[..first.len().min(cluster_bytes as usize)];
+        let l1 = Table { offset_bytes: fields.u64_at(40), length_bytes: u64::from(fields.u32_at(36)) * 8 };
+        l1.check("L1 table", cluster_bytes, file_bytes)?;
+        let refcount_clusters = u64::from(fields.u32_at(56));
+        let refcounts = Table { offset_bytes: fields.u64_at(48), length_bytes: refcount_clusters * cluster_bytes };
+        refcounts.check("refcount table", cluster_bytes, file_bytes)?;
+        let header_bytes = if version == 3 { fields.u32_at(100) as usize } else { HEADER_V2_BYTES };
+        if header_bytes < length || header_bytes > first.len() || !header_bytes.is_multiple_of(8) {
+            return Err(format!("has a header of {header_bytes} bytes, which cannot be"));
+        }
+        let extensions = Extensions::parse(first, header_bytes)?;
+        let backing = backing_name(first, &fields)?.map(|name| Reference { name, format: extensions.backing_format });
+        let data_file = match (incompatible & INCOMPATIBLE_DATA_FILE != 0, extensions.data_file) {
+            (false, _) => None,
+            (true, Some(name)) => Some(name),
+            (true, None) => return Err("has its data in another file, but does not say which".into()),
+        };
+        let snapshots = fields.u32_at(60);
+        Ok(Self { version, cluster_bits, size_bytes, l1, refcounts, refcount_order, snapshots, backing, data_file })
+    }
+
+    pub(super) fn cluster_bytes(&self) -> u64 {
+        1 << self.cluster_bits
+    }
+}
+
+impl Table {
+    fn check(&self, name: &str, cluster_bytes: u64, file_bytes: u64) -> Result<(), String> {
+        let Self { offset_bytes, length_bytes } = *self;
+        if length_bytes > TABLE_MAX_BYTES {
+            return Err(format!("has a {name} of {length_bytes} bytes; at most {TABLE_MAX_BYTES} are supported"));
+        }
+        if !offset_bytes.is_multiple_of(cluster_bytes) {
+            return Err(format!("is damaged: its {name} does not begin with a cluster"));
+        }
+        // The last cluster may be cut off, as long as something of it is there.
+        let end = offset_bytes.checked_add(length_bytes);
+        let file_end = file_bytes.checked_next_multiple_of(cluster_bytes).unwrap_or(u64::MAX);
+        if length_bytes > 0 && (offset_bytes == 0 || end.is_none_or(|end| end > file_end)) {
+            return Err(format!("is damaged: its {name} does not lie within the file"));
+        }
+        Ok(())
+    }
+}
+
+/// Incompatible features: what must be understood.
+fn check_features(incompatible: u64) -> Result<(), String> {
+    let bit = |bit: u32| incompatible & (1 << bit) != 0;
+    let problem = if bit(1) {
+        "is marked corrupt: repair it with `qemu-img check -r all`"
+    } else if bit(0) {
+        "is marked dirty, as after a crash of whoever wrote it: repair it with `qemu-img check -r all`"
+    } else if bit(3) {
+        "is compressed in another way than by zlib, which is not supported: convert it with \
+         `qemu-img convert -O qcow2 -o compression_type=zlib`"
+    } else if bit(4) {
+        "has extended L2 entries, which are not supported: convert it with \
+         `qemu-img convert -O qcow2 -o extended_l2=off`"
+    } else if incompatible >> 5 != 0 {
+        let bits: Vec<_> = (5..64).filter(|&n| bit(n)).map(|n| n.to_string()).collect();
+        return Err(format!("needs features that are not known here (incompatible feature bits {})", bits.join(", ")));
+    } else {
+        return Ok(());
+    };
+    Err(problem.into())
+}
+
+#[derive(Default)]
+struct Extensions {
+    backing_format: Option<String>,
+    data_file: Option<String>,
+}
+
+impl Extensions {
+    fn parse(first: &[u8], mut at: usize) -> Result<Self, String> {
+        let fields = Fields { bytes: first };
+        let mut extensions = Self::default();
+        // Every turn moves on by at least 8 bytes of a cluster.
+        while let (Some(kind), Some(length)) = (fields.u32(at), fields.u32(at + 4)) {
+            if kind == EXTENSION_END {
+                break;
+            }
+            let text = || -> Result<String, String> {
+                let bytes = (at + 8).checked_add(length as usize).and_then(|end| first.get(at + 8..end));
+                let bytes = bytes.ok_or("is damaged: a header extension does not lie within the first cluster")?;
+                let text = String::from_utf8(bytes.to_vec()).map_err(|_| "has a file name that is not UTF-8")?;
+                Ok(text)
+            };
+            let target = match kind {
+                EXTENSION_BACKING_FORMAT => Some(&mut extensions.backing_format),
+                EXTENSION_DATA_FILE => Some(&mut extensions.data_file),
+                _ => None,
+            };
+            if let Some(target) = target {
+                let text = text()?;
+                if target.replace(text).is_some() {
+                    return Err("is damaged: a header extension is there twice".into());
+                }
+            }
+            at = at.saturating_add(8).saturating_add((length as usize).next_multiple_of(8));
+        }
+        Ok(extensions)
+    }
+}
+
+fn backing_name(first: &[u8], fields: &Fields<'_>) -> Result<Option<String>, String> {
+    let (offset, length) = (fields.u64_at(8), fields.u32_at(16));
+    if offset == 0 {
+        return Ok(None);
+    }
+    let range = usize::try_from(offset).ok().and_then(|start| Some(start..start.checked_add(length as usize)?));
+    let bytes = range.filter(|_| length <= BACKING_NAME_MAX_BYTES).and_then(|range| first.get(range));
+    let bytes = bytes.ok_or("is damaged: its backing file's name does not lie within the first cluster")?;
+    let name = std::str::from_utf8(bytes).map_err(|_| "has a backing file whose name is not UTF-8")?;
+    Ok(Some(name.to_owned()))
+}
+
+/// Big-endian numbers in the file's beginning.
+struct Fields<'a> {
+    bytes: &'a [u8],
+}
+
+impl Fields<'_> {
+    fn u32(&self, at: usize) -> Option<u32> {
+        let bytes = self.bytes.get(at..at.checked_add(4)?)?;
+        Some(u32::from_be_bytes(bytes.try_into().ok()?))
+    }
+
+    /// A field within the part whose length has been checked.
+    fn u32_at(&self, at: usize) -> u32 {
+        self.u32(at).unwrap_or(0)
+    }
+
+    fn u64_at(&self, at: usize) -> u64 {
+        u64::from(self.u32_at(at)) << 32 | u64::from(self.u32_at(at + 4))
+    }
+}

@@ -1,0 +1,276 @@
+//! What an image lies on, as imago sees it. Metadata, and data where imago copies them, pass through here; what queues
+//! carry does not.
+
+use crate::{Completion, Disk, Geometry, MemoryMap, Operation, Queue, Request, Segment};
+use imago::io_buffers::{IoVector, IoVectorMut};
+use imago::storage::PreallocateMode;
+use imago::storage::drivers::CommonStorageHelper;
+use rustix::fs::{FallocateFlags, fallocate, fdatasync, ftruncate};
+use rustix::io::Errno;
+use std::fmt::{self, Debug, Display, Formatter};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use vm_memory::Bytes;
+
+/// Buffer through which a disk is read for imago.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// A file or a disk of a chain.
+pub(super) struct Medium {
+    /// Which of the image's disks, and of each queue's queues.
+    pub(super) index: usize,
+    kind: Kind,
+    locks: CommonStorageHelper,
+}
+
+enum Kind {
+    File(Arc<ImageFile>),
+    Disk(Mutex<DiskReader>),
+}
+
+/// An image's file. It grows as imago writes it.
+#[derive(Debug)]
+pub(super) struct ImageFile {
+    file: File,
+    /// The end of what is known to be there.
+    length_bytes: AtomicU64,
+    is_growing: bool,
+    /// Whether syncing is worth anything.
+    cache_unsafe: bool,
+}
+
+impl ImageFile {
+    pub(super) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
+        Self { file, length_bytes: AtomicU64::new(length_bytes), is_growing, cache_unsafe }
+    }
+
+    /// Never shrinks.
+    pub(super) fn length_bytes(&self) -> u64 {
+        self.length_bytes.load(Ordering::Acquire)
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        if !self.cache_unsafe {
+            fdatasync(&self.file)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a range's storage back; it reads as anything afterwards.
+    pub(super) fn punch_hole(&self, offset_bytes: u64, length_bytes: u64) {
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // A file that cannot keeps its storage.
+        let _ = fallocate(&self.file, mode, offset_bytes, length_bytes);
+    }
+
+    /// Changes a few bytes of metadata.
+    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn grown_to(&self, end: u64) {
+        self.length_bytes.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// What lies behind the end reads as zeros.
+    pub(super) fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.file.read_at(buffer, offset) {
+                Ok(0) => {
+                    buffer.fill(0);
+                    return Ok(());
+                }
+                Ok(count) => {
+                    buffer = &mut buffer[count..];
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn extend(&self, end: u64) -> io::Result<()> {
+        if end > self.length_bytes() {
+            if !self.is_growing {
+                return Err(Errno::NOSPC.into());
+            }
+            ftruncate(&self.file, end)?;
+            self.grown_to(end);
+        }
+        Ok(())
+    }
+
+    /// Zeroes a range, and makes the file reach to its end.
+    fn write_zeroes(&self, offset: u64, length: u64, mode: FallocateFlags) -> io::Result<()> {
+        let end = offset.checked_add(length).ok_or(io::ErrorKind::InvalidInput)?;
+        let old_end = self.length_bytes();
+        self.extend(end)?;
+        // What the file was extended by is a hole, which is as good as zeros unless storage is wanted.
+        let end = if mode.contains(FallocateFlags::PUNCH_HOLE) { end.min(old_end) } else { end };
+        if offset >= end {
+            return Ok(());
+        }
+        match fallocate(&self.file, mode, offset, end - offset) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL) => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
+            done => Ok(done?),
+        }
+    }
+}
+
+/// Reads a disk from the thread that asks.
+struct DiskReader {
+    name: String,
+    geometry: Geometry,
+    memory: MemoryMap,
+    queue: Box<dyn Queue>,
+    completions: Vec<Completion>,
+}
+
+impl DiskReader {
+    fn read(&mut self, buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        let piece_bytes = BUFFER_BYTES.min(usize::try_from(self.geometry.transfer_bytes_max).unwrap_or(BUFFER_BYTES));
+        for piece in buffer.chunks_mut(piece_bytes) {
+            // Fits: the buffer is no longer than that.
+            let segment = Segment { region: 0, length_bytes: piece.len() as u32, offset_bytes: 0 };
+            let request = Request { operation: Operation::Read, offset_bytes: offset, segments: &[segment], token: 0 };
+            self.queue.push(&request).map_err(io::Error::other)?;
+            self.completions.clear();
+            self.queue.drain(&mut self.completions)?;
+            let result = self.completions.first().map_or(Ok(()), |completion| completion.result);
+            result.map_err(io::Error::other)?;
+            self.memory.guest_memory().read_slice(piece, vm_memory::GuestAddress(0)).map_err(io::Error::other)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Medium {
+    pub(super) fn file(index: usize, file: Arc<ImageFile>) -> Self {
+        Self { index, kind: Kind::File(file), locks: CommonStorageHelper::default() }
+    }
+
+    pub(super) fn disk(index: usize, disk: &dyn Disk, name: String) -> io::Result<Self> {
+        let memory = MemoryMap::allocate(&[(0, BUFFER_BYTES)]).map_err(io::Error::other)?;
+        let queue = disk.open_queue(&memory, 1)?;
+        let geometry = disk.geometry();
+        let reader = DiskReader { name, geometry, memory, queue, completions: Vec::with_capacity(1) };
+        Ok(Self { index, kind: Kind::Disk(Mutex::new(reader)), locks: CommonStorageHelper::default() })
+    }
+
+    fn writable_file(&self) -> io::Result<&ImageFile> {
+        match &self.kind {
+            Kind::File(file) => Ok(file),
+            Kind::Disk(_) => Err(Errno::ROFS.into()),
+        }
+    }
+
+    fn geometry(&self) -> Option<Geometry> {
+        match &self.kind {
+            Kind::File(_) => None,
+            Kind::Disk(reader) => Some(reader.lock().unwrap_or_else(PoisonError::into_inner).geometry),
+        }
+    }
+}
+
+impl imago::Storage for Medium {
+    fn req_align(&self) -> usize {
+        self.geometry().map_or(1, |geometry| geometry.logical_block_bytes as usize)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        match &self.kind {
+            Kind::File(file) => Ok(file.length_bytes()),
+            Kind::Disk(_) => Ok(self.geometry().map_or(0, |geometry| geometry.capacity_bytes)),
+        }
+    }
+
+    unsafe fn pure_readv(&self, bufv: IoVectorMut<'_>, mut offset: u64) -> io::Result<()> {
+        for mut slice in bufv.into_inner() {
+            match &self.kind {
+                Kind::File(file) => file.read(&mut slice, offset)?,
+                Kind::Disk(reader) => {
+                    reader.lock().unwrap_or_else(PoisonError::into_inner).read(&mut slice, offset)?;
+                }
+            }
+            offset += slice.len() as u64;
+        }
+        Ok(())
+    }
+
+    unsafe fn pure_writev(&self, bufv: IoVector<'_>, mut offset: u64) -> io::Result<()> {
+        let file = self.writable_file()?;
+        for slice in bufv.into_inner() {
+            file.file.write_all_at(&slice, offset)?;
+            offset += slice.len() as u64;
+            file.grown_to(offset);
+        }
+        Ok(())
+    }
+
+    unsafe fn pure_write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.writable_file()?.write_zeroes(offset, length, mode)
+    }
+
+    unsafe fn pure_write_allocated_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.writable_file()?.write_zeroes(offset, length, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        // Nothing is held back here.
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match &self.kind {
+            Kind::File(file) => file.sync(),
+            Kind::Disk(_) => Ok(()),
+        }
+    }
+
+    unsafe fn invalidate_cache(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn get_storage_helper(&self) -> &CommonStorageHelper {
+        &self.locks
+    }
+
+    fn resize(&self, new_size: u64, mode: PreallocateMode) -> io::Result<()> {
+        let file = self.writable_file()?;
+        let old_size = file.length_bytes();
+        if new_size <= old_size {
+            return Ok(());
+        }
+        match mode {
+            PreallocateMode::Allocate => {
+                file.write_zeroes(old_size, new_size - old_size, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE)
+            }
+            PreallocateMode::None | PreallocateMode::Zero => file.extend(new_size),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+impl Display for Medium {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::File(file) => write!(formatter, "{:?}", file.file),
+            Kind::Disk(reader) => formatter.write_str(&reader.lock().unwrap_or_else(PoisonError::into_inner).name),
+        }
+    }
+}
+
+impl Debug for Medium {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, formatter)
+    }
+}

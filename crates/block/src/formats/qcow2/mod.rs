@@ -1,0 +1,107 @@
+//! qcow2 images. The imago crate keeps their metadata; their data take the same road as a raw file's.
+//!
+//! A request's range is looked up in imago's tables, which are in memory as far as they were used lately (128 L2 tables:
+//! 64 GiB of the disk with clusters of 64 KiB; looking up what is beyond reads one table from the file, in the caller's thread).
+//! What lies in the file is pushed to the queue of the file, with the request's own segments; unallocated and zero clusters are
+//! filled on the spot. The rest is for one thread of the image's own: clusters that are compressed, and everything that changes
+//! what lies where ([`worker`]).
+//!
+//! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it.
+//! What was flushed is on stable storage. A machine that crashes may leave refcounts that lag behind; [`check`] finds them
+//! when the image is next opened for writing.
+
+mod chain;
+mod check;
+mod create;
+#[cfg(test)]
+mod fuzz;
+mod grace;
+mod header;
+mod image;
+mod medium;
+mod queue;
+mod worker;
+
+use super::{AllowedDirectories, ImageError};
+use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, Queue};
+pub(crate) use create::create_delta;
+pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions};
+use image::Image;
+use queue::Qcow2Queue;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use worker::Worker;
+
+/// A disk in a qcow2 image, versions 2 and 3, with backing files (raw or qcow2) and external data files.
+///
+/// Refused, with a sentence that says what to do: images that are encrypted, compressed by zstd, have extended L2 entries, are
+/// marked dirty or corrupt, or need what is not known here.
+#[derive(Debug)]
+pub struct Qcow2Disk {
+    worker: Arc<Worker>,
+}
+
+impl Qcow2Disk {
+    /// Opens the image at `path`. Its data are carried by the engine in `options`; backing files are opened for reading,
+    /// and they and an external data file only through `allowed`.
+    ///
+    /// # Errors
+    /// When the image or one that it depends on cannot be opened, is damaged, is not allowed or needs what is not
+    /// supported; the error names it.
+    pub fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+        let image = chain::open(path, options, allowed)?;
+        Self::on(image, path)
+    }
+
+    /// Makes an image at `path`, in the place of whatever file is there.
+    ///
+    /// # Errors
+    /// When the options contradict each other, or the file cannot be written; then the old file is as it was.
+    pub fn create(path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
+        create::create(path, options)
+    }
+
+    /// Opens a delta, in `file`, on a disk that is open already: whatever is not in the delta is read from there.
+    pub(crate) fn open_delta(
+        file: File,
+        path: &Path,
+        base: Arc<dyn Disk>,
+        options: &FileOptions,
+        is_temporary: bool,
+    ) -> Result<Self, ImageError> {
+        let image = chain::open_delta(file, path, base, options, is_temporary)?;
+        Self::on(image, path)
+    }
+
+    /// The first run of `range` that lies in this image, and not in one behind it; its length, and whether it does.
+    pub(crate) fn find_own(&self, range: Range<u64>) -> io::Result<(u64, bool)> {
+        self.worker.image().find_own(range)
+    }
+
+    fn on(image: Image, path: &Path) -> Result<Self, ImageError> {
+        let started = Worker::start(Arc::new(image));
+        let worker = started.map_err(|source| ImageError::System {
+            action: "start a thread for",
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self { worker: Arc::new(worker) })
+    }
+}
+
+impl Disk for Qcow2Disk {
+    fn geometry(&self) -> Geometry {
+        self.worker.image().geometry
+    }
+
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        self.worker.image().extents(range)
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        Qcow2Queue::boxed(&self.worker, memory, depth)
+    }
+}

@@ -1,0 +1,505 @@
+//! The one thread of an image that changes what lies where, and does what blocks.
+//!
+//! It takes jobs in batches. The changes of a batch are in the file (not yet stable) before any of them is acknowledged,
+//! so a killed process loses nothing. Only this thread changes mappings, so what it looks up stays true while it works.
+//!
+//! A cluster that is discarded or zeroed keeps its place at first, marked as zeros: requests on their way to it do no harm.
+//! Once they are all done ([`super::grace`]) it is freed, and its storage given back.
+
+use super::image::Image;
+use crate::formats::scatter::Mailbox;
+use crate::{MemoryMap, RequestError, Segment};
+use imago::ShallowMapping;
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Jobs whose changes are written to the file together.
+const BATCH_MAX: usize = 64;
+
+/// Most bytes that are copied at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// How soon to look again whether what was discarded may be freed; it waits for requests that are in flight.
+const GRACE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Most ranges that wait to be freed. What is discarded beyond that keeps its storage until it is written or discarded again.
+const DISCARDED_MAX: usize = 4096;
+
+/// Something for the worker to do.
+pub(super) struct Job {
+    pub(super) task: Task,
+    pub(super) slot: u16,
+    pub(super) memory: Arc<MemoryMap>,
+    pub(super) mailbox: Arc<Mailbox>,
+}
+
+pub(super) enum Task {
+    Read {
+        offset_bytes: u64,
+        segments: Vec<Segment>,
+    },
+    /// `is_stable`: on stable storage when it is done.
+    Write {
+        offset_bytes: u64,
+        segments: Vec<Segment>,
+        is_stable: bool,
+    },
+    Discard {
+        offset_bytes: u64,
+        length_bytes: u64,
+    },
+    WriteZeroes {
+        offset_bytes: u64,
+        length_bytes: u64,
+        may_unmap: bool,
+    },
+    /// Done when everything before it is in the file, and stable if `is_stable`.
+    Settle {
+        is_stable: bool,
+    },
+}
+
+/// The thread, for as long as the disk or a queue of it lives.
+#[derive(Debug)]
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    image: Arc<Image>,
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Inbox {
+    jobs: VecDeque<Job>,
+    is_closed: bool,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Inbox of {} jobs", self.jobs.len())
+    }
+}
+
+impl Worker {
+    pub(super) fn start(image: Arc<Image>) -> io::Result<Self> {
+        let shared = Arc::new(Shared { image, inbox: Mutex::default(), arrived: Condvar::new() });
+        let working = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("qcow2".into()).spawn(move || Working::new(&working).run(&working))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    pub(super) fn image(&self) -> &Image {
+        &self.shared.image
+    }
+
+    pub(super) fn take(&self, job: Job) {
+        self.shared.inbox().jobs.push_back(job);
+        self.shared.arrived.notify_one();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.inbox().is_closed = true;
+        self.shared.arrived.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // It catches its own panics.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the jobs that are there, or waits for some, if `pause` is given only that long. `None` when there will be none.
+    fn jobs(&self, pause: Option<Duration>, batch: &mut Vec<Job>) -> Option<()> {
+        let mut inbox = self.inbox();
+        while inbox.jobs.is_empty() && !inbox.is_closed {
+            inbox = match pause {
+                None => self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner),
+                Some(pause) => {
+                    let (_inbox, _) = self.arrived.wait_timeout(inbox, pause).unwrap_or_else(PoisonError::into_inner);
+                    inbox = _inbox;
+                    break;
+                }
+            };
+        }
+        if inbox.jobs.is_empty() && inbox.is_closed {
+            return None;
+        }
+        let count = inbox.jobs.len().min(BATCH_MAX);
+        batch.extend(inbox.jobs.drain(..count));
+        Some(())
+    }
+}
+
+/// What only the thread itself has.
+struct Working<'a> {
+    image: &'a Image,
+    buffer: Vec<u8>,
+    /// Discarded since the grace that is awaited began.
+    discarded: Vec<Discarded>,
+    /// Discarded before it.
+    awaiting: Vec<Discarded>,
+}
+
+/// A range of the disk, of whole clusters, that may be freed, and where it lies.
+#[derive(Debug)]
+struct Discarded {
+    range: Range<u64>,
+    place: DataPlace,
+}
+
+/// Where a run of data clusters lies.
+#[derive(Clone, Copy, Debug)]
+struct DataPlace {
+    index: usize,
+    offset_bytes: u64,
+    /// Snapshots may use it too.
+    is_shared: bool,
+}
+
+impl DataPlace {
+    fn after(self, bytes: u64) -> Self {
+        Self { offset_bytes: self.offset_bytes + bytes, ..self }
+    }
+}
+
+impl<'a> Working<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        Self { image: &shared.image, buffer: Vec::new(), discarded: Vec::new(), awaiting: Vec::new() }
+    }
+
+    fn run(mut self, shared: &Shared) {
+        let mut batch = Vec::with_capacity(BATCH_MAX);
+        loop {
+            let is_idle = self.discarded.is_empty() && self.awaiting.is_empty();
+            if shared.jobs((!is_idle).then_some(GRACE_PAUSE), &mut batch).is_none() {
+                break;
+            }
+            self.perform(&mut batch);
+            // imago asserts what it thinks cannot be; an image that makes it be loses no more than what it discarded.
+            let freed = catch_unwind(AssertUnwindSafe(|| self.free_discarded()));
+            if freed.is_err() {
+                self.discarded.clear();
+                self.awaiting.clear();
+            }
+        }
+        // No queue is left that could still use anything.
+        self.awaiting.append(&mut self.discarded);
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            self.free_awaiting();
+            self.write_metadata()
+        }));
+    }
+
+    /// Does a batch of jobs, and says so once their changes are in the file.
+    fn perform(&mut self, batch: &mut Vec<Job>) {
+        let changes = batch.iter().any(|job| !matches!(job.task, Task::Read { .. }));
+        if changes {
+            self.image.is_unstable.store(true, Ordering::SeqCst);
+            self.image.is_changing.store(true, Ordering::SeqCst);
+        }
+        let mut results = Vec::with_capacity(batch.len());
+        for job in batch.iter() {
+            let done = catch_unwind(AssertUnwindSafe(|| self.perform_one(job)));
+            let result = done.unwrap_or(Err(RequestError::Os(libc::EIO)));
+            if let Task::Read { .. } = job.task {
+                job.mailbox.post(job.slot, result);
+            }
+            results.push(result);
+        }
+        let wants_stable = batch
+            .iter()
+            .any(|job| matches!(job.task, Task::Write { is_stable: true, .. } | Task::Settle { is_stable: true }));
+        let written = catch_unwind(AssertUnwindSafe(|| self.settle(changes, wants_stable)));
+        let written = written.unwrap_or(Err(RequestError::Os(libc::EIO)));
+        for (job, result) in batch.drain(..).zip(results) {
+            if !matches!(job.task, Task::Read { .. }) {
+                job.mailbox.post(job.slot, result.and(written));
+            }
+        }
+    }
+
+    fn settle(&self, changes: bool, wants_stable: bool) -> Result<(), RequestError> {
+        if !changes {
+            return Ok(());
+        }
+        self.write_metadata().map_err(|error| errno_of(&error))?;
+        self.image.is_changing.store(false, Ordering::SeqCst);
+        if wants_stable && !self.image.is_temporary {
+            self.image.is_unstable.store(false, Ordering::SeqCst);
+            self.image.access.sync().map_err(|error| {
+                self.image.is_unstable.store(true, Ordering::SeqCst);
+                errno_of(&error)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes imago's caches to the file: the page cache has them then.
+    fn write_metadata(&self) -> io::Result<()> {
+        if self.image.geometry.read_only || self.image.is_temporary { Ok(()) } else { self.image.access.flush() }
+    }
+
+    fn perform_one(&mut self, job: &Job) -> Result<(), RequestError> {
+        let done = match &job.task {
+            Task::Read { offset_bytes, segments } => return self.read(*offset_bytes, segments, &job.memory),
+            Task::Write { offset_bytes, segments, .. } => return self.write(*offset_bytes, segments, &job.memory),
+            Task::Settle { .. } => Ok(()),
+            Task::Discard { offset_bytes, length_bytes } => self.discard(*offset_bytes, *length_bytes),
+            Task::WriteZeroes { offset_bytes, length_bytes, may_unmap } => {
+                self.write_zeroes(*offset_bytes, *length_bytes, *may_unmap)
+            }
+        };
+        done.map_err(|error| errno_of(&error))
+    }
+
+    fn read(&mut self, mut offset: u64, segments: &[Segment], memory: &MemoryMap) -> Result<(), RequestError> {
+        for piece in pieces(segments) {
+            let slice = memory.slice(piece).ok_or(RequestError::BadSegment)?;
+            let buffer = buffer_of(&mut self.buffer, slice.len());
+            self.image.access.read(&mut *buffer, offset).map_err(|error| errno_of(&error))?;
+            slice.copy_from(buffer);
+            offset += slice.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies first: the guest may change its memory, and imago wants bytes that stay.
+    fn write(&mut self, mut offset: u64, segments: &[Segment], memory: &MemoryMap) -> Result<(), RequestError> {
+        if segments.iter().any(|&segment| memory.slice(segment).is_none()) {
+            return Err(RequestError::BadSegment);
+        }
+        let mut gathered = 0;
+        for piece in pieces(segments) {
+            let slice = memory.slice(piece).ok_or(RequestError::BadSegment)?;
+            if gathered + slice.len() > BUFFER_BYTES {
+                self.write_buffer(offset, gathered)?;
+                offset += gathered as u64;
+                gathered = 0;
+            }
+            let buffer = buffer_of(&mut self.buffer, gathered + slice.len());
+            slice.copy_to(&mut buffer[gathered..]);
+            gathered += slice.len();
+        }
+        self.write_buffer(offset, gathered)
+    }
+
+    /// Writes the first `length` bytes of the buffer; what would be padding is dropped.
+    fn write_buffer(&mut self, mut offset: u64, length: usize) -> Result<(), RequestError> {
+        let image = self.image;
+        let inside = image.size_bytes.saturating_sub(offset).min(length as u64) as usize;
+        let mut written = 0;
+        while written < inside {
+            let mut step = inside - written;
+            // A cluster whose old place may still be written to must get that place again, not have it given away: so it is
+            // not written together with its neighbour, whose place decides then.
+            if self.is_discarded(offset..offset + step as u64) {
+                let room = image.cluster_bytes - offset % image.cluster_bytes;
+                step = step.min(usize::try_from(room).unwrap_or(usize::MAX));
+                self.keep(offset - offset % image.cluster_bytes);
+            }
+            image.access.write(&self.buffer[written..written + step], offset).map_err(|error| errno_of(&error))?;
+            written += step;
+            offset += step as u64;
+        }
+        Ok(())
+    }
+
+    fn is_discarded(&self, range: Range<u64>) -> bool {
+        let mut all = self.discarded.iter().chain(&self.awaiting);
+        all.any(|discarded| discarded.range.start < range.end && range.start < discarded.range.end)
+    }
+
+    /// The cluster at `start` is no longer to be freed: its place is in use again.
+    fn keep(&mut self, start: u64) {
+        let end = start + self.image.cluster_bytes;
+        for list in [&mut self.discarded, &mut self.awaiting] {
+            let Some(index) = list.iter().position(|entry| entry.range.start <= start && start < entry.range.end)
+            else {
+                continue;
+            };
+            let entry = list.swap_remove(index);
+            let before = Discarded { range: entry.range.start..start, place: entry.place };
+            let after = Discarded { range: end..entry.range.end, place: entry.place.after(end - entry.range.start) };
+            list.extend([before, after].into_iter().filter(|part| !part.range.is_empty()));
+        }
+    }
+
+    /// Calls `change` with each run of a range that is not zeros already, and where it lies if it is data.
+    fn for_each_run(
+        &mut self,
+        offset: u64,
+        length: u64,
+        keep_backing: bool,
+        mut change: impl FnMut(&mut Self, Range<u64>, Option<DataPlace>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let image = self.image;
+        let end = offset.saturating_add(length).min(image.size_bytes);
+        let mut at = offset;
+        while at < end {
+            let (mapping, found) = image.access.get_shallow_mapping(at, end - at)?;
+            let next = at + found.clamp(1, end - at);
+            match mapping {
+                ShallowMapping::Raw { storage, offset, writable, .. } => {
+                    let place = DataPlace { index: storage.index, offset_bytes: offset, is_shared: !writable };
+                    change(self, at..next, Some(place))?;
+                }
+                ShallowMapping::Zero { .. } | ShallowMapping::Eof { .. } => {}
+                ShallowMapping::Indirect { .. } if keep_backing => {}
+                _ => change(self, at..next, None)?,
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self, offset: u64, length: u64) -> io::Result<()> {
+        if !self.image.has_zero_clusters || !self.image.frees_clusters {
+            return Ok(());
+        }
+        self.for_each_run(offset, length, true, |working, range, place| {
+            let inner = working.whole_clusters(&range);
+            if inner.is_empty() {
+                return Ok(());
+            }
+            working.image.access.write_zeroes(inner.start, inner.end.min(working.image.size_bytes) - inner.start)?;
+            working.note_discarded(&range, inner, place);
+            Ok(())
+        })
+    }
+
+    fn write_zeroes(&mut self, offset: u64, length: u64, may_unmap: bool) -> io::Result<()> {
+        self.for_each_run(offset, length, false, |working, range, place| {
+            if !working.image.has_zero_clusters {
+                return working.write_zeros_as_data(range);
+            }
+            working.image.access.write_zeroes(range.start, range.end - range.start)?;
+            if may_unmap && working.image.frees_clusters {
+                let inner = working.whole_clusters(&range);
+                working.note_discarded(&range, inner, place);
+            }
+            Ok(())
+        })
+    }
+
+    fn write_zeros_as_data(&mut self, range: Range<u64>) -> io::Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let length = (range.end - at).min(BUFFER_BYTES as u64);
+            let buffer = buffer_of(&mut self.buffer, length as usize);
+            buffer.fill(0);
+            self.image.access.write(&*buffer, at)?;
+            at += length;
+        }
+        Ok(())
+    }
+
+    /// The whole clusters of a range; that of the disk's end is whole when the range reaches there.
+    fn whole_clusters(&self, range: &Range<u64>) -> Range<u64> {
+        let cluster_bytes = self.image.cluster_bytes;
+        let start = range.start.next_multiple_of(cluster_bytes);
+        let reaches_end = range.end == self.image.size_bytes;
+        let end =
+            if reaches_end { range.end.next_multiple_of(cluster_bytes) } else { range.end - range.end % cluster_bytes };
+        start..end.max(start)
+    }
+
+    /// Remembers that `inner`, of `range`, which lies at `place`, may be freed.
+    fn note_discarded(&mut self, range: &Range<u64>, inner: Range<u64>, place: Option<DataPlace>) {
+        let Some(place) = place else { return };
+        if !inner.is_empty() && self.discarded.len() < DISCARDED_MAX {
+            let place = place.after(inner.start - range.start);
+            self.discarded.push(Discarded { range: inner, place });
+        }
+    }
+
+    fn free_discarded(&mut self) {
+        if !self.awaiting.is_empty() && self.image.grace.is_over() {
+            self.free_awaiting();
+        }
+        if self.awaiting.is_empty() && !self.discarded.is_empty() {
+            self.awaiting.append(&mut self.discarded);
+            self.image.grace.begin();
+            // Often nobody is on the way, and then there is nothing to wait for.
+            if self.image.grace.is_over() {
+                self.free_awaiting();
+            }
+        }
+    }
+
+    fn free_awaiting(&mut self) {
+        for discarded in mem::take(&mut self.awaiting) {
+            // What cannot be freed stays allocated, as zeros.
+            let _ = self.free(&discarded);
+        }
+    }
+
+    /// Frees a range that nobody uses.
+    fn free(&mut self, discarded: &Discarded) -> io::Result<()> {
+        let Discarded { range, place } = discarded;
+        let end = range.end.min(self.image.size_bytes);
+        let mut at = range.start;
+        while at < end {
+            let (mapping, found) = self.image.access.get_shallow_mapping(at, end - at)?;
+            let next = at + found.clamp(1, end - at);
+            if let ShallowMapping::Zero { explicit: true, .. } = mapping {
+                // The end of the disk may cut its last cluster off.
+                let length = (next - at).next_multiple_of(self.image.cluster_bytes);
+                let file = self.image.below.get(place.index).and_then(|below| below.file.as_ref());
+                if let Some(file) = file.filter(|_| !place.is_shared) {
+                    file.punch_hole(place.offset_bytes + (at - range.start), length);
+                }
+                // SAFETY: nobody uses these clusters: they have been zeros for longer than any request in flight, and requests
+                // that look them up see no place. What imago itself looks up is used in this thread only.
+                unsafe { self.image.access.discard_to_zero_unsafe(at, next - at) }?;
+            }
+            at = next;
+        }
+        Ok(())
+    }
+}
+
+/// Segments, cut to what the buffer takes.
+fn pieces(segments: &[Segment]) -> impl Iterator<Item = Segment> + '_ {
+    segments.iter().flat_map(|segment| {
+        let count = (segment.length_bytes as usize).div_ceil(BUFFER_BYTES);
+        (0..count).map(move |n| {
+            let skipped = (n * BUFFER_BYTES) as u32;
+            Segment {
+                length_bytes: (segment.length_bytes - skipped).min(BUFFER_BYTES as u32),
+                offset_bytes: segment.offset_bytes.saturating_add(u64::from(skipped)),
+                ..*segment
+            }
+        })
+    })
+}
+
+/// The first `length` bytes of a buffer that grows as it must.
+fn buffer_of(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    if buffer.len() < length {
+        buffer.resize(length, 0);
+    }
+    &mut buffer[..length]
+}
+
+/// What the guest is told of an error.
+pub(super) fn errno_of(error: &io::Error) -> RequestError {
+    RequestError::Os(error.raw_os_error().unwrap_or(libc::EIO))
+}

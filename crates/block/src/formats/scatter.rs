@@ -1,0 +1,339 @@
+//! A request in pieces: some for the queues of other disks, some for a thread, some that are done where they are found.
+
+use crate::wait::wait_readable;
+use crate::{Completion, Operation, Queue, QueueError, Request, RequestError, Segment};
+use rustix::event::epoll;
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Events that [`Scatter::wait`] passes on without allocating, its own included.
+const EVENTS_INLINE: usize = 16;
+
+/// Slots of a queue whose requests are carried out in pieces by the queues below it.
+///
+/// [`Scatter::begin`] takes a slot; [`Scatter::send`], [`Scatter::lend`] and [`Scatter::fail`] say what becomes of
+/// its pieces; [`Scatter::end`] closes it. It completes when all its pieces have, with the first error.
+pub(super) struct Scatter {
+    queues: Vec<Box<dyn Queue>>,
+    slots: Box<[Slot]>,
+    free: Vec<u16>,
+    /// Slots that completed and were not reaped.
+    finished: Vec<u16>,
+    /// Pieces that found their queue full, in order.
+    waiting: VecDeque<Waiting>,
+    reaped: Vec<Completion>,
+    mailbox: Arc<Mailbox>,
+    /// Pieces that a thread has.
+    lent: usize,
+    /// Readable while any queue's event or the mailbox's is.
+    epoll: OwnedFd,
+    /// The mailbox's event was signalled for `finished`.
+    signalled: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    token: u64,
+    pieces: u32,
+    result: Result<(), RequestError>,
+}
+
+struct Waiting {
+    slot: u16,
+    queue: usize,
+    operation: Operation,
+    offset_bytes: u64,
+    segments: Vec<Segment>,
+}
+
+/// Where another thread says that it is done with a piece.
+pub(super) struct Mailbox {
+    letters: Mutex<Vec<(u16, Result<(), RequestError>)>>,
+    any: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Mailbox {
+    fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { letters: Mutex::default(), any: AtomicBool::new(false), event })
+    }
+
+    /// Says how a lent piece of `slot` ended.
+    pub(super) fn post(&self, slot: u16, result: Result<(), RequestError>) {
+        let mut letters = self.letters();
+        letters.push((slot, result));
+        self.any.store(true, Ordering::Release);
+        // Under the lock, so that whoever takes the letters also takes the signal.
+        self.signal();
+    }
+
+    fn letters(&self) -> MutexGuard<'_, Vec<(u16, Result<(), RequestError>)>> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn signal(&self) {
+        // It can only fail when the event is at its maximum, and then it is signalled.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    fn clear(&self) {
+        // It fails when the event is not signalled, which is what is wanted.
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+    }
+}
+
+impl Scatter {
+    /// Slots over `queues`: as many as the deepest of them carries, and not more than `depth`.
+    ///
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub(super) fn new(queues: Vec<Box<dyn Queue>>, depth: usize) -> io::Result<Self> {
+        let depth = queues.iter().map(|queue| queue.depth()).max().unwrap_or(depth).min(depth);
+        let mailbox = Arc::new(Mailbox::new()?);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let events = queues.iter().filter_map(|queue| queue.completion_event()).chain([mailbox.event.as_fd()]);
+        for event in events {
+            epoll::add(&epoll, event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(Self {
+            reaped: Vec::with_capacity(queues.iter().map(|queue| queue.depth()).max().unwrap_or(0)),
+            queues,
+            slots: vec![Slot { token: 0, pieces: 0, result: Ok(()) }; depth].into(),
+            free: (0..depth as u16).rev().collect(),
+            finished: Vec::with_capacity(depth),
+            waiting: VecDeque::new(),
+            mailbox,
+            lent: 0,
+            epoll,
+            signalled: false,
+        })
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes a slot for a request.
+    pub(super) fn begin(&mut self, token: u64) -> Result<u16, QueueError> {
+        let slot = self.free.pop().ok_or(QueueError::Full)?;
+        self.slots[usize::from(slot)] = Slot { token, pieces: 1, result: Ok(()) };
+        Ok(slot)
+    }
+
+    /// Gives a piece to a queue.
+    pub(super) fn send(
+        &mut self,
+        slot: u16,
+        queue: usize,
+        operation: Operation,
+        offset_bytes: u64,
+        segments: &[Segment],
+    ) {
+        self.slots[usize::from(slot)].pieces += 1;
+        let request = Request { operation, offset_bytes, segments, token: u64::from(slot) };
+        if self.waiting.is_empty() && self.queues[queue].push(&request).is_ok() {
+            return;
+        }
+        self.waiting.push_back(Waiting { slot, queue, operation, offset_bytes, segments: segments.to_vec() });
+    }
+
+    /// A piece goes to another thread, which [`Mailbox::post`]s how it ended.
+    pub(super) fn lend(&mut self, slot: u16) -> Arc<Mailbox> {
+        self.slots[usize::from(slot)].pieces += 1;
+        self.lent += 1;
+        Arc::clone(&self.mailbox)
+    }
+
+    /// The request fails, whatever becomes of its pieces.
+    pub(super) fn fail(&mut self, slot: u16, error: RequestError) {
+        let result = &mut self.slots[usize::from(slot)].result;
+        *result = result.and(Err(error));
+    }
+
+    /// No piece follows.
+    pub(super) fn end(&mut self, slot: u16) {
+        self.piece_ended(slot, Ok(()));
+    }
+
+    fn piece_ended(&mut self, slot: u16, result: Result<(), RequestError>) {
+        let state = &mut self.slots[usize::from(slot)];
+        state.result = state.result.and(result);
+        state.pieces -= 1;
+        if state.pieces == 0 {
+            self.finished.push(slot);
+        }
+    }
+
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        loop {
+            self.submit_queues()?;
+            let stuck = self.waiting.len();
+            if self.queues.iter().any(|queue| queue.completion_event().is_none() && queue.in_flight() > 0) {
+                self.collect();
+            }
+            self.refill();
+            if self.waiting.len() == stuck {
+                break;
+            }
+        }
+        self.signal_finished();
+        Ok(())
+    }
+
+    fn submit_queues(&mut self) -> io::Result<()> {
+        self.queues.iter_mut().filter(|queue| queue.in_flight() > 0).try_for_each(|queue| queue.submit())
+    }
+
+    /// Pushes what waits, as far as there is room.
+    fn refill(&mut self) {
+        while let Some(Waiting { slot, queue, operation, offset_bytes, segments }) = self.waiting.front() {
+            let request =
+                Request { operation: *operation, offset_bytes: *offset_bytes, segments, token: u64::from(*slot) };
+            if self.queues[*queue].push(&request).is_err() {
+                return;
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// What needed no queue is as ready as anything: a poll of the event must see it.
+    fn signal_finished(&mut self) {
+        if !self.finished.is_empty() && !self.signalled {
+            self.signalled = true;
+            self.mailbox.signal();
+        }
+    }
+
+    fn collect(&mut self) {
+        let mut reaped = mem::take(&mut self.reaped);
+        for queue in &mut self.queues {
+            if queue.in_flight() > 0 {
+                queue.reap(&mut reaped);
+            }
+        }
+        for completion in reaped.drain(..) {
+            self.piece_ended(completion.token as u16, completion.result);
+        }
+        self.reaped = reaped;
+    }
+
+    fn open_mailbox(&mut self) {
+        if self.signalled || self.mailbox.any.load(Ordering::Acquire) {
+            self.signalled = false;
+            let mailbox = Arc::clone(&self.mailbox);
+            let mut letters = mailbox.letters();
+            mailbox.clear();
+            mailbox.any.store(false, Ordering::Relaxed);
+            for (slot, result) in letters.drain(..) {
+                self.lent -= 1;
+                self.piece_ended(slot, result);
+            }
+        }
+    }
+
+    /// Appends what completed to `completions` and calls `ended` with each slot.
+    pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, mut ended: impl FnMut(u16)) {
+        self.open_mailbox();
+        self.collect();
+        if !self.waiting.is_empty() {
+            self.refill();
+            // What is not taken now is taken when the caller submits.
+            let _ = self.submit_queues();
+        }
+        for slot in self.finished.drain(..) {
+            let Slot { token, result, .. } = self.slots[usize::from(slot)];
+            ended(slot);
+            completions.push(Completion { token, result });
+            self.free.push(slot);
+        }
+    }
+
+    pub(super) fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
+    }
+
+    pub(super) fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        if self.is_ready() {
+            return Ok(());
+        }
+        self.submit_queues()?;
+        let mut busy = self.queues.iter_mut().filter(|queue| queue.in_flight() > 0);
+        match (busy.next(), busy.next()) {
+            (Some(only), None) if self.lent == 0 => return only.wait(events, timeout),
+            (Some(only), None) if events.len() < EVENTS_INLINE => {
+                let mut all = [self.mailbox.event.as_fd(); EVENTS_INLINE];
+                all[1..=events.len()].copy_from_slice(events);
+                return only.wait(&all[..=events.len()], timeout);
+            }
+            _ => {}
+        }
+        self.collect();
+        if self.is_ready() {
+            return Ok(());
+        }
+        wait_readable(Some(self.epoll.as_fd()), events, timeout)
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.finished.is_empty()
+            || self.mailbox.any.load(Ordering::Acquire)
+            || self.queues.iter().any(|queue| queue.completion_event().is_none() && queue.in_flight() > 0)
+    }
+}
+
+impl Drop for Scatter {
+    fn drop(&mut self) {
+        // The queues drain themselves; a thread that has a piece still uses the caller's memory.
+        while self.lent > 0 {
+            // Whatever poll says, the mailbox says it better.
+            let _ = wait_readable(Some(self.mailbox.event.as_fd()), &[], None);
+            self.open_mailbox();
+        }
+    }
+}
+
+/// Walks a request's segments and cuts pieces off their front.
+pub(super) struct Cutter<'a> {
+    segments: &'a [Segment],
+    /// Bytes of the first segment that are gone.
+    gone_bytes: u32,
+}
+
+impl<'a> Cutter<'a> {
+    pub(super) fn new(segments: &'a [Segment]) -> Self {
+        Self { segments, gone_bytes: 0 }
+    }
+
+    /// The segments of the next `length_bytes`, into `piece`.
+    pub(super) fn cut(&mut self, mut length_bytes: u64, piece: &mut Vec<Segment>) {
+        piece.clear();
+        while length_bytes > 0 {
+            let Some(first) = self.segments.first() else { return };
+            let left_bytes = first.length_bytes - self.gone_bytes;
+            // At most what is left of a segment, so it fits.
+            let taken_bytes = length_bytes.min(u64::from(left_bytes)) as u32;
+            if taken_bytes > 0 {
+                // A segment outside the memory map may wrap around; it is refused where it is used.
+                let offset_bytes = first.offset_bytes.saturating_add(u64::from(self.gone_bytes));
+                piece.push(Segment { length_bytes: taken_bytes, offset_bytes, ..*first });
+            }
+            length_bytes -= u64::from(taken_bytes);
+            self.gone_bytes += taken_bytes;
+            if self.gone_bytes == first.length_bytes {
+                self.segments = &self.segments[1..];
+                self.gone_bytes = 0;
+            }
+        }
+    }
+}

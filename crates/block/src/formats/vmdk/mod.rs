@@ -1,0 +1,197 @@
+//! Flat VMDKs: a text that says which ranges of which files make up a disk.
+
+mod descriptor;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use super::{AllowedDirectories, ImageError, demand};
+use crate::{Disk, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap, Queue};
+use descriptor::{Access, DESCRIPTOR_MAX_BYTES, Descriptor, Storage};
+use queue::VmdkQueue;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The unit of a descriptor.
+const SECTOR_BYTES: u64 = 512;
+
+/// Most files: each has a ring of its own in every queue.
+const FILES_MAX: usize = 256;
+
+/// A disk whose descriptor is a VMDK of the types monolithicFlat, twoGbMaxExtentFlat, vmfs, fullDevice or partitionedDevice.
+///
+/// Extents that are `ZERO` read as zeros and refuse writes, `RDONLY` ones refuse writes, and `NOACCESS` ones refuse
+/// both. A disk without any extent that may be written is read-only.
+#[derive(Debug)]
+pub struct VmdkDisk {
+    shape: Arc<Shape>,
+    files: Vec<FileDisk>,
+}
+
+/// What a disk and its queues share.
+#[derive(Debug)]
+struct Shape {
+    geometry: Geometry,
+    /// In order, without gaps.
+    pieces: Vec<Piece>,
+}
+
+/// A range of the disk that is of one sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    start_bytes: u64,
+    end_bytes: u64,
+    access: Access,
+    /// Index of the file, and where in it the piece starts; `None` for zeros.
+    place: Option<(usize, u64)>,
+}
+
+impl Shape {
+    /// The piece that `offset` lies in; there must be one.
+    fn find(&self, offset: u64) -> Option<&Piece> {
+        let index = self.pieces.partition_point(|piece| piece.end_bytes <= offset);
+        self.pieces.get(index)
+    }
+}
+
+impl VmdkDisk {
+    /// Opens the disk that the descriptor at `path` describes. Its files are opened with `options`, through `allowed`,
+    /// those in the descriptor's own directory included.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be read or understood, or one of its files is not allowed, missing or too short.
+    pub fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+        let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
+        let text = read_descriptor(path)?;
+        let descriptor = Descriptor::parse(&text).map_err(unusable)?;
+        let writable = descriptor.extents.iter().any(|extent| extent.is_writable());
+        let read_only = options.read_only || !writable;
+        let options = FileOptions { read_only, ..*options };
+        let mut files = Files { image: path, options, allowed, opened: Vec::new() };
+        let mut pieces = Vec::with_capacity(descriptor.extents.len());
+        let mut start_bytes = 0;
+        for extent in &descriptor.extents {
+            let end_bytes = start_bytes + extent.length_bytes;
+            let place = match &extent.storage {
+                Storage::Zero => None,
+                // What nobody may touch need not be there.
+                Storage::Flat { .. } if extent.access == Access::None => None,
+                Storage::Flat { name, offset_bytes } => Some(files.find(name, *offset_bytes, extent.length_bytes)?),
+            };
+            pieces.push(Piece { start_bytes, end_bytes, access: extent.access, place });
+            start_bytes = end_bytes;
+        }
+        let files: Vec<_> = files.opened.into_iter().map(|(_, file)| file).collect();
+        let geometry = geometry(start_bytes, &options, &files);
+        let block_bytes = u64::from(geometry.logical_block_bytes);
+        if !start_bytes.is_multiple_of(block_bytes) {
+            let problem = format!("has {start_bytes} bytes, which is not a multiple of the block size {block_bytes}");
+            return Err(unusable(problem));
+        }
+        Ok(Self { shape: Arc::new(Shape { geometry, pieces }), files })
+    }
+}
+
+impl descriptor::ExtentLine {
+    fn is_writable(&self) -> bool {
+        self.access == Access::ReadWrite && self.storage != Storage::Zero
+    }
+}
+
+/// The files of an image, each opened once.
+struct Files<'a> {
+    image: &'a Path,
+    options: FileOptions,
+    allowed: &'a AllowedDirectories,
+    opened: Vec<(PathBuf, FileDisk)>,
+}
+
+impl Files<'_> {
+    /// The file that the descriptor calls `name`, checked to be long enough, and the offset in it.
+    fn find(&mut self, name: &str, offset_bytes: u64, length_bytes: u64) -> Result<(usize, u64), ImageError> {
+        let (file, path) = self.allowed.open(self.image, name, !self.options.read_only)?;
+        let index = match self.opened.iter().position(|(opened, _)| *opened == path) {
+            Some(index) => index,
+            None => {
+                FileDisk::lock(&file, &path, &self.options)?;
+                let file = FileDisk::from_file(file, &self.options)?;
+                self.opened.push((path.clone(), file));
+                self.opened.len() - 1
+            }
+        };
+        let problem = if self.opened.len() > FILES_MAX {
+            format!("refers to more than {FILES_MAX} files")
+        } else if offset_bytes.checked_add(length_bytes).is_none_or(|end| end > self.opened[index].1.length_bytes()) {
+            let has_bytes = self.opened[index].1.length_bytes();
+            format!("wants {length_bytes} bytes at {offset_bytes} of {}, which has {has_bytes}", path.display())
+        } else {
+            return Ok((index, offset_bytes));
+        };
+        Err(ImageError::Unusable { path: self.image.to_owned(), problem })
+    }
+}
+
+fn read_descriptor(path: &Path) -> Result<Vec<u8>, ImageError> {
+    let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
+    let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        let problem = "is no file, so it is no VMDK descriptor".into();
+        return Err(ImageError::Unusable { path: path.to_owned(), problem });
+    }
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(DESCRIPTOR_MAX_BYTES as u64 + 1).read_to_end(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// The most demanding of the files', each.
+fn geometry(capacity_bytes: u64, options: &FileOptions, files: &[FileDisk]) -> Geometry {
+    let mut geometry = Geometry {
+        capacity_bytes,
+        logical_block_bytes: options.logical_block_bytes,
+        physical_block_bytes: options.logical_block_bytes,
+        optimal_io_bytes: 0,
+        segments_max: crate::SEGMENTS_MAX,
+        transfer_bytes_max: u64::MAX,
+        memory_align_bytes: 1,
+        read_only: options.read_only,
+        discard: !options.read_only,
+        write_zeroes: !options.read_only,
+    };
+    for file in files {
+        demand(&mut geometry, &file.geometry());
+    }
+    geometry
+}
+
+impl Disk for VmdkDisk {
+    fn geometry(&self) -> Geometry {
+        self.shape.geometry
+    }
+
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        self.shape.geometry.check_extent_range(&range)?;
+        let piece = self.shape.find(range.start).ok_or(io::ErrorKind::InvalidInput)?;
+        let length_bytes = piece.end_bytes.min(range.end) - range.start;
+        match piece.place {
+            Some((file, start_bytes)) => {
+                let offset_bytes = start_bytes + (range.start - piece.start_bytes);
+                let below = self.files[file].extents(offset_bytes..offset_bytes + length_bytes)?;
+                Ok(Extent { offset_bytes: range.start, ..below })
+            }
+            // What may not be read is data: whoever wants to know more reads it, and is told.
+            None if piece.access == Access::None => {
+                Ok(Extent { offset_bytes: range.start, length_bytes, kind: ExtentKind::Data })
+            }
+            None => Ok(Extent { offset_bytes: range.start, length_bytes, kind: ExtentKind::Hole }),
+        }
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        VmdkQueue::boxed(&self.shape, &self.files, memory, depth)
+    }
+}

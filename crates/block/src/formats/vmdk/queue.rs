@@ -1,0 +1,144 @@
+//! Requests to a VMDK, split where its pieces meet.
+
+use super::{Access, Shape};
+use crate::formats::scatter::{Cutter, Scatter};
+use crate::{
+    Completion, Disk, FileDisk, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, QueueError, Request, RequestError,
+    Segment,
+};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Requests that the rings of all files together carry for each of the queue's: a request is mostly in one file.
+const RINGS_SHARE: usize = 8;
+
+/// Requests that one ring carries at least.
+const RING_DEPTH_MIN: usize = 16;
+
+pub(super) struct VmdkQueue {
+    scatter: Scatter,
+    shape: Arc<Shape>,
+    memory: MemoryMap,
+    files: usize,
+    depth: usize,
+    /// The segments of the piece that is being sent.
+    piece: Vec<Segment>,
+}
+
+impl VmdkQueue {
+    pub(super) fn boxed(
+        shape: &Arc<Shape>,
+        files: &[FileDisk],
+        memory: &MemoryMap,
+        depth: usize,
+    ) -> io::Result<Box<dyn Queue>> {
+        if depth == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
+        }
+        let depth = depth.min(QUEUE_DEPTH_MAX);
+        let ring_depth = (depth * RINGS_SHARE / files.len().max(1)).max(RING_DEPTH_MIN).min(depth);
+        let queues = files.iter().map(|file| file.open_queue(memory, ring_depth)).collect::<io::Result<Vec<_>>>()?;
+        let scatter = Scatter::new(queues, depth)?;
+        Ok(Box::new(Self {
+            scatter,
+            shape: Arc::clone(shape),
+            memory: memory.clone(),
+            files: files.len(),
+            depth,
+            piece: Vec::new(),
+        }))
+    }
+
+    fn start(&mut self, slot: u16, request: &Request<'_>) -> Result<(), RequestError> {
+        self.shape.geometry.check(request)?;
+        if request.operation == Operation::Flush {
+            (0..self.files).for_each(|file| self.scatter.send(slot, file, Operation::Flush, 0, &[]));
+            return Ok(());
+        }
+        let shape = Arc::clone(&self.shape);
+        let (mut at, end) = (request.offset_bytes, request.offset_bytes + request.length_bytes());
+        let mut cutter = Cutter::new(request.segments);
+        while at < end {
+            let piece = shape.find(at).ok_or(RequestError::OutOfRange)?;
+            let piece_end = piece.end_bytes.min(end);
+            let length_bytes = piece_end - at;
+            check_access(piece.access, piece.place.is_some(), request.operation)?;
+            let whole = length_bytes == request.length_bytes();
+            let mut segments = std::mem::take(&mut self.piece);
+            if !whole {
+                cutter.cut(length_bytes, &mut segments);
+            }
+            let parts = if whole { request.segments } else { &segments };
+            match piece.place {
+                Some((file, start_bytes)) => {
+                    let offset_bytes = start_bytes + (at - piece.start_bytes);
+                    self.scatter.send(slot, file, resized(request.operation, length_bytes), offset_bytes, parts);
+                }
+                None if !parts.iter().all(|&segment| self.memory.zero(segment)) => {
+                    self.scatter.fail(slot, RequestError::BadSegment);
+                }
+                None => {}
+            }
+            self.piece = segments;
+            at = piece_end;
+        }
+        Ok(())
+    }
+}
+
+/// The operation on a part of its range.
+fn resized(operation: Operation, length_bytes: u64) -> Operation {
+    match operation {
+        Operation::Discard { .. } => Operation::Discard { length_bytes },
+        Operation::WriteZeroes { may_unmap, .. } => Operation::WriteZeroes { length_bytes, may_unmap },
+        other => other,
+    }
+}
+
+fn check_access(access: Access, has_storage: bool, operation: Operation) -> Result<(), RequestError> {
+    match (access, operation) {
+        (Access::None, _) => Err(RequestError::Os(libc::EACCES)),
+        (_, Operation::Read) => Ok(()),
+        // Zeros that stay zeros, and storage that is not there.
+        (_, Operation::WriteZeroes { .. } | Operation::Discard { .. }) if !has_storage => Ok(()),
+        (Access::ReadWrite, _) if has_storage => Ok(()),
+        _ => Err(RequestError::ReadOnly),
+    }
+}
+
+impl Queue for VmdkQueue {
+    fn depth(&self) -> usize {
+        self.scatter.depth().min(self.depth)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.scatter.in_flight()
+    }
+
+    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
+        let slot = self.scatter.begin(request.token)?;
+        if let Err(error) = self.start(slot, request) {
+            self.scatter.fail(slot, error);
+        }
+        self.scatter.end(slot);
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.scatter.submit()
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.scatter.reap(completions, |_| {});
+    }
+
+    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        self.scatter.completion_event()
+    }
+
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        self.scatter.wait(events, timeout)
+    }
+}

@@ -1,0 +1,32 @@
+//! Layers: each is a [`Disk`](crate::Disk) around a [`Disk`](crate::Disk), so any of them goes on top of any other.
+//!
+//! [`AlignedDisk`] takes requests of any length and alignment. [`PartitionDisk`] confines to a range. [`OverlayDisk`] keeps
+//! changes apart. [`ThrottledDisk`] holds requests back. [`MeteredDisk`] counts and measures. [`FaultyDisk`] does wrong on purpose. [`WriteLog`] remembers every write, and can tell what a disk may hold after a
+//! power cut at any point.
+//!
+//! None of them copies data, and none but the log, which is for tests, allocates or locks per request.
+
+mod align;
+mod clock;
+mod faults;
+mod meter;
+mod operation_kind;
+mod overlay;
+mod partition;
+mod random;
+mod slots;
+mod throttle;
+mod timed_event;
+mod write_log;
+
+#[cfg(test)]
+pub(crate) mod rig;
+
+pub use align::{AlignOptions, AlignedDisk};
+pub use faults::{Fault, Faults, FaultsError, FaultyDisk, Latency, When};
+pub use meter::{LatencyHistogram, LatencySnapshot, Meter, MeterSnapshot, MeteredDisk, OperationSnapshot};
+pub use operation_kind::OperationKind;
+pub use overlay::{OverlayDisk, commit};
+pub use partition::{PartitionDisk, PartitionError};
+pub use throttle::{ThrottleLimits, ThrottledDisk};
+pub use write_log::{Image, Recording, Replay, WriteLog, WriteLogDisk};

@@ -1,0 +1,175 @@
+//! Copy-on-write on top of any disk.
+
+use crate::{
+    Completion, Disk, Extent, FileOptions, Geometry, ImageError, MemoryMap, Operation, Qcow2Backing, Qcow2Disk, Queue,
+    Request, RequestError, Segment,
+};
+use rustix::fs::{CWD, Mode, OFlags, openat, unlinkat};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a delta's header calls a base that has no name: QEMU cannot open it, and must not, because it would show zeros there.
+const NAMELESS_BASE: &str = "blockyard-overlay-on-a-disk-that-is-no-file";
+
+/// Buffer through which a delta is folded back.
+const BUFFER_BYTES: u32 = 1 << 20;
+
+/// A disk whose changes go to a delta, a qcow2 image; the base stays as it is.
+///
+/// What the delta does not hold is read from the base's own queues, into the requester's memory.
+#[derive(Debug)]
+pub struct OverlayDisk {
+    delta: Qcow2Disk,
+}
+
+impl OverlayDisk {
+    /// Opens the delta at `path` on `base`, or makes it. A delta that is there must be as large as the base; that it was
+    /// made on this base is the caller's to know. `name` is what a new delta's header calls the base: with the name of a file and
+    /// its format, QEMU can open the delta too.
+    ///
+    /// # Errors
+    /// When the delta cannot be opened or made, or has another size than the base.
+    pub fn open_or_create(
+        base: Arc<dyn Disk>,
+        path: &Path,
+        name: Option<Qcow2Backing>,
+        options: &FileOptions,
+    ) -> Result<Self, ImageError> {
+        let failed = |source| ImageError::System { action: "open the delta", path: path.to_owned(), source };
+        let is_new = !path.try_exists().map_err(failed)?;
+        let capacity_bytes = base.geometry().capacity_bytes;
+        if is_new {
+            let replacement = crate::ReplacementFile::create(path)?;
+            let name = name.unwrap_or_else(nameless);
+            crate::formats::create_delta(replacement.file(), path, capacity_bytes, name)?;
+            replacement.commit(false)?;
+        }
+        if !std::fs::metadata(path).map_err(failed)?.is_file() {
+            let problem = "is no regular file, and a delta is".into();
+            return Err(ImageError::Unusable { path: path.to_owned(), problem });
+        }
+        let file = OpenOptions::new().read(true).write(!options.read_only).open(path).map_err(failed)?;
+        let delta = Qcow2Disk::open_delta(file, path, base, options, false)?;
+        let delta_bytes = delta.geometry().capacity_bytes;
+        if delta_bytes != capacity_bytes {
+            let problem = format!("is a delta of {delta_bytes} bytes, but its base has {capacity_bytes}");
+            return Err(ImageError::Unusable { path: path.to_owned(), problem });
+        }
+        Ok(Self { delta })
+    }
+
+    /// A delta in an unnamed file in `directory`, which is gone with the disk. Flushes do nothing: there is nothing to keep.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn temporary(base: Arc<dyn Disk>, directory: &Path, options: &FileOptions) -> Result<Self, ImageError> {
+        let failed =
+            |source| ImageError::System { action: "make a temporary file in", path: directory.to_owned(), source };
+        let file = unnamed(directory).map_err(failed)?;
+        crate::formats::create_delta(&file, directory, base.geometry().capacity_bytes, nameless())?;
+        let options = FileOptions { read_only: false, cache_unsafe: true, ..*options };
+        Ok(Self { delta: Qcow2Disk::open_delta(file, directory, base, &options, true)? })
+    }
+}
+
+fn nameless() -> Qcow2Backing {
+    Qcow2Backing { name: NAMELESS_BASE.into(), format: "raw".into() }
+}
+
+/// A file without a name; on a file system that has none, one whose name is gone.
+fn unnamed(directory: &Path) -> io::Result<File> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    match openat(CWD, directory, flags | OFlags::TMPFILE, mode) {
+        Ok(file) => Ok(file.into()),
+        Err(_) => {
+            let path = directory.join(format!(".blockyard-snapshot-{}", std::process::id()));
+            let file = openat(CWD, &path, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
+            unlinkat(CWD, &path, rustix::fs::AtFlags::empty())?;
+            Ok(file.into())
+        }
+    }
+}
+
+impl Disk for OverlayDisk {
+    fn geometry(&self) -> Geometry {
+        self.delta.geometry()
+    }
+
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        self.delta.extents(range)
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        self.delta.open_queue(memory, depth)
+    }
+}
+
+/// Writes what a delta holds to its base, and flushes it. The delta stays as it is, and shows the same as before; when this
+/// has returned without an error, it is no longer needed. Nobody may write to either meanwhile. Returns the bytes that were written.
+///
+/// # Errors
+/// When either fails, or the base is read-only or smaller; then the delta is still needed, and this can be done again.
+pub fn commit(delta: &OverlayDisk, base: &dyn Disk) -> io::Result<u64> {
+    let capacity_bytes = delta.geometry().capacity_bytes;
+    let base_geometry = base.geometry();
+    if base_geometry.read_only || base_geometry.capacity_bytes < capacity_bytes {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the base is read-only or smaller than the delta"));
+    }
+    let mut folding = Folding::new(delta, base)?;
+    let (mut at, mut written_bytes) = (0, 0);
+    while at < capacity_bytes {
+        let (length_bytes, is_own) = delta.delta.find_own(at..capacity_bytes)?;
+        if is_own {
+            folding.copy(at..at + length_bytes)?;
+            written_bytes += length_bytes;
+        }
+        at += length_bytes;
+    }
+    perform(&mut *folding.to, Operation::Flush, 0, &[])?;
+    Ok(written_bytes)
+}
+
+struct Folding {
+    from: Box<dyn Queue>,
+    to: Box<dyn Queue>,
+    block_bytes: u64,
+}
+
+impl Folding {
+    fn new(delta: &OverlayDisk, base: &dyn Disk) -> io::Result<Self> {
+        let memory = MemoryMap::allocate(&[(0, BUFFER_BYTES as usize)]).map_err(io::Error::other)?;
+        let block_bytes = u64::from(delta.geometry().logical_block_bytes);
+        Ok(Self { from: delta.open_queue(&memory, 1)?, to: base.open_queue(&memory, 1)?, block_bytes })
+    }
+
+    /// Copies a range, widened to whole blocks: what the delta shows around it is what the base has.
+    fn copy(&mut self, range: Range<u64>) -> io::Result<()> {
+        let mut at = range.start - range.start % self.block_bytes;
+        let end = range.end.next_multiple_of(self.block_bytes);
+        while at < end {
+            // At most the buffer's length, so it fits.
+            let length_bytes = (end - at).min(u64::from(BUFFER_BYTES)) as u32;
+            let segment = Segment { region: 0, length_bytes, offset_bytes: 0 };
+            perform(&mut *self.from, Operation::Read, at, &[segment])?;
+            perform(&mut *self.to, Operation::Write { force_unit_access: false }, at, &[segment])?;
+            at += u64::from(length_bytes);
+        }
+        Ok(())
+    }
+}
+
+fn perform(queue: &mut dyn Queue, operation: Operation, offset_bytes: u64, segments: &[Segment]) -> io::Result<()> {
+    let request = Request { operation, offset_bytes, segments, token: 0 };
+    queue.push(&request).map_err(io::Error::other)?;
+    let mut completions: Vec<Completion> = Vec::with_capacity(1);
+    queue.drain(&mut completions)?;
+    let failed = |error: RequestError| match error {
+        RequestError::Os(errno) => io::Error::from_raw_os_error(errno),
+        other => io::Error::other(other),
+    };
+    completions.first().map_or(Ok(()), |completion| completion.result.map_err(failed))
+}

@@ -1,0 +1,206 @@
+//! What the layers' tests share: a disk that writes down what it is asked, and a queue with memory to use it by.
+
+use crate::{
+    Completion, Disk, Engine, Extent, FileDisk, FileOptions, Geometry, MemoryMap, NullDisk, Operation, Queue,
+    QueueError, Request, RequestError, Segment,
+};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use vm_memory::{Bytes, GuestAddress};
+
+pub(super) const MEMORY_BYTES: usize = 1 << 20;
+
+pub(super) const WRITE: Operation = Operation::Write { force_unit_access: false };
+
+/// What a disk was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) operation: Operation,
+    pub(super) offset_bytes: u64,
+    pub(super) length_bytes: u64,
+    pub(super) segments: Vec<Segment>,
+}
+
+/// A null disk that remembers every request pushed, and shares its memory of them. It refuses what a disk refuses.
+#[derive(Clone)]
+pub(super) struct AskedDisk {
+    pub(super) geometry: Arc<Mutex<Geometry>>,
+    pub(super) asked: Arc<Mutex<Vec<Asked>>>,
+    null: NullDisk,
+}
+
+impl AskedDisk {
+    pub(super) fn new(capacity_bytes: u64) -> Self {
+        let null = NullDisk::new(capacity_bytes, 512).unwrap();
+        Self { geometry: Arc::new(Mutex::new(null.geometry())), asked: Arc::default(), null }
+    }
+
+    pub(super) fn take_asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+impl Disk for AskedDisk {
+    fn geometry(&self) -> Geometry {
+        *self.geometry.lock().unwrap()
+    }
+
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        self.geometry().check_extent_range(&range)?;
+        self.null.extents(range)
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        let queue = self.null.open_queue(memory, depth)?;
+        Ok(Box::new(AskedQueue { queue, asked: Arc::clone(&self.asked) }))
+    }
+}
+
+struct AskedQueue {
+    queue: Box<dyn Queue>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Queue for AskedQueue {
+    fn depth(&self) -> usize {
+        self.queue.depth()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
+        self.queue.push(request)?;
+        self.asked.lock().unwrap().push(Asked {
+            operation: request.operation,
+            offset_bytes: request.offset_bytes,
+            length_bytes: request.length_bytes(),
+            segments: request.segments.to_vec(),
+        });
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.queue.submit()
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.queue.reap(completions);
+    }
+
+    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.completion_event()
+    }
+
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        self.queue.wait(events, timeout)
+    }
+}
+
+/// A file in memory on the engine that carries several requests at once everywhere, with a completion event.
+pub(super) fn threads_disk(capacity_bytes: u64) -> Arc<dyn Disk> {
+    let file = File::from(memfd_create("layers", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(capacity_bytes).unwrap();
+    let options = FileOptions { engine: Engine::Threads, ..FileOptions::default() };
+    Arc::new(FileDisk::from_file(file, &options).unwrap())
+}
+
+/// A queue of a disk, and memory.
+pub(crate) struct Rig {
+    pub(super) memory: MemoryMap,
+    pub(super) queue: Box<dyn Queue>,
+}
+
+impl Rig {
+    pub(crate) fn new(disk: &dyn Disk, depth: usize) -> Self {
+        let memory = MemoryMap::allocate(&[(0, MEMORY_BYTES)]).unwrap();
+        let queue = disk.open_queue(&memory, depth).unwrap();
+        Self { memory, queue }
+    }
+
+    pub(super) fn poke(&self, address: u64, bytes: &[u8]) {
+        self.memory.guest_memory().write_slice(bytes, GuestAddress(address)).unwrap();
+    }
+
+    pub(super) fn peek(&self, address: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.memory.guest_memory().read_slice(&mut bytes, GuestAddress(address)).unwrap();
+        bytes
+    }
+
+    pub(super) fn push(
+        &mut self,
+        operation: Operation,
+        offset_bytes: u64,
+        segments: &[Segment],
+        token: u64,
+    ) -> Result<(), QueueError> {
+        self.queue.push(&Request { operation, offset_bytes, segments, token })
+    }
+
+    pub(super) fn submit_and_reap(&mut self) -> Vec<Completion> {
+        self.queue.submit().unwrap();
+        self.reap()
+    }
+
+    pub(super) fn reap(&mut self) -> Vec<Completion> {
+        let mut completions = Vec::new();
+        self.queue.reap(&mut completions);
+        completions
+    }
+
+    pub(super) fn drain(&mut self) -> Vec<Completion> {
+        let mut completions = Vec::new();
+        self.queue.drain(&mut completions).unwrap();
+        assert_eq!(self.queue.in_flight(), 0);
+        completions
+    }
+
+    pub(super) fn perform(
+        &mut self,
+        operation: Operation,
+        offset_bytes: u64,
+        segments: &[Segment],
+    ) -> Result<(), RequestError> {
+        self.push(operation, offset_bytes, segments, 77).unwrap();
+        let completions = self.drain();
+        assert_eq!(completions.iter().map(|completion| completion.token).collect::<Vec<_>>(), [77]);
+        completions[0].result
+    }
+
+    pub(crate) fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RequestError> {
+        self.poke(0, bytes);
+        self.perform(WRITE, offset_bytes, &[segment(0, bytes.len())])
+    }
+
+    pub(super) fn read(&mut self, offset_bytes: u64, length: usize) -> Result<Vec<u8>, RequestError> {
+        self.poke(0, &vec![0xee; length]);
+        self.perform(Operation::Read, offset_bytes, &[segment(0, length)])?;
+        Ok(self.peek(0, length))
+    }
+}
+
+pub(super) fn segment(offset_bytes: u64, length: usize) -> Segment {
+    Segment { region: 0, length_bytes: length as u32, offset_bytes }
+}
+
+/// Tokens in order.
+pub(super) fn tokens(completions: &[Completion]) -> Vec<u64> {
+    let mut tokens: Vec<_> = completions.iter().map(|completion| completion.token).collect();
+    tokens.sort_unstable();
+    tokens
+}
+
+/// Whether a queue's completion event polls readable by itself within ten seconds.
+pub(super) fn becomes_readable(queue: &dyn Queue) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let event = queue.completion_event().unwrap();
+    let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(event, PollFlags::IN)], Some(&timeout)).unwrap() == 1
+}

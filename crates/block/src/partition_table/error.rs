@@ -1,0 +1,166 @@
+//! Why a disk has no partition table to go by, what is odd about one, and why a partition is not to be had.
+
+use super::gpt::GptFault;
+use std::io;
+
+/// Why there is no telling which partitions a disk has.
+#[derive(Debug, thiserror::Error)]
+pub enum PartitionTableError {
+    /// The disk could not be read.
+    #[error("cannot read the partition table: {0}")]
+    Read(#[from] io::Error),
+    /// Both tables are valid and say different things.
+    #[error(
+        "the disk has two valid partition tables, an MBR and a GPT, that differ: say which one counts, with --table mbr or --table gpt"
+    )]
+    Ambiguous,
+    /// The protective MBR promises a GPT that is not there or is broken.
+    #[error("the partition table (GPT) is damaged: at the start of the disk {primary}; at its end {backup}")]
+    DamagedGpt {
+        /// What is wrong with the primary copy.
+        primary: GptFault,
+        /// What is wrong with the backup.
+        backup: GptFault,
+    },
+    /// The GPT is where it belongs on a disk with other blocks.
+    #[error(
+        "the partition table (GPT) was made for logical blocks of {found_bytes} bytes, and this disk has {block_bytes}: open it with block-size={found_bytes}"
+    )]
+    OtherBlockSize {
+        /// The block size that the table is made for.
+        found_bytes: u64,
+        /// The disk's.
+        block_bytes: u64,
+    },
+    /// An MBR was asked for.
+    #[error("the disk has no MBR: its first sector is not a partition table")]
+    NoMbr,
+    /// An MBR was asked for, and it only protects a GPT.
+    #[error("the disk's MBR has no partitions of its own, it only says that there is a GPT: use --table gpt")]
+    OnlyProtective,
+    /// A GPT was asked for.
+    #[error("the disk has no GPT")]
+    NoGpt,
+}
+
+/// What is odd about a table, without making it useless.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
+    /// An entry that cannot be a partition of this disk.
+    #[error("partition {number} is left out: {why}")]
+    LeftOut {
+        /// The number that it would have.
+        number: u32,
+        /// Why it is none.
+        why: LeftOut,
+    },
+    /// Two partitions share bytes; for each partition, one other is named.
+    #[error("partitions {first} and {second} overlap: they can only be read")]
+    Overlap {
+        /// The one that starts first.
+        first: u32,
+        /// The other.
+        second: u32,
+    },
+    /// A partition covers bytes of the table.
+    #[error("partition {0} lies over the partition table itself: it can only be read")]
+    CoversTable(u32),
+    /// A chain of logical partitions comes back to where it was.
+    #[error("the chain of logical partitions loops: what comes after partition {last} is unknown")]
+    ChainLoops {
+        /// The last partition found.
+        last: u32,
+    },
+    /// A chain of logical partitions leads out of its extended partition.
+    #[error(
+        "the chain of logical partitions leads out of the extended partition: what comes after partition {last} is unknown"
+    )]
+    ChainLeaves {
+        /// The last partition found.
+        last: u32,
+    },
+    /// A link of the chain is no boot record.
+    #[error("the chain of logical partitions is broken: what comes after partition {last} is unknown")]
+    ChainBroken {
+        /// The last partition found.
+        last: u32,
+    },
+    /// More logical partitions than Linux counts.
+    #[error("there are more logical partitions than {0}: the others are left out")]
+    TooMany(u32),
+    /// The primary copy cannot be used.
+    #[error("the GPT at the start of the disk cannot be used ({0}): its backup counts")]
+    PrimaryDamaged(GptFault),
+    /// The backup copy cannot be used.
+    #[error("the backup of the GPT cannot be used ({0}): a tool such as sgdisk can write it anew")]
+    BackupDamaged(GptFault),
+    /// Both copies are valid and say different things.
+    #[error("the GPT and its backup differ: the one at the start of the disk counts")]
+    CopiesDiffer,
+    /// The disk was probably made larger.
+    #[error("the backup of the GPT does not lie at the end of the disk: was the disk made larger?")]
+    BackupNotAtEnd,
+    /// A GPT without the MBR that protects it from old tools.
+    #[error("there is no protective MBR for the GPT")]
+    NoProtectiveMbr,
+    /// An MBR that shows some of the GPT's partitions to old systems.
+    #[error("the MBR is a hybrid that repeats partitions of the GPT: the GPT counts")]
+    HybridMbr,
+    /// Something of a GPT on a disk that is used otherwise.
+    #[error(
+        "there are remains of a GPT, which do not count without a protective MBR; --table gpt uses them all the same"
+    )]
+    RemainsOfGpt,
+}
+
+/// Why an entry of a table is no partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeftOut {
+    /// It ends behind the disk's last block.
+    #[error("it reaches past the end of the disk")]
+    PastTheEnd,
+    /// It does not lie where the GPT's header says that partitions lie.
+    #[error("it lies outside the range that the GPT has for partitions")]
+    NotUsable,
+    /// Its last block is before its first.
+    #[error("it ends before it starts")]
+    Reversed,
+    /// A logical partition that does not lie within its extended one.
+    #[error("it lies outside the extended partition")]
+    OutsideExtended,
+}
+
+/// Why a partition is not to be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartitionError {
+    /// No such number; which there are, as text.
+    #[error("there is no partition {number}: the disk has {}", if .there.is_empty() { "none" } else { .there })]
+    Absent {
+        /// The number asked for.
+        number: u32,
+        /// Those that there are.
+        there: String,
+    },
+    /// The entry is not valid.
+    #[error("partition {number} cannot be used: {why}")]
+    LeftOut {
+        /// The number asked for.
+        number: u32,
+        /// What is wrong with it.
+        why: LeftOut,
+    },
+    /// An extended partition.
+    #[error("partition {0} is an extended partition, which has nothing of its own: use the logical ones in it, from 5")]
+    Container(u32),
+    /// Writing would change another partition.
+    #[error("partition {number} overlaps partition {other}: it can only be read")]
+    Overlaps {
+        /// The number asked for.
+        number: u32,
+        /// A partition that it shares bytes with.
+        other: u32,
+    },
+    /// Writing would change the table.
+    #[error("partition {0} lies over the partition table itself: it can only be read")]
+    CoversTable(u32),
+}

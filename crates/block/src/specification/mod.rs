@@ -1,0 +1,209 @@
+//! How people name a disk, and what they want around it: `[kind:]path[,key=value…]`, the same in every command.
+//!
+//! | kind | path |
+//! |---|---|
+//! | `file` | a file or a block device; what has no kind is this |
+//! | `session` | the socket of a disk served by another process |
+//! | `mem` | the size of a disk in memory: `mem:1G` |
+//! | `null` | the size of a disk that holds nothing: `null:8G` |
+//!
+//! A comma in a path or a value is written twice. A colon before any slash ends a kind, so a file whose name has one there
+//! is written `file:a:b` or `./a:b`.
+//!
+//! | key | kinds | meaning |
+//! |---|---|---|
+//! | `format=raw\|qcow2\|vmdk` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, else raw), and contents that say otherwise are an error |
+//! | `ro` | all | refuse changes |
+//! | `direct` | file | past the page cache (O_DIRECT) |
+//! | `engine=auto\|uring\|threads\|sync` | file | who carries requests out |
+//! | `cache=unsafe` | file | answer flushes without flushing |
+//! | `block-size=SIZE` | file, mem, null | the logical block, a power of two from 512 to 65536 |
+//! | `io-buffer=SIZE` | session | always copy through a buffer of this size |
+//! | `partition=N` | file, session | the partition of this number instead of the whole disk |
+//! | `table=mbr\|gpt` | file, session | which partition table counts, on a disk with two that contradict each other |
+//! | `overlay=PATH` | file, session | changes go to this qcow2 image, the disk itself stays as it is |
+//! | `snapshot` | file, session | changes go nowhere lasting |
+//! | `iops=N`, `bps=SIZE`, `burst=TIME` | all | at most so many requests and bytes a second, beyond what was saved up in so long a time |
+//! | `latency=TIME` | all | every request takes so much longer; `5ms-20ms`: any time between |
+//! | `faults=…` | all | see [`Faults`](crate::layers::Faults) |
+//!
+//! [`DiskSpecification`] is what parsing gives and [`DiskSpecification::open`] the one place where the parts are put
+//! together.
+
+mod content;
+mod display;
+mod error;
+mod keys;
+mod open;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use crate::Engine;
+use crate::layers::{Faults, Latency, ThrottleLimits};
+use crate::partition_table::TableChoice;
+pub use error::SpecificationError;
+pub use open::{OpenContext, OpenError};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+/// A disk as somebody named it: checked, so that its parts fit each other. Made by [`str::parse`]; its `Display` gives a
+/// text that parses to the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskSpecification {
+    backend: Backend,
+    read_only: bool,
+    delta: Option<Delta>,
+    partition: Option<PartitionChoice>,
+    limits: Option<ThrottleLimits>,
+    latency: Option<Latency>,
+    faults: Option<Faults>,
+}
+
+/// The words that may stand before the first colon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file or a block device.
+    File,
+    /// A disk served by another process.
+    Session,
+    /// A disk in memory.
+    Memory,
+    /// A disk that holds nothing.
+    Null,
+}
+
+/// What the blocks are in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Backend {
+    File(FileSpecification),
+    Session(SessionSpecification),
+    Memory { capacity_bytes: u64, logical_block_bytes: u32 },
+    Null { capacity_bytes: u64, logical_block_bytes: u32 },
+}
+
+/// A file or block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileSpecification {
+    path: PathBuf,
+    /// `None`: the name's ending decides.
+    format: Option<Format>,
+    direct: bool,
+    engine: Engine,
+    cache_unsafe: bool,
+    logical_block_bytes: u32,
+}
+
+/// A disk served by another process, for whoever knows how to reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSpecification {
+    /// The server's socket.
+    pub path: PathBuf,
+    /// Always copy through a buffer of this size, from 4 KiB to 1 GiB. `None`: only where memory cannot be shared.
+    pub io_buffer_bytes: Option<u64>,
+}
+
+/// Which part of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PartitionChoice {
+    number: NonZeroU32,
+    table: TableChoice,
+}
+
+/// Where changes go that the disk itself is spared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Delta {
+    Overlay(PathBuf),
+    Snapshot,
+}
+
+/// What a file's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Raw,
+    Qcow2,
+    Vmdk,
+}
+
+/// The logical block where nobody says another.
+const LOGICAL_BLOCK_BYTES: u32 = 512;
+
+impl DiskSpecification {
+    /// Which kind of disk.
+    pub fn kind(&self) -> Kind {
+        match self.backend {
+            Backend::File(_) => Kind::File,
+            Backend::Session(_) => Kind::Session,
+            Backend::Memory { .. } => Kind::Memory,
+            Backend::Null { .. } => Kind::Null,
+        }
+    }
+
+    /// The file, device or socket; `None` for a disk that is in none.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.backend {
+            Backend::File(file) => Some(&file.path),
+            Backend::Session(session) => Some(&session.path),
+            Backend::Memory { .. } | Backend::Null { .. } => None,
+        }
+    }
+
+    /// Whether it says `ro`.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// The same disk, saying `ro`: what `snapshot` would spare is spared anyway.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        if self.delta == Some(Delta::Snapshot) {
+            self.delta = None;
+        }
+        self
+    }
+
+    /// The partition's number, if it is one of the disk's partitions.
+    pub fn partition(&self) -> Option<NonZeroU32> {
+        self.partition.map(|choice| choice.number)
+    }
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::File, Self::Session, Self::Memory, Self::Null];
+
+    /// Its word: `file`, `session`, `mem` or `null`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Session => "session",
+            Self::Memory => "mem",
+            Self::Null => "null",
+        }
+    }
+}
+
+impl Format {
+    const ALL: [Self; 3] = [Self::Raw, Self::Qcow2, Self::Vmdk];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Qcow2 => "qcow2",
+            Self::Vmdk => "vmdk",
+        }
+    }
+
+    /// What a file of this name is unless somebody says otherwise.
+    fn of_name(path: &Path) -> Self {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let named = Self::ALL.into_iter().find(|format| ending.eq_ignore_ascii_case(format.word()));
+        named.unwrap_or(Self::Raw)
+    }
+}
+
+const TABLES: [(&str, TableChoice); 2] = [("mbr", TableChoice::Mbr), ("gpt", TableChoice::Gpt)];
+
+const ENGINES: [(&str, Engine); 4] =
+    [("auto", Engine::Auto), ("uring", Engine::Uring), ("threads", Engine::Threads), ("sync", Engine::Sync)];

@@ -1,0 +1,9 @@
+//! Image formats and deltas, against QEMU's tools.
+
+mod killed;
+mod model;
+mod overlay;
+mod qcow2;
+mod refused;
+mod rig;
+mod vmdk;

@@ -1,0 +1,251 @@
+//! Images that are not opened, and what is said then.
+
+use crate::rig::{Rig, check_clean, open, open_allowed, pattern, qemu_img, qemu_io, read_only, text};
+use blockyard_block::{AllowedDirectories, FileOptions, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+fn directory() -> (TempDir, impl Fn(&str) -> PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().canonicalize().unwrap();
+    (directory, move |name: &str| path.join(name))
+}
+
+fn refusal(path: &Path, options: &FileOptions) -> String {
+    let allowed = AllowedDirectories::new(&[path.parent().unwrap()]).unwrap();
+    let error = Qcow2Disk::open(path, options, &allowed).expect_err("this must not open").to_string();
+    assert!(!error.contains('\n'), "{error}");
+    error
+}
+
+/// An image with some data, as bytes to be spoiled.
+fn image_bytes(path: &Path) -> Vec<u8> {
+    let create = Qcow2CreateOptions { cluster_bytes: 4096, ..Qcow2CreateOptions::new(4 << 20) };
+    Qcow2Disk::create(path, &create).unwrap();
+    let mut rig = Rig::new(open(path));
+    rig.write(0, &pattern(65_536, 1));
+    drop(rig);
+    fs::read(path).unwrap()
+}
+
+fn be64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+#[test]
+fn what_imago_lacks_is_named_with_a_way_out() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    for (option, wanted) in [
+        ("compression_type=zstd", "is compressed in another way than by zlib, which is not supported: convert it with"),
+        ("extended_l2=on", "has extended L2 entries, which are not supported: convert it with"),
+    ] {
+        qemu_img(&["create", "-q", "-f", "qcow2", "-o", option, text(&image), "4M"]);
+        let error = refusal(&image, &read_only());
+        assert!(error.contains(wanted), "{error}");
+        assert!(error.starts_with(text(&image)), "{error}");
+    }
+}
+
+#[test]
+fn marks_and_nonsense_in_the_header_are_refused() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    let good = image_bytes(&image);
+    let l1 = be64(&good, 40);
+    for (at, bytes, wanted) in [
+        (0, &b"QFI\0"[..], "is not a qcow2 image"),
+        (4, &[0, 0, 0, 1], "is qcow2 version 1; versions 2 and 3 are supported"),
+        (79, &[1], "is marked dirty"),
+        (79, &[3], "is marked corrupt"),
+        (78, &[2], "needs features that are not known here (incompatible feature bits 9)"),
+        (20, &[0, 0, 0, 8], "has clusters of 2^8 bytes"),
+        (20, &[255; 4], "has clusters of 2^4294967295 bytes"),
+        (24, &[255; 8], "claims to hold 18446744073709551615 bytes"),
+        (32, &[0, 0, 0, 2], "is encrypted, which is not supported: convert it with `qemu-img convert`"),
+        (36, &[255; 4], "has a L1 table of 34359738360 bytes"),
+        (36, &[0, 16, 0, 0], "is damaged: its L1 table does not lie within the file"),
+        (40, &[255; 8], "is damaged: its L1 table does not begin with a cluster"),
+        (40, &[0; 8], "is damaged: its L1 table does not lie within the file"),
+        (56, &[255; 4], "has a refcount table of"),
+        (48, &[0, 0, 0, 0, 255, 255, 0, 0], "is damaged: its refcount table does not lie within the file"),
+        (96, &[0, 0, 0, 7], "has refcounts of 2^7 bits"),
+        (100, &[0, 0, 255, 255], "has a header of 65535 bytes"),
+        (8, &[0, 0, 0, 0, 0, 0, 255, 0, 0, 0, 3, 0], "its backing file's name does not lie within the first cluster"),
+    ] {
+        let mut bad = good.clone();
+        bad[at..][..bytes.len()].copy_from_slice(bytes);
+        fs::write(&image, &bad).unwrap();
+        let error = refusal(&image, &read_only());
+        assert!(error.contains(wanted), "at {at}: {error}");
+    }
+    assert!(l1 > 0);
+    for length in [0, 3, 71, 100] {
+        fs::write(&image, &good[..length]).unwrap();
+        refusal(&image, &read_only());
+    }
+    fs::remove_file(&image).unwrap();
+    assert!(refusal(&image, &read_only()).contains("No such file"));
+    assert!(refusal(image.parent().unwrap(), &read_only()).contains("is neither a regular file nor a block device"));
+}
+
+#[test]
+fn clusters_with_two_uses_are_not_written_to() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    let good = image_bytes(&image);
+    let (l1, reftable) = (be64(&good, 40), be64(&good, 48));
+    let l2 = be64(&good, l1 as usize) & !(1 << 63);
+    for (target, wanted) in [
+        (l1, "has two uses"),
+        (l2, "has two uses"),
+        (reftable, "has two uses"),
+        (be64(&good, l2 as usize + 8) & !(1 << 63), "has two uses"),
+        (1 << 50, "lies far behind the end of the file"),
+        (l2 + 512, "does not begin with a cluster"),
+    ] {
+        let mut bad = good.clone();
+        bad[l2 as usize..][..8].copy_from_slice(&(target | 1 << 63).to_be_bytes());
+        fs::write(&image, &bad).unwrap();
+        let error = refusal(&image, &FileOptions::default());
+        assert!(error.contains(wanted) && error.ends_with("repair it with `qemu-img check -r all`"), "{error}");
+        // Reading does no harm.
+        if target != l2 + 512 {
+            Rig::new(open_allowed(&image, &read_only())).read(4096, 512);
+        }
+    }
+}
+
+#[test]
+fn refcounts_that_a_crash_left_behind_are_put_right() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    let mut bytes = image_bytes(&image);
+    let refblock = be64(&bytes, be64(&bytes, 48) as usize) as usize;
+    let last = (0..2048).rev().find(|&n| bytes[refblock + n * 2 + 1] == 1).unwrap();
+    for n in [last, last - 3] {
+        bytes[refblock + n * 2 + 1] = 0;
+    }
+    fs::write(&image, &bytes).unwrap();
+    let mut rig = Rig::new(open(&image));
+    rig.write(1 << 20, &pattern(65_536, 2));
+    assert!(rig.read(0, 65_536) == pattern(65_536, 1));
+    drop(rig);
+    check_clean(text(&image));
+}
+
+#[test]
+fn backing_and_data_files_need_permission() {
+    let (_directory, path) = directory();
+    let (base, top) = (path("base"), path("top.qcow2"));
+    fs::write(&base, pattern(1 << 20, 1)).unwrap();
+    qemu_img(&["create", "-q", "-f", "qcow2", "-b", "base", "-F", "raw", text(&top)]);
+    let refuse =
+        |image: &Path| Qcow2Disk::open(image, &read_only(), &AllowedDirectories::none()).unwrap_err().to_string();
+    let wanted = format!(
+        "{} refers to {}, which no --allow-dir covers; if you trust the image, give --allow-dir {}",
+        top.display(),
+        base.display(),
+        base.parent().unwrap().display()
+    );
+    assert_eq!(refuse(&top), wanted);
+    let data = path("data.qcow2");
+    qemu_img(&["create", "-q", "-f", "qcow2", "-o", &format!("data_file={}", text(&path("data"))), text(&data), "1M"]);
+    assert!(refuse(&data).contains("which no --allow-dir covers"));
+}
+
+#[test]
+fn a_backing_file_without_a_format_is_not_guessed_at() {
+    let (_directory, path) = directory();
+    let (base, top) = (path("base"), path("top.qcow2"));
+    fs::write(&base, pattern(1 << 20, 1)).unwrap();
+    let backing = Qcow2Backing { name: "base".into(), format: "raw".into() };
+    Qcow2Disk::create(&top, &Qcow2CreateOptions { backing: Some(backing), ..Qcow2CreateOptions::new(1 << 20) })
+        .unwrap();
+    let mut bytes = fs::read(&top).unwrap();
+    let at = bytes.windows(4).position(|bytes| bytes == [0xe2, 0x79, 0x2a, 0xca]).unwrap();
+    bytes[at] = 0x12;
+    fs::write(&top, bytes).unwrap();
+    let error = refusal(&top, &read_only());
+    assert!(
+        error.contains("does not say in which format") && error.contains("qemu-img rebase -u -F raw|qcow2"),
+        "{error}"
+    );
+}
+
+#[test]
+fn chains_that_never_end_are_refused() {
+    let (_directory, path) = directory();
+    let (one, two) = (path("one.qcow2"), path("two.qcow2"));
+    for (image, base) in [(&one, "two.qcow2"), (&two, "one.qcow2")] {
+        let backing = Qcow2Backing { name: base.into(), format: "qcow2".into() };
+        let create = Qcow2CreateOptions { backing: Some(backing), ..Qcow2CreateOptions::new(1 << 20) };
+        Qcow2Disk::create(image, &create).unwrap();
+    }
+    assert!(refusal(&one, &read_only()).contains("depends on itself"));
+    for n in 0..40 {
+        let backing = Qcow2Backing { name: format!("{}", n + 1), format: "qcow2".into() };
+        let create = Qcow2CreateOptions { backing: Some(backing), ..Qcow2CreateOptions::new(1 << 20) };
+        Qcow2Disk::create(&path(&n.to_string()), &create).unwrap();
+    }
+    assert!(refusal(&path("0"), &read_only()).contains("more than 32 files"));
+}
+
+#[test]
+fn a_backing_format_that_is_unknown_is_named() {
+    let (_directory, path) = directory();
+    qemu_img(&["create", "-q", "-f", "vmdk", text(&path("base")), "1M"]);
+    let top = path("top.qcow2");
+    qemu_img(&["create", "-q", "-f", "qcow2", "-b", "base", "-F", "vmdk", text(&top), "1M"]);
+    assert!(refusal(&top, &read_only()).contains("a backing file in the format \"vmdk\"; raw and qcow2 are supported"));
+}
+
+#[test]
+fn impossible_images_are_not_created() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    let good = Qcow2CreateOptions::new(1 << 20);
+    let backing = Some(Qcow2Backing { name: "base".into(), format: "vmdk".into() });
+    for options in [
+        Qcow2CreateOptions { cluster_bytes: 256, ..good.clone() },
+        Qcow2CreateOptions { cluster_bytes: 96 << 10, ..good.clone() },
+        Qcow2CreateOptions { cluster_bytes: 4 << 20, ..good.clone() },
+        Qcow2CreateOptions { size_bytes: 1000, ..good.clone() },
+        Qcow2CreateOptions { size_bytes: 1 << 40, cluster_bytes: 512, ..good.clone() },
+        Qcow2CreateOptions { size_bytes: u64::MAX, ..good.clone() },
+        Qcow2CreateOptions { backing, ..good.clone() },
+    ] {
+        Qcow2Disk::create(&image, &options).unwrap_err();
+        assert!(!image.exists());
+    }
+}
+
+#[test]
+fn a_disk_that_is_no_whole_block_is_padded() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    Qcow2Disk::create(&image, &Qcow2CreateOptions::new((1 << 20) + 512)).unwrap();
+    let options = FileOptions { logical_block_bytes: 4096, ..FileOptions::default() };
+    let mut rig = Rig::new(open_allowed(&image, &options));
+    assert_eq!(rig.disk.geometry().capacity_bytes, (1 << 20) + 4096);
+    rig.write(1 << 20, &[7; 4096]);
+    assert_eq!(rig.read(1 << 20, 4096), [vec![7; 512], vec![0; 3584]].concat());
+    drop(rig);
+    check_clean(text(&image));
+    qemu_io(text(&image), "qcow2", &["read -P 7 1M 512"]);
+}
+
+#[test]
+fn an_image_that_somebody_writes_to_is_not_opened_again() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    Qcow2Disk::create(&image, &Qcow2CreateOptions::new(1 << 20)).unwrap();
+    let first = open(&image);
+    let error = refusal(&image, &FileOptions::default());
+    assert!(error.contains(text(&image)), "{error}");
+    let output = std::process::Command::new("qemu-io").args(["-f", "qcow2", "-c", "read 0 1k", text(&image)]).output();
+    assert!(!output.unwrap().status.success());
+    drop(first);
+    drop(open(&image));
+}

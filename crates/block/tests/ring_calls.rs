@@ -1,0 +1,88 @@
+//! How many system calls a request costs, counted by strace.
+
+use blockyard_block::layers::{AlignOptions, AlignedDisk};
+use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Request, Segment};
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+const BATCHES: &str = "BLOCKYARD_TEST_BATCHES";
+const DIRECT: &str = "BLOCKYARD_TEST_DIRECT";
+const DEPTH: u64 = 64;
+const DISK_BYTES: u64 = 16 << 20;
+
+/// Not a test: what the tests have strace watch. Full batches of 4 KiB, half of them writes, with a wait for each to end.
+#[test]
+#[ignore = "run by other tests"]
+fn run_batches() {
+    let Ok(batches) = std::env::var(BATCHES) else { return };
+    let direct = std::env::var_os(DIRECT).is_some();
+    let file = tempfile::tempfile().unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, DISK_BYTES).unwrap();
+    let options = FileOptions { engine: Engine::Uring, direct, ..FileOptions::default() };
+    let file_disk: Arc<dyn Disk> = Arc::new(FileDisk::from_file(file, &options).unwrap());
+    let disk = AlignedDisk::where_needed(file_disk, &AlignOptions::default()).unwrap();
+    let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
+    let mut queue = disk.open_queue(&memory, DEPTH as usize).unwrap();
+    let mut completions = Vec::with_capacity(DEPTH as usize);
+    for batch in 0..batches.parse::<u64>().unwrap() {
+        for n in 0..DEPTH {
+            let segment = Segment { region: 0, length_bytes: 4096, offset_bytes: n * 4096 };
+            let operation = if n % 2 == 0 { Operation::Read } else { Operation::Write { force_unit_access: false } };
+            let offset_bytes = (batch * DEPTH + n) * 7919 % (DISK_BYTES / 4096) * 4096;
+            queue.push(&Request { operation, offset_bytes, segments: &[segment], token: n }).unwrap();
+        }
+        queue.submit().unwrap();
+        while queue.in_flight() > 0 {
+            queue.wait(&[], None).unwrap();
+            queue.reap(&mut completions);
+        }
+        assert!(completions.drain(..).all(|completion| completion.result.is_ok()));
+    }
+}
+
+/// System calls of a run, by name.
+fn calls(batches: u64, direct: bool) -> HashMap<String, u64> {
+    let directory = tempfile::tempdir().unwrap();
+    let counts = directory.path().join("counts");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-c", "-o"]).arg(&counts).arg(std::env::current_exe().unwrap());
+    strace.args(["--exact", "run_batches", "--ignored"]).env(BATCHES, batches.to_string());
+    if direct {
+        strace.env(DIRECT, "1");
+    }
+    let output = strace.output().expect("strace comes with the package strace");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    parse(&counts)
+}
+
+/// `% time seconds usecs/call calls errors syscall`, where errors may be missing.
+fn parse(counts: &Path) -> HashMap<String, u64> {
+    let text = std::fs::read_to_string(counts).unwrap();
+    let rows = text.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let rows = rows.filter(|row| row.len() >= 5 && row.last() != Some(&"total"));
+    rows.filter_map(|row| Some(((*row.last()?).to_owned(), row[3].parse().ok()?))).collect()
+}
+
+fn check(direct: bool) {
+    let [few, many] = [10, 210].map(|batches| calls(batches, direct));
+    let more: HashMap<_, _> = many
+        .iter()
+        .map(|(name, count)| (name, count.saturating_sub(few.get(name).copied().unwrap_or(0))))
+        .filter(|&(_, count)| count > 0)
+        .collect();
+    let each = more.values().sum::<u64>() as f64 / (200 * DEPTH) as f64;
+    eprintln!("direct {direct}: {each:.3} system calls a request: {more:?}");
+    assert!(each < 0.2, "{each:.3} system calls a request: {more:?}");
+}
+
+#[test]
+fn a_request_costs_less_than_a_fifth_of_a_system_call() {
+    check(false);
+}
+
+#[test]
+fn a_request_past_the_page_cache_costs_less_than_a_fifth_of_a_system_call() {
+    check(true);
+}

@@ -1,0 +1,205 @@
+//! `blockyard partitions`: which partitions a disk has.
+
+use crate::{print, size};
+use anyhow::{Context, Result};
+use blockyard_bench::table::Table;
+use blockyard_block::partition_table::{
+    Partition, PartitionKind, PartitionTable, Restriction, Scheme, TableChoice, read_as,
+};
+use blockyard_block::{Disk, FileDisk, FileOptions};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// List the partitions of a disk.
+///
+/// Reads MBR tables with logical partitions, and GPTs. What is odd about a table is told on stderr. Numbers are those that
+/// Linux gives, and those that `blockyard serve --partition` takes.
+#[derive(Args)]
+pub struct PartitionsArgs {
+    /// Disk: [kind:]path[,key=value...]
+    disk: String,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    json: bool,
+    /// The table that counts, on a disk with two.
+    #[arg(long, value_enum)]
+    table: Option<TableArgument>,
+    /// Directory whose files an image may refer to; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+}
+
+/// A table by its name.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum TableArgument {
+    /// The MBR.
+    Mbr,
+    /// The GPT.
+    Gpt,
+}
+
+impl From<TableArgument> for TableChoice {
+    fn from(argument: TableArgument) -> Self {
+        match argument {
+            TableArgument::Mbr => Self::Mbr,
+            TableArgument::Gpt => Self::Gpt,
+        }
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the disk cannot be read, or there is no telling which partitions it has.
+pub fn run(args: &PartitionsArgs) -> Result<()> {
+    let disk = open(&args.disk, &args.allow_dir)?;
+    let choice = args.table.map_or(TableChoice::Auto, TableChoice::from);
+    let table = read_as(&*disk, choice).with_context(|| args.disk.clone())?;
+    if args.json {
+        return print(&serde_json::to_string_pretty(&Report::new(&*disk, &table))?);
+    }
+    for warning in &table.warnings {
+        // Nobody is there to be told that stderr is closed.
+        let _ = writeln!(io::stderr(), "blockyard: {}: {warning}", args.disk);
+    }
+    print(&render(&table))
+}
+
+/// Opens the disk for reading.
+fn open(disk: &str, _allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    Ok(Arc::new(FileDisk::open(Path::new(disk), &options)?))
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// `mbr`, `gpt` or null.
+    scheme: Option<&'static str>,
+    capacity_bytes: u64,
+    logical_block_bytes: u32,
+    partitions: Vec<Row>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    number: u32,
+    start_bytes: u64,
+    length_bytes: u64,
+    /// Two hexadecimal digits, or a GUID.
+    r#type: String,
+    type_name: Option<&'static str>,
+    name: String,
+    guid: Option<String>,
+    flags: Vec<String>,
+    /// Whether `blockyard serve` grants it for reading.
+    readable: bool,
+    /// Whether `blockyard serve` grants it for writing.
+    writable: bool,
+}
+
+impl Report {
+    fn new(disk: &dyn Disk, table: &PartitionTable) -> Self {
+        let geometry = disk.geometry();
+        Self {
+            scheme: table.scheme.map(scheme_name),
+            capacity_bytes: geometry.capacity_bytes,
+            logical_block_bytes: geometry.logical_block_bytes,
+            partitions: table.partitions.iter().map(|partition| Row::new(table, partition)).collect(),
+            warnings: table.warnings.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl Row {
+    fn new(table: &PartitionTable, partition: &Partition) -> Self {
+        let range = &partition.range_bytes;
+        Self {
+            number: partition.number,
+            start_bytes: range.start,
+            length_bytes: range.end - range.start,
+            r#type: partition.kind.to_string(),
+            type_name: partition.kind.name(),
+            name: partition.name.clone(),
+            guid: partition.guid.map(|guid| guid.to_string()),
+            flags: flags(partition),
+            readable: table.range(partition.number, true).is_ok(),
+            writable: table.range(partition.number, false).is_ok(),
+        }
+    }
+}
+
+fn scheme_name(scheme: Scheme) -> &'static str {
+    match scheme {
+        Scheme::Mbr => "mbr",
+        Scheme::Gpt => "gpt",
+    }
+}
+
+/// Attributes of a GPT's entry (UEFI 2.10, table 5-8; the last three are Microsoft's) or an MBR's, and restrictions.
+fn flags(partition: &Partition) -> Vec<String> {
+    const ATTRIBUTES: [(u32, &str); 6] = [
+        (0, "required"),
+        (1, "no-block-io"),
+        (2, "legacy-boot"),
+        (60, "read-only"),
+        (62, "hidden"),
+        (63, "no-automount"),
+    ];
+    let mut flags = Vec::new();
+    match partition.kind {
+        PartitionKind::Mbr(_) if partition.attributes == 0x80 => flags.push("active".to_owned()),
+        PartitionKind::Mbr(_) => {}
+        PartitionKind::Gpt(_) => {
+            let set = ATTRIBUTES.iter().filter(|(bit, _)| (partition.attributes >> bit) & 1 == 1);
+            flags.extend(set.map(|(_, name)| (*name).to_owned()));
+        }
+    }
+    match partition.restriction {
+        None => {}
+        Some(Restriction::Container) => flags.push("extended".to_owned()),
+        Some(Restriction::Overlaps { other }) => flags.push(format!("overlaps-{other}")),
+        Some(Restriction::CoversTable) => flags.push("covers-table".to_owned()),
+    }
+    flags
+}
+
+/// The table for people.
+fn render(table: &PartitionTable) -> String {
+    let Some(scheme) = table.scheme else { return "no partition table".to_owned() };
+    if table.partitions.is_empty() {
+        return format!("an empty partition table ({})", scheme_name(scheme));
+    }
+    let mut rows = Table::new(&["number", "start", "end", "size", "type", "name", "flags"]);
+    for partition in &table.partitions {
+        let range = &partition.range_bytes;
+        rows.row(vec![
+            partition.number.to_string(),
+            range.start.to_string(),
+            range.end.to_string(),
+            size::human(range.end - range.start),
+            partition.kind.name().map_or_else(|| partition.kind.to_string(), str::to_owned),
+            printable(&partition.name),
+            flags(partition).join(" "),
+        ]);
+    }
+    rows.render().trim_end().to_owned()
+}
+
+/// A name out of a table, which may hold anything, as text that cannot command a terminal.
+fn printable(name: &str) -> String {
+    name.chars().map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_command_a_terminal() {
+        assert_eq!(printable("root\u{1b}[2J\n\u{9b}größer"), "root\u{fffd}[2J\u{fffd}\u{fffd}größer");
+    }
+}

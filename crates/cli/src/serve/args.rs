@@ -1,0 +1,183 @@
+//! `blockyard serve`: its options, and what they may be.
+
+use crate::UsageError;
+use blockyard_block::partition_table::TableChoice;
+use blockyard_block::specification::DiskSpecification;
+use blockyard_session::mediator::PartitionExport;
+use blockyard_vmm::placement::CpuList;
+use clap::{Args, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Serve a disk, or confined partitions of it, to virtual machines over vhost-user-blk, or as a file.
+///
+/// DISK is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img, disk.qcow2,ro or null:8G. It goes to one of: a
+/// socket (QEMU, User-Mode Linux, Cloud Hypervisor, crosvm and `session:SOCKET` connect to it), a socket for each of some
+/// partitions, or a file that dd, fio, mkfs and debugfs work on.
+///
+/// Serves until SIGINT or SIGTERM, or, with --once, until its client has left. SIGUSR1 prints latency histograms on stderr.
+///
+/// Exit status: 0 when it was told to end, 1 on failure, 2 on wrong usage.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Disk to serve.
+    #[arg(value_name = "DISK")]
+    disk: String,
+    /// Serve the whole disk on this socket, one client at a time.
+    #[arg(long, value_name = "PATH", group = "front")]
+    socket: Option<PathBuf>,
+    /// Serve partition N on a socket: N=PATH[,rw][,weight=W][,uid=U]. Read-only unless rw; may be repeated.
+    #[arg(long, value_name = "N=PATH[,rw]", group = "front")]
+    partition: Vec<PartitionExport>,
+    /// Serve the disk as this file: an empty one is made when there is none.
+    #[arg(long, value_name = "FILE", group = "front")]
+    fuse: Option<PathBuf>,
+    /// With --partition: copy every block in a process between the clients and the driver, for comparison.
+    #[arg(long, requires = "partition")]
+    copying: bool,
+    /// With --partition: which table counts on a disk that has two [default: refuse such a disk].
+    #[arg(long, value_enum, value_name = "TABLE", requires = "partition")]
+    table: Option<TableArg>,
+    /// End when the first client of --socket has left.
+    #[arg(long, requires = "socket")]
+    once: bool,
+    /// Virtqueues offered to a client, from 1 to 64.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=64))]
+    queues: u16,
+    /// I/O threads, from 1 to 64.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
+    /// CPUs for the I/O threads, like 0,2 or 0-1; thread n runs on the nth.
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+    /// Longest time to look for new requests before sleeping; 0 sleeps at once.
+    #[arg(long, value_name = "MICROSECONDS", default_value = "200", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    poll_us: u64,
+    /// Users who may connect besides the one who runs this, by number; may be repeated.
+    #[arg(long, value_name = "UID")]
+    allow_uid: Vec<u32>,
+    /// Directory that an image's backing and data files may lie in; may be repeated.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+    /// Show what each client does, once a second.
+    #[arg(long)]
+    stats: bool,
+    /// Answer http://ADDRESS/metrics for Prometheus; a loopback address such as 127.0.0.1:9100.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+}
+
+/// Which partition table counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TableArg {
+    /// The MBR.
+    Mbr,
+    /// The GPT.
+    Gpt,
+}
+
+/// Where the disk goes.
+#[derive(Clone, Debug)]
+pub enum Front {
+    /// All of it, to the clients of a socket, one after another.
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// Whether the first client is the last.
+        once: bool,
+    },
+    /// Partitions, each to a socket.
+    Partitions {
+        /// The partitions.
+        exports: Vec<PartitionExport>,
+        /// Whether a process copies between clients and driver.
+        copying: bool,
+        /// Which table counts where there are two.
+        table: TableChoice,
+    },
+    /// All of it, as a file.
+    Fuse(PathBuf),
+}
+
+/// A server that makes sense.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// What is served.
+    pub disk: DiskSpecification,
+    /// Where to.
+    pub front: Front,
+    /// Who may connect besides ourselves.
+    pub allow_uids: Vec<u32>,
+    /// Where an image's other files may lie.
+    pub allow_dirs: Vec<PathBuf>,
+    /// How the process runs.
+    pub running: Running,
+}
+
+/// How a process that serves runs.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Virtqueues a client.
+    pub queues: u16,
+    /// I/O threads.
+    pub threads: u16,
+    /// CPUs of the I/O threads; `None` leaves them to the kernel.
+    pub cpus: Option<CpuList>,
+    /// Longest time to poll.
+    pub poll: Duration,
+    /// Whether to show what clients do.
+    pub stats: bool,
+    /// Where to answer Prometheus.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl ServeArgs {
+    /// Checks what clap cannot.
+    ///
+    /// # Errors
+    /// [`UsageError`], with a sentence on what does not fit and what would.
+    pub fn options(&self) -> Result<ServeOptions, UsageError> {
+        if let Some(address) = self.metrics.filter(|address| !address.ip().is_loopback()) {
+            return usage(format!(
+                "--metrics {address} could be reached from other machines: take a loopback address such as 127.0.0.1:{}",
+                address.port()
+            ));
+        }
+        Ok(ServeOptions {
+            disk: self.disk.parse().map_err(|error| UsageError(format!("{error}")))?,
+            front: self.front()?,
+            allow_uids: self.allow_uid.clone(),
+            allow_dirs: self.allow_dir.clone(),
+            running: Running {
+                queues: self.queues,
+                threads: self.threads,
+                cpus: self.cpus.clone(),
+                poll: Duration::from_micros(self.poll_us),
+                stats: self.stats,
+                metrics: self.metrics,
+            },
+        })
+    }
+
+    fn front(&self) -> Result<Front, UsageError> {
+        match (&self.socket, self.partition.as_slice(), &self.fuse) {
+            (Some(path), [], None) => Ok(Front::Socket { path: path.clone(), once: self.once }),
+            (None, [_, ..], None) => Ok(Front::Partitions {
+                exports: self.partition.clone(),
+                copying: self.copying,
+                table: match self.table {
+                    None => TableChoice::Auto,
+                    Some(TableArg::Mbr) => TableChoice::Mbr,
+                    Some(TableArg::Gpt) => TableChoice::Gpt,
+                },
+            }),
+            (None, [], Some(path)) => Ok(Front::Fuse(path.clone())),
+            _ => usage("say where the disk shall be served: --socket PATH, --partition N=PATH or --fuse FILE"),
+        }
+    }
+}
+
+fn usage<T>(sentence: impl Into<String>) -> Result<T, UsageError> {
+    Err(UsageError(sentence.into()))
+}

@@ -1,0 +1,139 @@
+//! The clients that are served: attached when they may come in, counted while they are there, forgotten when they have gone.
+
+use super::view::{ClientView, ServerView};
+use blockyard_block::layers::PartitionDisk;
+use blockyard_block::{Disk, Geometry};
+use blockyard_session::mediator::{Grant, Grantor, MediatorNews};
+use blockyard_session::server::{Export, Server, Session};
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Sessions by number, shared with who looks at them.
+type Sessions = Arc<Mutex<BTreeMap<u64, Arc<Session>>>>;
+
+/// The clients of one server.
+pub struct Clients {
+    server: Server,
+    disk: Arc<dyn Disk>,
+    queues: u16,
+    sessions: Sessions,
+    /// The same, for the events that are borrowed while others look.
+    live: BTreeMap<u64, Arc<Session>>,
+    /// Tells people what happens.
+    tell: Box<dyn Fn(&str) + Send>,
+}
+
+/// What a client is given.
+pub struct Given {
+    /// The part of the disk.
+    pub range_bytes: Range<u64>,
+    /// Whether it may only read.
+    pub read_only: bool,
+    /// Its share of the disk's time, compared with other clients'.
+    pub weight: NonZeroU32,
+    /// For people.
+    pub name: String,
+}
+
+impl Given {
+    /// All of a disk.
+    pub fn whole(name: &str, geometry: &Geometry) -> Self {
+        Self {
+            range_bytes: 0..geometry.capacity_bytes,
+            read_only: geometry.read_only,
+            weight: NonZeroU32::MIN,
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Clients {
+    /// Nobody yet. `tell` tells people what happens.
+    pub fn new(server: Server, disk: Arc<dyn Disk>, queues: u16, tell: impl Fn(&str) + Send + 'static) -> Self {
+        let (sessions, live) = (Sessions::default(), BTreeMap::new());
+        Self { server, disk, queues, sessions, live, tell: Box::new(tell) }
+    }
+
+    /// What there is to see, at any time, from any thread.
+    pub fn view(&self) -> impl Fn() -> ServerView + Send + Sync + 'static {
+        let sessions = Arc::clone(&self.sessions);
+        move || {
+            let sessions = lock(&sessions).clone();
+            let view = |(&id, session): (&u64, &Arc<Session>)| ClientView::of(id, session);
+            ServerView { clients: sessions.iter().map(view).collect() }
+        }
+    }
+
+    /// Serves a client.
+    ///
+    /// # Errors
+    /// Why not, as a sentence.
+    pub fn attach(&mut self, number: u64, stream: UnixStream, given: Given) -> Result<(), String> {
+        let Given { range_bytes, read_only, weight, name } = given;
+        let disk =
+            PartitionDisk::new(Arc::clone(&self.disk), range_bytes, read_only).map_err(|error| error.to_string())?;
+        let export = Export { name: name.into(), disk: Arc::new(disk), queues: self.queues, weight };
+        let session = Arc::new(self.server.attach(stream, export).map_err(|error| error.to_string())?);
+        lock(&self.sessions).insert(number, Arc::clone(&session));
+        self.live.insert(number, session);
+        Ok(())
+    }
+
+    /// Whether nobody is there.
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Tells people.
+    pub fn tell(&self, what: &str) {
+        (self.tell)(what);
+    }
+}
+
+impl Grantor for Clients {
+    fn grant(&mut self, grant: &Grant, stream: UnixStream) -> Result<(), String> {
+        let Grant { session, range_bytes, read_only, weight, name } = grant.clone();
+        self.attach(session, stream, Given { range_bytes, read_only, weight, name })
+    }
+
+    fn revoke(&mut self, session: u64) {
+        if let Some(session) = self.live.get(&session) {
+            session.revoke();
+        }
+    }
+
+    fn events<'a>(&'a self, events: &mut Vec<BorrowedFd<'a>>) {
+        events.extend(self.live.values().map(|session| session.ended()));
+    }
+
+    fn ended(&mut self) -> Vec<(u64, String)> {
+        let reason = |(&number, session): (&u64, &Arc<Session>)| Some((number, session.end_reason()?.to_string()));
+        let ended: Vec<_> = self.live.iter().filter_map(reason).collect();
+        for (number, why) in &ended {
+            if let Some(session) = self.live.remove(number) {
+                self.tell(&format!("{}: the session is over: {why}", session.name()));
+            }
+            lock(&self.sessions).remove(number);
+        }
+        ended
+    }
+
+    fn mediator_says(&mut self, news: MediatorNews) {
+        match news {
+            MediatorNews::Ready => self.tell("the partitions' sockets are ready"),
+            MediatorNews::Notice(what) => self.tell(&what),
+            MediatorNews::Failed(why) => self.tell(&format!("the mediator failed: {why}")),
+            MediatorNews::Gone(why) => {
+                self.tell(&format!("{why}; clients that are connected stay, new ones cannot come"))
+            }
+        }
+    }
+}
+
+fn lock(sessions: &Sessions) -> MutexGuard<'_, BTreeMap<u64, Arc<Session>>> {
+    sessions.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,125 @@
+//! Numbers for Prometheus, over HTTP on a loopback address.
+
+use super::view::{ClientView, ServerView};
+use anyhow::{Context, Result};
+use blockyard_block::layers::OperationKind;
+use blockyard_session::server::SessionStatistics;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// Longest request that is read; ours have some 200 bytes.
+const REQUEST_BYTES_MAX: usize = 4096;
+/// A client that says nothing, or does not read, is left.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Listens on `address`, before the process is confined.
+///
+/// # Errors
+/// When the address is taken.
+pub fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("cannot serve metrics on {address}"))
+}
+
+/// Answers requests on a thread of its own, one after another, for as long as the process runs.
+///
+/// # Errors
+/// When there is no thread to be had.
+pub fn serve(listener: TcpListener, view: Arc<dyn Fn() -> ServerView + Send + Sync>) -> Result<()> {
+    let answer = move || {
+        for stream in listener.incoming().flatten() {
+            // A client that went away has nothing to be told.
+            let _ = respond(stream, view.as_ref());
+        }
+    };
+    thread::Builder::new().name("metrics".into()).spawn(answer).context("starting a thread for metrics")?;
+    Ok(())
+}
+
+fn respond(mut stream: TcpStream, view: &dyn Fn() -> ServerView) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let request = read_head(&mut stream)?;
+    let (status, body) = match request.split_whitespace().take(2).collect::<Vec<_>>()[..] {
+        ["GET", "/metrics"] => ("200 OK", text(&view())),
+        ["GET", _] => ("404 Not Found", "see /metrics\n".to_owned()),
+        _ => ("400 Bad Request", "only GET /metrics is answered\n".to_owned()),
+    };
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n{body}"
+    )
+}
+
+/// What was sent up to the empty line, or up to the longest that is read.
+fn read_head(stream: &mut TcpStream) -> std::io::Result<String> {
+    let (mut head, mut piece) = (Vec::new(), [0; 512]);
+    while !head.windows(4).any(|window| window == b"\r\n\r\n") && head.len() < REQUEST_BYTES_MAX {
+        match stream.read(&mut piece)? {
+            0 => break,
+            count => head.extend_from_slice(&piece[..count]),
+        }
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// The numbers in Prometheus's text format, version 0.0.4.
+pub fn text(view: &ServerView) -> String {
+    let mut text = String::new();
+    let name = "blockyard_bytes_total";
+    heading(&mut text, name, "counter", "Bytes of the disk that requests touched which did not fail.");
+    for_each_operation(view, |labels, client, kind| {
+        let _ = writeln!(text, "{name}{{{labels}}} {}", client.bytes(kind));
+    });
+    let name = "blockyard_latency_seconds";
+    heading(&mut text, name, "summary", "How long requests took, since the client came.");
+    for_each_operation(view, |labels, client, kind| {
+        let latency = client.latency(kind);
+        for quantile in [0.5, 0.99, 0.999] {
+            let seconds = latency.quantile(quantile).unwrap_or_default().as_secs_f64();
+            let _ = writeln!(text, "{name}{{{labels},quantile=\"{quantile}\"}} {seconds}");
+        }
+        let _ = writeln!(text, "{name}_sum{{{labels}}} {}", latency.sum().as_secs_f64());
+        let _ = writeln!(text, "{name}_count{{{labels}}} {}", latency.count());
+    });
+    for (name, kind, help, value) in CLIENT_NUMBERS {
+        heading(&mut text, name, kind, help);
+        for client in &view.clients {
+            let _ = writeln!(text, "{name}{{{}}} {}", label(&client.name), value(&client.statistics));
+        }
+    }
+    text
+}
+
+type OfClient = fn(&SessionStatistics) -> u64;
+
+const CLIENT_NUMBERS: [(&str, &str, &str, OfClient); 5] = [
+    ("blockyard_in_flight", "gauge", "Requests that the disk has.", |client| client.in_flight),
+    ("blockyard_errors_total", "counter", "Requests that failed.", |client| client.counts.errors),
+    ("blockyard_doorbells_total", "counter", "Times the client rang.", |client| client.counts.doorbells),
+    ("blockyard_polls_total", "counter", "Times requests were found unrung.", |client| client.counts.polls),
+    ("blockyard_notifications_total", "counter", "Times the client was notified.", |client| client.counts.interrupts),
+];
+
+fn heading(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+fn for_each_operation(view: &ServerView, mut each: impl FnMut(&str, &ClientView, OperationKind)) {
+    for client in &view.clients {
+        for kind in OperationKind::ALL {
+            each(&format!("{},operation=\"{}\"", label(&client.name), kind.name()), client, kind);
+        }
+    }
+}
+
+/// `client="name"`, escaped.
+fn label(name: &str) -> String {
+    let escaped = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("client=\"{escaped}\"")
+}

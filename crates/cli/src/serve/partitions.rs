@@ -1,0 +1,137 @@
+//! Serving partitions: this process is the driver and has the disk; another one stands at the door.
+
+use super::args::ServeOptions;
+use super::child::Door;
+use super::clients::Given;
+use super::gate::connects;
+use super::serving::{Preparation, Serving};
+use crate::disk;
+use anyhow::{Context, Result, bail};
+use blockyard_block::Disk;
+use blockyard_block::partition_table::TableChoice;
+use blockyard_session::mediator::{Driver, Grant, Grantor, MediatorNews, PartitionExport, control_pair};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::sync::Arc;
+
+/// The number of the session that the other process has for itself; the mediator counts its grants from 1.
+const OWN_SESSION: u64 = 0;
+
+/// Serves partitions to clients that a mediator passes on.
+///
+/// # Errors
+/// When the disk, the partitions or their sockets cannot be had.
+pub fn mediate(options: &ServeOptions, exports: &[PartitionExport], table: TableChoice) -> Result<()> {
+    let (preparation, disk) =
+        (Preparation::new(options.running.clone())?, disk::open(&options.disk, false, &options.allow_dirs)?);
+    let (ours, theirs) = control_pair().context("making a control socket")?;
+    let mediator = Door::Mediator.open(options, exports, table, theirs)?;
+    preparation.confine(&[], connects(&options.disk))?;
+    let mut serving = preparation.serve(Arc::clone(&disk))?;
+    let session = own_session(&mut serving, &disk, true)?;
+    let mut driver = Driver::new(ours, disk);
+    driver.start(&session).context("telling the mediator of its session")?;
+    drop(session);
+    let mut grantor = BeforeItIsReady { serving, ready: false, failure: None };
+    let stop = Arc::clone(&grantor.serving.stop);
+    driver.run(&mut grantor, stop.as_fd())?;
+    drop(driver);
+    end(mediator);
+    match grantor.failure {
+        Some(why) => bail!(why),
+        None => Ok(()),
+    }
+}
+
+/// Serves partitions through a process that copies every block.
+///
+/// # Errors
+/// When the disk, the partitions or their sockets cannot be had.
+pub fn copy(options: &ServeOptions, exports: &[PartitionExport], table: TableChoice) -> Result<()> {
+    let (preparation, disk) =
+        (Preparation::new(options.running.clone())?, disk::open(&options.disk, false, &options.allow_dirs)?);
+    let (ours, theirs) = UnixStream::pair().context("making a session's socket")?;
+    let mut copier = Door::Copier.open(options, exports, table, theirs.into())?;
+    preparation.confine(&[], connects(&options.disk))?;
+    let mut serving = preparation.serve(Arc::clone(&disk))?;
+    let given = Given::whole("the copier", &disk.geometry());
+    serving.clients.attach(OWN_SESSION, ours, given).map_err(anyhow::Error::msg)?;
+    // It is over when the copier has ended, which then has said why.
+    while !wait(&serving)? {
+        if serving.clients.ended().iter().any(|&(number, _)| number == OWN_SESSION) {
+            let status = copier.wait().context("waiting for the copier")?;
+            if status.success() {
+                return Ok(());
+            }
+            bail!("the copier has ended ({status}): nobody is served any more");
+        }
+    }
+    drop(serving);
+    end(copier);
+    Ok(())
+}
+
+/// A session of the whole disk for the process at the door.
+fn own_session(serving: &mut Serving, disk: &Arc<dyn Disk>, read_only: bool) -> Result<UnixStream> {
+    let (ours, theirs) = UnixStream::pair().context("making a session's socket")?;
+    let mut given = Given::whole("the mediator", &disk.geometry());
+    given.read_only |= read_only;
+    serving.clients.attach(OWN_SESSION, ours, given).map_err(anyhow::Error::msg)?;
+    Ok(theirs)
+}
+
+/// Waits for anything to do; whether it is time to stop.
+fn wait(serving: &Serving) -> Result<bool> {
+    let mut events = vec![serving.stop.as_fd()];
+    serving.clients.events(&mut events);
+    let mut polled: Vec<_> = events.iter().map(|&event| PollFd::from_borrowed_fd(event, PollFlags::IN)).collect();
+    match poll(&mut polled, None) {
+        Ok(_) | Err(Errno::INTR) => Ok(!polled[0].revents().is_empty()),
+        Err(errno) => Err(errno).context("waiting for clients"),
+    }
+}
+
+/// Ends when it sees that this process is done with it; it has removed its sockets then.
+fn end(mut child: Child) {
+    let _ = child.wait();
+}
+
+/// The clients of a driver; a mediator that cannot even begin ends all.
+struct BeforeItIsReady {
+    serving: Serving,
+    ready: bool,
+    failure: Option<String>,
+}
+
+impl Grantor for BeforeItIsReady {
+    fn grant(&mut self, grant: &Grant, stream: UnixStream) -> Result<(), String> {
+        self.serving.clients.grant(grant, stream)
+    }
+
+    fn revoke(&mut self, session: u64) {
+        self.serving.clients.revoke(session);
+    }
+
+    fn events<'a>(&'a self, events: &mut Vec<BorrowedFd<'a>>) {
+        self.serving.clients.events(events);
+    }
+
+    fn ended(&mut self) -> Vec<(u64, String)> {
+        self.serving.clients.ended()
+    }
+
+    fn mediator_says(&mut self, news: MediatorNews) {
+        match (&news, self.ready) {
+            (MediatorNews::Ready, _) => self.ready = true,
+            (MediatorNews::Failed(why) | MediatorNews::Gone(why), false) => {
+                self.failure = Some(why.clone());
+                return self.serving.stop.ring();
+            }
+            _ => {}
+        }
+        self.serving.clients.mediator_says(news);
+    }
+}

@@ -1,0 +1,49 @@
+//! Signals that ask a command to end.
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Ctrl-C, SIGTERM and SIGHUP, to be asked for. The second one kills: whatever the first waits for may never end.
+#[derive(Clone, Debug)]
+pub struct EndSignals {
+    /// Zero, or the last signal's number.
+    last: Arc<AtomicUsize>,
+}
+
+impl EndSignals {
+    /// Catches them from now on.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn catch() -> Result<Self> {
+        let (last, second) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            flag::register_conditional_default(signal, Arc::clone(&second))
+                .and_then(|_| flag::register(signal, Arc::clone(&second)))
+                .and_then(|_| flag::register_usize(signal, Arc::clone(&last), signal as usize))
+                .context("catching signals")?;
+        }
+        Ok(Self { last })
+    }
+
+    /// The signal that came, by its name; `None` if none has.
+    pub fn name(&self) -> Option<String> {
+        match self.last.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(name(signal as i32)),
+        }
+    }
+}
+
+/// A signal's name, for people.
+pub fn name(signal: i32) -> String {
+    match signal {
+        SIGINT => "Ctrl-C (SIGINT)".to_owned(),
+        SIGTERM => "SIGTERM".to_owned(),
+        SIGHUP => "SIGHUP".to_owned(),
+        other => format!("signal {other}"),
+    }
+}

@@ -1,0 +1,43 @@
+//! A user space of busybox and one script.
+
+use crate::Archive;
+use anyhow::Context;
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::Path;
+
+/// From the Debian package busybox-static: the user space of these guests.
+pub const BUSYBOX: &str = "/bin/busybox";
+
+/// Writes an initramfs to `path` whose init mounts the usual file systems, loads `modules` (name and content, in this order), runs
+/// the lines of `script`, and powers off.
+///
+/// # Errors
+/// When busybox is not installed, or the archive cannot be written.
+pub fn write_initramfs(path: &Path, modules: &[(&str, &[u8])], script: &str) -> anyhow::Result<()> {
+    let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `apt-get install busybox-static`")?;
+    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let mut archive = Archive::new(BufWriter::new(file));
+    for directory in ["/dev", "/proc", "/sys", "/tmp", "/mnt", "/sbin", "/usr/bin", "/usr/sbin"] {
+        archive.directory(Path::new(directory))?;
+    }
+    archive.character_device(Path::new("/dev/console"), 5, 1)?;
+    archive.file(Path::new(BUSYBOX), &busybox)?;
+    let mut init = String::from(
+        "#!/bin/busybox sh\n\
+         /bin/busybox --install -s /bin\n\
+         export PATH=/bin\n\
+         mount -t proc proc /proc\n\
+         mount -t sysfs sys /sys\n\
+         mount -t devtmpfs dev /dev\n",
+    );
+    for (name, content) in modules {
+        archive.file(&Path::new("/lib/modules").join(name), content)?;
+        init += &format!("insmod /lib/modules/{name} || echo 'cannot load {name}'\n");
+    }
+    init += script;
+    init += "\npoweroff -f\n";
+    archive.file(Path::new("/init"), init.as_bytes())?;
+    archive.finish()?;
+    Ok(())
+}

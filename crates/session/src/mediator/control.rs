@@ -1,0 +1,124 @@
+//! The socket between mediator and driver: datagrams that arrive whole, in order, with descriptors.
+
+use super::message::DATAGRAM_BYTES_MAX;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A control socket: one end for the driver, one for the mediator.
+///
+/// # Errors
+/// When the system gives none.
+pub fn control_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// An end of it.
+pub(super) struct ControlSocket(OwnedFd);
+
+/// What arrived.
+pub(super) struct Datagram {
+    pub(super) bytes: Vec<u8>,
+    pub(super) descriptor: Option<OwnedFd>,
+}
+
+/// What there was to receive.
+pub(super) enum Received {
+    Datagram(Datagram),
+    /// Nothing yet.
+    Nothing,
+    /// The other side is gone.
+    End,
+}
+
+/// Whether to wait for the other side.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    Wait,
+    Never,
+}
+
+impl ControlSocket {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Sends a datagram; false when the other side has not read enough of the earlier ones and `patience` is [`Patience::Never`].
+    ///
+    /// # Errors
+    /// When the other side is gone (`BrokenPipe`, `ConnectionReset`) or the system fails.
+    pub(super) fn send(
+        &self,
+        bytes: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+        patience: Patience,
+    ) -> io::Result<bool> {
+        let descriptors: Vec<_> = descriptor.into_iter().collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            let pushed = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+            debug_assert!(pushed, "there is space for one");
+        }
+        let wait = if patience == Patience::Never { SendFlags::DONTWAIT } else { SendFlags::empty() };
+        loop {
+            match sendmsg(&self.0, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | wait) {
+                Ok(_) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Receives a datagram. Descriptors that do not belong are closed.
+    ///
+    /// # Errors
+    /// `InvalidData` for a datagram that is too long or comes with more than one descriptor, and the system's own.
+    pub(super) fn receive(&self, patience: Patience) -> io::Result<Received> {
+        // One byte more than a datagram may have, so that one too long is seen as such.
+        let mut bytes = vec![0; DATAGRAM_BYTES_MAX + 1];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let wait = if patience == Patience::Never { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        let received = loop {
+            let flags = RecvFlags::CMSG_CLOEXEC | wait;
+            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+                Ok(received) => break received,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::CONNRESET) => return Ok(Received::End),
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        let mut descriptors = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        if received.bytes == 0 {
+            return Ok(Received::End);
+        }
+        let whole = !received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        if !whole || received.bytes > DATAGRAM_BYTES_MAX || descriptors.len() > 1 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a datagram that is too long or has too many descriptors",
+            ));
+        }
+        bytes.truncate(received.bytes);
+        Ok(Received::Datagram(Datagram { bytes, descriptor: descriptors.pop() }))
+    }
+}
+
+impl AsFd for ControlSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

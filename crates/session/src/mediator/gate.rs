@@ -1,0 +1,109 @@
+//! Who comes in: a socket per offer, one client at each.
+
+use super::listener::{Accepted, Listener};
+use super::offer::Offer;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+/// The sockets of all offers. Each has one client at a time; a second is disconnected at once.
+pub struct Gate {
+    places: Vec<Place>,
+}
+
+struct Place {
+    listener: Listener,
+    offer: Offer,
+    /// Whether the offer stands: a partition may go while clients are served.
+    open: bool,
+    /// Whether a client is in.
+    taken: bool,
+    /// Whether it was told that somebody was turned away, since the last client came or went.
+    told: bool,
+}
+
+/// What came of a connection.
+#[derive(Debug)]
+pub enum Admission {
+    /// A client that has the offer from now on, until [`Gate::release`].
+    Client(UnixStream),
+    /// Somebody was disconnected, and why: told once until the next client comes or goes.
+    TurnedAway(String),
+    /// Nobody is there, or somebody was disconnected and it was told before.
+    Nobody,
+}
+
+/// A socket cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {}: {source}", .path.display())]
+pub struct GateError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl Gate {
+    /// Makes all sockets; none stays if one fails.
+    ///
+    /// # Errors
+    /// The first socket that cannot be made.
+    pub fn open(offers: Vec<Offer>) -> Result<Self, GateError> {
+        let place = |offer: Offer| match Listener::bind(&offer.socket, &offer.uids) {
+            Ok(listener) => Ok(Place { listener, offer, open: true, taken: false, told: false }),
+            Err(source) => Err(GateError { path: offer.socket, source }),
+        };
+        Ok(Self { places: offers.into_iter().map(place).collect::<Result<_, _>>()? })
+    }
+
+    /// The sockets in the order of the offers: readable when somebody waits.
+    pub fn events(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>> {
+        self.places.iter().map(|place| place.listener.as_fd())
+    }
+
+    /// The offer of a place.
+    pub fn offer(&self, place: usize) -> &Offer {
+        &self.places[place].offer
+    }
+
+    /// Whether a client is in.
+    pub fn is_taken(&self, place: usize) -> bool {
+        self.places[place].taken
+    }
+
+    /// Takes one connection at a place.
+    ///
+    /// # Errors
+    /// When the system has no descriptor or memory for it; it keeps waiting.
+    pub fn admit(&mut self, place: usize) -> io::Result<Admission> {
+        let place = &mut self.places[place];
+        let why = match place.listener.accept()? {
+            Accepted::Nobody => return Ok(Admission::Nobody),
+            Accepted::Client(stream) if place.open && !place.taken => {
+                (place.taken, place.told) = (true, false);
+                return Ok(Admission::Client(stream));
+            }
+            Accepted::Client(_) if place.taken => "it has a client already".to_owned(),
+            Accepted::Client(_) => "the disk has no such partition any more".to_owned(),
+            Accepted::Stranger(uid) => format!("user {uid} may not connect: --allow-uid or uid={uid} would let them"),
+        };
+        if std::mem::replace(&mut place.told, true) {
+            return Ok(Admission::Nobody);
+        }
+        let path = place.listener.path().display();
+        Ok(Admission::TurnedAway(format!("{path}: a client was turned away: {why}")))
+    }
+
+    /// The client of a place has gone: the next may come.
+    pub fn release(&mut self, place: usize) {
+        (self.places[place].taken, self.places[place].told) = (false, false);
+    }
+
+    /// What a place offers from now on; `None` for nothing. A client that is in keeps what it has.
+    pub fn set_offer(&mut self, place: usize, offer: Option<Offer>) {
+        let place = &mut self.places[place];
+        place.open = offer.is_some();
+        if let Some(offer) = offer {
+            place.offer = offer;
+        }
+    }
+}

@@ -1,0 +1,530 @@
+//! The thread that speaks with a session's client.
+
+use super::client_memory::{ClientMemory, REGIONS_MAX};
+use super::connection::{Connection, ConnectionEnd, send_now};
+use super::event_descriptor::EventDescriptor;
+use super::in_flight::InFlightMemory;
+use super::message::{self, Header, InFlightArea, Region, Request};
+use super::session::{EndReason, Shared};
+use super::task::{Task, Wish};
+use super::{Command, Export, Inner};
+use blockyard_devices::virtio::{
+    BlockVirtqueue, BlockVirtqueueParts, CONFIG_BYTES, FailureCause, QueueConfig, SERIAL_BYTES, block_config,
+    block_features,
+};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use std::fmt::Display;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
+
+/// VHOST_USER_F_PROTOCOL_FEATURES, among the device's features.
+const FEATURE_PROTOCOL_FEATURES: u64 = 1 << 30;
+
+/// The protocol's own features ("Protocol features").
+mod protocol {
+    pub(super) const MQ: u64 = 1 << 0;
+    pub(super) const REPLY_ACK: u64 = 1 << 3;
+    pub(super) const BACKEND_REQ: u64 = 1 << 5;
+    pub(super) const CONFIG: u64 = 1 << 9;
+    pub(super) const INFLIGHT_SHMFD: u64 = 1 << 12;
+    pub(super) const RESET_DEVICE: u64 = 1 << 13;
+    pub(super) const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
+    pub(super) const STATUS: u64 = 1 << 16;
+    /// Not INBAND_NOTIFICATIONS: they are slower; and no logging of dirty memory.
+    pub(super) const ALL: u64 =
+        MQ | REPLY_ACK | BACKEND_REQ | CONFIG | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS | STATUS;
+}
+
+/// Largest virtqueue (virtio 1.2 §2.7).
+const QUEUE_SIZE_MAX: u16 = 32768;
+/// The size of queue that the number of segments in the configuration space is for. The client chooses its size later; this is
+/// the default of QEMU, and others' are larger.
+const QUEUE_SIZE_USUAL: u16 = 128;
+
+/// Why a request is not done.
+enum Fault {
+    /// Said to a client that asked for an answer. To one that did not, the session is over.
+    Refused(String),
+    /// The session is over.
+    End(EndReason),
+}
+
+impl From<EndReason> for Fault {
+    fn from(reason: EndReason) -> Self {
+        Self::End(reason)
+    }
+}
+
+fn client(fault: impl Display) -> Fault {
+    Fault::End(EndReason::Client(fault.to_string()))
+}
+
+/// What a request is answered with.
+enum Reply {
+    /// Nothing, or success if the client wants to hear of it.
+    Done,
+    /// Nothing, or failure: we do not know the request.
+    Unknown,
+    Payload(Vec<u8>),
+    WithDescriptor(Vec<u8>, OwnedFd),
+}
+
+impl Reply {
+    fn number(number: u64) -> Self {
+        Self::Payload(number.to_ne_bytes().to_vec())
+    }
+}
+
+/// A virtqueue, as the client has set it up so far.
+#[derive(Default)]
+struct Vring {
+    size: u32,
+    /// In the client's own addresses: descriptor table, available ring, used ring.
+    addresses: Option<[u64; 3]>,
+    next_available: u16,
+    kick: Option<OwnedFd>,
+    call: Option<OwnedFd>,
+    error: Option<EventDescriptor>,
+    enabled: bool,
+    /// The task that runs it.
+    running: Option<u64>,
+}
+
+/// All that is known of a client, and its queues.
+pub(super) struct Control {
+    inner: Arc<Inner>,
+    number: u64,
+    export: Export,
+    serial: [u8; SERIAL_BYTES],
+    shared: Arc<Shared>,
+    connection: Connection,
+    features: u64,
+    protocol_features: u64,
+    status: u64,
+    memory: ClientMemory,
+    in_flight: Option<InFlightMemory>,
+    vrings: Vec<Vring>,
+    /// Where the client hears that the configuration changed.
+    backend_requests: Option<OwnedFd>,
+    config: [u8; CONFIG_BYTES],
+}
+
+const CONNECTION: u64 = 0;
+const WAKE: u64 = 1;
+const DISK: u64 = 2;
+
+impl Control {
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        number: u64,
+        connection: Connection,
+        export: Export,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let mut serial = [0; SERIAL_BYTES];
+        serial.iter_mut().zip(export.name.bytes()).for_each(|(to, from)| *to = from);
+        let vrings = (0..export.queues).map(|_| Vring::default()).collect();
+        let config = block_config(&export.disk.geometry(), export.queues, QUEUE_SIZE_USUAL);
+        Self {
+            inner,
+            number,
+            export,
+            serial,
+            shared,
+            connection,
+            features: 0,
+            protocol_features: 0,
+            status: 0,
+            memory: ClientMemory::default(),
+            in_flight: None,
+            vrings,
+            backend_requests: None,
+            config,
+        }
+    }
+
+    /// Serves the client until the session is over.
+    pub(super) fn run(mut self) {
+        let reason = match self.serve() {
+            Ok(reason) => reason,
+            Err(error) => EndReason::Server(format!("the session cannot wait for its client: {error}")),
+        };
+        self.stop_all();
+        if matches!(reason, EndReason::Client(_) | EndReason::Server(_)) {
+            self.vrings.iter().filter_map(|vring| vring.error.as_ref()).for_each(EventDescriptor::ring);
+        }
+        self.connection.shut_down();
+        let shared = Arc::clone(&self.shared);
+        // First its memory and the disk, then the word that it is over.
+        drop(self);
+        shared.end(reason);
+    }
+
+    fn serve(&mut self) -> io::Result<EndReason> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |source: rustix::fd::BorrowedFd<'_>, data: u64, flags| {
+            epoll::add(&epoll, source, epoll::EventData::new_u64(data), flags)
+        };
+        add(self.connection.as_fd(), CONNECTION, epoll::EventFlags::IN)?;
+        add(self.shared.wake.as_fd(), WAKE, epoll::EventFlags::IN)?;
+        if let Some(event) = self.export.disk.change_event() {
+            // An edge: others watch the disk, too, so it is not ours to read.
+            add(event, DISK, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        }
+        loop {
+            let mut events = [MaybeUninit::uninit(); 4];
+            let ready = match epoll::wait(&epoll, &mut events, None) {
+                Ok((ready, _)) => ready,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            for event in ready {
+                let ended = match event.data.u64() {
+                    CONNECTION => self.receive().err(),
+                    WAKE => {
+                        self.shared.wake.take();
+                        self.shared.shall_end()
+                    }
+                    _ => {
+                        self.tell_of_change();
+                        None
+                    }
+                };
+                if let Some(reason) = ended {
+                    return Ok(reason);
+                }
+            }
+        }
+    }
+
+    /// Does what the messages say that have come: a few, so that a client that floods us still hears that it shall end.
+    fn receive(&mut self) -> Result<(), EndReason> {
+        for _ in 0..16 {
+            let Some((header, request)) = self.connection.receive().map_err(end_of_connection)? else { return Ok(()) };
+            self.answer(&header, request)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, header: &Header, request: Request) -> Result<(), EndReason> {
+        let performed = self.perform(request);
+        // Afterwards: it may be the very request that negotiated it.
+        let acknowledges = header.wants_reply() && self.protocol_features & protocol::REPLY_ACK != 0;
+        let reply = match performed {
+            Ok(Reply::Payload(payload)) => Some((payload, None)),
+            Ok(Reply::WithDescriptor(payload, descriptor)) => Some((payload, Some(descriptor))),
+            Ok(Reply::Done) => acknowledges.then(|| (0u64.to_ne_bytes().to_vec(), None)),
+            Ok(Reply::Unknown) => acknowledges.then(|| (1u64.to_ne_bytes().to_vec(), None)),
+            Err(Fault::Refused(_)) if acknowledges => Some((1u64.to_ne_bytes().to_vec(), None)),
+            Err(Fault::Refused(fault)) => return Err(EndReason::Client(fault)),
+            Err(Fault::End(reason)) => return Err(reason),
+        };
+        let Some((payload, descriptor)) = reply else { return Ok(()) };
+        let sent = self.connection.send(&header.reply(&payload), descriptor.as_ref().map(AsFd::as_fd));
+        sent.map_err(end_of_connection)
+    }
+
+    fn perform(&mut self, request: Request) -> Result<Reply, Fault> {
+        match request {
+            Request::GetFeatures => return Ok(Reply::number(self.offered())),
+            Request::SetFeatures(features) => return self.set_features(features),
+            Request::GetProtocolFeatures => return Ok(Reply::number(protocol::ALL)),
+            Request::SetProtocolFeatures(features) => match features & !protocol::ALL {
+                0 => self.protocol_features = features,
+                more => return Err(client(format!("the client has taken protocol features {more:#x}, not offered"))),
+            },
+            Request::SetOwner => {}
+            Request::Reset => self.reset(),
+            Request::GetQueueCount => return Ok(Reply::number(self.export.queues.into())),
+            Request::GetMemorySlots => return Ok(Reply::number(REGIONS_MAX as u64)),
+            Request::SetMemoryTable(regions) => {
+                let memory = ClientMemory::of(regions).map_err(client)?;
+                return self.set_memory(memory);
+            }
+            Request::AddRegion(region, file) => return self.change_memory(|memory| memory.with(region, file)),
+            Request::RemoveRegion(region) => return self.remove_region(&region),
+            Request::GetConfig { offset, bytes } => {
+                return Ok(Reply::Payload(message::config_payload(&self.config, offset, bytes)));
+            }
+            Request::SetConfig => {
+                return Err(Fault::Refused("nothing in the configuration can be written".to_owned()));
+            }
+            Request::SetBackendRequests(socket) => self.backend_requests = Some(socket),
+            Request::GetInFlight { queues, queue_size, payload_bytes } => {
+                return self.create_in_flight(queues, queue_size, payload_bytes);
+            }
+            Request::SetInFlight(area, file) => return self.set_in_flight(area, file),
+            Request::GetStatus => return Ok(Reply::number(self.status)),
+            Request::SetStatus(status) => self.set_status(status),
+            Request::Unknown => return Ok(Reply::Unknown),
+            vring => return self.perform_on_vring(vring),
+        }
+        Ok(Reply::Done)
+    }
+
+    fn perform_on_vring(&mut self, request: Request) -> Result<Reply, Fault> {
+        match request {
+            Request::SetVringSize { index, size } => self.stopped(index)?.size = size,
+            Request::SetVringAddresses { index, descriptor_table, used_ring, available_ring } => {
+                self.stopped(index)?.addresses = Some([descriptor_table, available_ring, used_ring]);
+            }
+            Request::SetVringBase { index, next_available } => {
+                let next_available = u16::try_from(next_available);
+                let next_available =
+                    next_available.map_err(|_| client(format!("queue {index} starts beyond 65535")))?;
+                self.stopped(index)?.next_available = next_available;
+            }
+            Request::GetVringBase { index } => {
+                let vring = self.stopped(index)?;
+                // It starts again when a kick is set (§ "Starting and stopping rings").
+                vring.kick = None;
+                let base = [index, vring.next_available.into()];
+                return Ok(Reply::Payload(base.iter().flat_map(|word| word.to_ne_bytes()).collect()));
+            }
+            Request::SetVringKick { index, kick } => self.stopped(index)?.kick = Some(kick),
+            Request::SetVringCall { index, call } => self.set_call(index, call)?,
+            Request::SetVringError { index, error } => {
+                let error = error.map(EventDescriptor::new).transpose().map_err(client)?;
+                self.vring(index)?.error = error;
+            }
+            Request::SetVringEnable { index, enable } => {
+                let vring = if enable { self.vring(index)? } else { self.stopped(index)? };
+                vring.enabled = enable;
+            }
+            // The others were done before.
+            _ => {}
+        }
+        self.start_what_can_run()?;
+        Ok(Reply::Done)
+    }
+
+    fn offered(&self) -> u64 {
+        FEATURE_PROTOCOL_FEATURES | block_features(&self.export.disk.geometry(), self.export.queues)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<Reply, Fault> {
+        let more = features & !self.offered();
+        if more != 0 {
+            return Err(client(format!("the client has taken features {more:#x}, which were not offered")));
+        }
+        self.restarting(|control| {
+            control.features = features;
+            Ok(())
+        })
+    }
+
+    fn set_memory(&mut self, memory: ClientMemory) -> Result<Reply, Fault> {
+        self.restarting(|control| {
+            control.memory = memory;
+            Ok(())
+        })
+    }
+
+    fn change_memory(
+        &mut self,
+        change: impl FnOnce(&ClientMemory) -> Result<ClientMemory, blockyard_block::MemoryMapError>,
+    ) -> Result<Reply, Fault> {
+        let memory = change(&self.memory).map_err(|error| Fault::Refused(error.to_string()))?;
+        self.set_memory(memory)
+    }
+
+    fn remove_region(&mut self, region: &Region) -> Result<Reply, Fault> {
+        self.change_memory(|memory| memory.without(region))
+    }
+
+    fn create_in_flight(&mut self, queues: u16, queue_size: u16, payload_bytes: usize) -> Result<Reply, Fault> {
+        if queues > self.export.queues || queue_size > QUEUE_SIZE_MAX {
+            return Err(client(format!("in-flight tracking of {queues} queues of {queue_size} was asked for")));
+        }
+        let (area, file) = InFlightMemory::create(queues, queue_size).map_err(server)?;
+        Ok(Reply::WithDescriptor(message::in_flight_payload(&area, payload_bytes), file))
+    }
+
+    fn set_in_flight(&mut self, area: InFlightArea, file: OwnedFd) -> Result<Reply, Fault> {
+        let memory = InFlightMemory::map(area, file).map_err(client)?;
+        self.restarting(|control| {
+            control.in_flight = Some(memory);
+            Ok(())
+        })
+    }
+
+    fn set_status(&mut self, status: u64) {
+        self.status = status;
+        if status == 0 {
+            self.reset();
+        }
+    }
+
+    /// As before the client set up its queues. The memory, and how we agreed to talk, stay.
+    fn reset(&mut self) {
+        self.stop_all();
+        self.status = 0;
+        self.vrings.iter_mut().for_each(|vring| *vring = Vring::default());
+    }
+
+    fn set_call(&mut self, index: u32, call: Option<OwnedFd>) -> Result<(), Fault> {
+        let event = call.as_ref().map(|call| call.try_clone().and_then(EventDescriptor::new));
+        let event = event.transpose().map_err(client)?;
+        let vring = self.vring(index)?;
+        vring.call = call;
+        if let Some(task) = vring.running {
+            self.inner.thread_of(self.number, index as u16).send(Command::SetCall { task, call: event });
+        }
+        Ok(())
+    }
+
+    fn vring(&mut self, index: u32) -> Result<&mut Vring, Fault> {
+        let queues = self.vrings.len();
+        let vring = self.vrings.get_mut(index as usize);
+        vring.ok_or_else(|| client(format!("the client speaks of queue {index} of {queues}")))
+    }
+
+    /// A virtqueue that does not run: what it is may be changed.
+    fn stopped(&mut self, index: u32) -> Result<&mut Vring, Fault> {
+        self.vring(index)?;
+        self.stop(index as u16);
+        self.vring(index)
+    }
+
+    /// Waits until the queue is drained.
+    fn stop(&mut self, index: u16) {
+        if let Some(stopping) = self.ask_to_stop(index) {
+            self.await_stop(index, &stopping);
+        }
+    }
+
+    fn ask_to_stop(&mut self, index: u16) -> Option<mpsc::Receiver<u16>> {
+        let task = self.vrings[usize::from(index)].running.take()?;
+        let (reply, stopped) = mpsc::channel();
+        self.inner.thread_of(self.number, index).send(Command::Stop { task, reply });
+        Some(stopped)
+    }
+
+    fn await_stop(&mut self, index: u16, stopped: &mpsc::Receiver<u16>) {
+        match stopped.recv() {
+            Ok(next_available) => self.vrings[usize::from(index)].next_available = next_available,
+            Err(_) => self.shared.fail(EndReason::Server("an I/O thread has died".to_owned())),
+        }
+    }
+
+    /// All together, so that it takes no longer than the slowest.
+    fn stop_all(&mut self) -> Vec<u16> {
+        let indices = 0..self.vrings.len() as u16;
+        let stopping: Vec<_> = indices.filter_map(|index| Some((index, self.ask_to_stop(index)?))).collect();
+        stopping.iter().for_each(|(index, stopped)| self.await_stop(*index, stopped));
+        stopping.into_iter().map(|(index, _)| index).collect()
+    }
+
+    /// Changes something that running queues are made with: they stop, and go on where they were.
+    fn restarting(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Fault>) -> Result<Reply, Fault> {
+        self.stop_all();
+        change(self)?;
+        self.start_what_can_run()?;
+        Ok(Reply::Done)
+    }
+
+    fn start_what_can_run(&mut self) -> Result<(), Fault> {
+        let all_enabled = self.features & FEATURE_PROTOCOL_FEATURES == 0;
+        for index in 0..self.vrings.len() {
+            let vring = &self.vrings[index];
+            let complete = vring.size > 0 && vring.kick.is_some() && self.memory.map().is_some();
+            if let (true, None, Some(addresses)) = (complete, vring.running, vring.addresses)
+                && (vring.enabled || all_enabled)
+            {
+                self.start(index as u16, addresses)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, index: u16, addresses: [u64; 3]) -> Result<(), Fault> {
+        let queue_fault = |cause: FailureCause| {
+            let reason = match cause {
+                FailureCause::Backend(_) => EndReason::Server,
+                _ => EndReason::Client,
+            };
+            Fault::End(reason(format!("queue {index}: {cause}")))
+        };
+        let wish = Arc::new(Wish::default());
+        let parts = self.parts(index, addresses, Arc::clone(&wish))?.map_err(queue_fault)?;
+        let queue = BlockVirtqueue::open(parts).map_err(queue_fault)?;
+        let vring = &mut self.vrings[usize::from(index)];
+        let event = |descriptor: &OwnedFd| descriptor.try_clone().and_then(EventDescriptor::new).map_err(client);
+        let Some(kick) = &vring.kick else { return Ok(()) };
+        let (kick, call) = (event(kick)?, vring.call.as_ref().map(event).transpose()?);
+        let id = self.inner.next_number();
+        vring.running = Some(id);
+        let task = Box::new(Task::new(id, queue, wish, kick, call, Arc::clone(&self.shared)));
+        let start = Command::Start { session: self.number, weight: self.export.weight.get(), task };
+        self.inner.thread_of(self.number, index).send(start);
+        Ok(())
+    }
+
+    /// What the queue is made of, checked.
+    fn parts(
+        &self,
+        index: u16,
+        [descriptor_table, available_ring, used_ring]: [u64; 3],
+        wish: Arc<Wish>,
+    ) -> Result<Result<BlockVirtqueueParts, FailureCause>, Fault> {
+        let vring = &self.vrings[usize::from(index)];
+        let Some(memory) = self.memory.map() else { return Err(client("a queue without memory")) };
+        let guest = |part: &str, address: u64| {
+            let outside = || client(format!("queue {index}: the {part} at {address:#x} is in no region of memory"));
+            self.memory.guest_address(address).ok_or_else(outside)
+        };
+        let config = QueueConfig {
+            size: vring.size,
+            descriptor_table: guest("descriptor table", descriptor_table)?,
+            available_ring: guest("available ring", available_ring)?,
+            used_ring: guest("used ring", used_ring)?,
+        };
+        let event_index = self.features & 1 << VIRTIO_RING_F_EVENT_IDX != 0;
+        let mut ring = match config.ring_anywhere(QUEUE_SIZE_MAX, memory, event_index) {
+            Ok(ring) => ring,
+            Err(cause) => return Ok(Err(cause)),
+        };
+        ring.resume(vring.next_available);
+        let in_flight = self.in_flight.as_ref().map(|in_flight| {
+            let none = || client(format!("queue {index} of {} has no room in the in-flight record", ring.size()));
+            in_flight.record(index, ring.size()).ok_or_else(none)
+        });
+        Ok(Ok(BlockVirtqueueParts {
+            device: Arc::clone(&self.export.name),
+            index,
+            ring,
+            memory: memory.clone(),
+            disk: Arc::clone(&self.export.disk),
+            features: self.features,
+            serial: self.serial,
+            notifier: wish,
+            statistics: Arc::clone(&self.shared.queues[usize::from(index)]),
+            in_flight: in_flight.transpose()?,
+        }))
+    }
+
+    /// The disk says that it changed.
+    fn tell_of_change(&mut self) {
+        let fresh = block_config(&self.export.disk.geometry(), self.export.queues, QUEUE_SIZE_USUAL);
+        let changed = std::mem::replace(&mut self.config, fresh) != fresh;
+        if let (true, Some(socket)) = (changed, &self.backend_requests) {
+            // A client that reads none of these will find the change when it next asks.
+            let _ = send_now(socket, &message::config_change(), None);
+        }
+    }
+}
+
+fn server(error: io::Error) -> Fault {
+    Fault::End(EndReason::Server(error.to_string()))
+}
+
+fn end_of_connection(end: ConnectionEnd) -> EndReason {
+    match end {
+        ConnectionEnd::Closed => EndReason::Disconnected,
+        end => EndReason::Client(end.to_string()),
+    }
+}

@@ -1,0 +1,259 @@
+//! Where clients connect.
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fchmod, openat, statat, unlinkat};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Clients that wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// Why there is no socket, or no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenerError {
+    /// The path ends in no name, or its directory cannot be opened.
+    #[error("no socket can be at {}: {error}", .path.display())]
+    Directory {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// Something that is no socket is at the path.
+    #[error("{} exists and is not a socket: remove it or choose another path", .0.display())]
+    NotASocket(PathBuf),
+    /// Another process listens there.
+    #[error("{} is in use by another process", .0.display())]
+    InUse(PathBuf),
+    /// A socket of another user is there, or one that cannot be asked whether somebody listens.
+    #[error("{} is a socket that is not ours to replace", .0.display())]
+    NotOurs(PathBuf),
+    /// The system refuses.
+    #[error("cannot listen on {}: {error}", .path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// A client of a user who is not allowed; it was disconnected.
+    #[error("a process of user {uid} has tried to connect to {}, who is not allowed to", .path.display())]
+    Peer {
+        /// The socket's path.
+        path: PathBuf,
+        /// The user's id.
+        uid: u32,
+    },
+}
+
+/// A listening socket in the file system, for its owner alone (mode 0600). It does not make anybody wait; poll it for reading.
+/// Dropped, it removes the socket, if that is still the one it made.
+#[derive(Debug)]
+pub struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+    directory: OwnedFd,
+    name: OsString,
+    /// Device and inode.
+    identity: (u64, u64),
+    allowed_uids: Vec<u32>,
+}
+
+impl Listener {
+    /// Listens at `path` for clients of this process's own user and of `allowed_uids`. A socket that a dead process has left
+    /// there is replaced, and nothing else.
+    ///
+    /// # Errors
+    /// When something is there, or the system refuses.
+    pub fn bind(path: &Path, allowed_uids: &[u32]) -> Result<Self, ListenerError> {
+        let io = |error: Errno| ListenerError::Io { path: path.to_owned(), error: error.into() };
+        let (directory, name) = open_directory(path)?;
+        // Through the descriptor: a path may be longer than an address has room for.
+        let mut address = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        address.push(&name);
+        let address = SocketAddrUnix::new(&address).map_err(io)?;
+        remove_stale(path, &directory, &name, &address)?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, socket_flags(), None).map_err(io)?;
+        // The file that bind makes has this mode from its first moment (Linux, net/unix/af_unix.c, unix_bind_bsd).
+        fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
+        bind(&socket, &address).map_err(|errno| match errno {
+            Errno::ADDRINUSE => ListenerError::InUse(path.to_owned()),
+            errno => io(errno),
+        })?;
+        let stat = statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
+        let mut allowed_uids = allowed_uids.to_vec();
+        allowed_uids.push(rustix::process::geteuid().as_raw());
+        let listener = UnixListener::from(socket);
+        let this = Self { listener, path: path.to_owned(), directory, name, identity: identity(&stat), allowed_uids };
+        listen(&this.listener, BACKLOG).map_err(io)?;
+        Ok(this)
+    }
+
+    /// Where it listens, as it was told.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next client, if one has connected.
+    ///
+    /// # Errors
+    /// [`ListenerError::Peer`] for a client that is not allowed, [`ListenerError::Io`] when the system refuses; the listener
+    /// goes on.
+    pub fn accept(&self) -> Result<Option<UnixStream>, ListenerError> {
+        let io = |error: io::Error| ListenerError::Io { path: self.path.clone(), error };
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                return match error.kind() {
+                    // Also one that has gone again.
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {
+                        Ok(None)
+                    }
+                    _ => Err(io(error)),
+                };
+            }
+        };
+        let uid = socket_peercred(&stream).map_err(|errno| io(errno.into()))?.uid.as_raw();
+        if !self.allowed_uids.contains(&uid) {
+            return Err(ListenerError::Peer { path: self.path.clone(), uid });
+        }
+        Ok(Some(stream))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| identity(&found) == self.identity) {
+            let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+fn socket_flags() -> SocketFlags {
+    SocketFlags::CLOEXEC | SocketFlags::NONBLOCK
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// The directory that the socket is to be in, and its name there.
+fn open_directory(path: &Path) -> Result<(OwnedFd, OsString), ListenerError> {
+    let failed = |error: io::Error| ListenerError::Directory { path: path.to_owned(), error };
+    let no_name = || failed(io::Error::new(io::ErrorKind::InvalidInput, "the path does not end in a name"));
+    let name = path.file_name().ok_or_else(no_name)?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(rustix::fs::CWD, parent, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    Ok((directory, name.to_owned()))
+}
+
+/// Removes the socket at the path if it is ours and nobody listens on it any more.
+fn remove_stale(path: &Path, directory: &OwnedFd, name: &OsStr, address: &SocketAddrUnix) -> Result<(), ListenerError> {
+    let io = |error: Errno| ListenerError::Io { path: path.to_owned(), error: error.into() };
+    let stat = || statat(directory, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW);
+    let found = match stat() {
+        Ok(found) => found,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(io(errno)),
+    };
+    if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
+        return Err(ListenerError::NotASocket(path.to_owned()));
+    }
+    if found.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(ListenerError::NotOurs(path.to_owned()));
+    }
+    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, socket_flags(), None).map_err(io)?;
+    match connect(&probe, address) {
+        // Also one whose backlog is full.
+        Ok(()) | Err(Errno::AGAIN) => Err(ListenerError::InUse(path.to_owned())),
+        Err(Errno::CONNREFUSED) => {
+            let still = stat().is_ok_and(|now| identity(&now) == identity(&found));
+            if still { unlinkat(directory, name, AtFlags::empty()).map_err(io) } else { Ok(()) }
+        }
+        Err(Errno::NOENT) => Ok(()),
+        Err(_) => Err(ListenerError::NotOurs(path.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn the_socket_is_for_its_owner_and_goes_with_the_listener() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.sock");
+        let listener = Listener::bind(&path, &[]).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert!(listener.accept().unwrap().is_none(), "nobody yet, and no waiting");
+        let _client = UnixStream::connect(&path).unwrap();
+        assert!(listener.accept().unwrap().is_some());
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_a_stale_socket_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.sock");
+        let refused = || Listener::bind(&path, &[]).unwrap_err().to_string();
+        std::fs::write(&path, "precious").unwrap();
+        assert!(refused().contains("is not a socket"));
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        assert!(refused().contains("is not a socket"));
+        std::fs::remove_file(&path).unwrap();
+        let live = UnixListener::bind(&path).unwrap();
+        assert!(refused().contains("in use"));
+        drop(live);
+        assert!(path.exists(), "a socket that nobody listens on");
+        let listener = Listener::bind(&path, &[]).unwrap();
+        assert!(refused().contains("in use"));
+        // Somebody else's by now: not ours to remove.
+        std::fs::remove_file(&path).unwrap();
+        let other = UnixListener::bind(&path).unwrap();
+        drop(listener);
+        assert!(path.exists());
+        drop(other);
+        let dgram = std::os::unix::net::UnixDatagram::bind(directory.path().join("other")).unwrap();
+        let refused = Listener::bind(&directory.path().join("other"), &[]).unwrap_err().to_string();
+        assert!(refused.contains("not ours"), "{refused}");
+        drop(dgram);
+    }
+
+    #[test]
+    fn a_path_may_be_longer_than_an_address() {
+        let directory = tempfile::tempdir().unwrap();
+        let deep = directory.path().join("d".repeat(120));
+        std::fs::create_dir(&deep).unwrap();
+        let path = deep.join("disk.sock");
+        let _listener = Listener::bind(&path, &[]).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        let refused = Listener::bind(&deep.join("n".repeat(100)), &[]).unwrap_err().to_string();
+        assert!(refused.contains("cannot listen on"), "{refused}");
+        assert!(Listener::bind(Path::new("/"), &[]).unwrap_err().to_string().contains("does not end in a name"));
+        assert!(Listener::bind(Path::new("/nowhere/x"), &[]).unwrap_err().to_string().contains("no socket can be at"));
+    }
+}

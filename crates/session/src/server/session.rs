@@ -1,0 +1,123 @@
+//! A session, as others see it.
+
+use super::statistics::SessionStatistics;
+use blockyard_devices::EventFd;
+use blockyard_devices::virtio::QueueStatistics;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Why a session is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// The client has closed the connection, between two messages.
+    Disconnected,
+    /// [`Session::revoke`].
+    Revoked,
+    /// The client did what it must not, which the sentence says.
+    Client(String),
+    /// The disk or the system failed us, which the sentence says.
+    Server(String),
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disconnected => formatter.write_str("the client has disconnected"),
+            Self::Revoked => formatter.write_str("it was revoked"),
+            Self::Client(fault) | Self::Server(fault) => formatter.write_str(fault),
+        }
+    }
+}
+
+/// A client's session: a handle. Dropping it revokes the session.
+#[derive(Debug)]
+pub struct Session {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Session {
+    /// The export's name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.shared.name
+    }
+
+    /// What the session has done until now. Stops nobody.
+    pub fn statistics(&self) -> SessionStatistics {
+        SessionStatistics::of(&self.shared.queues)
+    }
+
+    /// Ends the session: takes nothing more from the client, answers what is in flight, and closes the connection. Does not wait
+    /// for that; [`Session::ended`] tells of it.
+    pub fn revoke(&self) {
+        self.shared.revoked.store(true, Ordering::SeqCst);
+        self.shared.wake.ring();
+    }
+
+    /// An event that is readable from when the session is over: then nothing of it touches the disk or the client's memory.
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.shared.ended.as_fd()
+    }
+
+    /// Why it is over; `None` while it is not.
+    pub fn end_reason(&self) -> Option<&EndReason> {
+        self.shared.end.get()
+    }
+
+    /// Waits until it is over, and says why.
+    pub fn wait(&self) -> &EndReason {
+        self.shared.end.wait()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.revoke();
+    }
+}
+
+/// What a session's control thread, the threads that run its queues, and its handle have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) name: Arc<str>,
+    /// One for each queue, over all of the session.
+    pub(super) queues: Vec<Arc<QueueStatistics>>,
+    /// Wakes the control thread.
+    pub(super) wake: EventFd,
+    revoked: AtomicBool,
+    failure: Mutex<Option<EndReason>>,
+    ended: EventFd,
+    end: OnceLock<EndReason>,
+}
+
+impl Shared {
+    pub(super) fn new(name: Arc<str>, queues: u16) -> std::io::Result<Self> {
+        Ok(Self {
+            name,
+            queues: (0..queues).map(|_| Arc::default()).collect(),
+            wake: EventFd::new()?,
+            revoked: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            ended: EventFd::new()?,
+            end: OnceLock::new(),
+        })
+    }
+
+    /// A thread that runs a queue cannot go on. The first reason counts.
+    pub(super) fn fail(&self, reason: EndReason) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.wake.ring();
+    }
+
+    /// Why the control thread shall end the session, if it shall.
+    pub(super) fn shall_end(&self) -> Option<EndReason> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        failure.or_else(|| self.revoked.load(Ordering::SeqCst).then_some(EndReason::Revoked))
+    }
+
+    pub(super) fn end(&self, reason: EndReason) {
+        let _ = self.end.set(reason);
+        self.ended.ring();
+    }
+}

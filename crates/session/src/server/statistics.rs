@@ -1,0 +1,34 @@
+//! What sessions have done.
+
+use blockyard_block::layers::{LatencySnapshot, OperationKind};
+use blockyard_devices::virtio::{QueueCounts, QueueStatistics};
+use std::sync::Arc;
+
+/// A session at one moment, all its queues together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionStatistics {
+    /// Requests, bytes, kicks (`doorbells`), notifications (`interrupts`), work found by polling, and errors.
+    pub counts: QueueCounts,
+    /// Requests that the disk has now.
+    pub in_flight: u64,
+    /// How long requests took, from when they were taken from the queue to when they were answered, by
+    /// [`OperationKind::index`].
+    pub latencies: [LatencySnapshot; OperationKind::ALL.len()],
+    /// The first thing the client's driver did wrong that was answered with an error, as a sentence.
+    pub first_fault: Option<String>,
+}
+
+impl SessionStatistics {
+    pub(super) fn of(queues: &[Arc<QueueStatistics>]) -> Self {
+        let mut latencies: [LatencySnapshot; OperationKind::ALL.len()] = Default::default();
+        for (kind, sum) in OperationKind::ALL.into_iter().zip(&mut latencies) {
+            queues.iter().for_each(|queue| queue.latencies(kind).add_to(sum));
+        }
+        Self {
+            counts: queues.iter().map(|queue| queue.counts()).sum(),
+            in_flight: queues.iter().map(|queue| queue.in_flight()).sum(),
+            latencies,
+            first_fault: queues.iter().find_map(|queue| queue.first_fault().map(str::to_owned)),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Clients that do what they must not. Their session ends with a reason, and nobody else notices.
+
+use crate::client::*;
+use blockyard_block::{Disk, MemoryDisk, MemoryMap};
+use blockyard_session::server::{EndReason, Server};
+use bolero::TypeGenerator;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn disk() -> Arc<dyn Disk> {
+    Arc::new(MemoryDisk::new(1 << 20, 512).unwrap())
+}
+
+/// What the session ends with after `act`.
+fn ended_by(act: impl FnOnce(&Client)) -> String {
+    let server = server(Duration::from_micros(50));
+    let (bystander, going_on) = Client::start(&server, export(disk(), 1, 1));
+    let (client, session) = Client::connect(&server, export(disk(), 2, 1));
+    act(&client);
+    let reason = match end(&session) {
+        EndReason::Client(reason) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(bystander.driver(0).run(IN, 0, 0x80_0000, 512), 0);
+    assert!(going_on.end_reason().is_none());
+    reason
+}
+
+#[test]
+fn messages_that_cannot_be() {
+    let bytes = |bytes: Vec<u8>| ended_by(|client| client.send_bytes(&bytes, &[]));
+    assert!(bytes(halves(&[1, 0, 0])).contains("not a request of version 1"));
+    assert!(bytes(halves(&[1, 5, 0])).contains("not a request of version 1"));
+    assert!(bytes(halves(&[1, 1, u32::MAX])).contains("announces 4294967295 bytes"));
+    assert!(bytes(halves(&[2, 1, 4, 0])).contains("message 2 has 4 bytes, fewer than the 8"));
+    assert!(bytes(halves(&[5, 1, 8, 9, 0])).contains("9 regions"));
+    let hung_up = |bytes: Vec<u8>| {
+        ended_by(|client| {
+            client.send_bytes(&bytes, &[]);
+            client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        })
+    };
+    for cut in [1, 11, 12, 15] {
+        assert!(hung_up(halves(&[2, 1, 8, 0, 0])[..cut].to_vec()).contains("in the middle of a message"), "{cut}");
+    }
+}
+
+#[test]
+fn descriptors_that_cannot_be() {
+    let null = File::open("/dev/null").unwrap();
+    let (_, pipe) = rustix::pipe::pipe().unwrap();
+    let with = |request: u32, payload: &[u8], descriptors: &[BorrowedFd<'_>]| {
+        ended_by(|client| {
+            client.send(request, payload, descriptors);
+            (0..4).for_each(|_| client.send(18, &halves(&[0, 1]), &[]));
+        })
+    };
+    assert!(with(12, &words(&[0]), &[]).contains("came with 0 descriptors instead of 1"));
+    assert!(with(12, &words(&[0x100]), &[]).contains("polling for ever"));
+    assert!(with(13, &words(&[0]), &[null.as_fd(); 2]).contains("came with 2 descriptors"));
+    assert!(with(1, &[], &[null.as_fd(); 9]).contains("more than 8 descriptors"));
+    for descriptor in [null.as_fd(), pipe.as_fd(), File::open("/").unwrap().as_fd()] {
+        assert!(with(13, &words(&[0]), &[descriptor]).contains("an event must be an eventfd or a socket"));
+    }
+    let region = words(&[1, GUEST, 4096, USER, 0, 0, 0, 0, 0]);
+    assert!(with(5, &region, &[null.as_fd()]).contains("is not in a file"));
+    assert!(with(5, &region, &[File::open("/proc/self/exe").unwrap().as_fd()]).contains("cannot be mapped"));
+}
+
+#[test]
+fn values_that_cannot_be() {
+    let started = |change: &dyn Fn(&Client)| {
+        ended_by(|client| {
+            client.negotiate();
+            client.share_memory();
+            change(client);
+            client.start_queue(1, 0);
+        })
+    };
+    assert!(started(&|client| client.send(2, &words(&[1 << 40]), &[])).contains("features 0x10000000000"));
+    assert!(started(&|client| client.send(16, &words(&[1 << 14]), &[])).contains("protocol features 0x4000"));
+    assert!(started(&|client| client.send(8, &halves(&[2, 64]), &[])).contains("queue 2 of 2"));
+    assert!(started(&|client| client.send(10, &halves(&[0, 0x1_0000]), &[])).contains("beyond 65535"));
+    assert!(started(&|client| client.send(18, &halves(&[0, 7]), &[])).contains("yes or no"));
+    let memfd = memfd_create("short", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&memfd, 4096).unwrap();
+    let table = |regions: [u64; 8], count: usize| {
+        started(&|client| {
+            let payload = [&[count as u64][..], &regions].concat();
+            client.send(5, &words(&payload), &[memfd.as_fd(), memfd.as_fd()][..count]);
+        })
+    };
+    let one = |address, length, user, offset| table([address, length, user, offset, 0, 0, 0, 0], 1);
+    assert!(one(0, 8192, 0, 0).contains("past the end of its file"));
+    assert!(one(0, u64::MAX, 0, 4096).contains("wraps around"));
+    assert!(one(u64::MAX, 4096, 0, 0).contains("wraps around"));
+    assert!(one(0, 2048, 0, 1024).contains("cannot be mapped"));
+    assert!(table([0, 4096, 0, 0, 4095, 4096, 0, 0], 2).contains("intersect"));
+    // Its rings are elsewhere.
+    assert!(one(0, 4096, 0, 0).contains("is in no region of memory"));
+}
+
+#[test]
+fn queues_that_cannot_be() {
+    let started = |size: u32, addresses: [u64; 3]| {
+        ended_by(|client| {
+            client.negotiate();
+            client.share_memory();
+            let [table, available, used] = addresses;
+            client.send(8, &halves(&[0, size]), &[]);
+            client.send(9, &words(&[0, table, used, available, 0]), &[]);
+            client.send(12, &words(&[0]), &[client.kick[0].as_fd()]);
+            client.send(18, &halves(&[0, 1]), &[]);
+        })
+    };
+    let good = [USER, USER + 0x4000, USER + 0x8000];
+    for size in [3, 65536, u32::MAX] {
+        assert!(started(size, good).contains("not a power of two from 1 to 32768"));
+    }
+    assert!(started(64, [USER + 8, good[1], good[2]]).contains("descriptor table at 0x40000008 is not aligned"));
+    assert!(started(64, [good[0], USER + MEMORY_BYTES - 4, good[2]]).contains("is not in the guest's memory"));
+    assert!(started(64, [good[0], good[1], 0]).contains("used ring at 0x0 is in no region"));
+}
+
+#[test]
+fn rings_that_lie() {
+    let lie = |offset: u64, value: u16| {
+        ended_by(|client| {
+            client.negotiate();
+            client.share_memory();
+            client.memory.words::<AtomicU16>(GUEST + offset, 1).unwrap()[0].store(value, Ordering::SeqCst);
+            client.memory.words::<AtomicU16>(GUEST + 0x4002, 1).unwrap()[0].fetch_max(1, Ordering::SeqCst);
+            client.start_queue(0, 0);
+        })
+    };
+    assert!(lie(0x4002, 65).contains("the available index moved by 65, but the queue holds 64"));
+    assert!(lie(0x4004, 64).contains("descriptor index 64 is outside the table of 64"));
+}
+
+/// The client cuts its memory short while requests run on it.
+#[test]
+fn memory_that_goes_away() {
+    for _ in 0..5 {
+        let memfd = File::from(memfd_create("client", MemfdFlags::CLOEXEC).unwrap());
+        ftruncate(&memfd, MEMORY_BYTES).unwrap();
+        let shared = blockyard_block::SharedRegion {
+            address: GUEST,
+            length_bytes: MEMORY_BYTES,
+            file: memfd.try_clone().unwrap(),
+            file_offset_bytes: 0,
+        };
+        let memory = MemoryMap::from_files(vec![shared]).unwrap();
+        let server = server(Duration::from_micros(200));
+        let (bystander, _going_on) = Client::start(&server, export(disk(), 1, 1));
+        let (client, session) = Client::connect_with(&server, export(disk(), 1, 1), memory);
+        client.negotiate();
+        client.share_memory();
+        client.start_queue(0, 0);
+        client.synchronize();
+        let mut driver = client.driver(0);
+        assert_eq!(driver.run(IN, 0, 0x80_0000, 4096), 0);
+        (0..20).for_each(|slot| driver.add(slot, IN, 0, 0x80_0000, 65536));
+        driver.publish();
+        ftruncate(&memfd, 0).unwrap();
+        client.kick[0].ring();
+        assert_eq!(end(&session), EndReason::Client("the client's memory was cut short while it was in use".into()));
+        assert_eq!(bystander.driver(0).run(IN, 0, 0x80_0000, 512), 0);
+    }
+}
+
+/// Somebody who sends and never reads.
+#[test]
+fn replies_that_nobody_reads() {
+    let reason = ended_by(|client| {
+        let question = halves(&[1, 1, 0]).repeat(64);
+        (0..2000).for_each(|_| client.send_bytes(&question, &[]));
+    });
+    assert_eq!(reason, "the client does not read its replies");
+}
+
+/// A step of a hostile client.
+#[derive(Debug, TypeGenerator)]
+enum Step {
+    /// Bytes as they are.
+    Bytes(Vec<u8>, u8),
+    /// A message with a good header: request, flags, payload, descriptors.
+    Message(u8, bool, Vec<u8>, u8),
+    /// A message about a queue, of numbers that nearly make sense.
+    Vring(u8, u8, u8),
+    Negotiate,
+    Memory(u8),
+    Start(u8),
+    /// A request, spoiled: chain, length, where.
+    Request(u8, u16, u16),
+    Shrink,
+}
+
+/// What a client may have to send.
+struct Things {
+    files: Vec<OwnedFd>,
+}
+
+impl Things {
+    fn some(&self, choice: u8) -> Vec<BorrowedFd<'_>> {
+        let count = usize::from(choice & 3) + usize::from(choice > 250) * 7;
+        (0..count).map(|index| self.files[(usize::from(choice >> 2) + index) % self.files.len()].as_fd()).collect()
+    }
+}
+
+fn act(client: &Client, things: &Things, step: &Step) {
+    match step {
+        Step::Bytes(bytes, descriptors) => client.send_bytes(bytes, &things.some(*descriptors)),
+        Step::Message(request, reply, payload, descriptors) => {
+            let flags = if *reply { NEED_REPLY } else { 0 };
+            client.send_with((*request % 44).into(), flags, payload, &things.some(*descriptors));
+        }
+        Step::Vring(request, index, value) => {
+            let payload = halves(&[u32::from(*index % 3), u32::from(*value), 0, 0, 0, 0, 0, 0, 0, 0]);
+            client.send(
+                8 + u32::from(*request % 11),
+                &payload,
+                &things.some(*value)[..1.min(things.some(*value).len())],
+            );
+        }
+        Step::Negotiate => {
+            client.send(16, &words(&[0x1b22b & !u64::from(1u32 << 14)]), &[]);
+            client.send(2, &words(&[client.features]), &[]);
+        }
+        Step::Memory(choice) => {
+            let regions = [GUEST, MEMORY_BYTES >> (choice & 3), USER, u64::from(choice >> 2 & 3) * 4096];
+            let (_, _, file, _) = client.memory.regions().next().unwrap();
+            client.send(5, &[&words(&[1])[..], &words(&regions), &[0; 32]].concat(), &[file.as_fd()]);
+        }
+        Step::Start(index) => client.start_queue((index % 2).into(), 0),
+        Step::Request(head, length, place) => {
+            let ring = |offset: u64| &client.memory.words::<AtomicU16>(GUEST + offset, 1).unwrap()[0];
+            let at = u64::from(*head % 64) * 16;
+            let descriptor = [0x40_0000 + u64::from(*place) * 512 + GUEST, u64::from(*length) | u64::from(*head) << 32];
+            client.fill(at, &words(&descriptor));
+            let index = ring(0x4002).load(Ordering::SeqCst);
+            ring(0x4004 + 2 * u64::from(index % 64)).store((*head % 65).into(), Ordering::SeqCst);
+            ring(0x4002).store(index.wrapping_add(1), Ordering::SeqCst);
+            client.kick[0].ring();
+        }
+        // Sealed memory: it is refused, as it should be. The other file can be cut.
+        Step::Shrink => drop(ftruncate(&things.files[0], 0)),
+    }
+}
+
+/// Whatever a client sends and does: its session ends when it hangs up at the latest, and another's goes on.
+#[test]
+fn fuzz_any_client_harms_only_itself() {
+    let server: AssertUnwindSafe<Server> = AssertUnwindSafe(server(Duration::from_micros(20)));
+    let (bystander, going_on) = Client::start(&server, export(disk(), 1, 1));
+    let reasons = Mutex::new(std::collections::BTreeMap::<String, u32>::new());
+    bolero::check!().with_type::<Vec<Step>>().with_max_len(2048).with_test_time(Duration::from_secs(2)).for_each(
+        |steps| {
+            let memfd = memfd_create("thing", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&memfd, 1 << 20).unwrap();
+            let (client, session) = Client::connect(&server, export(disk(), 2, 1));
+            let event = client.kick[1].as_fd().try_clone_to_owned().unwrap();
+            let things = Things { files: vec![memfd, event, File::open("/dev/null").unwrap().into()] };
+            client.stream.set_nonblocking(true).unwrap();
+            steps.iter().for_each(|step| act(&client, &things, step));
+            client.stream.shutdown(std::net::Shutdown::Both).unwrap();
+            let reason = end(&session).to_string();
+            *reasons.lock().unwrap().entry(reason.chars().take(24).collect()).or_default() += 1;
+            assert_eq!(bystander.driver(0).run(IN, 0, 0x80_0000, 512), 0);
+            restart(&bystander);
+        },
+    );
+    assert!(going_on.end_reason().is_none());
+    // It is no use if all ends the same way.
+    let reasons = reasons.into_inner().unwrap();
+    assert!(reasons.len() > 3, "{reasons:?}");
+}
+
+/// The bystander's queue from its beginning, for a driver that begins there.
+fn restart(client: &Client) {
+    client.send(11, &halves(&[0, 0]), &[]);
+    client.receive(11).unwrap();
+    for offset in [0x4002, 0x8002] {
+        client.memory.words::<AtomicU16>(GUEST + offset, 1).unwrap()[0].store(0, Ordering::SeqCst);
+    }
+    client.start_queue(0, 0);
+    client.synchronize();
+}
