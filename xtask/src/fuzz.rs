@@ -28,7 +28,6 @@ const fn in_library(package: &'static str, test: &'static str) -> Target {
 }
 
 /// Whatever bytes a guest or a device can choose comes first.
-const TARGETS: [Target; 17] = [
 const TARGETS: &[Target] = &[
     in_library("blockyard-protocol", "frame::tests::fuzz_any_bytes_in_any_pieces_neither_panic_nor_differ"),
     in_library("blockyard-protocol", "frame::tests::fuzz_what_decodes_encodes_to_what_decodes_the_same"),
