@@ -36,6 +36,12 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-devices", "serial::port::tests::random_accesses"),
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_register_accesses" },
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_rings" },
+    Target {
+        package: "blockyard-session",
+        binary: &["--test", "client"],
+        test: "hostile::fuzz_a_hostile_server_neither_hangs_nor_confuses_the_client",
+    },
+    in_library("blockyard-session", "client::io_buffer::tests::fuzz_ranges_never_overlap_and_nothing_is_lost"),
     in_library("blockyard-virtqueue", "driver::tests::fuzz_a_lying_device_neither_loops_nor_confuses_the_driver"),
     in_library("blockyard-virtqueue", "driver::tests::fuzz_every_chain_comes_back_once_and_as_it_was"),
     in_library("blockyard-session", "server::message::tests::fuzz_any_bytes_are_a_request_or_an_error"),

@@ -4,6 +4,7 @@ use crate::rig::{Client, REGION_BYTES, WRITE, pattern};
 use crate::scripted::{self, Contents, Say, Script, Use, contents, serve};
 use blockyard_block::{Disk, Operation, Request, RequestError};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -203,12 +204,12 @@ fn descriptors() -> usize {
 fn lies_in_the_used_ring_end_the_session() {
     for (lie, wanted) in [
         (Use::Index(1000), "the device used 100"),
-        (Use::Index(u16::MAX), "requests of"),
+        (Use::Index(0x8000), "requests of"),
         (Use::Id(u32::MAX), "which does not exist"),
         (Use::Id(7), "which is not in flight"),
         (Use::Twice, "broke a virtqueue"),
     ] {
-        let script = Script::good(DISK_BYTES).on_request(move |count| if count == 5 { lie } else { Use::Properly });
+        let script = Script::good(DISK_BYTES).on_request(move |count| if count == 4 { lie } else { Use::Properly });
         let (disk, server, _) = connect(script);
         let mut client = Client::new(&disk, 4);
         let segments = client.segments(0, 4096);
@@ -219,7 +220,6 @@ fn lies_in_the_used_ring_end_the_session() {
         client.push(Operation::Read, 0, &segments, 4);
         client.push(Operation::Read, 0, &segments, 5);
         let mut completions = client.drain();
-        // A chain used twice is a lie about nothing if the client has not looked in between.
         completions.extend(
             client
                 .queue
@@ -236,6 +236,28 @@ fn lies_in_the_used_ring_end_the_session() {
         drop((client, disk));
         server.join().unwrap();
     }
+}
+
+#[test]
+fn a_disk_that_is_resized_says_so() {
+    const NEW_BYTES: u64 = DISK_BYTES as u64 / 2;
+    // What cannot be is not believed.
+    let deeds = [Use::Properly, Use::Resize(NEW_BYTES / 512), Use::Resize(0), Use::Resize(u64::MAX), Use::Properly];
+    let (disk, ..) = connect(Script::good(DISK_BYTES).on_request(move |count| deeds[count]));
+    let mut client = Client::new(&disk, 4);
+    client.write(NEW_BYTES, &[1; 512]);
+    assert_eq!(disk.generation(), 0);
+    client.write(0, &[1; 512]);
+    let event = disk.change_event().unwrap();
+    let mut fds = [PollFd::new(&event, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 20, tv_nsec: 0 })).unwrap();
+    assert_eq!((disk.generation(), disk.geometry().capacity_bytes), (1, NEW_BYTES));
+    for _ in 0..3 {
+        client.write(NEW_BYTES - 512, &[2; 512]);
+    }
+    let segments = client.segments(0, 512);
+    assert_eq!(client.perform(WRITE, NEW_BYTES, &segments), Err(RequestError::OutOfRange));
+    assert_eq!(disk.generation(), 1);
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub(crate) enum Use {
     /// Everything that can be written to is, with this byte; then it goes on properly.
     Scribble(u8),
     Close,
+    /// The disk has as many sectors from now on, and the client is told.
+    Resize(u64),
 }
 
 pub(crate) struct Script {
@@ -87,6 +89,8 @@ pub(crate) struct Script {
     pub(crate) queues: u64,
     pub(crate) memory_slots: u64,
     pub(crate) config: [u8; 60],
+    /// It may find what cannot be by its own fault, and ends then; else that is the client's fault.
+    pub(crate) careless: bool,
     /// What to do about the message of this kind, of which as many have come before.
     pub(crate) on_message: Box<dyn FnMut(u32, usize) -> Say + Send>,
     /// What to do about a request, of which as many have come before.
@@ -105,6 +109,7 @@ impl Script {
             queues: 2,
             memory_slots: 16,
             config,
+            careless: false,
             on_message: Box::new(|_, _| Say::Properly),
             on_request: Box::new(|_| Use::Properly),
         }
@@ -156,8 +161,6 @@ struct Server {
     messages: HashMap<u32, usize>,
     requests: usize,
     backend: Option<OwnedFd>,
-    /// It has written over what the client wrote: what it finds there now says nothing about the client.
-    scribbled: bool,
 }
 
 /// Serves a client until it goes, or the script ends it.
@@ -173,7 +176,6 @@ pub(crate) fn serve(stream: UnixStream, script: Script, disk: &Contents) {
         messages: HashMap::new(),
         requests: 0,
         backend: None,
-        scribbled: false,
     };
     while server.step().is_some() {}
 }
@@ -310,7 +312,7 @@ impl Server {
 
     /// What was found in memory cannot be. That ends this server if it is its own fault, else the test.
     fn impossible<T>(&self, what: &str) -> Option<T> {
-        assert!(self.scribbled, "the client {what}");
+        assert!(self.script.careless, "the client {what}");
         None
     }
 
@@ -397,7 +399,9 @@ impl Server {
         self.requests += 1;
         if let Use::Scribble(byte) = deed {
             self.scribble(&buffers, byte);
-            self.scribbled = true;
+        }
+        if let Use::Resize(sectors) = deed {
+            self.resize(sectors);
         }
         let Some(&(status_address, 1, true)) = buffers.last() else {
             return self.impossible("has no room for a status");
@@ -433,6 +437,13 @@ impl Server {
             }
         }
         Some(())
+    }
+
+    /// CONFIG_CHANGE_MSG, with an answer wanted, which is not waited for.
+    fn resize(&mut self, sectors: u64) {
+        self.script.config[..8].copy_from_slice(&sectors.to_le_bytes());
+        let message: Vec<u8> = [2_u32, 9, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
+        rustix::io::write(self.backend.as_ref().unwrap(), &message).unwrap();
     }
 
     /// Writes where it has been told to, and over a descriptor of the client's.
