@@ -6,3 +6,4 @@ mod restart;
 mod rig;
 mod scripted;
 mod server;
+mod verify;

@@ -11,7 +11,7 @@ use std::time::Duration;
 fn what_was_written_is_read() {
     let server = server(Duration::from_micros(200));
     let (client, session) = Client::start(&server, export(Arc::new(MemoryDisk::new(1 << 20, 512).unwrap()), 2, 1));
-    let data: Vec<u8> = (0..8192u32).map(|at| ((at * 7) >> 3) as u8).collect();
+    let data: Vec<u8> = (0..8192u32).map(|at| (at * 7 / 8) as u8).collect();
     client.fill(0x80_0000, &data);
     for index in 0..2 {
         let mut driver = client.driver(index);
