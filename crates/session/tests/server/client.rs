@@ -47,6 +47,14 @@ pub(crate) fn readable(descriptor: impl AsFd, timeout: Duration) -> bool {
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)).unwrap() > 0
 }
 
+pub(crate) fn wait_for(what: impl Fn() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !what() {
+        assert!(Instant::now() < deadline, "it never happens");
+        std::thread::yield_now();
+    }
+}
+
 /// Why the session is over, which it has to be soon.
 pub(crate) fn end(session: &Session) -> EndReason {
     assert!(readable(session.ended(), TIMEOUT), "the session goes on");

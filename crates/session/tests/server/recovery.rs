@@ -7,7 +7,7 @@ use blockyard_session::server::{Server, Session};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const WRITE: Operation = Operation::Write { force_unit_access: false };
 
@@ -74,14 +74,6 @@ fn used_heads(client: &Client, from: u16) -> Vec<u32> {
     (from..used_index(client)).map(|index| elements[2 * (index % QUEUE_SIZE) as usize].load(Ordering::SeqCst)).collect()
 }
 
-fn wait_for(what: impl Fn() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !what() {
-        assert!(Instant::now() < deadline, "it never happens");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn what_was_in_flight_is_done_again_in_order_and_answered_once() {
     let server = server(Duration::from_micros(200));
@@ -106,7 +98,11 @@ fn what_was_in_flight_is_done_again_in_order_and_answered_once() {
     let (next, _next_session, next_kept) = taken_over(&server, &client, &next_disk, &kept);
     wait_for(|| used_index(&next) == 11);
     let again: Vec<_> = next_disk.log();
-    assert_eq!(again, [4, 1, 7, 2].map(|slot| (WRITE, 512 * (100 + slot))), "in the order in which they were taken");
+    assert_eq!(
+        again,
+        [4, 1, 7, 2].map(|slot| (WRITE, 512 * (100 + slot), 512)),
+        "in the order in which they were taken"
+    );
     let mut heads = used_heads(&next, 7);
     heads.sort_unstable();
     heads.dedup();

@@ -1,4 +1,4 @@
-//! A disk that moves so many bytes a second, in the order in which it was asked, and remembers what that was.
+//! A disk that can be stopped, and remembers what it was asked for.
 
 use blockyard_block::{
     Completion, Disk, Extent, ExtentKind, Geometry, MemoryMap, NullDisk, Operation, Queue, QueueError, Request,
@@ -19,7 +19,18 @@ struct State {
     closing: bool,
     /// Nothing is done while it is held.
     held: bool,
-    log: Vec<(Operation, u64)>,
+    at_once: bool,
+    gate: Gate,
+    log: Vec<(Operation, u64, u64)>,
+}
+
+/// Whether the thread that asks next is stopped.
+#[derive(Default, PartialEq, Eq)]
+enum Gate {
+    #[default]
+    Open,
+    Closing,
+    Closed,
 }
 
 struct Done {
@@ -59,8 +70,27 @@ impl SlowDisk {
         self.shared.1.notify_all();
     }
 
-    /// (operation, offset) of what it was asked for until now.
-    pub(crate) fn log(&self) -> Vec<(Operation, u64)> {
+    /// Stops the thread that pushes the next request, until [`SlowDisk::go_on`].
+    pub(crate) fn stop_in_next_push(&self) {
+        self.shared.0.lock().unwrap().gate = Gate::Closing;
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.shared.0.lock().unwrap().gate == Gate::Closed
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.shared.0.lock().unwrap().gate = Gate::Open;
+        self.shared.1.notify_all();
+    }
+
+    /// From now on requests are answered where they are submitted.
+    pub(crate) fn answer_at_once(&self) {
+        self.shared.0.lock().unwrap().at_once = true;
+    }
+
+    /// (operation, offset, length) of what it was asked for until now.
+    pub(crate) fn log(&self) -> Vec<(Operation, u64, u64)> {
         self.shared.0.lock().unwrap().log.clone()
     }
 }
@@ -123,14 +153,25 @@ impl Queue for SlowQueue {
         }
         self.in_flight += 1;
         self.pushed.push((Arc::clone(&self.done), request.token, request.length_bytes()));
-        self.disk.shared.0.lock().unwrap().log.push((request.operation, request.offset_bytes));
+        let mut state = self.disk.shared.0.lock().unwrap();
+        state.log.push((request.operation, request.offset_bytes, request.length_bytes()));
+        if state.gate == Gate::Closing {
+            state.gate = Gate::Closed;
+            drop(self.disk.shared.1.wait_while(state, |state| state.gate != Gate::Open).unwrap());
+        }
         Ok(())
     }
 
     fn submit(&mut self) -> io::Result<()> {
         if !self.pushed.is_empty() {
-            self.disk.shared.0.lock().unwrap().waiting.extend(self.pushed.drain(..));
-            self.disk.shared.1.notify_all();
+            let mut state = self.disk.shared.0.lock().unwrap();
+            if state.at_once {
+                let answered = self.pushed.drain(..).map(|(_, token, _)| Completion { token, result: Ok(()) });
+                self.done.completions.lock().unwrap().extend(answered);
+            } else {
+                state.waiting.extend(self.pushed.drain(..));
+                self.disk.shared.1.notify_all();
+            }
         }
         Ok(())
     }
