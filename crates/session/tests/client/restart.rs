@@ -44,7 +44,7 @@ pub(crate) fn survive_restarts(server: &dyn Server, queues: u16, restarts: u32, 
 
 /// Writes and reads a share of the disk, several requests at once, until told to stop. Every request completes once, and what is read is
 /// what was written last. What the share must contain in the end.
-fn verify(disk: &SessionDisk, start: usize, length: usize, stop: &AtomicBool, done: &AtomicU64) -> Vec<u8> {
+pub(crate) fn verify(disk: &SessionDisk, start: usize, length: usize, stop: &AtomicBool, done: &AtomicU64) -> Vec<u8> {
     const DEPTH: usize = 16;
     const BYTES: usize = 16384;
     let mut client = Client::new(disk, DEPTH);
