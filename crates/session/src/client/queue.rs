@@ -130,6 +130,14 @@ impl SessionQueue {
         }
     }
 
+    /// Looks for a while whether something comes.
+    fn look(&mut self) -> bool {
+        let mut spin = self.spin;
+        let came = spin.look(|| self.is_ready());
+        self.spin = spin;
+        came
+    }
+
     /// Sleeps until the server rings, for as long as the caller wants.
     fn sleep(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Woken> {
         let in_flight = self.transfers.ring.in_flight();
@@ -254,7 +262,7 @@ impl Queue for SessionQueue {
         }
         let looks = self.spin.may_pay() && self.transfers.ring.in_flight() > 0 && timeout != Some(Duration::ZERO);
         let start = looks.then(Instant::now);
-        if looks && self.spin.look(|| self.is_ready()) {
+        if looks && self.look() {
             return Ok(());
         }
         let woken = self.sleep(events, timeout)?;

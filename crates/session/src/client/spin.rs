@@ -7,12 +7,18 @@ const LOOKS: u32 = 32;
 /// The first step up from not looking at all.
 const STEP: Duration = Duration::from_micros(5);
 
+/// Of how many sleeps without a look one is preceded by the longest look nevertheless. Falling asleep and waking up may take longer
+/// than the answer does, so that sleeps alone would never show that looking pays.
+const TRIAL: u32 = 16;
+
 /// For how long to look whether something has come, before sleeping until it does. The time doubles while the sleep turns out
-/// shorter than the longest look, and is halved otherwise: where answers take long, nothing is spent on looking.
-#[derive(Debug)]
+/// shorter than the longest look, and is halved otherwise: where answers take long, next to nothing is spent on looking.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Spin {
     now: Duration,
     max: Duration,
+    /// Sleeps without a look.
+    sleeps: u32,
 }
 
 impl Spin {
@@ -20,15 +26,16 @@ impl Spin {
         // With one CPU, looking keeps the other side from working.
         let alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
         let max = if alone { Duration::ZERO } else { max };
-        Self { now: max, max }
+        Self { now: max, max, sleeps: 0 }
     }
 
     /// Looks for as long as it is worth, at least once. Whether `ready` has become true.
-    pub(super) fn look(&self, ready: impl Fn() -> bool) -> bool {
+    pub(super) fn look(&mut self, ready: impl Fn() -> bool) -> bool {
         if ready() {
             return true;
         }
-        if self.now.is_zero() {
+        let most = self.next_look();
+        if most.is_zero() {
             return false;
         }
         let start = Instant::now();
@@ -36,13 +43,22 @@ impl Spin {
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
                 if ready() {
+                    self.now = most;
                     return true;
                 }
             }
-            if start.elapsed() >= self.now {
+            if start.elapsed() >= most {
                 return false;
             }
         }
+    }
+
+    fn next_look(&mut self) -> Duration {
+        if !self.now.is_zero() {
+            return self.now;
+        }
+        self.sleeps = self.sleeps.wrapping_add(1);
+        if self.sleeps.is_multiple_of(TRIAL) { self.max } else { Duration::ZERO }
     }
 
     /// Learns from a sleep: whether it ended with what was waited for, and how long it and the look before it took together.
@@ -69,7 +85,7 @@ mod tests {
     #[test]
     fn looking_stops_where_it_does_not_pay_and_begins_again_where_it_would_have() {
         let max = Duration::from_micros(50);
-        let mut spin = Spin { now: max, max };
+        let mut spin = Spin { now: max, max, sleeps: 0 };
         for _ in 0..10 {
             spin.learn(true, Duration::from_millis(1));
         }
@@ -80,8 +96,17 @@ mod tests {
             spin.learn(true, Duration::from_micros(40));
         }
         assert_eq!(spin.now, max);
-        let mut never = Spin { now: Duration::ZERO, max: Duration::ZERO };
+        let mut never = Spin { now: Duration::ZERO, max: Duration::ZERO, sleeps: 0 };
         never.learn(true, Duration::ZERO);
         assert_eq!(never.now, Duration::ZERO);
+        assert!((0..100).all(|_| never.next_look().is_zero()));
+    }
+
+    #[test]
+    fn one_sleep_in_some_is_preceded_by_a_look_whatever_was_learnt() {
+        let max = Duration::from_micros(50);
+        let mut spin = Spin { now: Duration::ZERO, max, sleeps: 0 };
+        let looks = (0..10 * TRIAL).filter(|_| !spin.next_look().is_zero()).count();
+        assert_eq!(looks, 10);
     }
 }

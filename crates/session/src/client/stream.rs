@@ -213,11 +213,11 @@ impl AsFd for Stream {
 
 fn connect_error(errno: Errno, path: &Path, name: &Arc<str>, patience: Duration) -> SessionError {
     let socket = Arc::clone(name);
-    // The kernel refuses the connection to what is no socket, too.
-    let is_socket = || path.metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
+    // The kernel refuses the connection to what is no socket, too. A server that starts anew takes the old socket away meanwhile.
+    let is_other = || path.metadata().is_ok_and(|metadata| !metadata.file_type().is_socket());
     match errno {
         Errno::NOENT => SessionError::NobodyListens(socket),
-        Errno::CONNREFUSED if is_socket() => SessionError::NobodyListens(socket),
+        Errno::CONNREFUSED if !is_other() => SessionError::NobodyListens(socket),
         Errno::CONNREFUSED | Errno::PROTOTYPE | Errno::NOTDIR => SessionError::NotASocket(socket),
         Errno::ACCESS | Errno::PERM => SessionError::Permission(socket),
         Errno::AGAIN => SessionError::NoAnswer { socket, patience },

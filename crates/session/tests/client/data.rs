@@ -144,7 +144,7 @@ fn many_requests_in_flight_on_several_queues_do_what_a_vector_does() {
 }
 
 /// Uses a part of the disk for itself. What it must contain afterwards.
-fn random_requests(disk: &dyn Disk, start: usize, length: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn random_requests(disk: &dyn Disk, start: usize, length: usize, seed: u64) -> Vec<u8> {
     const DEPTH: usize = 32;
     /// Each request in flight has a piece of the memory and of the disk.
     const MEMORY: usize = REGION_BYTES / DEPTH;

@@ -2,6 +2,7 @@
 
 mod data;
 mod hostile;
+mod own_server;
 mod restart;
 mod rig;
 mod scripted;

@@ -1,0 +1,84 @@
+//! The session client against the session server.
+
+use crate::data::random_requests;
+use crate::rig::{Client, both_ways};
+use crate::verify::verify;
+use blockyard_block::{Disk, MemoryDisk};
+use blockyard_session::client::{SessionDisk, SessionOptions};
+use blockyard_session::server::{Export, Server, ServerOptions};
+use std::num::NonZeroU32;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const SHARE: usize = 2 << 20;
+
+fn export(disk: &Arc<MemoryDisk>, queues: u16) -> Export {
+    Export { name: "memory".into(), disk: Arc::clone(disk) as Arc<dyn Disk>, queues, weight: NonZeroU32::MIN }
+}
+
+fn read_all(disk: &dyn Disk, length: usize) -> Vec<u8> {
+    let memory = crate::rig::memory();
+    let queue = disk.open_queue(&memory, 1).unwrap();
+    Client { memory, queue }.read(0, length)
+}
+
+#[test]
+fn many_requests_on_several_queues_do_what_a_vector_does() {
+    for options in both_ways() {
+        let memory = Arc::new(MemoryDisk::new(3 * SHARE as u64, 512).unwrap());
+        let server = Server::start(&ServerOptions { threads: 2, ..ServerOptions::default() }).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let session = server.attach(theirs, export(&memory, 3)).unwrap();
+        let disk = SessionDisk::from_stream(ours, "memory", &options).unwrap();
+        assert_eq!(disk.queue_count(), 3);
+        let shares = std::thread::scope(|scope| {
+            let disk = &disk;
+            let threads: Vec<_> =
+                (0..3).map(|queue| scope.spawn(move || random_requests(disk, queue * SHARE, SHARE, 9))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        drop(disk);
+        session.wait();
+        assert!(read_all(&*memory, 3 * SHARE) == shares.concat());
+    }
+}
+
+/// The server ends the session under a writer that verifies, again and again.
+#[test]
+fn requests_survive_sessions_that_the_server_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let memory = Arc::new(MemoryDisk::new(2 * SHARE as u64, 512).unwrap());
+    let server = Server::start(&ServerOptions::default()).unwrap();
+    let accept = || server.attach(listener.accept().unwrap().0, export(&memory, 2)).unwrap();
+    let options = SessionOptions { reconnect: Duration::from_secs(30), ..SessionOptions::default() };
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let models = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| SessionDisk::connect(&path, &options).unwrap());
+        let mut session = accept();
+        let disk = Arc::new(connecting.join().unwrap());
+        let writers: Vec<_> = (0..2)
+            .map(|index| {
+                let (disk, stop, done) = (Arc::clone(&disk), &stop, &done);
+                scope.spawn(move || verify(&disk, index * SHARE, SHARE, stop, done))
+            })
+            .collect();
+        for round in 0..20 {
+            let wanted = done.load(Ordering::Relaxed) + 50 + 20 * round;
+            let patience = Instant::now() + Duration::from_secs(30);
+            while done.load(Ordering::Relaxed) < wanted {
+                assert!(Instant::now() < patience, "no request completes any more: {:?}", disk.failure());
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            session.revoke();
+            session.wait();
+            session = accept();
+        }
+        stop.store(true, Ordering::Relaxed);
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(read_all(&*memory, 2 * SHARE) == models.concat());
+}
