@@ -119,7 +119,7 @@ fn a_thread_is_shared_by_bytes_and_weight() {
             let last = order.iter().rposition(|(second, _)| *second).unwrap_or_default();
             let light: u64 = order[..last].iter().filter(|(second, _)| !second).map(|(_, bytes)| bytes).sum();
             // A third of the 5 MiB that the heavy one had, within one request.
-            let fair = (MIB / 2..=3 * MIB).contains(&light);
+            let fair = (MIB..=2 * MIB).contains(&light);
             if fair { Ok(()) } else { Err(format!("{light} bytes of the light one before 5 MiB of the heavy one")) }
         })
     });
