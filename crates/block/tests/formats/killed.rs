@@ -21,7 +21,7 @@ type Versions = HashMap<u64, u64>;
 
 /// What each word of a block is.
 fn word(block: u64, version: u64) -> u64 {
-    if version % 2 == 0 { 0 } else { block << 32 | version }
+    if version.is_multiple_of(2) { 0 } else { block << 32 | version }
 }
 
 /// Clusters as large as blocks are freed and used again all the time.
@@ -148,7 +148,7 @@ fn push(rig: &mut Rig, slot: u64, block: u64, version: u64) {
     let segment = Segment { region: 0, length_bytes: BLOCK_BYTES as u32, offset_bytes: address };
     let offset_bytes = block * BLOCK_BYTES;
     let zeroes = Operation::WriteZeroes { length_bytes: BLOCK_BYTES, may_unmap: true };
-    let request = if version % 2 == 0 {
+    let request = if version.is_multiple_of(2) {
         Request { operation: zeroes, offset_bytes, segments: &[], token: slot }
     } else {
         rig.poke(address, &word(block, version).to_le_bytes().repeat(BLOCK_BYTES as usize / 8));

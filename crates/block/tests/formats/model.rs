@@ -90,7 +90,7 @@ impl Half {
         let segments: &[Segment] = if transfers { &[segment] } else { &[] };
         let offset_bytes = if operation == Operation::Flush { 0 } else { start as u64 };
         self.rig.queue.push(&Request { operation, offset_bytes, segments, token }).unwrap();
-        if token % 3 == 0 {
+        if token.is_multiple_of(3) {
             self.rig.queue.submit().unwrap();
         }
     }

@@ -7,3 +7,4 @@ mod restart;
 mod rig;
 mod scripted;
 mod server;
+mod verify;

@@ -1,8 +1,8 @@
 //! The session client against the session server.
 
 use crate::data::random_requests;
-use crate::restart::verify;
 use crate::rig::{Client, both_ways};
+use crate::verify::verify;
 use blockyard_block::{Disk, MemoryDisk};
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use blockyard_session::server::{Export, Server, ServerOptions};

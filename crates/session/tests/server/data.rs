@@ -1,6 +1,7 @@
 //! Requests through a session.
 
 use crate::client::*;
+use blockyard_block::layers::OperationKind;
 use blockyard_block::{MemoryDisk, NullDisk};
 use blockyard_session::server::EndReason;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 fn what_was_written_is_read() {
     let server = server(Duration::from_micros(200));
     let (client, session) = Client::start(&server, export(Arc::new(MemoryDisk::new(1 << 20, 512).unwrap()), 2, 1));
-    let data: Vec<u8> = (0..8192u32).map(|at| (at * 7 >> 3) as u8).collect();
+    let data: Vec<u8> = (0..8192u32).map(|at| (at * 7 / 8) as u8).collect();
     client.fill(0x80_0000, &data);
     for index in 0..2 {
         let mut driver = client.driver(index);
@@ -24,7 +25,8 @@ fn what_was_written_is_read() {
     }
     let statistics = session.statistics();
     assert_eq!((statistics.counts.reads, statistics.counts.writes, statistics.counts.flushes), (2, 2, 2));
-    assert_eq!((statistics.reads.count(), statistics.flushes.count(), statistics.in_flight), (2, 2, 0));
+    let timed = |kind: OperationKind| statistics.latencies[kind.index()].count();
+    assert_eq!((timed(OperationKind::Read), timed(OperationKind::Flush), statistics.in_flight), (2, 2, 0));
     assert!(statistics.counts.errors == 4 && statistics.counts.interrupts >= 10 && statistics.counts.doorbells > 0);
     drop(client);
     assert_eq!(end(&session), EndReason::Disconnected);

@@ -172,7 +172,7 @@ struct Growing {
 impl Disk for Growing {
     fn geometry(&self) -> Geometry {
         let geometry = self.disk.geometry();
-        Geometry { capacity_bytes: geometry.capacity_bytes / 2 << self.grown.load(Ordering::SeqCst), ..geometry }
+        Geometry { capacity_bytes: (geometry.capacity_bytes / 2) << self.grown.load(Ordering::SeqCst), ..geometry }
     }
 
     fn generation(&self) -> u64 {
