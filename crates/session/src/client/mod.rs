@@ -43,7 +43,7 @@ use blockyard_devices::EventFd;
 use connection::Connection;
 pub use error::SessionError;
 use keeper::Keeper;
-use link::Link;
+use link::{Link, Opened};
 use offer::Offer;
 pub use options::{IO_BUFFER_BYTES, IO_BUFFER_BYTES_MAX, SessionOptions};
 use queue::SessionQueue;
@@ -55,7 +55,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use stream::Stream;
+
+/// Pauses between two attempts to open a queue while the server is away.
+const OPEN_PAUSE: Duration = Duration::from_millis(5);
 
 /// A disk that another process serves.
 #[derive(Debug)]
@@ -110,6 +114,17 @@ impl SessionDisk {
         self.keeper.link.failure()
     }
 
+    /// Starts a virtqueue, of the next server if this one goes away meanwhile.
+    fn open_vring(&self, memory: &MemoryMap, shape: RingShape) -> Result<Opened, SessionError> {
+        let deadline = Instant::now() + self.keeper.link.options.reconnect;
+        loop {
+            match self.keeper.link.open_queue(memory, shape) {
+                Err(error) if error.may_pass() && Instant::now() < deadline => std::thread::sleep(OPEN_PAUSE),
+                result => return result,
+            }
+        }
+    }
+
     fn shape(&self, depth: usize, offer: &Offer) -> RingShape {
         let smallest = 4 * io_buffer::GRANULE_BYTES.max(u64::from(offer.geometry.logical_block_bytes));
         let wanted = self.keeper.link.options.io_buffer_bytes.unwrap_or(IO_BUFFER_BYTES);
@@ -152,7 +167,7 @@ impl Disk for SessionDisk {
         }
         let depth = depth.min(QUEUE_DEPTH_MAX);
         let offer = self.keeper.link.offer();
-        let opened = self.keeper.link.open_queue(memory, self.shape(depth, &offer))?;
+        let opened = self.open_vring(memory, self.shape(depth, &offer))?;
         Ok(Box::new(SessionQueue::new(&self.keeper, opened, &offer, memory, depth)))
     }
 }
