@@ -1,17 +1,17 @@
 //! `blockyard partitions`: which partitions a disk has.
 
+use crate::disk::open_disk;
 use crate::{print, size};
 use anyhow::{Context, Result};
 use blockyard_bench::table::Table;
+use blockyard_block::Disk;
 use blockyard_block::partition_table::{
     Partition, PartitionKind, PartitionTable, Restriction, Scheme, TableChoice, read_as,
 };
-use blockyard_block::{Disk, FileDisk, FileOptions};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 /// List the partitions of a disk.
 ///
@@ -55,7 +55,7 @@ impl From<TableArgument> for TableChoice {
 /// # Errors
 /// When the disk cannot be read, or there is no telling which partitions it has.
 pub fn run(args: &PartitionsArgs) -> Result<()> {
-    let disk = open(&args.disk, &args.allow_dir)?;
+    let disk = open_disk(&args.disk, true, &args.allow_dir)?;
     let choice = args.table.map_or(TableChoice::Auto, TableChoice::from);
     let table = read_as(&*disk, choice).with_context(|| args.disk.clone())?;
     if args.json {
@@ -66,12 +66,6 @@ pub fn run(args: &PartitionsArgs) -> Result<()> {
         let _ = writeln!(io::stderr(), "blockyard: {}: {warning}", args.disk);
     }
     print(&render(&table))
-}
-
-/// Opens the disk for reading.
-fn open(disk: &str, _allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-    let options = FileOptions { read_only: true, ..FileOptions::default() };
-    Ok(Arc::new(FileDisk::open(Path::new(disk), &options)?))
 }
 
 #[derive(Serialize)]

@@ -187,6 +187,21 @@ fn clients_of_a_killed_driver_go_on_with_the_next_one() {
 }
 
 #[test]
+fn a_copier_whose_driver_is_killed_ends_too() {
+    let mut partitions = Partitions::start(true);
+    let copier = partitions.door();
+    partitions.serve.kill().unwrap();
+    partitions.serve.wait().unwrap();
+    let start = Instant::now();
+    // A process that has ended and that nobody has waited for has no command line any more.
+    let command_line = format!("/proc/{}/cmdline", copier.as_raw_nonzero());
+    while fs::read(&command_line).is_ok_and(|line| !line.is_empty()) {
+        assert!(start.elapsed() < PATIENCE, "the copier goes on without a disk");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn a_killed_copier_ends_its_driver_and_clients_go_on_with_the_next_pair() {
     let mut partitions = Partitions::start(true);
     let disk = partitions.connect(1);

@@ -1,7 +1,7 @@
 //! The process at the door: the same program, run again. What connects it to the driver is its stdin.
 
 use super::args::{Running, ServeOptions, TableArg};
-use super::gate::serve_gate;
+use super::gate::{Until, serve_gate};
 use super::serving::Preparation;
 use crate::UsageError;
 use anyhow::{Context, Result};
@@ -116,7 +116,9 @@ pub fn run_child(args: &ChildArgs) -> Result<()> {
         }
         Door::Copier => {
             let session = SessionOptions { io_buffer_bytes: Some(IO_BUFFER_BYTES), ..SessionOptions::default() };
-            let disk = Arc::new(SessionDisk::from_stream(UnixStream::from(stdin), "the driver", &session)?);
+            let stream = UnixStream::from(stdin);
+            let lifeline = Some(stream.try_clone().context("watching the driver's connection")?);
+            let disk = Arc::new(SessionDisk::from_stream(stream, "the driver", &session)?);
             let read_only = disk.geometry().read_only;
             let offers = offers(&*disk, table, &args.partition, read_only)?;
             for warning in &offers.warnings {
@@ -124,7 +126,7 @@ pub fn run_child(args: &ChildArgs) -> Result<()> {
             }
             let gate = Gate::open(offers.offers)?;
             preparation.confine(&sockets, false)?;
-            serve_gate(preparation.serve(disk)?, gate, false)
+            serve_gate(preparation.serve(disk)?, gate, &Until { once: false, lifeline })
         }
     }
 }

@@ -4,7 +4,7 @@ use super::args::ServeOptions;
 use super::clients::Given;
 use super::serving::{Preparation, Serving};
 use crate::disk;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use blockyard_block::size;
 use blockyard_block::specification::{DiskSpecification, Kind};
 use blockyard_session::mediator::{Admission, Gate, Grantor, Offer};
@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -40,14 +41,23 @@ pub fn serve_disk(options: &ServeOptions, path: &Path, once: bool) -> Result<()>
     let capacity = size::human(geometry.capacity_bytes);
     preparation.screen.tell(&format!("{}, {capacity}, {rights}, is served on {}", options.disk, path.display()));
     preparation.confine(&[path], connects(&options.disk))?;
-    serve_gate(preparation.serve(disk)?, gate, once)
+    serve_gate(preparation.serve(disk)?, gate, &Until { once, lifeline: None })
 }
 
-/// Attaches whoever is let in until told to stop, or, with `once`, until a client has left and nobody is there.
+/// When serving is over, besides when it is told to stop.
+#[derive(Default)]
+pub struct Until {
+    /// When a client has left and nobody is there.
+    pub once: bool,
+    /// When this connection is closed at its other end: the disk is gone then.
+    pub lifeline: Option<UnixStream>,
+}
+
+/// Attaches whoever is let in until told to stop, or until `until` says.
 ///
 /// # Errors
-/// When waiting fails.
-pub fn serve_gate(mut serving: Serving, mut gate: Gate, once: bool) -> Result<()> {
+/// When the lifeline is cut, or waiting fails.
+pub fn serve_gate(mut serving: Serving, mut gate: Gate, until: &Until) -> Result<()> {
     let mut places = std::collections::BTreeMap::new();
     let mut last = 0;
     loop {
@@ -55,11 +65,11 @@ pub fn serve_gate(mut serving: Serving, mut gate: Gate, once: bool) -> Result<()
             if let Some(place) = places.remove(&number) {
                 gate.release(place);
             }
-            if once && serving.clients.is_empty() {
+            if until.once && serving.clients.is_empty() {
                 return Ok(());
             }
         }
-        let Some(ready) = wait(&serving, &gate)? else { return Ok(()) };
+        let Some(ready) = wait(&serving, &gate, until.lifeline.as_ref())? else { return Ok(()) };
         for place in ready {
             match gate.admit(place) {
                 Ok(Admission::Client(stream)) => {
@@ -91,15 +101,20 @@ fn given(offer: &Offer) -> Given {
 }
 
 /// The places where somebody waits, after waiting for anything to do; `None` when it is time to stop.
-fn wait(serving: &Serving, gate: &Gate) -> Result<Option<Vec<usize>>> {
+fn wait(serving: &Serving, gate: &Gate, lifeline: Option<&UnixStream>) -> Result<Option<Vec<usize>>> {
     let mut events: Vec<BorrowedFd<'_>> = vec![serving.stop.as_fd()];
     events.extend(gate.events());
     let gates = events.len();
     serving.clients.events(&mut events);
     let mut polled: Vec<_> = events.iter().map(|&event| PollFd::from_borrowed_fd(event, PollFlags::IN)).collect();
+    // What comes over it is for others to read; that it is closed shows all the same.
+    polled.extend(lifeline.map(|lifeline| PollFd::new(lifeline, PollFlags::empty())));
     match poll(&mut polled, None) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(errno) => return Err(errno).context("waiting for clients"),
+    }
+    if lifeline.is_some() && polled.last().is_some_and(|polled| !polled.revents().is_empty()) {
+        bail!("the driver has gone, and the disk with it");
     }
     let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
     if is_ready(&polled[0]) {
