@@ -137,7 +137,7 @@ fn under_load(disk: &SessionDisk, meanwhile: impl FnOnce(&dyn Fn(u64))) {
 /// `blockyard bench disk`, writing to a partition until it is killed.
 fn writing_client(socket: &Path) -> Child {
     let mut command = Command::new(BLOCKYARD);
-    command.args(["bench", "disk", "--write", "--random", "--batch", "16", "--runtime", "60s"]);
+    command.args(["bench", "disk", "--write", "--random", "--batch", "16", "--runtime", "60"]);
     command.arg(format!("session:{}", socket.display()));
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
@@ -163,6 +163,7 @@ fn a_client_does_not_notice_that_another_is_killed_and_a_third_takes_its_place()
         for _ in 0..5 {
             let mut other = writing_client(&partitions.socket(2));
             more(200);
+            assert_eq!(other.try_wait().unwrap(), None, "it has ended by itself");
             other.kill().unwrap();
             other.wait().unwrap();
         }
