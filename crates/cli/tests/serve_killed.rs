@@ -117,8 +117,16 @@ impl Drop for Partitions {
 fn under_load(disk: &SessionDisk, meanwhile: impl FnOnce(&dyn Fn(u64))) {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let length = disk.geometry().capacity_bytes as usize;
+    /// Also when a test fails: its thread waits for the writer.
+    struct StopWhenDropped<'a>(&'a AtomicBool);
+    impl Drop for StopWhenDropped<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     thread::scope(|scope| {
         let writer = scope.spawn(|| verify::verify(disk, 0, length, &stop, &done));
+        let stop = StopWhenDropped(&stop);
         let more = |count: u64| {
             let wanted = done.load(Ordering::Relaxed) + count;
             let start = Instant::now();
@@ -129,17 +137,26 @@ fn under_load(disk: &SessionDisk, meanwhile: impl FnOnce(&dyn Fn(u64))) {
         };
         more(100);
         meanwhile(&more);
-        stop.store(true, Ordering::Relaxed);
+        drop(stop);
         writer.join().unwrap();
     });
 }
 
-/// `blockyard bench disk`, writing to a partition until it is killed.
+/// `blockyard bench disk`, writing to a partition until it is killed. It is turned away as long as the driver has not seen that
+/// the last client is gone.
 fn writing_client(socket: &Path) -> Child {
     let mut command = Command::new(BLOCKYARD);
     command.args(["bench", "disk", "--write", "--random", "--batch", "16", "--runtime", "60"]);
-    command.arg(format!("session:{}", socket.display()));
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    command.arg(format!("session:{}", socket.display())).stdout(Stdio::null()).stderr(Stdio::null());
+    let start = Instant::now();
+    loop {
+        let mut client = command.spawn().unwrap();
+        thread::sleep(Duration::from_millis(200));
+        if client.try_wait().unwrap().is_none() {
+            return client;
+        }
+        assert!(start.elapsed() < PATIENCE, "a client that is killed keeps its place");
+    }
 }
 
 #[test]

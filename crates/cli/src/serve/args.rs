@@ -34,13 +34,13 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", group = "front")]
     fuse: Option<PathBuf>,
     /// With --partition: copy every block in a process between the clients and the driver, for comparison.
-    #[arg(long, requires = "partition")]
+    #[arg(long)]
     copying: bool,
     /// With --partition: which table counts on a disk that has two [default: refuse such a disk].
-    #[arg(long, value_enum, value_name = "TABLE", requires = "partition")]
+    #[arg(long, value_enum, value_name = "TABLE")]
     table: Option<TableArg>,
     /// End when the first client of --socket has left.
-    #[arg(long, requires = "socket")]
+    #[arg(long)]
     once: bool,
     /// Virtqueues offered to a client, from 1 to 64.
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -161,6 +161,12 @@ impl ServeArgs {
     }
 
     fn front(&self) -> Result<Front, UsageError> {
+        if self.partition.is_empty() && (self.copying || self.table.is_some()) {
+            return usage("--copying and --table are for partitions: --partition N=PATH");
+        }
+        if self.socket.is_none() && self.once {
+            return usage("--once is for one socket: --socket PATH");
+        }
         match (&self.socket, self.partition.as_slice(), &self.fuse) {
             (Some(path), [], None) => Ok(Front::Socket { path: path.clone(), once: self.once }),
             (None, [_, ..], None) => Ok(Front::Partitions {

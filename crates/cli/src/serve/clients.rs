@@ -83,6 +83,15 @@ impl Clients {
         Ok(())
     }
 
+    /// Ends all sessions, when what is in flight has been answered.
+    pub fn end(&mut self) {
+        self.live.values().for_each(|session| session.revoke());
+        for session in std::mem::take(&mut self.live).into_values() {
+            session.wait();
+        }
+        lock(&self.sessions).clear();
+    }
+
     /// Whether nobody is there.
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()

@@ -4,7 +4,7 @@ use super::args::ServeOptions;
 use super::clients::Given;
 use super::serving::{Preparation, Serving};
 use crate::disk;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use blockyard_block::size;
 use blockyard_block::specification::{DiskSpecification, Kind};
 use blockyard_session::mediator::{Admission, Gate, Grantor, Offer};
@@ -56,7 +56,7 @@ pub struct Until {
 /// Attaches whoever is let in until told to stop, or until `until` says.
 ///
 /// # Errors
-/// When the lifeline is cut, or waiting fails.
+/// When waiting fails.
 pub fn serve_gate(mut serving: Serving, mut gate: Gate, until: &Until) -> Result<()> {
     let mut places = std::collections::BTreeMap::new();
     let mut last = 0;
@@ -69,7 +69,10 @@ pub fn serve_gate(mut serving: Serving, mut gate: Gate, until: &Until) -> Result
                 return Ok(());
             }
         }
-        let Some(ready) = wait(&serving, &gate, until.lifeline.as_ref())? else { return Ok(()) };
+        let Some(ready) = wait(&serving, &gate, until.lifeline.as_ref())? else {
+            serving.clients.end();
+            return Ok(());
+        };
         for place in ready {
             match gate.admit(place) {
                 Ok(Admission::Client(stream)) => {
@@ -114,7 +117,7 @@ fn wait(serving: &Serving, gate: &Gate, lifeline: Option<&UnixStream>) -> Result
         Err(errno) => return Err(errno).context("waiting for clients"),
     }
     if lifeline.is_some() && polled.last().is_some_and(|polled| !polled.revents().is_empty()) {
-        bail!("the driver has gone, and the disk with it");
+        return Ok(None);
     }
     let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
     if is_ready(&polled[0]) {

@@ -39,6 +39,7 @@ pub fn mediate(options: &ServeOptions, exports: &[PartitionExport], table: Table
     let stop = Arc::clone(&grantor.serving.stop);
     driver.run(&mut grantor, stop.as_fd())?;
     drop(driver);
+    grantor.serving.clients.end();
     end(mediator);
     match grantor.failure {
         Some(why) => bail!(why),
@@ -69,7 +70,7 @@ pub fn copy(options: &ServeOptions, exports: &[PartitionExport], table: TableCho
             bail!("the copier has ended ({status}): nobody is served any more");
         }
     }
-    drop(serving);
+    serving.clients.end();
     end(copier);
     Ok(())
 }

@@ -1,0 +1,249 @@
+//! `blockyard serve` as its user meets it: sockets, rights, what it shows, how it ends, what it refuses.
+
+mod server;
+
+use blockyard_block::{Disk, MemoryMap, Operation, Request, RequestError};
+use blockyard_session::client::{SessionDisk, SessionOptions};
+use rustix::process::{Signal, kill_process};
+use server::Server;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
+const PATIENCE: Duration = Duration::from_secs(20);
+const PARTITION_BYTES: u64 = 1 << 20;
+
+fn image(directory: &TempDir) -> PathBuf {
+    let image = directory.path().join("disk.img");
+    File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    image
+}
+
+/// Two partitions of one MiB each, from one MiB on.
+fn partitioned(directory: &TempDir) -> PathBuf {
+    let image = image(directory);
+    let mut sfdisk = Command::new("sfdisk").arg("--quiet").arg(&image).stdin(Stdio::piped()).spawn().unwrap();
+    sfdisk.stdin.take().unwrap().write_all(b"label: dos\nsize=2048\nsize=2048\n").unwrap();
+    assert!(sfdisk.wait().unwrap().success());
+    image
+}
+
+fn connect(socket: &Path) -> SessionDisk {
+    let start = Instant::now();
+    loop {
+        match SessionDisk::connect(socket, &SessionOptions::default()) {
+            Ok(disk) => return disk,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One request of 4 KiB of `byte`s.
+fn perform(disk: &SessionDisk, operation: Operation, offset_bytes: u64, byte: u8) -> Result<(), RequestError> {
+    let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+    let mut segments = Vec::new();
+    assert!(memory.find(0, 4096, &mut segments));
+    memory.slice(segments[0]).unwrap().copy_from(&[byte; 4096]);
+    let mut queue = disk.open_queue(&memory, 1).unwrap();
+    queue.push(&Request { operation, offset_bytes, segments: &segments, token: 0 }).unwrap();
+    let mut completions = Vec::new();
+    queue.drain(&mut completions).unwrap();
+    completions[0].result
+}
+
+const WRITE: Operation = Operation::Write { force_unit_access: true };
+
+/// Exit status and stderr of a `serve` that ends by itself.
+fn refused(arguments: &[&OsStr]) -> (Option<i32>, String) {
+    let output = Command::new(BLOCKYARD).arg("serve").args(arguments).stdin(Stdio::null()).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn what_makes_no_sense_is_a_usage_error() {
+    for (arguments, word) in [
+        (&["a.img"][..], "--socket"),
+        (&["a.img", "--socket", "s", "--fuse", "f"], "cannot be used with"),
+        (&["a.img", "--socket", "s", "--copying"], "--partition"),
+        (&["a.img,colour=red", "--socket", "s"], "colour"),
+        (&["a.img", "--partition", "p1.sock"], "N=SOCKET"),
+        (&["a.img", "--partition", "0=p1.sock"], "count from 1"),
+        (&["a.img", "--socket", "s", "--metrics", "0.0.0.0:9100"], "loopback"),
+        (&["a.img", "--socket", "s", "--queues", "0"], "0"),
+        (&["a.img", "--socket", "s", "--cpus", "x"], "list of CPUs"),
+    ] {
+        let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
+        let (code, message) = refused(&arguments);
+        assert!(code == Some(2) && message.contains(word), "{arguments:?}: {code:?} {message}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
+    let (code, message) = refused(&["/nonexistent/disk.img".as_ref(), "--socket".as_ref(), socket.as_os_str()]);
+    assert!(code == Some(1) && message.contains("/nonexistent/disk.img"), "{message}");
+    assert!(!socket.exists());
+    let image = image(&directory);
+    let export = format!("5={}", socket.display());
+    let (code, message) = refused(&[image.as_os_str(), "--partition".as_ref(), export.as_ref()]);
+    assert!(code == Some(1) && message.contains("partition"), "{message}");
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_socket_is_the_users_own_and_serves_one_client_after_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket) = (image(&directory), directory.path().join("s"));
+    let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
+    assert_eq!(fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
+    let first = connect(&socket);
+    perform(&first, WRITE, 0, 1).unwrap();
+    assert!(SessionDisk::connect(&socket, &SessionOptions::default()).is_err(), "a second client is refused");
+    perform(&first, WRITE, 4096, 2).unwrap();
+    drop(first);
+    perform(&connect(&socket), WRITE, 8192, 3).unwrap();
+    server.stop();
+    assert!(!socket.exists());
+    let contents = fs::read(&image).unwrap();
+    assert_eq!([contents[0], contents[4096], contents[8192]], [1, 2, 3]);
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_anything_else_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket) = (image(&directory), directory.path().join("s"));
+    let arguments = [image.as_os_str(), "--socket".as_ref(), socket.as_os_str()];
+    fs::write(&socket, "precious").unwrap();
+    let (code, message) = refused(&arguments);
+    assert!(code == Some(1) && message.contains(socket.to_str().unwrap()), "{message}");
+    assert_eq!(fs::read_to_string(&socket).unwrap(), "precious");
+    fs::remove_file(&socket).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (code, message) = refused(&arguments);
+    assert!(code == Some(1) && message.contains(socket.to_str().unwrap()), "{message}");
+    drop(listener);
+    let server = Server::start(&arguments, &socket);
+    drop(connect(&socket));
+    server.stop();
+}
+
+#[test]
+fn a_server_is_confined_once_it_serves() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket) = (image(&directory), directory.path().join("s"));
+    let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
+    drop(connect(&socket));
+    let tasks = format!("/proc/{}/task", server.id().as_raw_nonzero());
+    for task in fs::read_dir(tasks).unwrap() {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
+    }
+    server.stop();
+}
+
+#[test]
+fn once_is_for_one_client() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket) = (image(&directory), directory.path().join("s"));
+    let mut command = Command::new(BLOCKYARD);
+    let mut child = command.arg("serve").arg(&image).arg("--socket").arg(&socket).arg("--once").spawn().unwrap();
+    drop(connect(&socket));
+    assert!(child.wait().unwrap().success());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_partition_is_all_that_its_client_reaches_and_only_to_read_unless_it_may_write() {
+    for copying in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let image = partitioned(&directory);
+        let sockets = [1, 2].map(|number| directory.path().join(format!("p{number}")));
+        let exports = [format!("1={}", sockets[0].display()), format!("2={},rw", sockets[1].display())];
+        let mut arguments = vec![image.as_os_str(), "--partition".as_ref(), exports[0].as_ref()];
+        arguments.extend(["--partition".as_ref(), exports[1].as_ref()] as [&OsStr; 2]);
+        arguments.extend(copying.then_some(OsStr::new("--copying")));
+        let before = fs::read(&image).unwrap();
+        let server = Server::start(&arguments, &sockets[1]);
+        let (read_only, writable) = (connect(&sockets[0]), connect(&sockets[1]));
+        assert!(read_only.geometry().read_only && !writable.geometry().read_only);
+        assert_eq!([&read_only, &writable].map(|disk| disk.geometry().capacity_bytes), [PARTITION_BYTES; 2]);
+        assert!(perform(&read_only, WRITE, 0, 7).is_err());
+        assert!(perform(&writable, WRITE, PARTITION_BYTES, 7).is_err());
+        perform(&writable, WRITE, 0, 7).unwrap();
+        perform(&writable, WRITE, PARTITION_BYTES - 4096, 8).unwrap();
+        drop((read_only, writable));
+        server.stop();
+        assert!(sockets.iter().all(|socket| !socket.exists()), "copying: {copying}");
+        let mut expected = before;
+        let second = 2 * PARTITION_BYTES as usize;
+        expected[second..second + 4096].fill(7);
+        expected[second + PARTITION_BYTES as usize - 4096..second + PARTITION_BYTES as usize].fill(8);
+        assert!(fs::read(&image).unwrap() == expected, "copying: {copying}");
+    }
+}
+
+#[test]
+fn numbers_are_to_be_had_over_http_and_by_signal() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket, errors) = (image(&directory), directory.path().join("s"), directory.path().join("errors"));
+    let address = "127.0.0.1:39177";
+    let mut command = Command::new(BLOCKYARD);
+    command.arg("serve").arg(&image).arg("--socket").arg(&socket).args(["--metrics", address]);
+    let mut child = command.stderr(File::create(&errors).unwrap()).spawn().unwrap();
+    let disk = connect(&socket);
+    perform(&disk, WRITE, 0, 1).unwrap();
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("operation=\"write\"} 4096\n"), "{answer}");
+    assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    let pid = rustix::process::Pid::from_child(&child);
+    kill_process(pid, Signal::USR1).unwrap();
+    let start = Instant::now();
+    while !fs::read_to_string(&errors).unwrap().contains("1 × write, 4.00 KiB") {
+        assert!(start.elapsed() < PATIENCE, "{}", fs::read_to_string(&errors).unwrap());
+        thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_disk_is_a_file_until_the_server_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, path) = (image(&directory), directory.path().join("file"));
+    let mut command = Command::new(BLOCKYARD);
+    let mut child = command.arg("serve").arg(&image).arg("--fuse").arg(&path).stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while fs::metadata(&path).map_or(0, |metadata| metadata.len()) != 8 << 20 {
+        assert!(start.elapsed() < PATIENCE, "the file does not appear");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(b"an odd number of bytes", 4095).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(!path.exists());
+    assert_eq!(&fs::read(&image).unwrap()[4095..4117], b"an odd number of bytes");
+}
