@@ -391,12 +391,18 @@ impl Link {
         state.offer = *offer;
         state.verdict = None;
         state.connection = Some(Arc::new(connection));
+        // Before any request completes: whoever sees that one did sees the disk as it is now.
+        let geometry = self.remember(offer.geometry).then_some(offer.geometry);
         for (running, ring) in state.vrings.iter().flatten().zip(fresh) {
             let kick = Arc::clone(&running.kick);
-            running.vring.tell(|news| news.fresh = Some(FreshRing { ring, kick }));
+            running.vring.tell(|news| {
+                news.geometry = geometry.or(news.geometry);
+                news.fresh = Some(FreshRing { ring, kick });
+            });
         }
-        drop(guard);
-        self.set_geometry(offer.geometry);
+        if geometry.is_some() {
+            self.change.ring();
+        }
         Ok(())
     }
 
@@ -414,11 +420,19 @@ impl Link {
         Ok(())
     }
 
+    /// Whether the disk has changed.
+    fn remember(&self, geometry: Geometry) -> bool {
+        let changed = std::mem::replace(&mut *lock(&self.geometry), geometry) != geometry;
+        if changed {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        changed
+    }
+
     fn set_geometry(&self, geometry: Geometry) {
-        if std::mem::replace(&mut *lock(&self.geometry), geometry) == geometry {
+        if !self.remember(geometry) {
             return;
         }
-        self.generation.fetch_add(1, Ordering::Release);
         let mut state = lock(&self.state);
         state.offer.geometry = geometry;
         for running in state.vrings.iter().flatten() {

@@ -79,7 +79,11 @@ impl Merger {
     }
 
     pub(super) fn enter(&self, writes: &Arc<WritesInFlight>) {
-        self.lock().writes.push(Arc::clone(writes));
+        let mut core = self.lock();
+        core.writes.push(Arc::clone(writes));
+        // Room for every queue, so that none makes some when it has to wait.
+        let queues = core.writes.len();
+        core.waiting.reserve(queues);
     }
 
     pub(super) fn leave(&self, writes: &Arc<WritesInFlight>, mailbox: &Arc<Mailbox>) {

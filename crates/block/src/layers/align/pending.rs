@@ -28,13 +28,16 @@ struct Cursor {
     skip_bytes: u32,
 }
 
+/// Requests with more make room for them once.
+const SEGMENTS_USUAL: usize = 16;
+
 impl Pending {
     pub(super) fn new() -> Self {
         Self {
             token: 0,
             operation: Operation::Flush,
             range: 0..0,
-            segments: Vec::new(),
+            segments: Vec::with_capacity(SEGMENTS_USUAL),
             position: 0,
             cursor: Cursor::default(),
             pieces: 0,
