@@ -147,7 +147,7 @@ impl ServeArgs {
         Ok(ServeOptions {
             disk: self.disk.parse().map_err(|error| UsageError(format!("{error}")))?,
             front: self.front()?,
-            allow_uids: self.allow_uid.clone(),
+            allow_uids: self.allow_uids(),
             allow_dirs: self.allow_dir.clone(),
             running: Running {
                 queues: self.queues,
@@ -158,6 +158,12 @@ impl ServeArgs {
                 metrics: self.metrics,
             },
         })
+    }
+
+    /// None, which is the one who runs this, or that one and others.
+    fn allow_uids(&self) -> Vec<u32> {
+        let own = (!self.allow_uid.is_empty()).then(|| rustix::process::geteuid().as_raw());
+        own.into_iter().chain(self.allow_uid.iter().copied()).collect()
     }
 
     fn front(&self) -> Result<Front, UsageError> {

@@ -1,11 +1,9 @@
 //! Who comes in: a socket per offer, one client at each.
 
-use super::listener::{Accepted, Listener};
 use super::offer::Offer;
-use std::io;
+use crate::server::{Listener, ListenerError};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 
 /// The sockets of all offers. Each has one client at a time; a second is disconnected at once.
 pub struct Gate {
@@ -34,23 +32,15 @@ pub enum Admission {
     Nobody,
 }
 
-/// A socket cannot be made.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {}: {source}", .path.display())]
-pub struct GateError {
-    path: PathBuf,
-    source: io::Error,
-}
-
 impl Gate {
     /// Makes all sockets; none stays if one fails.
     ///
     /// # Errors
     /// The first socket that cannot be made.
-    pub fn open(offers: Vec<Offer>) -> Result<Self, GateError> {
-        let place = |offer: Offer| match Listener::bind(&offer.socket, &offer.uids) {
-            Ok(listener) => Ok(Place { listener, offer, open: true, taken: false, told: false }),
-            Err(source) => Err(GateError { path: offer.socket, source }),
+    pub fn open(offers: Vec<Offer>) -> Result<Self, ListenerError> {
+        let place = |offer: Offer| {
+            let listener = Listener::bind(&offer.socket, &offer.uids)?;
+            Ok(Place { listener, offer, open: true, taken: false, told: false })
         };
         Ok(Self { places: offers.into_iter().map(place).collect::<Result<_, _>>()? })
     }
@@ -74,17 +64,20 @@ impl Gate {
     ///
     /// # Errors
     /// When the system has no descriptor or memory for it; it keeps waiting.
-    pub fn admit(&mut self, place: usize) -> io::Result<Admission> {
+    pub fn admit(&mut self, place: usize) -> Result<Admission, ListenerError> {
         let place = &mut self.places[place];
-        let why = match place.listener.accept()? {
-            Accepted::Nobody => return Ok(Admission::Nobody),
-            Accepted::Client(stream) if place.open && !place.taken => {
+        let why = match place.listener.accept() {
+            Ok(None) => return Ok(Admission::Nobody),
+            Ok(Some(stream)) if place.open && !place.taken => {
                 (place.taken, place.told) = (true, false);
                 return Ok(Admission::Client(stream));
             }
-            Accepted::Client(_) if place.taken => "it has a client already".to_owned(),
-            Accepted::Client(_) => "the disk has no such partition any more".to_owned(),
-            Accepted::Stranger(uid) => format!("user {uid} may not connect: --allow-uid or uid={uid} would let them"),
+            Ok(Some(_)) if place.taken => "it has a client already".to_owned(),
+            Ok(Some(_)) => "the disk has no such partition any more".to_owned(),
+            Err(ListenerError::Peer { uid, .. }) => {
+                format!("user {uid} may not connect: --allow-uid or uid={uid} would let them")
+            }
+            Err(error) => return Err(error),
         };
         if std::mem::replace(&mut place.told, true) {
             return Ok(Admission::Nobody);

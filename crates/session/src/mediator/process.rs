@@ -2,10 +2,11 @@
 
 use super::control::{ControlSocket, Datagram, Patience, Received};
 use super::export::PartitionExport;
-use super::gate::{Admission, Gate, GateError};
+use super::gate::{Admission, Gate};
 use super::message::{Grant, MessageError, ToDriver, ToMediator, VERSION, decode, encode, reason};
 use super::offer::{Offer, OfferError, offers};
 use crate::client::{SessionDisk, SessionOptions};
+use crate::server::ListenerError;
 use blockyard_block::Disk;
 use blockyard_block::partition_table::TableChoice;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -44,7 +45,7 @@ pub enum MediatorError {
     Offer(#[from] OfferError),
     /// A socket cannot be made.
     #[error(transparent)]
-    Gate(#[from] GateError),
+    Gate(#[from] ListenerError),
 }
 
 impl From<MessageError> for MediatorError {

@@ -1,9 +1,10 @@
 //! Where clients connect.
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fchmod, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, chownat, fchmod, openat, statat, unlinkat};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::process::{Uid, geteuid};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -66,18 +67,21 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path` for clients of this process's own user and of `allowed_uids`. A socket that a dead process has left
-    /// there is replaced, and nothing else.
+    /// Listens at `path` for clients of `allowed_uids`, or of this process's own user if there are none. A socket that a dead
+    /// process has left there is replaced, and nothing else. If this is root and one other user is allowed, the socket is theirs.
     ///
     /// # Errors
     /// When something is there, or the system refuses.
     pub fn bind(path: &Path, allowed_uids: &[u32]) -> Result<Self, ListenerError> {
         let io = |error: Errno| ListenerError::Io { path: path.to_owned(), error: error.into() };
         let (directory, name) = open_directory(path)?;
-        // Through the descriptor: a path may be longer than an address has room for.
-        let mut address = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-        address.push(&name);
-        let address = SocketAddrUnix::new(&address).map_err(io)?;
+        let address = SocketAddrUnix::new(path).or_else(|_| {
+            // Through the descriptor: the path is longer than an address has room for.
+            let mut short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+            short.push(&name);
+            SocketAddrUnix::new(&short)
+        });
+        let address = address.map_err(io)?;
         remove_stale(path, &directory, &name, &address)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, socket_flags(), None).map_err(io)?;
         // The file that bind makes has this mode from its first moment (Linux, net/unix/af_unix.c, unix_bind_bsd).
@@ -87,8 +91,9 @@ impl Listener {
             errno => io(errno),
         })?;
         let stat = statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
-        let mut allowed_uids = allowed_uids.to_vec();
-        allowed_uids.push(rustix::process::geteuid().as_raw());
+        give_to_its_user(&directory, &name, allowed_uids).map_err(io)?;
+        let own = [geteuid().as_raw()];
+        let allowed_uids = if allowed_uids.is_empty() { own.to_vec() } else { allowed_uids.to_vec() };
         let listener = UnixListener::from(socket);
         let this = Self { listener, path: path.to_owned(), directory, name, identity: identity(&stat), allowed_uids };
         listen(&this.listener, BACKLOG).map_err(io)?;
@@ -124,6 +129,17 @@ impl Listener {
             return Err(ListenerError::Peer { path: self.path.clone(), uid });
         }
         Ok(Some(stream))
+    }
+}
+
+/// A socket of root's is of no use to a user who may connect but not open it.
+fn give_to_its_user(directory: &OwnedFd, name: &OsStr, allowed_uids: &[u32]) -> Result<(), Errno> {
+    let mut others = allowed_uids.iter().filter(|&&uid| uid != 0);
+    match (others.next(), others.next()) {
+        (Some(&uid), None) if geteuid().is_root() => {
+            chownat(directory, name, Some(Uid::from_raw(uid)), None, AtFlags::SYMLINK_NOFOLLOW)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -176,7 +192,7 @@ fn remove_stale(path: &Path, directory: &OwnedFd, name: &OsStr, address: &Socket
     if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
         return Err(ListenerError::NotASocket(path.to_owned()));
     }
-    if found.st_uid != rustix::process::geteuid().as_raw() {
+    if found.st_uid != geteuid().as_raw() {
         return Err(ListenerError::NotOurs(path.to_owned()));
     }
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, socket_flags(), None).map_err(io)?;

@@ -216,7 +216,7 @@ fn what_cannot_be_had_is_one_sentence_and_leaves_no_socket() {
         (vec![one.clone(), yard.export(3, "")], "partition 3 is an extended partition"),
         (vec![one.clone(), format!("1={}", yard.path("other.sock").display()).parse().unwrap()], "exported twice"),
         (vec![one.clone(), format!("2={}", yard.socket(1).display()).parse().unwrap()], "the socket of two partitions"),
-        (vec![one.clone(), "2=/nonexistent/2.sock".parse().unwrap()], "cannot listen on /nonexistent/2.sock"),
+        (vec![one.clone(), "2=/nonexistent/2.sock".parse().unwrap()], "no socket can be at /nonexistent/2.sock"),
     ];
     for (exports, words) in failures {
         let why = failure(&yard, &exports);
@@ -230,11 +230,11 @@ fn what_is_no_stale_socket_is_left_alone() {
     let yard = Yard::new();
     fs::write(yard.socket(1), "precious").unwrap();
     let why = failure(&yard, &[yard.export(1, "")]);
-    assert!(why.contains("1.sock") && why.contains("no socket"), "{why}");
+    assert!(why.contains("1.sock") && why.contains("not a socket"), "{why}");
     assert_eq!(fs::read(yard.socket(1)).unwrap(), b"precious");
     let _somebody = UnixListener::bind(yard.socket(2)).unwrap();
     let why = failure(&yard, &[yard.export(2, "")]);
-    assert!(why.contains("another process listens"), "{why}");
+    assert!(why.contains("in use by another process"), "{why}");
     assert!(yard.has_socket(2));
 }
 
