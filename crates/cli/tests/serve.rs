@@ -144,12 +144,14 @@ fn a_server_is_confined_once_it_serves() {
     let directory = tempfile::tempdir().unwrap();
     let (image, socket) = (image(&directory), directory.path().join("s"));
     let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
-    drop(connect(&socket));
+    // It stays: its thread must not end while the threads are looked at.
+    let client = connect(&socket);
     let tasks = format!("/proc/{}/task", server.id().as_raw_nonzero());
     for task in fs::read_dir(tasks).unwrap() {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
     }
+    drop(client);
     server.stop();
 }
 
