@@ -200,7 +200,7 @@ fn a_partition_is_all_that_its_client_reaches_and_only_to_read_unless_it_may_wri
 fn numbers_are_to_be_had_over_http_and_by_signal() {
     let directory = tempfile::tempdir().unwrap();
     let (image, socket, errors) = (image(&directory), directory.path().join("s"), directory.path().join("errors"));
-    let address = "127.0.0.1:39177";
+    let address = "127.77.3.1:9177";
     let mut command = Command::new(BLOCKYARD);
     command.arg("serve").arg(&image).arg("--socket").arg(&socket).args(["--metrics", address]);
     let mut child = command.stderr(File::create(&errors).unwrap()).spawn().unwrap();
