@@ -77,6 +77,17 @@ pub enum TableArg {
     Gpt,
 }
 
+impl TableArg {
+    /// What the option, or its absence, chooses.
+    pub fn choice(option: Option<Self>) -> TableChoice {
+        match option {
+            None => TableChoice::Auto,
+            Some(Self::Mbr) => TableChoice::Mbr,
+            Some(Self::Gpt) => TableChoice::Gpt,
+        }
+    }
+}
+
 /// Where the disk goes.
 #[derive(Clone, Debug)]
 pub enum Front {
@@ -178,11 +189,7 @@ impl ServeArgs {
             (None, [_, ..], None) => Ok(Front::Partitions {
                 exports: self.partition.clone(),
                 copying: self.copying,
-                table: match self.table {
-                    None => TableChoice::Auto,
-                    Some(TableArg::Mbr) => TableChoice::Mbr,
-                    Some(TableArg::Gpt) => TableChoice::Gpt,
-                },
+                table: TableArg::choice(self.table),
             }),
             (None, [], Some(path)) => Ok(Front::Fuse(path.clone())),
             _ => usage("say where the disk shall be served: --socket PATH, --partition N=PATH or --fuse FILE"),

@@ -100,11 +100,7 @@ pub fn run_child(args: &ChildArgs) -> Result<()> {
         return Err(UsageError("this command is for `blockyard serve` to run".into()).into());
     }
     let stdin = io::stdin().as_fd().try_clone_to_owned().context("taking over the driver's connection")?;
-    let table = match args.table {
-        None => TableChoice::Auto,
-        Some(TableArg::Mbr) => TableChoice::Mbr,
-        Some(TableArg::Gpt) => TableChoice::Gpt,
-    };
+    let table = TableArg::choice(args.table);
     let sockets: Vec<&Path> = args.partition.iter().map(PartitionExport::socket).collect();
     let preparation = Preparation::new(args.running())?;
     match args.door {

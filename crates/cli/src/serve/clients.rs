@@ -1,13 +1,11 @@
 //! The clients that are served: attached when they may come in, counted while they are there, forgotten when they have gone.
 
 use super::view::{ClientView, ServerView};
+use blockyard_block::Disk;
 use blockyard_block::layers::PartitionDisk;
-use blockyard_block::{Disk, Geometry};
 use blockyard_session::mediator::{Grant, Grantor, MediatorNews};
 use blockyard_session::server::{Export, Server, Session};
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,30 +25,6 @@ pub struct Clients {
     tell: Box<dyn Fn(&str) + Send>,
 }
 
-/// What a client is given.
-pub struct Given {
-    /// The part of the disk.
-    pub range_bytes: Range<u64>,
-    /// Whether it may only read.
-    pub read_only: bool,
-    /// Its share of the disk's time, compared with other clients'.
-    pub weight: NonZeroU32,
-    /// For people.
-    pub name: String,
-}
-
-impl Given {
-    /// All of a disk.
-    pub fn whole(name: &str, geometry: &Geometry) -> Self {
-        Self {
-            range_bytes: 0..geometry.capacity_bytes,
-            read_only: geometry.read_only,
-            weight: NonZeroU32::MIN,
-            name: name.to_owned(),
-        }
-    }
-}
-
 impl Clients {
     /// Nobody yet. `tell` tells people what happens.
     pub fn new(server: Server, disk: Arc<dyn Disk>, queues: u16, tell: impl Fn(&str) + Send + 'static) -> Self {
@@ -66,21 +40,6 @@ impl Clients {
             let view = |(&id, session): (&u64, &Arc<Session>)| ClientView::of(id, session);
             ServerView { clients: sessions.iter().map(view).collect() }
         }
-    }
-
-    /// Serves a client.
-    ///
-    /// # Errors
-    /// Why not, as a sentence.
-    pub fn attach(&mut self, number: u64, stream: UnixStream, given: Given) -> Result<(), String> {
-        let Given { range_bytes, read_only, weight, name } = given;
-        let disk =
-            PartitionDisk::new(Arc::clone(&self.disk), range_bytes, read_only).map_err(|error| error.to_string())?;
-        let export = Export { name: name.into(), disk: Arc::new(disk), queues: self.queues, weight };
-        let session = Arc::new(self.server.attach(stream, export).map_err(|error| error.to_string())?);
-        lock(&self.sessions).insert(number, Arc::clone(&session));
-        self.live.insert(number, session);
-        Ok(())
     }
 
     /// Ends all sessions, when what is in flight has been answered.
@@ -105,8 +64,14 @@ impl Clients {
 
 impl Grantor for Clients {
     fn grant(&mut self, grant: &Grant, stream: UnixStream) -> Result<(), String> {
-        let Grant { session, range_bytes, read_only, weight, name } = grant.clone();
-        self.attach(session, stream, Given { range_bytes, read_only, weight, name })
+        let Grant { session: number, range_bytes, read_only, weight, name } = grant.clone();
+        let disk =
+            PartitionDisk::new(Arc::clone(&self.disk), range_bytes, read_only).map_err(|error| error.to_string())?;
+        let export = Export { name: name.into(), disk: Arc::new(disk), queues: self.queues, weight };
+        let session = Arc::new(self.server.attach(stream, export).map_err(|error| error.to_string())?);
+        lock(&self.sessions).insert(number, Arc::clone(&session));
+        self.live.insert(number, session);
+        Ok(())
     }
 
     fn revoke(&mut self, session: u64) {

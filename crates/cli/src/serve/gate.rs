@@ -1,7 +1,6 @@
 //! Serving whoever comes in at a gate: the whole disk at one socket, or partitions in the copying process.
 
 use super::args::ServeOptions;
-use super::clients::Given;
 use super::serving::{Preparation, Serving};
 use crate::disk;
 use anyhow::{Context, Result};
@@ -77,8 +76,7 @@ pub fn serve_gate(mut serving: Serving, mut gate: Gate, until: &Until) -> Result
             match gate.admit(place) {
                 Ok(Admission::Client(stream)) => {
                     last += 1;
-                    let given = given(gate.offer(place));
-                    match serving.clients.attach(last, stream, given) {
+                    match serving.clients.grant(&gate.offer(place).grant(last), stream) {
                         Ok(()) => drop(places.insert(last, place)),
                         Err(why) => {
                             gate.release(place);
@@ -91,15 +89,6 @@ pub fn serve_gate(mut serving: Serving, mut gate: Gate, until: &Until) -> Result
                 Err(_) => std::thread::sleep(ACCEPT_AGAIN),
             }
         }
-    }
-}
-
-fn given(offer: &Offer) -> Given {
-    Given {
-        range_bytes: offer.range_bytes.clone(),
-        read_only: offer.read_only,
-        weight: offer.weight,
-        name: offer.name.clone(),
     }
 }
 

@@ -2,16 +2,16 @@
 
 use super::args::ServeOptions;
 use super::child::Door;
-use super::clients::Given;
 use super::gate::connects;
 use super::serving::{Preparation, Serving};
 use crate::disk;
 use anyhow::{Context, Result, bail};
-use blockyard_block::Disk;
 use blockyard_block::partition_table::TableChoice;
+use blockyard_block::{Disk, Geometry};
 use blockyard_session::mediator::{Driver, Grant, Grantor, MediatorNews, PartitionExport, control_pair};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -31,7 +31,7 @@ pub fn mediate(options: &ServeOptions, exports: &[PartitionExport], table: Table
     let mediator = Door::Mediator.open(options, exports, table, theirs)?;
     preparation.confine(&[], connects(&options.disk))?;
     let mut serving = preparation.serve(Arc::clone(&disk))?;
-    let session = own_session(&mut serving, &disk, true)?;
+    let session = own_session(&mut serving, &disk)?;
     let mut driver = Driver::new(ours, disk);
     driver.start(&session).context("telling the mediator of its session")?;
     drop(session);
@@ -58,8 +58,7 @@ pub fn copy(options: &ServeOptions, exports: &[PartitionExport], table: TableCho
     let mut copier = Door::Copier.open(options, exports, table, theirs.into())?;
     preparation.confine(&[], connects(&options.disk))?;
     let mut serving = preparation.serve(Arc::clone(&disk))?;
-    let given = Given::whole("the copier", &disk.geometry());
-    serving.clients.attach(OWN_SESSION, ours, given).map_err(anyhow::Error::msg)?;
+    serving.clients.grant(&whole("the copier", &disk.geometry()), ours).map_err(anyhow::Error::msg)?;
     // It is over when the copier has ended, which then has said why.
     while !wait(&serving)? {
         if serving.clients.ended().iter().any(|&(number, _)| number == OWN_SESSION) {
@@ -75,13 +74,23 @@ pub fn copy(options: &ServeOptions, exports: &[PartitionExport], table: TableCho
     Ok(())
 }
 
-/// A session of the whole disk for the process at the door.
-fn own_session(serving: &mut Serving, disk: &Arc<dyn Disk>, read_only: bool) -> Result<UnixStream> {
+/// A session of the whole disk for the mediator, to read the table through.
+fn own_session(serving: &mut Serving, disk: &Arc<dyn Disk>) -> Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair().context("making a session's socket")?;
-    let mut given = Given::whole("the mediator", &disk.geometry());
-    given.read_only |= read_only;
-    serving.clients.attach(OWN_SESSION, ours, given).map_err(anyhow::Error::msg)?;
+    let grant = Grant { read_only: true, ..whole("the mediator", &disk.geometry()) };
+    serving.clients.grant(&grant, ours).map_err(anyhow::Error::msg)?;
     Ok(theirs)
+}
+
+/// All of the disk, for the process at the door.
+fn whole(name: &str, geometry: &Geometry) -> Grant {
+    Grant {
+        session: OWN_SESSION,
+        range_bytes: 0..geometry.capacity_bytes,
+        read_only: geometry.read_only,
+        weight: NonZeroU32::MIN,
+        name: name.to_owned(),
+    }
 }
 
 /// Waits for anything to do; whether it is time to stop.

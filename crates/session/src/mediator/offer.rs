@@ -1,6 +1,7 @@
 //! What is offered: partitions of a disk as it is, with the rights that the user gives.
 
 use super::export::{EXPORTS_MAX, PartitionExport};
+use super::message::Grant;
 use blockyard_block::Disk;
 use blockyard_block::partition_table::{
     PartitionError, PartitionTable, PartitionTableError, TableChoice, Warning, read_as,
@@ -26,6 +27,19 @@ pub struct Offer {
     pub weight: NonZeroU32,
     /// Users who may connect; empty for the one who serves.
     pub uids: Vec<u32>,
+}
+
+impl Offer {
+    /// What the client that has the offer gets, as session number `session`.
+    pub fn grant(&self, session: u64) -> Grant {
+        Grant {
+            session,
+            range_bytes: self.range_bytes.clone(),
+            read_only: self.read_only,
+            weight: self.weight,
+            name: self.name.clone(),
+        }
+    }
 }
 
 /// All offers of a disk, and what is odd about its table.

@@ -3,8 +3,8 @@
 use super::control::{ControlSocket, Datagram, Patience, Received};
 use super::export::PartitionExport;
 use super::gate::{Admission, Gate};
-use super::message::{Grant, MessageError, ToDriver, ToMediator, VERSION, decode, encode, reason};
-use super::offer::{Offer, OfferError, offers};
+use super::message::{MessageError, ToDriver, ToMediator, VERSION, decode, encode, reason};
+use super::offer::{OfferError, offers};
 use crate::client::{SessionDisk, SessionOptions};
 use crate::server::ListenerError;
 use blockyard_block::Disk;
@@ -243,7 +243,7 @@ impl Mediator {
             Ok(Admission::Client(client)) => {
                 self.last_session += 1;
                 self.sessions[place] = Some(self.last_session);
-                let grant = grant(self.last_session, self.gate.offer(place));
+                let grant = self.gate.offer(place).grant(self.last_session);
                 self.send(&ToDriver::Grant(grant), Some(&client))
             }
             Ok(Admission::TurnedAway(what)) => self.send(&ToDriver::Notice { what: reason(what) }, None),
@@ -300,14 +300,4 @@ struct Ready {
     control: bool,
     disk: bool,
     places: Vec<usize>,
-}
-
-fn grant(session: u64, offer: &Offer) -> Grant {
-    Grant {
-        session,
-        range_bytes: offer.range_bytes.clone(),
-        read_only: offer.read_only,
-        weight: offer.weight,
-        name: offer.name.clone(),
-    }
 }
