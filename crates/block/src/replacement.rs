@@ -81,7 +81,8 @@ impl ReplacementFile {
                 .map(|(file, name)| (file, Some(name)))
                 .map_err(|errno| ReplacementError::new("create a file beside", &destination.path, errno))?,
         };
-        let mut replacement = Self { file: File::from(file), directory, destination, temporary_name, mode: None, _locked: locked };
+        let mut replacement =
+            Self { file: File::from(file), directory, destination, temporary_name, mode: None, _locked: locked };
         replacement.take_over_owner()?;
         replacement.take_over_mode()?;
         Ok(replacement)

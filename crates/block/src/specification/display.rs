@@ -1,8 +1,6 @@
 //! From a specification back to text.
 
-use super::{
-    Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Kind, PartitionChoice, TABLES,
-};
+use super::{Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Kind, PartitionChoice, TABLES};
 use crate::layers::ThrottleLimits;
 use crate::{duration, size};
 use std::fmt::{self, Display};

@@ -174,7 +174,9 @@ impl DiskSpecification {
     /// new file ([`DiskSpecification::open_file`]). Nothing has looked at its contents.
     pub fn raw_file(&self) -> Option<&Path> {
         match &self.backend {
-            Backend::File(file) if file.is_raw() && self.partition.is_none() && self.delta.is_none() => Some(&file.path),
+            Backend::File(file) if file.is_raw() && self.partition.is_none() && self.delta.is_none() => {
+                Some(&file.path)
+            }
             _ => None,
         }
     }

@@ -2,8 +2,8 @@
 
 use super::keys::{self, KEYS, Key};
 use super::{
-    Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Format, Kind, PartitionChoice,
-    SessionSpecification, SpecificationError, TABLES,
+    Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Format, Kind, PartitionChoice, SessionSpecification,
+    SpecificationError, TABLES,
 };
 use crate::layers::{Faults, Latency, ThrottleLimits};
 use crate::partition_table::TableChoice;

@@ -256,7 +256,9 @@ impl CopyArgs {
         if let (Some(sector), Some(block)) = (sector_bytes, block_bytes)
             && sector != block
         {
-            return usage(format!("{option} {sector} and block-size={block} contradict each other; leave one of them out"));
+            return usage(format!(
+                "{option} {sector} and block-size={block} contradict each other; leave one of them out"
+            ));
         }
         let engine = match self.engine {
             Some(EngineArg::Sync) => Engine::Sync,

@@ -17,10 +17,10 @@ use blockyard_vmm::event::EventSink;
 use blockyard_vmm::machine::Machine;
 use blockyard_vmm::virtio_disk::{DiskStatistics, VirtioDisk};
 use std::borrow::Cow;
+use std::fs;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use std::fs;
 
 /// The built-in guest.
 static COPY_GUEST: &[u8] = include_bytes!(env!("BLOCKYARD_COPY_GUEST"));
@@ -44,7 +44,8 @@ pub fn copy(options: &mut CopyOptions) -> Result<CopyReport> {
         CopyReport::default()
     } else {
         let channel = (sender, events);
-        run_guest(options, &source, &destination, &signals, channel, started).map_err(|error| destination.failed(error))?
+        run_guest(options, &source, &destination, &signals, channel, started)
+            .map_err(|error| destination.failed(error))?
     };
     let stopping = Instant::now();
     destination.finish(options.flush)?;

@@ -203,11 +203,7 @@ impl<'a> Watch<'a> {
     }
 
     /// The guest says where, the disk says why.
-    fn guest_error(
-        &self,
-        error: &messages::Error,
-        disk_error: &impl Fn(Device) -> Option<String>,
-    ) -> anyhow::Error {
+    fn guest_error(&self, error: &messages::Error, disk_error: &impl Fn(Device) -> Option<String>) -> anyhow::Error {
         let device = if error.device.as_str() == Device::Output.name() { Device::Output } else { Device::Input };
         let disk = match device {
             Device::Input => &self.options.input.named,
