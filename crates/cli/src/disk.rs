@@ -1,7 +1,7 @@
 //! Disks as they are named on the command line.
 
 use crate::UsageError;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use blockyard_block::Disk;
 use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk, SessionSpecification};
 use blockyard_session::client::{SessionDisk, SessionOptions};
@@ -69,8 +69,7 @@ pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Res
         Ok(disk)
     };
     let context = OpenContext { allow_dirs: access.allow_dirs, connect: &connect, read_only: access.read_only };
-    let OpenedDisk { disk, length_bytes } =
-        specification.open_measured(&context).with_context(|| format!("cannot open {specification}"))?;
+    let OpenedDisk { disk, length_bytes } = specification.open_measured(&context)?;
     Ok(OpenDisk { disk, length_bytes, session: session.into_inner() })
 }
 
@@ -80,6 +79,5 @@ pub const RECONNECT: Duration = Duration::from_secs(10);
 fn connect(session: &SessionSpecification, reconnect: Duration) -> Result<SessionDisk, OpenError> {
     let io_buffer_bytes = session.io_buffer_bytes;
     let options = SessionOptions { io_buffer_bytes, reconnect, ..SessionOptions::default() };
-    SessionDisk::connect(&session.path, &options)
-        .map_err(|error| OpenError::other(session.path.display().to_string(), error))
+    SessionDisk::connect(&session.path, &options).map_err(|error| OpenError::Session(error.into()))
 }

@@ -55,7 +55,7 @@ pub enum OpenError {
         problem: String,
     },
     /// There is no memory for it, or no such block size.
-    #[error("cannot make a disk of {}: {source}", size::exact(*capacity_bytes))]
+    #[error("cannot make a disk of {}", size::exact(*capacity_bytes))]
     Memory {
         /// How much was asked for.
         capacity_bytes: u64,
@@ -63,8 +63,10 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The partition is not on the disk.
-    #[error("partition {number} cannot be opened: {source}")]
+    #[error("cannot open partition {number} of {}", disk.display())]
     Partition {
+        /// The file or socket that the disk is in.
+        disk: PathBuf,
         /// Its number.
         number: NonZeroU32,
         /// Why not.
@@ -73,8 +75,11 @@ pub enum OpenError {
     /// An image is none, refers to what it must not, or cannot be had.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// There is no session; the sentence names the socket.
+    #[error(transparent)]
+    Session(Box<dyn Error + Send + Sync>),
     /// Anything else.
-    #[error("{subject}: {source}")]
+    #[error("{subject}")]
     Other {
         /// The file, socket or part of the disk.
         subject: String,
@@ -84,7 +89,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// An error of whoever opens what this module does not know.
+    /// Something went wrong with the file, socket or part of the disk that `subject` names.
     pub fn other(subject: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Other { subject: subject.into(), source: source.into() }
     }
@@ -147,7 +152,7 @@ impl DiskSpecification {
         let disk = align(disk, self.backend.logical_block_bytes())?;
         Ok(self.limited(match self.partition {
             None => disk,
-            Some(choice) => partition(disk, choice, read_only)?,
+            Some(choice) => partition(disk, choice, read_only, self.path())?,
         }))
     }
 
@@ -267,9 +272,12 @@ fn snapshot(base: Arc<dyn Disk>, backend: &Backend) -> Opened {
     Ok(Arc::new(OverlayDisk::temporary(base, &directory, &options)?))
 }
 
-fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool) -> Opened {
+fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool, path: Option<&Path>) -> Opened {
     let PartitionChoice { number, table } = choice;
-    let bad = |source: Box<dyn Error + Send + Sync>| OpenError::Partition { number, source };
+    let bad = |source: Box<dyn Error + Send + Sync>| {
+        let disk = path.unwrap_or(Path::new("the disk")).to_owned();
+        OpenError::Partition { disk, number, source }
+    };
     let found = partition_table::read_as(&*disk, table).map_err(|error| bad(error.into()))?;
     let range = found.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
     Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))

@@ -153,7 +153,7 @@ fn no_session(_: &SessionSpecification) -> Result<Arc<dyn Disk>, OpenError> {
 const CONTEXT: OpenContext<'_> = OpenContext { allow_dirs: &[], connect: &no_session, read_only: false };
 
 fn open(text: &str) -> Result<Arc<dyn Disk>, String> {
-    parse(text).open(&CONTEXT).map_err(|error| error.to_string())
+    parse(text).open(&CONTEXT).map_err(|error| crate::explain(&error))
 }
 
 #[test]
