@@ -4,11 +4,12 @@ use crate::UsageError;
 use anyhow::Result;
 use blockyard_block::Disk;
 use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk, SessionSpecification};
-use blockyard_session::client::{SessionDisk, SessionOptions};
+use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Opens the disk that `spec` names; [`blockyard_block::specification`] says how. `read_only` refuses every change whatever it says:
 /// no command opens for writing what it only reads. What an image refers to may lie in `allow_dirs` only.
@@ -76,8 +77,21 @@ pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Res
 /// How long a server that went away is waited for: somebody restarts it, or it is gone.
 pub const RECONNECT: Duration = Duration::from_secs(10);
 
+/// How long a server may take to notice that its last client has gone. Until then it turns the next one away.
+const LEAVING_CLIENT: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
 fn connect(session: &SessionSpecification, reconnect: Duration) -> Result<SessionDisk, OpenError> {
     let io_buffer_bytes = session.io_buffer_bytes;
     let options = SessionOptions { io_buffer_bytes, reconnect, ..SessionOptions::default() };
-    SessionDisk::connect(&session.path, &options).map_err(|error| OpenError::Session(error.into()))
+    let (start, mut pause) = (Instant::now(), RETRY_PAUSE);
+    loop {
+        match SessionDisk::connect(&session.path, &options) {
+            Err(SessionError::Closed(_) | SessionError::Os { .. }) if start.elapsed() < LEAVING_CLIENT => {
+                thread::sleep(pause);
+                pause *= 2;
+            }
+            connected => return connected.map_err(|error| OpenError::Session(error.into())),
+        }
+    }
 }
