@@ -5,13 +5,13 @@ mod bucket;
 mod tests;
 
 use super::clock::{Clock, MonotonicClock};
+use super::layer;
 use super::timed_event::{Due, TimedEvent};
-use crate::{Completion, Disk, Extent, Geometry, MemoryMap, Operation, Queue, QueueError, Request, Segment};
+use crate::{Completion, Disk, Geometry, MemoryMap, Operation, Queue, QueueError, Request, Segment};
 use bucket::Bucket;
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,21 +59,9 @@ impl ThrottledDisk {
     }
 }
 
-impl Disk for ThrottledDisk {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn generation(&self) -> u64 {
-        self.disk.generation()
-    }
-
-    fn change_event(&self) -> Option<BorrowedFd<'_>> {
-        self.disk.change_event()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.disk.extents(range)
+impl layer::DiskLayer for ThrottledDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -209,17 +197,21 @@ impl ThrottledQueue {
         match self.held.front() {
             _ if self.submit_error.is_some() => Due::Now,
             _ if inner_is_silent && self.queue.in_flight() > 0 => Due::Now,
-            // The queue below is full: it is its completions that are waited for.
-            Some(held) if held.goes_at_ns <= now_ns => Due::Never,
+            // The queue below had no room: it is its completions that are waited for, if there are any to come.
+            Some(held) if held.goes_at_ns <= now_ns && self.queue.in_flight() > 0 => Due::Never,
             Some(held) => Due::At(held.goes_at_ns),
             None => Due::Never,
         }
     }
 }
 
-impl Queue for ThrottledQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for ThrottledQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn in_flight(&self) -> usize {
@@ -227,7 +219,7 @@ impl Queue for ThrottledQueue {
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        if self.in_flight() >= self.depth() {
+        if Queue::in_flight(self) >= self.depth() {
             return Err(QueueError::Full);
         }
         let now_ns = *self.pushing_at_ns.get_or_insert_with(|| self.limits.clock.now_ns());
@@ -250,9 +242,9 @@ impl Queue for ThrottledQueue {
             self.release(now_ns);
         }
         self.submit_error = None;
-        self.queue.submit()?;
+        let submitted = self.queue.submit();
         self.event.set(self.due(now_ns), now_ns);
-        Ok(())
+        submitted
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
@@ -270,14 +262,10 @@ impl Queue for ThrottledQueue {
         if let Some(error) = self.submit_error.take() {
             return Err(error);
         }
-        let timeout = match self.due(now_ns) {
-            Due::At(due_ns) => {
-                let left = Duration::from_nanos(due_ns - now_ns);
-                Some(timeout.map_or(left, |timeout| timeout.min(left)))
-            }
-            Due::Now | Due::Never => timeout,
-        };
-        self.queue.wait(events, timeout)
+        // What is held back ends the wait even where something below is not submitted and would not.
+        let left_ns = self.held.front().and_then(|held| held.goes_at_ns.checked_sub(now_ns)).filter(|&left| left > 0);
+        let left = left_ns.map(Duration::from_nanos);
+        self.queue.wait(events, timeout.into_iter().chain(left).min())
     }
 }
 
@@ -285,9 +273,15 @@ impl Drop for ThrottledQueue {
     fn drop(&mut self) {
         let mut completions = Vec::with_capacity(self.depth());
         while !self.held.is_empty() {
-            if !self.release(u64::MAX) && self.queue.drain(&mut completions).is_err() {
+            if self.release(u64::MAX) {
+                continue;
+            }
+            // A queue that has nothing to do and takes nothing is broken.
+            let has_work = self.queue.in_flight() > 0;
+            if self.queue.drain(&mut completions).is_err() || !has_work {
                 return;
             }
+            completions.clear();
         }
     }
 }

@@ -1,11 +1,9 @@
-//! Random requests on disks with random demands, compared with a vector of bytes.
+//! Random requests, compared with a vector of bytes.
 
-use crate::demanding_disk::{DemandingDisk, Demands};
-use crate::rig::{MEMORY_BYTES, Rig, WRITE, cut};
-use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryDisk, Operation, RequestError};
+use super::{MEMORY_BYTES, Rig, WRITE};
+use blockyard_block::{Operation, RequestError};
 use bolero::TypeGenerator;
 use std::ops::Range;
-use std::sync::Arc;
 
 pub(crate) const DISK_BYTES: usize = 256 << 10;
 
@@ -30,49 +28,74 @@ struct Pending {
 
 /// Memory of each request in flight.
 const SLOT_BYTES: usize = 128 << 10;
+/// What is read at once in the end: not in whole sectors, but for a disk that wants them.
+const READ_BYTES: usize = 117 * 512;
 
-struct Model {
+/// Runs actions as requests, each in memory of its own, several at once where their ranges do not overlap.
+pub(crate) struct Model {
     rig: Rig,
     contents: Vec<u8>,
+    /// What is written behind this is gone, though it lies on the disk.
+    pub(crate) kept_bytes: usize,
+    /// What offsets and lengths are rounded to.
+    pub(crate) unit_bytes: usize,
     pending: Vec<Pending>,
     tokens: u64,
 }
 
+/// Runs actions on a disk of zeros that takes anything, and reads all of it.
 pub(crate) fn run(rig: Rig, actions: &[Action]) {
-    let mut model = Model { rig, contents: vec![0; DISK_BYTES], pending: Vec::new(), tokens: 0 };
-    for action in actions {
-        model.act(action);
-    }
-    model.drain();
-    for start in (0..DISK_BYTES).step_by(60_000) {
-        let length = (DISK_BYTES - start).min(60_000);
-        model.push(Operation::Read, start, length, 3, 1);
-        model.drain();
-    }
+    Model::new(rig).run(actions);
 }
 
 impl Model {
+    /// Of a disk of zeros.
+    pub(crate) fn new(rig: Rig) -> Self {
+        let capacity = rig.disk.geometry().capacity_bytes as usize;
+        let contents = vec![0; capacity];
+        Self { rig, contents, kept_bytes: capacity, unit_bytes: 1, pending: Vec::new(), tokens: 0 }
+    }
+
+    /// Runs actions, and reads all of the disk. What it then holds.
+    pub(crate) fn run(mut self, actions: &[Action]) -> Vec<u8> {
+        for action in actions {
+            self.act(action);
+        }
+        self.drain();
+        for start in (0..self.contents.len()).step_by(READ_BYTES) {
+            let length = (self.contents.len() - start).min(READ_BYTES);
+            self.push(Operation::Read, start, length, 3, 1);
+            self.drain();
+        }
+        self.contents
+    }
+
     fn act(&mut self, action: &Action) {
+        let round = |number: usize| number - number % self.unit_bytes;
+        let range = |offset: u32, length: u16| (round(self.place(offset)), round(length.into()));
         match *action {
             Action::Flush => self.push(Operation::Flush, 0, 0, 0, 0),
             Action::Drain => self.drain(),
             Action::Read { offset, length, memory, pieces } => {
-                self.push(Operation::Read, place(offset), length.into(), memory, pieces);
+                let (offset, length) = range(offset, length);
+                self.push(Operation::Read, offset, length, memory, pieces);
             }
             Action::Write { offset, length, memory, pieces, fill, force_unit_access } => {
-                self.write(Operation::Write { force_unit_access }, place(offset), length.into(), memory, pieces, fill);
+                let (offset, length) = range(offset, length);
+                self.write(Operation::Write { force_unit_access }, offset, length, memory, pieces, fill);
             }
             Action::WriteSectors { sector, sectors, fill } => {
                 self.write(WRITE, usize::from(sector) * 512, usize::from(sectors % 32) * 512, 0, 0, fill);
             }
             Action::WriteZeroes { offset, length, may_unmap } => {
-                let operation = Operation::WriteZeroes { length_bytes: length.into(), may_unmap };
-                self.push(operation, place(offset), length.into(), 0, 0);
-                self.store(place(offset), &vec![0; length.into()]);
+                let (offset, length) = range(offset, length);
+                self.push(Operation::WriteZeroes { length_bytes: length as u64, may_unmap }, offset, length, 0, 0);
+                self.store(offset, &vec![0; length]);
             }
             // What it leaves is anything: zero it at once, so that the model knows.
             Action::Discard { offset, length } => {
-                self.push(Operation::Discard { length_bytes: length.into() }, place(offset), length.into(), 0, 0);
+                let (start, bytes) = range(offset, length);
+                self.push(Operation::Discard { length_bytes: bytes as u64 }, start, bytes, 0, 0);
                 self.drain();
                 self.act(&Action::WriteZeroes { offset, length, may_unmap: false });
             }
@@ -88,8 +111,9 @@ impl Model {
     }
 
     fn store(&mut self, offset: usize, bytes: &[u8]) {
-        if let Some(range) = self.contents.get_mut(offset..offset + bytes.len()) {
-            range.copy_from_slice(bytes);
+        if offset + bytes.len() <= self.contents.len() {
+            let kept = bytes.len().min(self.kept_bytes.saturating_sub(offset));
+            self.contents[offset..][..kept].copy_from_slice(&bytes[..kept]);
         }
     }
 
@@ -108,12 +132,16 @@ impl Model {
     fn push(&mut self, operation: Operation, offset: usize, length: usize, memory: u8, pieces: u8) {
         self.make_room(offset, length);
         let address = self.slot() + u64::from(memory);
-        let fits = operation == Operation::Flush || offset + length <= DISK_BYTES;
+        let fits = operation == Operation::Flush || offset + length <= self.contents.len();
         let expected = if fits { Ok(()) } else { Err(RequestError::OutOfRange) };
         let read =
             (operation == Operation::Read && fits).then(|| (address, self.contents[offset..][..length].to_vec()));
         self.tokens += 1;
-        self.rig.push(operation, offset as u64, &cut(address, length, pieces), self.tokens);
+        let segments = self.rig.cut(address, length, pieces);
+        self.rig.push(operation, offset as u64, &segments, self.tokens);
+        if self.tokens.is_multiple_of(3) {
+            self.rig.queue.submit().unwrap();
+        }
         self.pending.push(Pending { token: self.tokens, range: offset..offset + length, read, expected });
     }
 
@@ -128,56 +156,9 @@ impl Model {
             }
         }
     }
-}
 
-/// Somewhere on the disk or a little behind it.
-fn place(offset: u32) -> usize {
-    offset as usize % (DISK_BYTES + 4096)
-}
-
-#[derive(Clone, Debug, TypeGenerator)]
-struct RandomDemands {
-    block: u8,
-    transfer: u8,
-    segments: u8,
-    memory: u8,
-    depth: u8,
-    seed: u64,
-}
-
-impl RandomDemands {
-    fn demands(&self) -> Demands {
-        let block_bytes = 512 << (self.block % 6);
-        let blocks = [u64::MAX / u64::from(block_bytes), 1, 2, 3, 16, 100][usize::from(self.transfer % 6)];
-        Demands {
-            block_bytes,
-            transfer_bytes_max: blocks * u64::from(block_bytes),
-            segments_max: [32768, 1, 2, 3][usize::from(self.segments % 4)],
-            memory_align_bytes: [1, 4, 512, 4096][usize::from(self.memory % 4)].min(block_bytes.max(512)),
-            depth: [1, 2, 8, 16][usize::from(self.depth % 4)],
-        }
+    /// Somewhere on the disk or a little behind it.
+    fn place(&self, offset: u32) -> usize {
+        offset as usize % (self.contents.len() + 4096)
     }
-}
-
-#[test]
-fn random_requests_do_what_a_vector_does_whatever_the_disk_demands() {
-    bolero::check!().with_type::<(RandomDemands, Vec<Action>)>().with_iterations(1500).for_each(|(random, actions)| {
-        let memory: Arc<dyn Disk> = Arc::new(MemoryDisk::new(DISK_BYTES as u64, 512).unwrap());
-        let disk = DemandingDisk::new(memory, random.demands(), random.seed);
-        run(Rig::new(Arc::new(disk), 16), actions);
-    });
-}
-
-/// A disk whose queue does everything inside `submit`.
-#[test]
-fn random_requests_do_what_a_vector_does_on_the_callers_thread() {
-    bolero::check!().with_type::<Vec<Action>>().with_iterations(30).for_each(|actions| {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(DISK_BYTES as u64).unwrap();
-        let options = FileOptions { engine: Engine::Sync, direct: true, ..FileOptions::default() };
-        let disk: Arc<dyn Disk> = Arc::new(FileDisk::from_file(file, &options).unwrap());
-        let rig = Rig::new(disk, 16);
-        assert!(rig.queue.completion_event().is_none());
-        run(rig, actions);
-    });
 }

@@ -3,6 +3,7 @@ use super::*;
 use crate::RequestError;
 use crate::layers::rig::{AskedDisk, Rig, WRITE, becomes_readable, segment, threads_disk, tokens};
 use bolero::TypeGenerator;
+use std::ops::Range;
 
 const CAPACITY: u64 = 1 << 30;
 const MS: u64 = 1_000_000;
