@@ -33,8 +33,9 @@ impl ThrottleLimits {
     pub const BURST_DEFAULT: Duration = Duration::from_millis(100);
 }
 
-/// A disk whose requests wait until the limits allow them. All its queues share the limits, each request in the order in
-/// which it was pushed, on whichever queue.
+/// A disk whose requests wait until the limits allow them. All its queues share the limits. A queue's requests go in the order in
+/// which they were pushed; only the first that is held back has its time reserved, so that one queue's many or huge requests
+/// leave others theirs: queues that all want more take turns, a request each.
 ///
 /// A request goes when nothing is owed, however large it is; what it took beyond the allowance, later ones wait for. A
 /// flush and a discard move no bytes, and neither does zeroing where the disk has a cheap way to do it. A request that the
@@ -90,14 +91,15 @@ struct Limits {
 }
 
 impl Limits {
-    /// Pays for a request of `bytes`; gives the time at which it may go.
-    fn reserve(&self, bytes: u64, now_ns: u64) -> u64 {
+    /// Pays for a request of `bytes`, if it is to be paid for; gives the time at which it may go, not before `now_ns`.
+    fn reserve(&self, bytes: Option<u64>, now_ns: u64) -> u64 {
+        let Some(bytes) = bytes else { return now_ns };
         let request_at_ns = self.iops.as_ref().map_or(0, |bucket| bucket.reserve(1, now_ns));
         let bytes_at_ns = match &self.bytes {
             Some(bucket) if bytes > 0 => bucket.reserve(bytes, now_ns),
             _ => 0,
         };
-        request_at_ns.max(bytes_at_ns)
+        request_at_ns.max(bytes_at_ns).max(now_ns)
     }
 }
 
@@ -107,19 +109,29 @@ struct HeldRequest {
     offset_bytes: u64,
     segments: Vec<Segment>,
     token: u64,
+    /// What it counts for; `None` when the disk will refuse it.
+    bytes: Option<u64>,
+    /// When it was pushed, and once it is the first, when it may go.
     goes_at_ns: u64,
 }
 
 impl HeldRequest {
-    const EMPTY: Self =
-        Self { operation: Operation::Flush, offset_bytes: 0, segments: Vec::new(), token: 0, goes_at_ns: 0 };
+    const EMPTY: Self = Self {
+        operation: Operation::Flush,
+        offset_bytes: 0,
+        segments: Vec::new(),
+        token: 0,
+        bytes: None,
+        goes_at_ns: 0,
+    };
 
-    fn set(&mut self, request: &Request<'_>, goes_at_ns: u64) {
+    fn set(&mut self, request: &Request<'_>, bytes: Option<u64>, goes_at_ns: u64) {
         self.operation = request.operation;
         self.offset_bytes = request.offset_bytes;
         self.segments.clear();
         self.segments.extend_from_slice(request.segments);
         self.token = request.token;
+        self.bytes = bytes;
         self.goes_at_ns = goes_at_ns;
     }
 
@@ -142,7 +154,7 @@ struct ThrottledQueue {
     /// The disk's, as of `generation`.
     geometry: Geometry,
     limits: Arc<Limits>,
-    /// In the order of pushing, which is that of going: a bucket's times never go back.
+    /// In the order of pushing, which is that of going.
     held: VecDeque<HeldRequest>,
     /// Taken in turn, so that all soon have room for the segments that requests come with.
     spare: VecDeque<HeldRequest>,
@@ -172,10 +184,15 @@ impl ThrottledQueue {
     fn release(&mut self, now_ns: u64) -> bool {
         let before = self.held.len();
         while let Some(held) = self.held.front() {
-            if held.goes_at_ns > now_ns || self.queue.push(&held.request()).is_err() {
+            let went_at_ns = held.goes_at_ns;
+            if went_at_ns > now_ns || self.queue.push(&held.request()).is_err() {
                 break;
             }
             self.spare.extend(self.held.pop_front());
+            if let Some(next) = self.held.front_mut() {
+                // As if at the moment when its turn came: a thread that comes late loses nothing by that.
+                next.goes_at_ns = self.limits.reserve(next.bytes, next.goes_at_ns.max(went_at_ns));
+            }
         }
         self.held.len() < before
     }
@@ -223,13 +240,17 @@ impl layer::QueueLayer for ThrottledQueue {
             return Err(QueueError::Full);
         }
         let now_ns = *self.pushing_at_ns.get_or_insert_with(|| self.limits.clock.now_ns());
-        let goes_at_ns = self.bytes(request).map_or(0, |bytes| self.limits.reserve(bytes, now_ns));
-        if self.held.is_empty() && goes_at_ns <= now_ns && self.queue.push(request).is_ok() {
-            return Ok(());
+        let bytes = self.bytes(request);
+        let mut goes_at_ns = now_ns;
+        if self.held.is_empty() {
+            goes_at_ns = self.limits.reserve(bytes, now_ns);
+            if goes_at_ns <= now_ns && self.queue.push(request).is_ok() {
+                return Ok(());
+            }
         }
         // One for each request in flight: there is one left.
         let mut held = self.spare.pop_front().unwrap_or(HeldRequest::EMPTY);
-        held.set(request, goes_at_ns);
+        held.set(request, bytes, goes_at_ns);
         self.held.push_back(held);
         Ok(())
     }
