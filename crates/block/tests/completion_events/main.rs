@@ -157,8 +157,9 @@ fn engines() -> impl Iterator<Item = Engine> {
     uring.into_iter().chain([Engine::Threads, Engine::Sync])
 }
 
+/// Without syncs, which would take most of the time here and tell nothing.
 fn options(engine: Engine) -> FileOptions {
-    FileOptions { engine, ..FileOptions::default() }
+    FileOptions { engine, cache_unsafe: true, ..FileOptions::default() }
 }
 
 #[test]
