@@ -25,6 +25,8 @@ pub(super) struct Scatter {
     free: Vec<u16>,
     /// Slots that completed and were not reaped.
     finished: Vec<u16>,
+    /// Slots that can go on.
+    resumed: Vec<u16>,
     /// Pieces that found their queue full, in order.
     waiting: VecDeque<Waiting>,
     reaped: Vec<Completion>,
@@ -54,9 +56,17 @@ struct Waiting {
 
 /// Where another thread says that it is done with a piece.
 pub(super) struct Mailbox {
-    letters: Mutex<Vec<(u16, Result<(), RequestError>)>>,
+    letters: Mutex<Vec<(u16, Letter)>>,
     any: AtomicBool,
     event: OwnedFd,
+}
+
+/// What became of a lent piece.
+#[derive(Clone, Copy, Debug)]
+enum Letter {
+    Ended(Result<(), RequestError>),
+    /// What it waited for is there.
+    Resume,
 }
 
 impl Mailbox {
@@ -67,14 +77,23 @@ impl Mailbox {
 
     /// Says how a lent piece of `slot` ended.
     pub(super) fn post(&self, slot: u16, result: Result<(), RequestError>) {
+        self.send(slot, Letter::Ended(result));
+    }
+
+    /// Says that a lent piece of `slot` can go on: [`Scatter::take_resumed`].
+    pub(super) fn resume(&self, slot: u16) {
+        self.send(slot, Letter::Resume);
+    }
+
+    fn send(&self, slot: u16, letter: Letter) {
         let mut letters = self.letters();
-        letters.push((slot, result));
+        letters.push((slot, letter));
         self.any.store(true, Ordering::Release);
         // Under the lock, so that whoever takes the letters also takes the signal.
         self.signal();
     }
 
-    fn letters(&self) -> MutexGuard<'_, Vec<(u16, Result<(), RequestError>)>> {
+    fn letters(&self) -> MutexGuard<'_, Vec<(u16, Letter)>> {
         self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,6 +127,7 @@ impl Scatter {
             slots: vec![Slot { token: 0, pieces: 0, result: Ok(()) }; depth].into(),
             free: (0..depth as u16).rev().collect(),
             finished: Vec::with_capacity(depth),
+            resumed: Vec::new(),
             waiting: VecDeque::new(),
             mailbox,
             lent: 0,
@@ -148,7 +168,7 @@ impl Scatter {
         self.waiting.push_back(Waiting { slot, queue, operation, offset_bytes, segments: segments.to_vec() });
     }
 
-    /// A piece goes to another thread, which [`Mailbox::post`]s how it ended.
+    /// A piece goes to another thread, which [`Mailbox::post`]s how it ended, or lets it [`Mailbox::resume`].
     pub(super) fn lend(&mut self, slot: u16) -> Arc<Mailbox> {
         self.slots[usize::from(slot)].pieces += 1;
         self.lent += 1;
@@ -254,11 +274,21 @@ impl Scatter {
             let mut letters = mailbox.letters();
             mailbox.clear();
             mailbox.any.store(false, Ordering::Relaxed);
-            for (slot, result) in letters.drain(..) {
+            for (slot, letter) in letters.drain(..) {
                 self.lent -= 1;
-                self.piece_ended(slot, result);
+                match letter {
+                    Letter::Ended(result) => self.piece_ended(slot, result),
+                    Letter::Resume => self.resumed.push(slot),
+                }
             }
         }
+    }
+
+    /// Swaps the slots with a piece that can go on for the empty `slots`. Whoever takes them carries these pieces out, then
+    /// [`Scatter::end`]s each.
+    pub(super) fn take_resumed(&mut self, slots: &mut Vec<u16>) {
+        self.open_mailbox();
+        mem::swap(&mut self.resumed, slots);
     }
 
     /// Appends what completed to `completions` and calls `ended` with each slot.
