@@ -92,6 +92,8 @@ struct FileSpecification {
     engine: Engine,
     cache_unsafe: bool,
     logical_block_bytes: u32,
+    /// Not said in text: what goes without is the command's choice.
+    lock: bool,
 }
 
 /// A disk served by another process, for whoever knows how to reach it.
@@ -161,6 +163,17 @@ impl DiskSpecification {
             self.delta = None;
         }
         self
+    }
+
+    /// The same disk, saying `ro` and without locks: for a look at what another program may be writing. What is read fits together
+    /// only as far as that program's writes happen to.
+    #[must_use]
+    pub fn unlocked(self) -> Self {
+        let mut unlocked = self.read_only();
+        if let Backend::File(file) = &mut unlocked.backend {
+            file.lock = false;
+        }
+        unlocked
     }
 
     /// The partition's number, if it is one of the disk's partitions.

@@ -71,6 +71,15 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The program that has the file for itself, where that is what is in the way: [`DiskSpecification::unlocked`] goes round it.
+    pub fn holder(&self) -> Option<&str> {
+        match self {
+            Self::File(FileDiskError::Locked { holder, .. })
+            | Self::Image(ImageError::File(FileDiskError::Locked { holder, .. })) => Some(holder),
+            _ => None,
+        }
+    }
+
     /// An error of whoever opens what this module does not know.
     pub fn other(subject: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Other { subject: subject.into(), source: source.into() }
@@ -187,7 +196,7 @@ impl FileSpecification {
             logical_block_bytes: self.logical_block_bytes,
             cache_unsafe: self.cache_unsafe,
             direct: self.direct,
-            lock: true,
+            lock: self.lock,
         }
     }
 }
@@ -213,7 +222,7 @@ fn snapshot(base: Arc<dyn Disk>, backend: &Backend) -> Opened {
 fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool) -> Opened {
     let PartitionChoice { number, table } = choice;
     let bad = |source: Box<dyn Error + Send + Sync>| OpenError::Partition { number, source };
-    let found = partition_table::read_as(&*disk, table).map_err(|error| bad(error.into()))?;
+    let found = partition_table::read_as(&*disk, table).map_err(|error| bad(error.advising("table=").into()))?;
     let range = found.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
     Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
 }
