@@ -49,6 +49,18 @@ pub enum ConfinementError {
     Landlock(String),
 }
 
+/// The version of Landlock that the kernel has.
+///
+/// # Errors
+/// When it has none, or it is switched off.
+pub fn landlock_abi() -> std::io::Result<u32> {
+    const LANDLOCK_CREATE_RULESET_VERSION: libc::c_uint = 1;
+    let (none, size) = (std::ptr::null::<libc::c_void>(), 0usize);
+    // SAFETY: with this flag, the call looks at nothing and returns a number.
+    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, size, LANDLOCK_CREATE_RULESET_VERSION) };
+    u32::try_from(abi).map_err(|_| std::io::Error::last_os_error())
+}
+
 impl Confinement {
     /// Gives up, for good, what is not needed.
     ///
