@@ -1,6 +1,6 @@
 //! The threads that serve queues.
 
-use super::event_descriptor::EventDescriptor;
+use super::event_descriptor::Call;
 use super::flow::{Contention, Flow};
 use super::polling::Polling;
 use super::task::Task;
@@ -22,7 +22,7 @@ pub(super) enum Command {
     /// Stop a queue; whoever asks hears where it stopped, once nothing is in flight any more.
     Stop { task: u64, reply: mpsc::Sender<u16> },
     /// Ring this for a queue from now on.
-    SetCall { task: u64, call: Option<EventDescriptor> },
+    SetCall { task: u64, call: Option<Call> },
     /// End the thread. All its queues were stopped before.
     Exit,
 }
