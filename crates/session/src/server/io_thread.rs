@@ -119,6 +119,10 @@ const INBOX: u64 = u64::MAX;
 const KICK: u64 = 0;
 const COMPLETION: u64 = 1;
 
+/// A thread that has found no work for so long lets others have the CPU between two looks, if any waits for it. With more
+/// threads that look than CPUs, a client might be one of them; or the kernel's, with a write of ours.
+const YIELD_AFTER_NS: u64 = 5000;
+
 /// Descriptors that become ready and are heard of in one wait.
 const EVENTS: usize = 64;
 
@@ -162,8 +166,13 @@ impl Serving {
                 self.active_ns = now_ns;
                 continue;
             }
-            if now_ns - self.active_ns < self.polling.duration_ns() && !self.flows.is_empty() {
-                std::hint::spin_loop();
+            let idle_ns = now_ns - self.active_ns;
+            if idle_ns < self.polling.duration_ns() && !self.flows.is_empty() {
+                if idle_ns < YIELD_AFTER_NS {
+                    std::hint::spin_loop()
+                } else {
+                    thread::yield_now()
+                }
                 continue;
             }
             if !self.arm() {
