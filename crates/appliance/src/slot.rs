@@ -115,10 +115,10 @@ impl SlotQueue {
         if self.binding == self.slot.binding.load(Ordering::Acquire) {
             return;
         }
-        if let Some(queue) = self.current.take()
-            && queue.in_flight() > 0
-        {
-            self.retired.push(queue);
+        match self.current.take() {
+            Some(queue) if queue.in_flight() > 0 => self.retired.push(queue),
+            Some(queue) => forget(&self.events, &*queue),
+            None => {}
         }
         let (binding, disk) = self.slot.bound();
         self.binding = binding;
@@ -157,6 +157,14 @@ impl SlotQueue {
     }
 }
 
+/// A queue that is done is not waited for any more, though its disk may live on.
+fn forget(events: &OwnedFd, queue: &dyn Queue) {
+    if let Some(event) = queue.completion_event() {
+        // It was added when the queue was opened.
+        let _ = epoll::delete(events, event);
+    }
+}
+
 impl Queue for SlotQueue {
     fn depth(&self) -> usize {
         self.depth
@@ -188,7 +196,14 @@ impl Queue for SlotQueue {
         self.ready.take();
         completions.append(&mut self.refused);
         self.current.iter_mut().chain(&mut self.retired).for_each(|queue| queue.reap(completions));
-        self.retired.retain(|queue| queue.in_flight() > 0);
+        let events = &self.events;
+        self.retired.retain(|queue| {
+            let done = queue.in_flight() == 0;
+            if done {
+                forget(events, &**queue);
+            }
+            !done
+        });
     }
 
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {

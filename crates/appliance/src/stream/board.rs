@@ -89,8 +89,12 @@ impl Board {
         let mut state = self.lock();
         let error = *state.closed.get_or_insert(error);
         let State { waiting, completions, .. } = &mut *state;
-        completions.extend(waiting.drain(..).map(|waiting| Completion { token: waiting.token, result: Err(error) }));
-        self.completed.ring();
+        if !waiting.is_empty() {
+            completions
+                .extend(waiting.drain(..).map(|waiting| Completion { token: waiting.token, result: Err(error) }));
+            // Only then: an event that is rung for nothing is never taken back.
+            self.completed.ring();
+        }
         self.changed.notify_all();
     }
 
@@ -218,6 +222,7 @@ impl Drop for BoardQueue {
         state.memory = None;
         state.waiting.clear();
         state.completions.clear();
+        self.board.completed.take();
     }
 }
 

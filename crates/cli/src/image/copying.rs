@@ -296,7 +296,12 @@ pub fn get(args: &GetArgs) -> Result<()> {
     let standard = target == Path::new(STANDARD);
     let into = !standard && target.is_dir();
     if sources.len() > 1 && !into {
-        return Err(UsageError(format!("{} is no directory, so it cannot take {} files", target.display(), sources.len())).into());
+        return Err(UsageError(format!(
+            "{} is no directory, so it cannot take {} files",
+            target.display(),
+            sources.len()
+        ))
+        .into());
     }
     let mut image = OpenImage::open(&args.image, Access::Read)?;
     if standard {
@@ -338,7 +343,8 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
         fetched?;
     }
     new.set_length(size)?;
-    let modified = rustix::fs::Timespec { tv_sec: entry.modified, tv_nsec: i64::from(entry.modified_ns.min(999_999_999)) };
+    let modified =
+        rustix::fs::Timespec { tv_sec: entry.modified, tv_nsec: i64::from(entry.modified_ns.min(999_999_999)) };
     let times = rustix::fs::Timestamps { last_access: modified, last_modification: modified };
     let replaces = new.replaces_existing();
     rustix::fs::futimens(new.file(), &times).map_err(io::Error::from).context("setting its time")?;

@@ -76,7 +76,12 @@ mod tests {
 
     #[test]
     fn modes_are_those_of_chmod() {
-        let clause = |affected, operator: u8, bits| ModeClause { affected, operator: operator.into(), bits, ..Default::default() };
+        let clause = |affected, operator: u8, bits| ModeClause {
+            affected,
+            operator: operator.into(),
+            bits,
+            ..Default::default()
+        };
         assert_eq!(parse("0755").unwrap(), [clause(0o7777, b'=', 0o755)]);
         assert_eq!(parse("u+x,go-w").unwrap(), [clause(0o4700, b'+', 0o111), clause(0o3077, b'-', 0o222)]);
         assert_eq!(parse("u=rw-x").unwrap(), [clause(0o4700, b'=', 0o666), clause(0o4700, b'-', 0o111)]);

@@ -52,7 +52,11 @@ enum Test {
     Path(Vec<u8>),
     Type(Vec<char>),
     /// More than (`+`), less than (`-`) or just so many units of so many bytes, rounded up.
-    Size { sign: Option<char>, count: u64, unit: u64 },
+    Size {
+        sign: Option<char>,
+        count: u64,
+        unit: u64,
+    },
 }
 
 impl Search {

@@ -16,7 +16,6 @@ mod records;
 mod space;
 mod stat;
 mod tar;
-mod tree_unpacking;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

@@ -73,7 +73,9 @@ pub struct KernelArgs {
 /// # Errors
 /// When it cannot.
 pub fn run_kernel(args: &KernelArgs) -> Result<()> {
-    kernel_process::run(&args.arguments, &[KERNEL_COMMAND]).context("cannot start the appliance's kernel").map(|never| match never {})
+    kernel_process::run(&args.arguments, &[KERNEL_COMMAND])
+        .context("cannot start the appliance's kernel")
+        .map(|never| match never {})
 }
 
 /// Whether a command changes the image.
@@ -306,4 +308,3 @@ pub fn image_paths(paths: &[PathBuf]) -> Vec<Vec<u8>> {
 pub fn path_of(bytes: Vec<u8>) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
-

@@ -83,7 +83,9 @@ mod tests {
         ] {
             assert!(matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
         }
-        for (pattern, name) in [("", "a"), ("?", ""), ("*.rs", "main.rc"), ("[a-c]", "d"), ("[!a]", "a"), ("\\*", "a"), ("a", "ab")] {
+        for (pattern, name) in
+            [("", "a"), ("?", ""), ("*.rs", "main.rc"), ("[a-c]", "d"), ("[!a]", "a"), ("\\*", "a"), ("a", "ab")]
+        {
             assert!(!matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
         }
     }

@@ -60,7 +60,11 @@ impl<T: RecordTaker> Write for RecordStream<T> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.partial.is_empty() { Ok(()) } else { Err(io::Error::other("the appliance's listing ends in the middle")) }
+        if self.partial.is_empty() {
+            Ok(())
+        } else {
+            Err(io::Error::other("the appliance's listing ends in the middle"))
+        }
     }
 }
 

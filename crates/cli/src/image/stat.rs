@@ -27,8 +27,7 @@ pub struct StatArgs {
 /// When something cannot be looked at.
 pub fn run(args: &StatArgs) -> Result<()> {
     let mut image = OpenImage::open(&args.image, Access::Read)?;
-    let walk =
-        Walk { paths: image_paths(&args.paths), details: true, follow: args.dereference, ..Walk::default() };
+    let walk = Walk { paths: image_paths(&args.paths), details: true, follow: args.dereference, ..Walk::default() };
     image.records(Operation::Walk(walk), Printer(Names::new()))?;
     image.close()
 }
