@@ -329,9 +329,11 @@ impl Starting {
             "ssl=null".to_owned(),
             "ssl0=fd:0,fd:0".to_owned(),
             "printk.time=1".to_owned(),
-            // Self-tests that make up nine tenths of a boot.
-            "initcall_blacklist=raid6_select_algo,calibrate_xor_blocks".to_owned(),
+            // Measurements and self-tests that make up nine tenths of a boot. What is tested when it is first needed need not be
+            // before (Linux, crypto/algapi.c, crypto_start_tests); nobody swaps, or has pseudo-terminals.
+            "initcall_blacklist=raid6_select_algo,calibrate_xor_blocks,crypto_algapi_init,init_zswap".to_owned(),
             "cryptomgr.notests".to_owned(),
+            "pty.legacy_count=0".to_owned(),
             // It ends when it panics, and it panics when it is damaged.
             "oops=panic".to_owned(),
             // Whose files these are is for others to say.

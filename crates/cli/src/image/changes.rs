@@ -60,7 +60,7 @@ pub struct MkdirArgs {
     #[arg(short = 'p', long)]
     parents: bool,
     /// Permissions, in octal.
-    #[arg(short = 'm', long, value_name = "MODE", default_value = "755")]
+    #[arg(long, value_name = "MODE", default_value = "755")]
     mode: String,
 }
 

@@ -5,7 +5,7 @@ use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, image_paths};
 use anyhow::Result;
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use clap::Args;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
@@ -46,6 +46,7 @@ pub fn run(args: &DuArgs) -> Result<()> {
         human: args.human,
         open: Vec::new(),
         named: None,
+        ahead: HashMap::new(),
         seen: HashSet::new(),
     };
     image.records(Operation::Walk(walk), sums)?;
@@ -54,6 +55,8 @@ pub fn run(args: &DuArgs) -> Result<()> {
 
 /// Files with several names that are remembered; more than these count as often as they are met.
 const SEEN_MAX: usize = 1 << 22;
+/// Directories that are remembered until they are looked into; the blocks of others count for those that they are in.
+const AHEAD_MAX: usize = 1 << 20;
 
 struct Sums {
     names: Names,
@@ -63,6 +66,8 @@ struct Sums {
     open: Vec<(Vec<u8>, u32, u64)>,
     /// What was named last: its path, and its own blocks.
     named: Option<(Vec<u8>, u64)>,
+    /// Directories that were met and not yet looked into, with their own blocks.
+    ahead: HashMap<Vec<u8>, u64>,
     seen: HashSet<(u64, u64)>,
 }
 
@@ -119,7 +124,8 @@ impl RecordTaker for Sums {
         match record {
             Record::Directory(directory) => {
                 self.leave(directory.depth)?;
-                self.open.push((directory.path, directory.depth, 0));
+                let own = self.ahead.remove(&directory.path).unwrap_or(0);
+                self.open.push((directory.path, directory.depth, own));
             }
             Record::Entry(entry) if entry.name.contains(&b'/') => {
                 self.leave_all()?;
@@ -128,7 +134,11 @@ impl RecordTaker for Sums {
             }
             Record::Entry(entry) => {
                 let blocks = self.counted(&entry);
-                if let Some((_, _, sum)) = self.open.last_mut() {
+                let Some((path, _, sum)) = self.open.last_mut() else { return Ok(()) };
+                if is_directory(entry.mode) && self.ahead.len() < AHEAD_MAX {
+                    let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
+                    self.ahead.insert([path, slash, &entry.name].concat(), blocks);
+                } else {
                     *sum = sum.saturating_add(blocks);
                 }
             }

@@ -12,7 +12,7 @@ fn files_are_made_moved_linked_changed_and_removed() {
         fs::write(root.join("a"), "a").unwrap();
         fs::write(root.join("b"), "b").unwrap();
     });
-    rig.run("mkdir", &["-p", "-m", "700", "/x/y/z"]);
+    rig.run("mkdir", &["-p", "--mode", "700", "/x/y/z"]);
     rig.run("mv", &["/a", "/b", "/x/y"]);
     rig.run("mv", &["/x/y/a", "/x/y/c"]);
     rig.run("ln", &["-s", "../b", "/x/y/z/link"]);

@@ -137,7 +137,9 @@ fn archives_of_three_kinds_keep_everything() {
         rig.run("tar-out", &["/gzip", name]);
         // Which of two names is the file and which the link is the packer's choice.
         let whole = |lines: Vec<String>| {
-            lines.into_iter().filter(|line| !line.contains("twin") && !line.contains("file7")).collect::<Vec<_>>()
+            let kept = lines.into_iter().filter(|line| !line.contains("twin") && !line.contains("file7"));
+            // GNU tar calls them ./NAME.
+            kept.map(|line| line.replace(" ./", " ").trim_end_matches([' ', '.']).to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(whole(listing(name)), whole(listing("a.tar")), "{name}");
     }
