@@ -106,22 +106,18 @@ fn on_path() -> Option<PathBuf> {
 fn modules(program: &Path) -> Result<PathBuf, KernelError> {
     let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
     let trees = [prefix.join(MODULES), Path::new("/usr").join(MODULES)];
-    let versions: Vec<PathBuf> =
-        trees.iter().flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path()).collect();
-    let mut usable: Vec<_> = versions
-        .into_iter()
-        .map(|version| version.join("kernel"))
-        .filter(|tree| tree.join(WANTED[0]).is_file())
-        .collect();
-    usable.dedup();
-    let of_this =
-        |tree: &PathBuf, banner: &str| tree.parent().and_then(Path::file_name).is_some_and(|name| name == banner);
-    let found = match &usable[..] {
-        [only] => Some(only.clone()),
-        [] => None,
-        several => version(program).and_then(|banner| several.iter().find(|tree| of_this(tree, &banner)).cloned()),
-    };
+    let found = trees.iter().find_map(|tree| modules_in(tree, program));
     found.ok_or_else(|| KernelError::Modules { program: program.to_owned(), looked: trees[0].clone() })
+}
+
+/// The modules in a tree of them: the only version's, or the kernel's own.
+fn modules_in(tree: &Path, program: &Path) -> Option<PathBuf> {
+    let versions = fs::read_dir(tree).ok()?.flatten().map(|entry| entry.path().join("kernel"));
+    let mut usable = versions.filter(|modules| modules.join(WANTED[0]).is_file());
+    match (usable.next()?, usable.next()) {
+        (only, None) => Some(only),
+        _ => Some(tree.join(version(program)?).join("kernel")).filter(|modules| modules.join(WANTED[0]).is_file()),
+    }
 }
 
 /// What `uname -r` says in a kernel: its banner says so too.

@@ -20,7 +20,7 @@ use rustix::mount::{
 use rustix::process::{
     Resource, Rlimit, Signal, getegid, geteuid, getppid, pivot_root, set_parent_process_death_signal, setrlimit,
 };
-use rustix::thread::set_no_new_privs;
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -122,10 +122,10 @@ fn make_namespaces() -> io::Result<()> {
         reason = "its unsafe successor is for flags that share less between threads: there is one thread here"
     )]
     rustix::thread::unshare(flags)?;
-    // user_namespaces(7): nobody but this user is there.
+    // user_namespaces(7): nobody but this user is there, as root, so that the inner stage keeps its rights when it is executed.
     fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
-    fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+    fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {group} 1"))
 }
 
 /// The current directory has the sockets and the initramfs.
@@ -141,6 +141,9 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
     let mut command = Command::new(program);
     command.args(&arguments.arguments).env_clear().env("TMPDIR", &temporary).env("HOME", &temporary);
     if isolated {
+        // What the root directory took; without new privileges, nothing brings them back.
+        let none = CapabilitySet::empty();
+        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
         // The kernel ends itself with a signal when it panics, which the first process of a namespace does not hear.
         let status = command.status()?;
         exit(status.code().unwrap_or(1));

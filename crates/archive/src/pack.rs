@@ -94,7 +94,21 @@ impl<W: Write> Packer<'_, '_, W> {
             let pairs = attributes.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
             self.builder.append_pax_extensions(pairs)?;
         }
+        let kind = metadata.file_type();
+        if kind.is_char_device() || kind.is_block_device() || kind.is_fifo() {
+            return self.special(name, metadata);
+        }
         self.builder.append_path_with_name(path, name)
+    }
+
+    /// A device or a fifo.
+    fn special(&mut self, name: &Path, metadata: &Metadata) -> io::Result<()> {
+        let mut header = Header::new_gnu();
+        header.set_metadata(metadata);
+        header.set_size(0);
+        header.set_device_major(rustix::fs::major(metadata.rdev()))?;
+        header.set_device_minor(rustix::fs::minor(metadata.rdev()))?;
+        self.builder.append_data(&mut header, name, io::empty())
     }
 
     /// Another name of the same file, that is in the archive already.

@@ -223,10 +223,7 @@ fn nothing_mountable(volumes: &[Volume]) -> String {
     match volumes {
         [] => "the image has no disk".to_owned(),
         [whole] if !whole.name.ends_with(|last: char| last.is_ascii_digit()) => {
-            format!(
-                "the image has no partitions, and {}",
-                whole.why_not().unwrap_or_default().replacen("has", "it has", 1).replacen("is ", "it is ", 1)
-            )
+            format!("the image has no partitions, and its disk {}", whole.why_not().unwrap_or_default())
         }
         several => {
             let each: Vec<_> = several
