@@ -130,6 +130,23 @@ pub enum QueueError {
 ///
 /// Push requests, submit them in one batch, reap completions. Requests in flight run in any order. Dropping a queue
 /// drains it first: the memory map is never written to after its queue is gone.
+///
+/// # Getting on without [`Queue::wait`]
+///
+/// A thread with many queues sleeps on their completion events in a poll of its own, and never calls `wait`. So `wait` may
+/// sleep and do what `submit` and `reap` do, but nothing may depend on it:
+///
+/// - `submit` and `reap` do everything that can be done at once: pieces that found no room, the next step of a
+///   read-modify-write, requests whose time has come.
+/// - A queue without an event (`None`) has carried out everything when `submit` returns: one `reap` brings all of it.
+/// - A queue with an event keeps the same descriptor for as long as it lives. After a `reap` that appended nothing, the event
+///   becomes readable as soon as `submit` and `reap` have anything to do: a completion to show, or a step towards one, such as
+///   a piece that came back, or a time that came. Neither a push nor a submit takes that back. It may be readable for nothing.
+/// - After a `reap` that appended something, it need not become readable: who sleeps reaps until nothing comes.
+/// - What went wrong inside `reap`, which cannot say so, makes the event readable, and the next `submit` says it.
+///
+/// A layer that joins the event of a queue below with others of its own owes the same: when its own `reap` appends nothing, the
+/// last `reap` below appended nothing either.
 pub trait Queue: Send {
     /// How many requests it carries at once.
     fn depth(&self) -> usize;
@@ -154,7 +171,7 @@ pub trait Queue: Send {
     fn reap(&mut self, completions: &mut Vec<Completion>);
 
     /// A descriptor that polls readable when a completion may be ready; `None` when completions are always ready
-    /// as soon as `submit` returns.
+    /// as soon as `submit` returns. What it promises is said [above](Queue#getting-on-without-queuewait).
     fn completion_event(&self) -> Option<BorrowedFd<'_>>;
 
     /// Waits until a completion may be ready, one of `events` is readable, or `timeout` has passed; `None` waits

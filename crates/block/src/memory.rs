@@ -1,10 +1,10 @@
 //! A disk in RAM.
 
-use crate::{Disk, Engine, Extent, FileDisk, FileOptions, Geometry, MemoryMap, Queue};
+use crate::layers::layer;
+use crate::{Disk, Engine, FileDisk, FileOptions};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 
 /// A disk whose contents live in memory of their own and are gone with it. Only what was written takes memory.
 ///
@@ -35,16 +35,8 @@ impl MemoryDisk {
     }
 }
 
-impl Disk for MemoryDisk {
-    fn geometry(&self) -> Geometry {
-        self.file.geometry()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.file.extents(range)
-    }
-
-    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        self.file.open_queue(memory, depth)
+impl layer::DiskLayer for MemoryDisk {
+    fn below(&self) -> &dyn Disk {
+        &self.file
     }
 }

@@ -11,7 +11,6 @@ const BUFFER_BYTES: u32 = 64 << 10;
 pub struct DiskReader {
     memory: MemoryMap,
     queue: Box<dyn Queue>,
-    completions: Vec<Completion>,
     buffer_bytes: u32,
     block_bytes: u32,
     capacity_bytes: u64,
@@ -28,8 +27,7 @@ impl DiskReader {
         let buffer_bytes = BUFFER_BYTES.max(block_bytes);
         let memory = MemoryMap::allocate(&[(0, buffer_bytes as usize)]).map_err(io::Error::other)?;
         let queue = disk.open_queue(&memory, 1)?;
-        let completions = Vec::with_capacity(1);
-        Ok(Self { memory, queue, completions, buffer_bytes, block_bytes, capacity_bytes: geometry.capacity_bytes })
+        Ok(Self { memory, queue, buffer_bytes, block_bytes, capacity_bytes: geometry.capacity_bytes })
     }
 
     /// Fills `bytes` with what the disk has from `offset_bytes`, which need not be a multiple of anything.
@@ -50,7 +48,7 @@ impl DiskReader {
             let wanted = (skipped + left.len()).next_multiple_of(self.block_bytes as usize);
             let length_bytes = wanted.min(self.whole_blocks_at_once()) as u32;
             let segment = Segment { region: 0, offset_bytes: 0, length_bytes };
-            self.perform(start, segment)?;
+            perform(&mut *self.queue, Operation::Read, start, &[segment])?;
             let count = left.len().min(length_bytes as usize - skipped);
             let (now, later) = left.split_at_mut(count);
             let slice = self.memory.slice(segment).expect("the segment is the start of the only region");
@@ -69,18 +67,26 @@ impl DiskReader {
     fn whole_blocks_at_once(&self) -> usize {
         (self.buffer_bytes - self.buffer_bytes % self.block_bytes) as usize
     }
+}
 
-    fn perform(&mut self, offset_bytes: u64, segment: Segment) -> io::Result<()> {
-        let request = Request { operation: Operation::Read, offset_bytes, segments: &[segment], token: 0 };
-        self.queue.push(&request).map_err(io::Error::other)?;
-        self.completions.clear();
-        self.queue.drain(&mut self.completions)?;
-        match self.completions.first().map(|completion| completion.result) {
-            Some(Ok(())) => Ok(()),
-            Some(Err(RequestError::Os(errno))) => Err(io::Error::from_raw_os_error(errno)),
-            Some(Err(error)) => Err(io::Error::other(error)),
-            None => Err(io::Error::other("the disk lost a request")),
-        }
+/// Carries out one request on a queue that has nothing else in flight.
+///
+/// # Errors
+/// The request's own, and those of a queue that is broken or full.
+pub(crate) fn perform(
+    queue: &mut dyn Queue,
+    operation: Operation,
+    offset_bytes: u64,
+    segments: &[Segment],
+) -> io::Result<()> {
+    queue.push(&Request { operation, offset_bytes, segments, token: 0 }).map_err(io::Error::other)?;
+    let mut completions = Vec::with_capacity(1);
+    queue.drain(&mut completions)?;
+    match completions.first().map(|completion: &Completion| completion.result) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(RequestError::Os(errno))) => Err(io::Error::from_raw_os_error(errno)),
+        Some(Err(error)) => Err(io::Error::other(error)),
+        None => Err(io::Error::other("the disk lost a request")),
     }
 }
 

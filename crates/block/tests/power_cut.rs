@@ -2,15 +2,12 @@
 //! log of what reaches the storage, and 500 cuts through that log. Layers that break the promise are caught.
 
 use blockyard_block::layers::{
-    Faults, FaultyDisk, PartitionDisk, Replay, ThrottleLimits, ThrottledDisk, WriteLog, WriteLogDisk,
+    Faults, FaultyDisk, PartitionDisk, Replay, ThrottleLimits, ThrottledDisk, WriteLog, WriteLogDisk, layer,
 };
-use blockyard_block::{
-    Completion, Disk, Extent, Geometry, MemoryMap, NullDisk, Operation, Queue, QueueError, Request, Segment,
-};
+use blockyard_block::{Disk, MemoryMap, NullDisk, Operation, Queue, QueueError, Request, Segment};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use vm_memory::{Bytes, GuestAddress};
@@ -327,13 +324,9 @@ struct Mutant {
     keeps_forced: bool,
 }
 
-impl Disk for Mutant {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.disk.extents(range)
+impl layer::DiskLayer for Mutant {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -350,13 +343,13 @@ struct MutantQueue {
     keeps_forced: bool,
 }
 
-impl Queue for MutantQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for MutantQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
     }
 
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
@@ -375,21 +368,5 @@ impl Queue for MutantQueue {
             operation => operation,
         };
         self.queue.push(&Request { operation, ..*request })
-    }
-
-    fn submit(&mut self) -> io::Result<()> {
-        self.queue.submit()
-    }
-
-    fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.queue.reap(completions);
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.completion_event()
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.queue.wait(events, timeout)
     }
 }

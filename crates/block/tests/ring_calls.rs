@@ -9,15 +9,18 @@ use std::sync::Arc;
 
 const BATCHES: &str = "BLOCKYARD_TEST_BATCHES";
 const DIRECT: &str = "BLOCKYARD_TEST_DIRECT";
+const WRITES: &str = "BLOCKYARD_TEST_WRITES";
 const DEPTH: u64 = 64;
 const DISK_BYTES: u64 = 16 << 20;
 
-/// Not a test: what the tests have strace watch. Full batches of 4 KiB, half of them writes, with a wait for each to end.
+/// Not a test: what the tests have strace watch. Full batches of 4 KiB, half of them writes if there are any, with a wait for
+/// each to end.
 #[test]
 #[ignore = "run by other tests"]
 fn run_batches() {
     let Ok(batches) = std::env::var(BATCHES) else { return };
     let direct = std::env::var_os(DIRECT).is_some();
+    let writes = std::env::var_os(WRITES).is_some();
     let file = tempfile::tempfile().unwrap();
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, DISK_BYTES).unwrap();
     let options = FileOptions { engine: Engine::Uring, direct, ..FileOptions::default() };
@@ -29,7 +32,8 @@ fn run_batches() {
     for batch in 0..batches.parse::<u64>().unwrap() {
         for n in 0..DEPTH {
             let segment = Segment { region: 0, length_bytes: 4096, offset_bytes: n * 4096 };
-            let operation = if n % 2 == 0 { Operation::Read } else { Operation::Write { force_unit_access: false } };
+            let write = Operation::Write { force_unit_access: false };
+            let operation = if writes && n % 2 == 0 { write } else { Operation::Read };
             let offset_bytes = (batch * DEPTH + n) * 7919 % (DISK_BYTES / 4096) * 4096;
             queue.push(&Request { operation, offset_bytes, segments: &[segment], token: n }).unwrap();
         }
@@ -43,7 +47,7 @@ fn run_batches() {
 }
 
 /// System calls of a run, by name.
-fn calls(batches: u64, direct: bool) -> HashMap<String, u64> {
+fn calls(batches: u64, direct: bool, writes: bool) -> HashMap<String, u64> {
     let directory = tempfile::tempdir().unwrap();
     let counts = directory.path().join("counts");
     let mut strace = Command::new("strace");
@@ -51,6 +55,9 @@ fn calls(batches: u64, direct: bool) -> HashMap<String, u64> {
     strace.args(["--exact", "run_batches", "--ignored"]).env(BATCHES, batches.to_string());
     if direct {
         strace.env(DIRECT, "1");
+    }
+    if writes {
+        strace.env(WRITES, "1");
     }
     let output = strace.output().expect("strace comes with the package strace");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -65,24 +72,31 @@ fn parse(counts: &Path) -> HashMap<String, u64> {
     rows.filter_map(|row| Some(((*row.last()?).to_owned(), row[3].parse().ok()?))).collect()
 }
 
-fn check(direct: bool) {
-    let [few, many] = [10, 210].map(|batches| calls(batches, direct));
+/// System calls a request, and which.
+fn calls_a_request(direct: bool, writes: bool) -> (f64, HashMap<String, u64>) {
+    let [few, many] = [10, 210].map(|batches| calls(batches, direct, writes));
     let more: HashMap<_, _> = many
         .iter()
-        .map(|(name, count)| (name, count.saturating_sub(few.get(name).copied().unwrap_or(0))))
+        .map(|(name, count)| (name.clone(), count.saturating_sub(few.get(name).copied().unwrap_or(0))))
         .filter(|&(_, count)| count > 0)
         .collect();
-    let each = more.values().sum::<u64>() as f64 / (200 * DEPTH) as f64;
-    eprintln!("direct {direct}: {each:.3} system calls a request: {more:?}");
-    assert!(each < 0.2, "{each:.3} system calls a request: {more:?}");
+    (more.values().sum::<u64>() as f64 / (200 * DEPTH) as f64, more)
 }
 
 #[test]
-fn a_request_costs_less_than_a_fifth_of_a_system_call() {
-    check(false);
+fn a_read_costs_less_than_a_fifth_of_a_system_call() {
+    let (each, calls) = calls_a_request(false, false);
+    assert!(each < 0.2, "{each:.3} system calls a request: {calls:?}");
+}
+
+#[test]
+fn a_write_to_the_page_cache_costs_one_system_call() {
+    let (each, calls) = calls_a_request(false, true);
+    assert!(each < 0.5 + 0.2, "{each:.3} system calls a request, half of them writes: {calls:?}");
 }
 
 #[test]
 fn a_request_past_the_page_cache_costs_less_than_a_fifth_of_a_system_call() {
-    check(true);
+    let (each, calls) = calls_a_request(true, true);
+    assert!(each < 0.2, "{each:.3} system calls a request: {calls:?}");
 }

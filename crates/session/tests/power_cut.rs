@@ -2,19 +2,18 @@
 //! than 500 moments the power fails. Whatever subset of the unflushed blocks survives, the journal repairs the file system and
 //! every file that was synced by then is whole. A server that answers flushes without doing them is caught.
 
-use blockyard_block::layers::{Recording, Replay, WriteLogDisk};
-use blockyard_block::{
-    Completion, Disk, Extent, FileDisk, FileOptions, Geometry, MemoryMap, Operation, Queue, QueueError, Request,
-};
+use blockyard_block::layers::{Recording, Replay, WriteLogDisk, layer};
+use blockyard_block::{Completion, Disk, FileDisk, FileOptions, MemoryMap, Operation, Queue, QueueError, Request};
 use blockyard_linux_guest::{Guest, UserModeLinux, write_initramfs};
 use blockyard_session::server::{Export, Server, ServerOptions};
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::{self, File};
 use std::io;
 use std::num::NonZeroU32;
-use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
@@ -45,17 +44,17 @@ fn content(file: usize) -> String {
 
 /// What a guest did: the disk before, what was recorded, and after how many events each file was known to be synced.
 struct Run {
-    base: PathBuf,
+    base: Vec<u8>,
     recording: Recording,
     synced: Vec<usize>,
 }
 
 fn record(directory: &Path, between: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Run {
-    let (image, base) = (directory.join("disk.img"), directory.join("base.img"));
+    let image = directory.join("disk.img");
     File::create(&image).unwrap().set_len(IMAGE_BYTES).unwrap();
     let options = ["-q", "-F", "-J", "size=4", "-E", "lazy_itable_init=0"];
     succeed(Command::new("mkfs.ext4").args(options).arg(&image).output().unwrap());
-    fs::copy(&image, &base).unwrap();
+    let base = fs::read(&image).unwrap();
     let log = WriteLogDisk::new(Arc::new(FileDisk::open(&image, &FileOptions::default()).unwrap()));
     let events = Arc::clone(log.log());
     let disk = between(Arc::new(log));
@@ -90,46 +89,88 @@ fn succeed(output: Output) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// An image in memory that programs know by a name. A file on a disk would be synced by e2fsck each time, which took most of the
+/// time of this test.
+struct NamedMemory(File);
+
+impl NamedMemory {
+    fn new() -> Self {
+        Self(File::from(memfd_create("power-cut", MemfdFlags::CLOEXEC).unwrap()))
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// Holds `bytes` and nothing else; where those are zeros, holes.
+    fn fill(&self, bytes: &[u8]) {
+        self.0.set_len(0).unwrap();
+        self.0.set_len(bytes.len() as u64).unwrap();
+        for (index, chunk) in bytes.chunks(CHUNK_BYTES).enumerate().filter(|(_, chunk)| **chunk != ZEROS[..chunk.len()])
+        {
+            self.0.write_all_at(chunk, (index * CHUNK_BYTES) as u64).unwrap();
+        }
+    }
+}
+
+const CHUNK_BYTES: usize = 64 << 10;
+static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
+
+/// What debugfs prints when it is told to print the files, and where each of them ends in it.
+struct Printed {
+    text: String,
+    ends: Vec<usize>,
+}
+
+impl Printed {
+    fn new() -> Self {
+        let mut printed = Self { text: String::new(), ends: vec![0] };
+        for file in 1..=FILES {
+            printed.text += &format!("debugfs: cat /f{file}\n{}", content(file));
+            printed.ends.push(printed.text.len());
+        }
+        printed
+    }
+
+    /// The first of so many files that is not whole.
+    fn first_damaged(&self, output: &[u8], files: usize) -> Option<usize> {
+        let whole = |file: &usize| output.get(..self.ends[*file]) == Some(&self.text.as_bytes()[..self.ends[*file]]);
+        (1..=files).find(|file| !whole(file))
+    }
+}
+
 /// What is wrong with the file system on `image` after a cut behind `events` events; `None` when nothing is.
-fn verdict(run: &Run, image: &Path, events: usize) -> Option<String> {
-    let fsck = |arguments: &[&str]| Command::new("e2fsck").args(arguments).arg(image).output().unwrap();
+fn verdict(run: &Run, image: &NamedMemory, printed: &Printed, events: usize) -> Option<String> {
+    let fsck = |arguments: &[&str]| Command::new("e2fsck").args(arguments).arg(image.path()).output().unwrap();
     fsck(&["-y", "-E", "journal_only"]);
     let check = fsck(&["-f", "-n"]);
     if !check.status.success() {
         return Some(format!("e2fsck: {}", String::from_utf8_lossy(&check.stdout)));
     }
     let files = run.synced.iter().take_while(|&&synced| synced <= events).count();
-    let out = image.with_extension("files");
-    fs::create_dir_all(&out).unwrap();
-    let requests = image.with_extension("requests");
-    let dumps: String = (1..=files).map(|file| format!("dump /f{file} {}/f{file}\n", out.display())).collect();
-    fs::write(&requests, dumps).unwrap();
-    succeed(Command::new("debugfs").arg("-f").arg(&requests).arg(image).output().unwrap());
-    let damaged = (1..=files)
-        .find(|file| fs::read_to_string(out.join(format!("f{file}"))).ok().as_ref() != Some(&content(*file)));
-    fs::remove_dir_all(&out).unwrap();
+    let requests = NamedMemory::new();
+    requests.fill((1..=files).map(|file| format!("cat /f{file}\n")).collect::<String>().as_bytes());
+    let debugfs = Command::new("debugfs").args(["-f", &requests.path(), &image.path()]).output().unwrap();
+    assert!(debugfs.status.success(), "{}", String::from_utf8_lossy(&debugfs.stderr));
+    let damaged = printed.first_damaged(&debugfs.stdout, files);
     damaged.map(|file| format!("file {file} of {files} that were synced is not whole"))
 }
 
 /// The first thing wrong after any of the cuts `first, first + 2, …`.
-fn replay(run: &Run, directory: &Path, first: usize) -> Option<String> {
-    let image = directory.join(format!("replay{first}.img"));
-    fs::copy(&run.base, &image).unwrap();
-    let open = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
-    let mut replay = Replay::new(&run.recording, open(&image));
-    let checked = directory.join(format!("checked{first}.img"));
+fn replay(run: &Run, first: usize) -> Option<String> {
+    let mut replay = Replay::new(&run.recording, run.base.clone());
+    let (image, printed) = (NamedMemory::new(), Printed::new());
     (first..CUTS).step_by(2).find_map(|cut| {
         let events = run.recording.event_count() * (cut + 1) / CUTS;
-        replay.cut(events, cut as u64).unwrap();
-        fs::copy(&image, &checked).unwrap();
-        verdict(run, &checked, events).map(|wrong| format!("cut {cut}, behind {events} events: {wrong}"))
+        image.fill(replay.cut(events, cut as u64).unwrap());
+        verdict(run, &image, &printed, events).map(|wrong| format!("cut {cut}, behind {events} events: {wrong}"))
     })
 }
 
 /// On both processors at once.
-fn first_loss(run: &Run, directory: &Path) -> Option<String> {
+fn first_loss(run: &Run) -> Option<String> {
     thread::scope(|scope| {
-        let halves = [0, 1].map(|first| scope.spawn(move || replay(run, directory, first)));
+        let halves = [0, 1].map(|first| scope.spawn(move || replay(run, first)));
         halves.map(|half| half.join().unwrap()).into_iter().flatten().next()
     })
 }
@@ -139,14 +180,14 @@ fn ext4_keeps_what_it_synced_at_every_power_cut() {
     let directory = tempfile::tempdir().unwrap();
     let run = record(directory.path(), |disk| disk);
     assert!(run.recording.event_count() > CUTS, "{} events are too few to cut at", run.recording.event_count());
-    assert_eq!(first_loss(&run, directory.path()), None);
+    assert_eq!(first_loss(&run), None);
 }
 
 #[test]
 fn a_server_that_skips_flushes_is_caught() {
     let directory = tempfile::tempdir().unwrap();
     let run = record(directory.path(), |disk| Arc::new(Flushless(disk)));
-    assert!(first_loss(&run, directory.path()).is_some());
+    assert!(first_loss(&run).is_some());
 }
 
 /// The mutant: says that it flushed, and did not.
@@ -157,13 +198,9 @@ struct FlushlessQueue {
     answered: Vec<Completion>,
 }
 
-impl Disk for Flushless {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.0.extents(range)
+impl layer::DiskLayer for Flushless {
+    fn below(&self) -> &dyn Disk {
+        &*self.0
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -171,9 +208,13 @@ impl Disk for Flushless {
     }
 }
 
-impl Queue for FlushlessQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for FlushlessQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn in_flight(&self) -> usize {
@@ -192,17 +233,9 @@ impl Queue for FlushlessQueue {
         self.queue.push(&Request { operation, ..*request })
     }
 
-    fn submit(&mut self) -> io::Result<()> {
-        self.queue.submit()
-    }
-
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         completions.append(&mut self.answered);
         self.queue.reap(completions);
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.completion_event()
     }
 
     fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {

@@ -319,6 +319,17 @@ impl Job {
         }
     }
 
+    /// Whether it is a write into the page cache that need not be stable before it is answered.
+    pub(super) fn is_cached_write(&self) -> bool {
+        matches!(self.step, Step::Write { flags: 0 }) && !self.direct.contains(self.offset_bytes)
+    }
+
+    /// Does all of it here and now, so that [`Call::Nothing`] is left, which ends as this did.
+    pub(super) fn run_ahead(&mut self, backing: &Backing) {
+        let ended = self.run(backing);
+        self.step = Step::End(ended);
+    }
+
     /// Does all of it here and now.
     pub(super) fn run(&mut self, backing: &Backing) -> Result<(), RequestError> {
         loop {

@@ -1,5 +1,6 @@
 //! The io_uring engine: each job is one submission at a time.
 
+mod cached_writes;
 mod entry;
 mod registered;
 
@@ -7,6 +8,7 @@ use super::backing::Backing;
 use super::job::Job;
 use crate::wait::wait_readable;
 use crate::{Completion, MemoryMap, Queue, QueueError, Request};
+use cached_writes::CachedWrites;
 use entry::{OPCODES, entry};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, SubmissionQueue, squeue};
@@ -15,7 +17,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often and how long to wait for the kernel to have resources again (EAGAIN, EBUSY) before that is an error.
 const SUBMIT_RETRIES_MAX: u32 = 100;
@@ -37,6 +39,7 @@ pub(super) struct UringQueue {
     backing: Arc<Backing>,
     jobs: Box<[Job]>,
     free: Vec<u16>,
+    cached_writes: CachedWrites,
     /// Jobs that go on were not submitted: nobody else knows that they wait.
     stalled: bool,
 }
@@ -55,7 +58,15 @@ impl UringQueue {
         let jobs = (0..depth).map(|_| Job::new(&memory)).collect();
         // The last is taken first: slot 0, whose memory is then the warmest.
         let free = (0..depth as u16).rev().collect();
-        Ok(Box::new(Self { ring, registered, backing: Arc::clone(backing), jobs, free, stalled: false }))
+        Ok(Box::new(Self {
+            ring,
+            registered,
+            backing: Arc::clone(backing),
+            jobs,
+            free,
+            cached_writes: CachedWrites::default(),
+            stalled: false,
+        }))
     }
 
     /// Jobs that the kernel works on: their memory is its until they complete.
@@ -137,6 +148,14 @@ impl Queue for UringQueue {
         let slot = *self.free.last().ok_or(QueueError::Full)?;
         let job = &mut self.jobs[usize::from(slot)];
         job.begin(request, &self.backing);
+        if job.is_cached_write() {
+            let started = Instant::now();
+            if self.cached_writes.may_make(request.offset_bytes, request.length_bytes(), started) {
+                // What is left for the ring is to say so, in its turn.
+                job.run_ahead(&self.backing);
+                self.cached_writes.made(started, Instant::now());
+            }
+        }
         enqueue(&mut submissions, slot, job, &self.registered).map_err(|_| QueueError::Full)?;
         self.free.pop();
         Ok(())

@@ -25,6 +25,8 @@ pub(super) struct Scatter {
     free: Vec<u16>,
     /// Slots that completed and were not reaped.
     finished: Vec<u16>,
+    /// Slots that can go on.
+    resumed: Vec<u16>,
     /// Pieces that found their queue full, in order.
     waiting: VecDeque<Waiting>,
     reaped: Vec<Completion>,
@@ -54,9 +56,17 @@ struct Waiting {
 
 /// Where another thread says that it is done with a piece.
 pub(super) struct Mailbox {
-    letters: Mutex<Vec<(u16, Result<(), RequestError>)>>,
+    letters: Mutex<Vec<(u16, Letter)>>,
     any: AtomicBool,
     event: OwnedFd,
+}
+
+/// What became of a lent piece.
+#[derive(Clone, Copy, Debug)]
+enum Letter {
+    Ended(Result<(), RequestError>),
+    /// What it waited for is there.
+    Resume,
 }
 
 impl Mailbox {
@@ -67,14 +77,23 @@ impl Mailbox {
 
     /// Says how a lent piece of `slot` ended.
     pub(super) fn post(&self, slot: u16, result: Result<(), RequestError>) {
+        self.send(slot, Letter::Ended(result));
+    }
+
+    /// Says that a lent piece of `slot` can go on: [`Scatter::take_resumed`].
+    pub(super) fn resume(&self, slot: u16) {
+        self.send(slot, Letter::Resume);
+    }
+
+    fn send(&self, slot: u16, letter: Letter) {
         let mut letters = self.letters();
-        letters.push((slot, result));
+        letters.push((slot, letter));
         self.any.store(true, Ordering::Release);
         // Under the lock, so that whoever takes the letters also takes the signal.
         self.signal();
     }
 
-    fn letters(&self) -> MutexGuard<'_, Vec<(u16, Result<(), RequestError>)>> {
+    fn letters(&self) -> MutexGuard<'_, Vec<(u16, Letter)>> {
         self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,6 +127,7 @@ impl Scatter {
             slots: vec![Slot { token: 0, pieces: 0, result: Ok(()) }; depth].into(),
             free: (0..depth as u16).rev().collect(),
             finished: Vec::with_capacity(depth),
+            resumed: Vec::new(),
             waiting: VecDeque::new(),
             mailbox,
             lent: 0,
@@ -148,7 +168,7 @@ impl Scatter {
         self.waiting.push_back(Waiting { slot, queue, operation, offset_bytes, segments: segments.to_vec() });
     }
 
-    /// A piece goes to another thread, which [`Mailbox::post`]s how it ended.
+    /// A piece goes to another thread, which [`Mailbox::post`]s how it ended, or lets it [`Mailbox::resume`].
     pub(super) fn lend(&mut self, slot: u16) -> Arc<Mailbox> {
         self.slots[usize::from(slot)].pieces += 1;
         self.lent += 1;
@@ -179,7 +199,7 @@ impl Scatter {
         loop {
             self.submit_queues()?;
             let stuck = self.waiting.len();
-            if self.queues.iter().any(|queue| queue.completion_event().is_none() && queue.in_flight() > 0) {
+            if self.has_silent_completions() {
                 self.collect();
             }
             self.refill();
@@ -209,23 +229,42 @@ impl Scatter {
 
     /// What needed no queue is as ready as anything: a poll of the event must see it.
     fn signal_finished(&mut self) {
-        if !self.finished.is_empty() && !self.signalled {
+        if !self.finished.is_empty() {
+            self.signal();
+        }
+    }
+
+    fn signal(&mut self) {
+        if !self.signalled {
             self.signalled = true;
             self.mailbox.signal();
         }
     }
 
+    /// Takes back what the queues have done. Nothing finished means that no queue has anything more: a queue's event tells of what
+    /// comes after a reap that brought nothing.
     fn collect(&mut self) {
         let mut reaped = mem::take(&mut self.reaped);
-        for queue in &mut self.queues {
-            if queue.in_flight() > 0 {
-                queue.reap(&mut reaped);
+        loop {
+            for queue in &mut self.queues {
+                if queue.in_flight() > 0 {
+                    queue.reap(&mut reaped);
+                }
+            }
+            let came = !reaped.is_empty();
+            for completion in reaped.drain(..) {
+                self.piece_ended(completion.token as u16, completion.result);
+            }
+            if !came || !self.finished.is_empty() {
+                break;
             }
         }
-        for completion in reaped.drain(..) {
-            self.piece_ended(completion.token as u16, completion.result);
-        }
         self.reaped = reaped;
+    }
+
+    /// Whether a queue without an event has done something.
+    fn has_silent_completions(&self) -> bool {
+        self.queues.iter().any(|queue| queue.completion_event().is_none() && queue.in_flight() > 0)
     }
 
     fn open_mailbox(&mut self) {
@@ -235,11 +274,21 @@ impl Scatter {
             let mut letters = mailbox.letters();
             mailbox.clear();
             mailbox.any.store(false, Ordering::Relaxed);
-            for (slot, result) in letters.drain(..) {
+            for (slot, letter) in letters.drain(..) {
                 self.lent -= 1;
-                self.piece_ended(slot, result);
+                match letter {
+                    Letter::Ended(result) => self.piece_ended(slot, result),
+                    Letter::Resume => self.resumed.push(slot),
+                }
             }
         }
+    }
+
+    /// Swaps the slots with a piece that can go on for the empty `slots`. Whoever takes them carries these pieces out, then
+    /// [`Scatter::end`]s each.
+    pub(super) fn take_resumed(&mut self, slots: &mut Vec<u16>) {
+        self.open_mailbox();
+        mem::swap(&mut self.resumed, slots);
     }
 
     /// Appends what completed to `completions` and calls `ended` with each slot.
@@ -248,8 +297,10 @@ impl Scatter {
         self.collect();
         if !self.waiting.is_empty() {
             self.refill();
-            // What is not taken now is taken when the caller submits.
-            let _ = self.submit_queues();
+            // What is not taken now is taken when the caller submits: it is woken for that, and for what has no event of its own.
+            if self.submit_queues().is_err() || self.has_silent_completions() {
+                self.signal();
+            }
         }
         for slot in self.finished.drain(..) {
             let Slot { token, result, .. } = self.slots[usize::from(slot)];
@@ -286,9 +337,7 @@ impl Scatter {
     }
 
     fn is_ready(&self) -> bool {
-        !self.finished.is_empty()
-            || self.mailbox.any.load(Ordering::Acquire)
-            || self.queues.iter().any(|queue| queue.completion_event().is_none() && queue.in_flight() > 0)
+        !self.finished.is_empty() || self.mailbox.any.load(Ordering::Acquire) || self.has_silent_completions()
     }
 }
 
@@ -300,6 +349,66 @@ impl Drop for Scatter {
             let _ = wait_readable(Some(self.mailbox.event.as_fd()), &[], None);
             self.open_mailbox();
         }
+    }
+}
+
+/// How a request comes apart: what is particular to a format. A [`ScatterQueue`] of it is a [`Queue`].
+pub(super) trait Split: Send {
+    /// Gives the pieces of `request` to `scatter`, for `slot`.
+    ///
+    /// # Errors
+    /// What the request ends with, when those pieces that were given have ended.
+    fn start(&mut self, scatter: &mut Scatter, slot: u16, request: &Request<'_>) -> Result<(), RequestError>;
+
+    /// All pieces of `slot` have ended.
+    fn ended(&mut self, _slot: u16) {}
+}
+
+/// A queue whose requests are split.
+pub(super) struct ScatterQueue<S> {
+    // Dropped first: until the queues below have been drained, their requests use what the other has.
+    scatter: Scatter,
+    split: S,
+}
+
+impl<S: Split> ScatterQueue<S> {
+    pub(super) fn new(scatter: Scatter, split: S) -> Self {
+        Self { scatter, split }
+    }
+}
+
+impl<S: Split> Queue for ScatterQueue<S> {
+    fn depth(&self) -> usize {
+        self.scatter.depth()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.scatter.in_flight()
+    }
+
+    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
+        let slot = self.scatter.begin(request.token)?;
+        if let Err(error) = self.split.start(&mut self.scatter, slot, request) {
+            self.scatter.fail(slot, error);
+        }
+        self.scatter.end(slot);
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.scatter.submit()
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.scatter.reap(completions, |slot| self.split.ended(slot));
+    }
+
+    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        self.scatter.completion_event()
+    }
+
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        self.scatter.wait(events, timeout)
     }
 }
 

@@ -34,13 +34,12 @@ mod pending;
 mod queue;
 mod wakeup;
 
-use crate::{Disk, Extent, Geometry, MemoryMap, Queue, SEGMENTS_MAX};
+use super::layer;
+use crate::{Disk, Geometry, MemoryMap, Queue, SEGMENTS_MAX};
 use limits::Limits;
 use merge::Merger;
 use queue::AlignedQueue;
 use std::io;
-use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What an [`AlignedDisk`] looks like.
@@ -98,7 +97,11 @@ impl AlignedDisk {
     }
 }
 
-impl Disk for AlignedDisk {
+impl layer::DiskLayer for AlignedDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.inner
+    }
+
     fn geometry(&self) -> Geometry {
         let inner = self.inner.geometry();
         let block_bytes = u64::from(self.logical_block_bytes);
@@ -115,18 +118,6 @@ impl Disk for AlignedDisk {
             memory_align_bytes: 1,
             ..inner
         }
-    }
-
-    fn generation(&self) -> u64 {
-        self.inner.generation()
-    }
-
-    fn change_event(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.change_event()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.inner.extents(range)
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {

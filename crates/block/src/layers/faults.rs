@@ -6,10 +6,11 @@ mod schedule;
 mod tests;
 
 use super::clock::{Clock, MonotonicClock};
+use super::layer;
 use super::slots::Slots;
 use super::timed_event::{Due, TimedEvent};
 use super::{OperationKind, random};
-use crate::{Completion, Disk, Extent, Geometry, MemoryMap, Queue, QueueError, Request, RequestError, Segment};
+use crate::{Completion, Disk, MemoryMap, Queue, QueueError, Request, RequestError, Segment};
 pub use parse::FaultsError;
 use rustix::io::Errno;
 use schedule::{Schedule, Verdict};
@@ -124,21 +125,9 @@ impl FaultyDisk {
     }
 }
 
-impl Disk for FaultyDisk {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn generation(&self) -> u64 {
-        self.disk.generation()
-    }
-
-    fn change_event(&self) -> Option<BorrowedFd<'_>> {
-        self.disk.change_event()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.disk.extents(range)
+impl layer::DiskLayer for FaultyDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -215,6 +204,21 @@ impl FaultyQueue {
         }
     }
 
+    /// Takes what the queue below has done, and delays it; whether that was anything.
+    fn take_reaped(&mut self) -> bool {
+        let mut reaped = std::mem::take(&mut self.reaped);
+        self.queue.reap(&mut reaped);
+        let came = !reaped.is_empty();
+        let now_ns = self.clock.now_ns();
+        for Completion { token: slot, result } in reaped.drain(..) {
+            if let Some(in_flight) = self.slots.take(slot) {
+                self.delay(&in_flight, result.and(in_flight.result), now_ns);
+            }
+        }
+        self.reaped = reaped;
+        came
+    }
+
     fn delay(&mut self, in_flight: &InFlight, result: Result<(), RequestError>, now_ns: u64) {
         let completion = Completion { token: in_flight.token, result };
         self.delayed.push(Delayed { due_ns: now_ns.saturating_add(in_flight.latency_ns), completion });
@@ -225,13 +229,21 @@ impl FaultyQueue {
         if self.queue.completion_event().is_none() && self.queue.in_flight() > 0 {
             return Due::Now;
         }
-        self.delayed.iter().map(|delayed| delayed.due_ns).min().map_or(Due::Never, Due::At)
+        self.next_due_ns().map_or(Due::Never, Due::At)
+    }
+
+    fn next_due_ns(&self) -> Option<u64> {
+        self.delayed.iter().map(|delayed| delayed.due_ns).min()
     }
 }
 
-impl Queue for FaultyQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for FaultyQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn in_flight(&self) -> usize {
@@ -239,7 +251,7 @@ impl Queue for FaultyQueue {
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        if self.in_flight() >= self.depth() {
+        if Queue::in_flight(self) >= self.depth() {
             return Err(QueueError::Full);
         }
         // What the disk refuses anyway is refused there, and counts for nothing here.
@@ -267,29 +279,29 @@ impl Queue for FaultyQueue {
                 self.delay(&in_flight, in_flight.result, now_ns);
             }
         }
-        self.queue.submit()?;
+        let submitted = self.queue.submit();
         self.event.set(self.due(), now_ns);
-        Ok(())
+        submitted
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        let mut reaped = std::mem::take(&mut self.reaped);
-        self.queue.reap(&mut reaped);
-        let now_ns = self.clock.now_ns();
-        for Completion { token: slot, result } in reaped.drain(..) {
-            if let Some(in_flight) = self.slots.take(slot) {
-                self.delay(&in_flight, result.and(in_flight.result), now_ns);
+        let before = completions.len();
+        loop {
+            let came = self.take_reaped();
+            let now_ns = self.clock.now_ns();
+            self.delayed.retain(|delayed| {
+                let is_due = delayed.due_ns <= now_ns;
+                if is_due {
+                    completions.push(delayed.completion);
+                }
+                !is_due
+            });
+            // All that came was delayed: the event below tells of more only once nothing comes.
+            if !came || completions.len() > before {
+                self.event.set(self.due(), now_ns);
+                return;
             }
         }
-        self.reaped = reaped;
-        self.delayed.retain(|delayed| {
-            let is_due = delayed.due_ns <= now_ns;
-            if is_due {
-                completions.push(delayed.completion);
-            }
-            !is_due
-        });
-        self.event.set(self.due(), now_ns);
     }
 
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {
@@ -297,7 +309,8 @@ impl Queue for FaultyQueue {
     }
 
     fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        let Due::At(due_ns) = self.due() else { return self.queue.wait(events, timeout) };
+        // Also where the queue below has requests that are not submitted: they do not end the wait, a delayed one does.
+        let Some(due_ns) = self.next_due_ns() else { return self.queue.wait(events, timeout) };
         match due_ns.checked_sub(self.clock.now_ns()) {
             None | Some(0) => Ok(()),
             Some(left_ns) => {

@@ -7,16 +7,14 @@ mod tests;
 
 use super::OperationKind;
 use super::clock::{Clock, MonotonicClock};
+use super::layer;
 use super::slots::Slots;
-use crate::{Completion, Disk, Extent, Geometry, MemoryMap, Queue, QueueError, Request};
+use crate::{Completion, Disk, MemoryMap, Queue, QueueError, Request};
 pub use histogram::LatencyHistogram;
 pub use snapshot::{LatencySnapshot, MeterSnapshot, OperationSnapshot};
 use std::io;
-use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// A disk whose requests are counted and timed by a [`Meter`].
 ///
@@ -45,21 +43,9 @@ impl MeteredDisk {
     }
 }
 
-impl Disk for MeteredDisk {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn generation(&self) -> u64 {
-        self.disk.generation()
-    }
-
-    fn change_event(&self) -> Option<BorrowedFd<'_>> {
-        self.disk.change_event()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.disk.extents(range)
+impl layer::DiskLayer for MeteredDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -223,13 +209,13 @@ impl MeteredQueue {
     }
 }
 
-impl Queue for MeteredQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for MeteredQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
     }
 
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
@@ -277,14 +263,6 @@ impl Queue for MeteredQueue {
             self.count(&timed, completion, now_ns);
             completion.token = timed.token;
         }
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.completion_event()
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.queue.wait(events, timeout)
     }
 }
 

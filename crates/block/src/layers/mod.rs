@@ -1,14 +1,17 @@
 //! Layers: each is a [`Disk`](crate::Disk) around a [`Disk`](crate::Disk), so any of them goes on top of any other.
 //!
 //! [`AlignedDisk`] takes requests of any length and alignment. [`PartitionDisk`] confines to a range. [`OverlayDisk`] keeps
-//! changes apart. [`ThrottledDisk`] holds requests back. [`MeteredDisk`] counts and measures. [`FaultyDisk`] does wrong on purpose. [`WriteLog`] remembers every write, and can tell what a disk may hold after a
-//! power cut at any point.
+//! changes apart. [`ThrottledDisk`] holds requests back. [`MeteredDisk`] counts and measures. [`FaultyDisk`] does wrong on purpose.
+//! [`WriteLog`] remembers every write, and can tell what a disk may hold after a power cut at any point.
+//!
+//! What they have in common is in [`layer`]: a layer writes only what it changes.
 //!
 //! None of them copies data, and none but the log, which is for tests, allocates or locks per request.
 
 mod align;
 mod clock;
 mod faults;
+pub mod layer;
 mod meter;
 mod operation_kind;
 mod overlay;

@@ -1,9 +1,8 @@
 //! Copy-on-write on top of any disk.
 
-use crate::{
-    Completion, Disk, Extent, FileOptions, Geometry, ImageError, MemoryMap, Operation, Qcow2Backing, Qcow2Disk, Queue,
-    Request, RequestError, Segment,
-};
+use super::layer;
+use crate::read::perform;
+use crate::{Disk, FileOptions, ImageError, MemoryMap, Operation, Qcow2Backing, Qcow2Disk, Queue, Segment};
 use rustix::fs::{CWD, Mode, OFlags, openat, unlinkat};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -94,17 +93,9 @@ fn unnamed(directory: &Path) -> io::Result<File> {
     }
 }
 
-impl Disk for OverlayDisk {
-    fn geometry(&self) -> Geometry {
-        self.delta.geometry()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.delta.extents(range)
-    }
-
-    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        self.delta.open_queue(memory, depth)
+impl layer::DiskLayer for OverlayDisk {
+    fn below(&self) -> &dyn Disk {
+        &self.delta
     }
 }
 
@@ -160,16 +151,4 @@ impl Folding {
         }
         Ok(())
     }
-}
-
-fn perform(queue: &mut dyn Queue, operation: Operation, offset_bytes: u64, segments: &[Segment]) -> io::Result<()> {
-    let request = Request { operation, offset_bytes, segments, token: 0 };
-    queue.push(&request).map_err(io::Error::other)?;
-    let mut completions: Vec<Completion> = Vec::with_capacity(1);
-    queue.drain(&mut completions)?;
-    let failed = |error: RequestError| match error {
-        RequestError::Os(errno) => io::Error::from_raw_os_error(errno),
-        other => io::Error::other(other),
-    };
-    completions.first().map_or(Ok(()), |completion| completion.result.map_err(failed))
 }

@@ -1,11 +1,10 @@
 //! A disk that is a range of another one.
 
+use super::layer;
 use crate::{Completion, Disk, Extent, Geometry, MemoryMap, Operation, Queue, QueueError, Request, RequestError};
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
@@ -94,7 +93,11 @@ impl PartitionDisk {
     }
 }
 
-impl Disk for PartitionDisk {
+impl layer::DiskLayer for PartitionDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
     fn geometry(&self) -> Geometry {
         let inner = self.disk.geometry();
         let read_only = inner.read_only || self.read_only;
@@ -108,16 +111,8 @@ impl Disk for PartitionDisk {
         }
     }
 
-    fn generation(&self) -> u64 {
-        self.disk.generation()
-    }
-
-    fn change_event(&self) -> Option<BorrowedFd<'_>> {
-        self.disk.change_event()
-    }
-
     fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.geometry().check_extent_range(&range)?;
+        Disk::geometry(self).check_extent_range(&range)?;
         // What lies on the partition lies on the disk, so neither sum overflows.
         let asked = self.range.start + range.start..self.range.start + range.end;
         let extent = self.disk.extents(asked)?;
@@ -164,13 +159,13 @@ impl PartitionQueue {
     }
 }
 
-impl Queue for PartitionQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for PartitionQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
     }
 
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     /// A request that is refused goes down as a read of nothing from nowhere, which fails there: so its completion comes the
@@ -194,10 +189,6 @@ impl Queue for PartitionQueue {
         }
     }
 
-    fn submit(&mut self) -> io::Result<()> {
-        self.queue.submit()
-    }
-
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         let before = completions.len();
         self.queue.reap(completions);
@@ -218,13 +209,5 @@ impl Queue for PartitionQueue {
             // Left over if the disk below fails in another way.
             self.refused.clear();
         }
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.completion_event()
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.queue.wait(events, timeout)
     }
 }

@@ -1,5 +1,6 @@
 //! What the layers' tests share: a disk that writes down what it is asked, and a queue with memory to use it by.
 
+use super::layer;
 use crate::{
     Completion, Disk, Engine, Extent, FileDisk, FileOptions, Geometry, MemoryMap, NullDisk, Operation, Queue,
     QueueError, Request, RequestError, Segment,
@@ -8,9 +9,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use vm_memory::{Bytes, GuestAddress};
 
 pub(super) const MEMORY_BYTES: usize = 1 << 20;
@@ -45,13 +44,17 @@ impl AskedDisk {
     }
 }
 
-impl Disk for AskedDisk {
+impl layer::DiskLayer for AskedDisk {
+    fn below(&self) -> &dyn Disk {
+        &self.null
+    }
+
     fn geometry(&self) -> Geometry {
         *self.geometry.lock().unwrap()
     }
 
     fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.geometry().check_extent_range(&range)?;
+        Disk::geometry(self).check_extent_range(&range)?;
         self.null.extents(range)
     }
 
@@ -66,13 +69,13 @@ struct AskedQueue {
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-impl Queue for AskedQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for AskedQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
     }
 
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
@@ -84,22 +87,6 @@ impl Queue for AskedQueue {
             segments: request.segments.to_vec(),
         });
         Ok(())
-    }
-
-    fn submit(&mut self) -> io::Result<()> {
-        self.queue.submit()
-    }
-
-    fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.queue.reap(completions);
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.completion_event()
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.queue.wait(events, timeout)
     }
 }
 

@@ -5,13 +5,13 @@ mod bucket;
 mod tests;
 
 use super::clock::{Clock, MonotonicClock};
+use super::layer;
 use super::timed_event::{Due, TimedEvent};
-use crate::{Completion, Disk, Extent, Geometry, MemoryMap, Operation, Queue, QueueError, Request, Segment};
+use crate::{Completion, Disk, Geometry, MemoryMap, Operation, Queue, QueueError, Request, Segment};
 use bucket::Bucket;
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +33,9 @@ impl ThrottleLimits {
     pub const BURST_DEFAULT: Duration = Duration::from_millis(100);
 }
 
-/// A disk whose requests wait until the limits allow them. All its queues share the limits, each request in the order in
-/// which it was pushed, on whichever queue.
+/// A disk whose requests wait until the limits allow them. All its queues share the limits. A queue's requests go in the order in
+/// which they were pushed; only the first that is held back has its time reserved, so that one queue's many or huge requests
+/// leave others theirs: queues that all want more take turns, a request each.
 ///
 /// A request goes when nothing is owed, however large it is; what it took beyond the allowance, later ones wait for. A
 /// flush and a discard move no bytes, and neither does zeroing where the disk has a cheap way to do it. A request that the
@@ -59,21 +60,9 @@ impl ThrottledDisk {
     }
 }
 
-impl Disk for ThrottledDisk {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn generation(&self) -> u64 {
-        self.disk.generation()
-    }
-
-    fn change_event(&self) -> Option<BorrowedFd<'_>> {
-        self.disk.change_event()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.disk.extents(range)
+impl layer::DiskLayer for ThrottledDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -102,14 +91,15 @@ struct Limits {
 }
 
 impl Limits {
-    /// Pays for a request of `bytes`; gives the time at which it may go.
-    fn reserve(&self, bytes: u64, now_ns: u64) -> u64 {
+    /// Pays for a request of `bytes`, if it is to be paid for; gives the time at which it may go, not before `now_ns`.
+    fn reserve(&self, bytes: Option<u64>, now_ns: u64) -> u64 {
+        let Some(bytes) = bytes else { return now_ns };
         let request_at_ns = self.iops.as_ref().map_or(0, |bucket| bucket.reserve(1, now_ns));
         let bytes_at_ns = match &self.bytes {
             Some(bucket) if bytes > 0 => bucket.reserve(bytes, now_ns),
             _ => 0,
         };
-        request_at_ns.max(bytes_at_ns)
+        request_at_ns.max(bytes_at_ns).max(now_ns)
     }
 }
 
@@ -119,19 +109,29 @@ struct HeldRequest {
     offset_bytes: u64,
     segments: Vec<Segment>,
     token: u64,
+    /// What it counts for; `None` when the disk will refuse it.
+    bytes: Option<u64>,
+    /// When it was pushed, and once it is the first, when it may go.
     goes_at_ns: u64,
 }
 
 impl HeldRequest {
-    const EMPTY: Self =
-        Self { operation: Operation::Flush, offset_bytes: 0, segments: Vec::new(), token: 0, goes_at_ns: 0 };
+    const EMPTY: Self = Self {
+        operation: Operation::Flush,
+        offset_bytes: 0,
+        segments: Vec::new(),
+        token: 0,
+        bytes: None,
+        goes_at_ns: 0,
+    };
 
-    fn set(&mut self, request: &Request<'_>, goes_at_ns: u64) {
+    fn set(&mut self, request: &Request<'_>, bytes: Option<u64>, goes_at_ns: u64) {
         self.operation = request.operation;
         self.offset_bytes = request.offset_bytes;
         self.segments.clear();
         self.segments.extend_from_slice(request.segments);
         self.token = request.token;
+        self.bytes = bytes;
         self.goes_at_ns = goes_at_ns;
     }
 
@@ -154,7 +154,7 @@ struct ThrottledQueue {
     /// The disk's, as of `generation`.
     geometry: Geometry,
     limits: Arc<Limits>,
-    /// In the order of pushing, which is that of going: a bucket's times never go back.
+    /// In the order of pushing, which is that of going.
     held: VecDeque<HeldRequest>,
     /// Taken in turn, so that all soon have room for the segments that requests come with.
     spare: VecDeque<HeldRequest>,
@@ -184,10 +184,15 @@ impl ThrottledQueue {
     fn release(&mut self, now_ns: u64) -> bool {
         let before = self.held.len();
         while let Some(held) = self.held.front() {
-            if held.goes_at_ns > now_ns || self.queue.push(&held.request()).is_err() {
+            let went_at_ns = held.goes_at_ns;
+            if went_at_ns > now_ns || self.queue.push(&held.request()).is_err() {
                 break;
             }
             self.spare.extend(self.held.pop_front());
+            if let Some(next) = self.held.front_mut() {
+                // As if at the moment when its turn came: a thread that comes late loses nothing by that.
+                next.goes_at_ns = self.limits.reserve(next.bytes, next.goes_at_ns.max(went_at_ns));
+            }
         }
         self.held.len() < before
     }
@@ -209,17 +214,21 @@ impl ThrottledQueue {
         match self.held.front() {
             _ if self.submit_error.is_some() => Due::Now,
             _ if inner_is_silent && self.queue.in_flight() > 0 => Due::Now,
-            // The queue below is full: it is its completions that are waited for.
-            Some(held) if held.goes_at_ns <= now_ns => Due::Never,
+            // The queue below had no room: it is its completions that are waited for, if there are any to come.
+            Some(held) if held.goes_at_ns <= now_ns && self.queue.in_flight() > 0 => Due::Never,
             Some(held) => Due::At(held.goes_at_ns),
             None => Due::Never,
         }
     }
 }
 
-impl Queue for ThrottledQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for ThrottledQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn in_flight(&self) -> usize {
@@ -227,17 +236,21 @@ impl Queue for ThrottledQueue {
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        if self.in_flight() >= self.depth() {
+        if Queue::in_flight(self) >= self.depth() {
             return Err(QueueError::Full);
         }
         let now_ns = *self.pushing_at_ns.get_or_insert_with(|| self.limits.clock.now_ns());
-        let goes_at_ns = self.bytes(request).map_or(0, |bytes| self.limits.reserve(bytes, now_ns));
-        if self.held.is_empty() && goes_at_ns <= now_ns && self.queue.push(request).is_ok() {
-            return Ok(());
+        let bytes = self.bytes(request);
+        let mut goes_at_ns = now_ns;
+        if self.held.is_empty() {
+            goes_at_ns = self.limits.reserve(bytes, now_ns);
+            if goes_at_ns <= now_ns && self.queue.push(request).is_ok() {
+                return Ok(());
+            }
         }
         // One for each request in flight: there is one left.
         let mut held = self.spare.pop_front().unwrap_or(HeldRequest::EMPTY);
-        held.set(request, goes_at_ns);
+        held.set(request, bytes, goes_at_ns);
         self.held.push_back(held);
         Ok(())
     }
@@ -250,9 +263,9 @@ impl Queue for ThrottledQueue {
             self.release(now_ns);
         }
         self.submit_error = None;
-        self.queue.submit()?;
+        let submitted = self.queue.submit();
         self.event.set(self.due(now_ns), now_ns);
-        Ok(())
+        submitted
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
@@ -270,14 +283,10 @@ impl Queue for ThrottledQueue {
         if let Some(error) = self.submit_error.take() {
             return Err(error);
         }
-        let timeout = match self.due(now_ns) {
-            Due::At(due_ns) => {
-                let left = Duration::from_nanos(due_ns - now_ns);
-                Some(timeout.map_or(left, |timeout| timeout.min(left)))
-            }
-            Due::Now | Due::Never => timeout,
-        };
-        self.queue.wait(events, timeout)
+        // What is held back ends the wait even where something below is not submitted and would not.
+        let left_ns = self.held.front().and_then(|held| held.goes_at_ns.checked_sub(now_ns)).filter(|&left| left > 0);
+        let left = left_ns.map(Duration::from_nanos);
+        self.queue.wait(events, timeout.into_iter().chain(left).min())
     }
 }
 
@@ -285,9 +294,15 @@ impl Drop for ThrottledQueue {
     fn drop(&mut self) {
         let mut completions = Vec::with_capacity(self.depth());
         while !self.held.is_empty() {
-            if !self.release(u64::MAX) && self.queue.drain(&mut completions).is_err() {
+            if self.release(u64::MAX) {
+                continue;
+            }
+            // A queue that has nothing to do and takes nothing is broken.
+            let has_work = self.queue.in_flight() > 0;
+            if self.queue.drain(&mut completions).is_err() || !has_work {
                 return;
             }
+            completions.clear();
         }
     }
 }

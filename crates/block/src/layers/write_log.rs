@@ -4,14 +4,13 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
+use super::layer;
 use super::slots::Slots;
-use crate::{Completion, Disk, Extent, Geometry, MemoryMap, Operation, Queue, QueueError, Request};
+use crate::{Completion, Disk, MemoryMap, Operation, Queue, QueueError, Request};
 pub use replay::{Image, Replay};
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use vm_memory::VolatileSlice;
 use vm_memory::bitmap::BitmapSlice;
 
@@ -89,21 +88,9 @@ impl Recording {
     }
 }
 
-impl Disk for WriteLogDisk {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn generation(&self) -> u64 {
-        self.disk.generation()
-    }
-
-    fn change_event(&self) -> Option<BorrowedFd<'_>> {
-        self.disk.change_event()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.disk.extents(range)
+impl layer::DiskLayer for WriteLogDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -167,13 +154,13 @@ fn append<B: BitmapSlice>(data: &mut Vec<u8>, slice: &VolatileSlice<'_, B>) {
     slice.copy_to(&mut data[start..]);
 }
 
-impl Queue for LoggedQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for LoggedQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
     }
 
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
@@ -190,10 +177,6 @@ impl Queue for LoggedQueue {
         Ok(())
     }
 
-    fn submit(&mut self) -> io::Result<()> {
-        self.queue.submit()
-    }
-
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         let before = completions.len();
         self.queue.reap(completions);
@@ -204,13 +187,5 @@ impl Queue for LoggedQueue {
             let succeeded = completion.result.is_ok();
             events.extend(issued.map(|issued| Event::Completed { issued, succeeded }));
         }
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.completion_event()
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.queue.wait(events, timeout)
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum PartitionTableError {
     /// The disk could not be read.
-    #[error("cannot read the partition table: {0}")]
+    #[error("cannot read the partition table")]
     Read(#[from] io::Error),
     /// Both tables are valid and say different things.
     #[error(

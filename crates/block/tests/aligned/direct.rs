@@ -1,7 +1,7 @@
 //! On a file past the page cache, whose file system wants transfers aligned.
 
-use crate::model::{Action, DISK_BYTES, run};
-use crate::rig::Rig;
+use crate::aligned;
+use crate::rig::model::{Action, DISK_BYTES, run};
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn random_requests_past_the_page_cache(engine: Engine) {
         let options = FileOptions { engine, direct: true, logical_block_bytes: 4096, ..FileOptions::default() };
         let disk = FileDisk::from_file(file, &options).unwrap();
         assert!(disk.geometry().memory_align_bytes >= 512);
-        run(Rig::new(Arc::new(disk), 16), actions);
+        run(aligned(Arc::new(disk), 16), actions);
     });
 }
 

@@ -1,7 +1,7 @@
 //! Concurrent writes to parts of the same blocks.
 
-use crate::demanding_disk::{DemandingDisk, Demands};
-use crate::random::Random;
+use crate::rig::demanding_disk::{DemandingDisk, Demands};
+use crate::rig::random::Random;
 use crate::rig::{Rig, WRITE};
 use blockyard_block::layers::{AlignOptions, AlignedDisk};
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryDisk, Operation, Segment};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 const SECTOR: u64 = 512;
 const SECTORS: u64 = 64;
 
-fn shuffling_disk(seed: u64) -> Arc<AlignedDisk> {
+fn shuffling_disk(seed: u64) -> Arc<dyn Disk> {
     let memory: Arc<dyn Disk> = Arc::new(MemoryDisk::new(SECTORS * SECTOR, 512).unwrap());
     let demands = Demands {
         block_bytes: 4096,
@@ -120,7 +120,7 @@ fn finish_in_turns(rigs: &mut [Rig], random: &mut Random) {
 
 /// Two threads write every other sector each, over and over, and each finds its own.
 fn two_threads_share_blocks(inner: Arc<dyn Disk>, rounds: u8) {
-    let disk = Arc::new(AlignedDisk::new(inner, &AlignOptions::default()).unwrap());
+    let disk: Arc<dyn Disk> = Arc::new(AlignedDisk::new(inner, &AlignOptions::default()).unwrap());
     std::thread::scope(|scope| {
         for own in 0..2u64 {
             let disk = Arc::clone(&disk);

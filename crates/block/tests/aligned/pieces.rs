@@ -1,6 +1,7 @@
 //! Single requests that do not suit the disk below.
 
-use crate::demanding_disk::{DemandingDisk, Demands};
+use crate::aligned;
+use crate::rig::demanding_disk::{DemandingDisk, Demands};
 use crate::rig::{Rig, WRITE};
 use blockyard_block::layers::{AlignOptions, AlignedDisk};
 use blockyard_block::{
@@ -14,7 +15,7 @@ const DEMANDS: Demands =
 
 fn rig(demands: Demands) -> Rig {
     let memory: Arc<dyn Disk> = Arc::new(MemoryDisk::new(1 << 20, 4096).unwrap());
-    Rig::new(Arc::new(DemandingDisk::new(memory, demands, 1)), 8)
+    aligned(Arc::new(DemandingDisk::new(memory, demands, 1)), 8)
 }
 
 fn segment(offset_bytes: u64, length_bytes: u32) -> Segment {
@@ -130,7 +131,7 @@ fn a_read_only_disk_stays_as_it_is() {
     let path = directory.path().join("disk.img");
     std::fs::write(&path, [3; 8192]).unwrap();
     let options = FileOptions { read_only: true, logical_block_bytes: 4096, ..FileOptions::default() };
-    let mut rig = Rig::new(Arc::new(FileDisk::open(&path, &options).unwrap()), 8);
+    let mut rig = aligned(Arc::new(FileDisk::open(&path, &options).unwrap()), 8);
     for (operation, offset) in [
         (WRITE, 100),
         (WRITE, 4096),

@@ -2,7 +2,7 @@
 
 use crate::on_every_engine;
 use crate::rig::{REGION_BYTES, Rig, options, pattern};
-use blockyard_block::{Disk, Engine, FileOptions, Operation, Segment};
+use blockyard_block::{Engine, FileOptions, Operation, Segment};
 use std::fs;
 
 on_every_engine!(
@@ -113,7 +113,7 @@ fn padding_reads_as_zeros(engine: Engine) {
     let options = FileOptions { logical_block_bytes: 4096, ..options(engine) };
     let mut rig = Rig::with(&contents, &options, 4);
     assert_eq!(rig.disk.geometry().capacity_bytes, 12288);
-    assert_eq!(rig.disk.length_bytes(), 10_000);
+    assert_eq!(rig.file.length_bytes(), 10_000);
     let mut padded = contents;
     padded.resize(12288, 0);
     assert_eq!(rig.read(0, 12288).unwrap(), padded);

@@ -5,6 +5,8 @@ mod errors;
 mod model;
 mod order;
 mod rig;
+#[path = "../rig/mod.rs"]
+mod shared;
 mod zeros;
 
 /// Makes a test for each engine of functions that take an engine.

@@ -2,7 +2,7 @@
 
 use crate::on_every_engine;
 use crate::rig::{Rig, WRITE, options, pattern, request};
-use blockyard_block::{Disk, Engine, Operation, QueueError};
+use blockyard_block::{Engine, Operation, QueueError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

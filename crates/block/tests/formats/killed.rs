@@ -60,7 +60,7 @@ fn run_and_kill(image: &Path, kill: u64, versions: &mut Versions) -> u64 {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut random = Random(kill);
+    let mut random = Random::new(kill);
     let wanted = 20 + random.below(400);
     let mut done = 0;
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -106,7 +106,7 @@ fn check_no_corruption(image: &Path) {
 #[ignore = "is run, and killed, by the test above"]
 fn child() {
     let image = std::env::var_os(IMAGE).expect("nothing runs this but the test above");
-    let mut random = Random(std::env::var(SEED).unwrap().parse::<u64>().unwrap() + 1000);
+    let mut random = Random::new(std::env::var(SEED).unwrap().parse::<u64>().unwrap() + 1000);
     let mut rig = Rig::new(open(Path::new(&image)));
     // What each block was left as by the one before.
     let mut versions: Vec<u64> = rig

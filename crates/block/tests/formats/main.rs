@@ -6,4 +6,6 @@ mod overlay;
 mod qcow2;
 mod refused;
 mod rig;
+#[path = "../rig/mod.rs"]
+mod shared;
 mod vmdk;

@@ -129,7 +129,7 @@ fn two_queues_do_what_a_vector_does() {
         let disk: Arc<dyn Disk> = Arc::new(open_allowed(&image, &FileOptions::default()));
         let threads = [0, 1].map(|parity| {
             let rig = Rig::shared(Arc::clone(&disk), 32);
-            let random = Random(round * 2 + parity as u64);
+            let random = Random::new(round * 2 + parity as u64);
             let half = Half { parity, contents: contents.clone(), random, rig };
             thread::spawn(move || half.run())
         });

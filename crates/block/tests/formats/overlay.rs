@@ -25,7 +25,7 @@ fn memory_disk(contents: &[u8], block_bytes: u32) -> Arc<dyn Disk> {
 /// Writes, zeroes and discards at random, in whole blocks; the contents afterwards.
 fn scribble(rig: &mut Rig, contents: &mut [u8], seed: u64) {
     let block = rig.disk.geometry().logical_block_bytes as usize;
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for n in 0..120 {
         let length = block * (1 + random.below(60) as usize);
         let offset = block * random.below(((contents.len() - length) / block + 1) as u64) as usize;

@@ -1,23 +1,30 @@
 //! A disk with a queue, and QEMU's tools.
 
-use blockyard_block::{
-    AllowedDirectories, Completion, Disk, Engine, FileOptions, MemoryMap, Operation, Qcow2Disk, Queue, Request,
-    RequestError, Segment,
-};
+use crate::shared;
+pub(crate) use crate::shared::random::{Random, pattern};
+pub(crate) use crate::shared::{MEMORY_BYTES, WRITE};
+use blockyard_block::{AllowedDirectories, Disk, Engine, FileOptions, Operation, Qcow2Disk, RequestError, Segment};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use vm_memory::{Bytes, GuestAddress};
 
-pub(crate) const MEMORY_BYTES: usize = 4 << 20;
-pub(crate) const WRITE: Operation = Operation::Write { force_unit_access: false };
+/// The shared rig, whose transfers are whole or must work.
+pub(crate) struct Rig(shared::Rig);
 
-pub(crate) struct Rig {
-    pub(crate) memory: MemoryMap,
-    pub(crate) queue: Box<dyn Queue>,
-    // Dropped last: the queue needs nothing of it, but what it closes is what the tests then look at.
-    pub(crate) disk: Arc<dyn Disk>,
+impl Deref for Rig {
+    type Target = shared::Rig;
+
+    fn deref(&self) -> &shared::Rig {
+        &self.0
+    }
+}
+
+impl DerefMut for Rig {
+    fn deref_mut(&mut self) -> &mut shared::Rig {
+        &mut self.0
+    }
 }
 
 /// Runs one of QEMU's tools; its output.
@@ -88,61 +95,13 @@ pub(crate) fn open_allowed(path: &Path, options: &FileOptions) -> Qcow2Disk {
     Qcow2Disk::open(path, options, &allowed).unwrap()
 }
 
-/// Bytes that differ from place to place.
-pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    let mut random = Random(seed);
-    (0..length.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).take(length).collect()
-}
-
-/// Random numbers, the same each time.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
 impl Rig {
     pub(crate) fn new(disk: impl Disk + 'static) -> Self {
         Self::shared(Arc::new(disk), 32)
     }
 
     pub(crate) fn shared(disk: Arc<dyn Disk>, depth: usize) -> Self {
-        let memory = MemoryMap::allocate(&[(0, MEMORY_BYTES)]).unwrap();
-        let queue = disk.open_queue(&memory, depth).unwrap();
-        Self { memory, queue, disk }
-    }
-
-    pub(crate) fn poke(&self, address: u64, bytes: &[u8]) {
-        self.memory.guest_memory().write_slice(bytes, GuestAddress(address)).unwrap();
-    }
-
-    pub(crate) fn peek(&self, address: u64, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        self.memory.guest_memory().read_slice(&mut bytes, GuestAddress(address)).unwrap();
-        bytes
-    }
-
-    pub(crate) fn perform(
-        &mut self,
-        operation: Operation,
-        offset_bytes: u64,
-        segments: &[Segment],
-    ) -> Result<(), RequestError> {
-        self.queue.push(&Request { operation, offset_bytes, segments, token: 7 }).unwrap();
-        let mut completions: Vec<Completion> = Vec::new();
-        self.queue.drain(&mut completions).unwrap();
-        assert_eq!((completions.len(), completions[0].token, self.queue.in_flight()), (1, 7, 0));
-        completions[0].result
+        Self(shared::Rig::on(disk, depth))
     }
 
     /// In two segments, which do not end where clusters do.

@@ -328,7 +328,7 @@ impl Control {
         &mut self,
         change: impl FnOnce(&ClientMemory) -> Result<ClientMemory, blockyard_block::MemoryMapError>,
     ) -> Result<Reply, Fault> {
-        let memory = change(&self.memory).map_err(|error| Fault::Refused(error.to_string()))?;
+        let memory = change(&self.memory).map_err(|error| Fault::Refused(blockyard_block::explain(&error)))?;
         self.set_memory(memory)
     }
 

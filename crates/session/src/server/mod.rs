@@ -26,6 +26,7 @@ mod in_flight;
 mod io_thread;
 mod listener;
 mod message;
+mod payoff;
 mod polling;
 mod session;
 mod statistics;
@@ -36,7 +37,7 @@ use connection::Connection;
 use control::Control;
 use io_thread::{Command, IoThread};
 pub use listener::{Listener, ListenerError};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use session::Shared;
 pub use session::{EndReason, Session};
 pub use statistics::SessionStatistics;
@@ -59,8 +60,8 @@ pub struct ServerOptions {
     /// CPUs to keep them on, one each in turn; empty for wherever the system puts them.
     pub cpus: Vec<usize>,
     /// How long a thread looks for more work before it waits, at most; zero: never. It is less where looking does not pay.
-    /// A process that has a single CPU never looks, whatever this says: the client would have to wait for it.
-    /// One whose client is on the same CPU for other reasons should say zero.
+    /// On a machine with a single CPU it never looks, whatever this says: the client would have to wait for it.
+    /// Where a client is on the thread's CPU for other reasons, zero is best; looking soon stops by itself there.
     pub poll: Duration,
 }
 
@@ -124,8 +125,7 @@ impl Server {
         if options.threads == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a server needs a thread"));
         }
-        let single = sched_getaffinity(None).is_ok_and(|cpus| cpus.count() <= 1);
-        let poll = if single { Duration::ZERO } else { options.poll };
+        let poll = if machine_has_one_cpu() { Duration::ZERO } else { options.poll };
         let cpu = |index: usize| options.cpus.get(index % options.cpus.len().max(1)).copied();
         let threads = (0..options.threads).map(|index| IoThread::start(index, poll, move_to(cpu(index))));
         Ok(Self { inner: Arc::new(Inner { threads: threads.collect::<io::Result<_>>()?, numbers: AtomicU64::new(0) }) })
@@ -152,6 +152,13 @@ impl Server {
     pub fn waits(&self) -> Vec<u64> {
         self.inner.threads.iter().map(IoThread::sleeps).collect()
     }
+}
+
+/// Whether whoever is served must be on our CPU. The CPUs that this process may use do not say that: it may be pinned
+/// to one so that its clients have the others.
+fn machine_has_one_cpu() -> bool {
+    // A list such as `0-3,8` (Linux, Documentation/admin-guide/cputopology.rst).
+    std::fs::read_to_string("/sys/devices/system/cpu/online").is_ok_and(|cpus| !cpus.contains(['-', ',']))
 }
 
 /// Keeps the calling thread on a CPU.

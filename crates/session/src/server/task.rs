@@ -100,7 +100,7 @@ impl Task {
             Err(failure) => return self.fail(&failure),
         };
         if pass.progress() {
-            self.coalescing.active(now_ns);
+            self.coalescing.active(now_ns, pass.taken);
             self.check_memory();
         }
         pass

@@ -4,6 +4,8 @@ use super::check;
 use super::grace::Grace;
 use super::header::{FIRST_CLUSTER_MAX_BYTES, Header};
 use super::image::{Access, Below, Image};
+use super::l2_cache::L2Cache;
+use super::layer::Layer;
 use super::medium::{ImageFile, Medium};
 use crate::formats::{AllowedDirectories, ImageError, demand};
 use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX};
@@ -16,8 +18,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Most files in a chain of backing files. Each qcow2 image among them keeps up to 128 L2 tables in memory.
+/// Most files in a chain of backing files.
 const CHAIN_MAX: usize = 32;
+
+/// What L2 tables take of memory, for a whole chain: those of 64 GiB with clusters of 64 KiB, of 4 GiB with clusters of 4 KiB.
+const L2_CACHE_BYTES: usize = 8 << 20;
 
 /// The unit of the page cache.
 const PAGE_BYTES: u64 = 4096;
@@ -84,13 +89,17 @@ struct Chain<'a> {
     options: FileOptions,
     allowed: &'a AllowedDirectories,
     below: Vec<Below>,
+    /// Images of the chain, the top one first.
+    layers: Vec<Layer>,
+    /// Which of `below` is behind them all.
+    base: Option<usize>,
     /// Device and inode of each file: an image that depends on itself never ends.
     seen: Vec<(u64, u64)>,
 }
 
 impl<'a> Chain<'a> {
     fn new(options: FileOptions, allowed: &'a AllowedDirectories) -> Self {
-        Self { options, allowed, below: Vec::new(), seen: Vec::new() }
+        Self { options, allowed, below: Vec::new(), layers: Vec::new(), base: None, seen: Vec::new() }
     }
 
     fn open_qcow2(&mut self, file: File, path: &Path, read_only: bool, base: Base) -> Result<Top, ImageError> {
@@ -98,19 +107,22 @@ impl<'a> Chain<'a> {
         let header = read_header(&file, path)?;
         // Data past the page cache, metadata through it: the two must not meet in one page.
         let direct = self.options.direct && header.cluster_bytes() >= PAGE_BYTES;
-        let (index, image_file) = self.add_image_file(file, path, FileOptions { read_only, direct, ..self.options })?;
+        let file_options = FileOptions { read_only, direct, ..self.options };
+        let (index, image_file) = self.add_image_file(file, path, file_options, header.cluster_bytes())?;
         if !read_only {
             check::check(&image_file, &header).map_err(|problem| unusable(path, problem))?;
         }
         let failed = |error: io::Error| unusable(path, format!("is no qcow2 image that can be used: {error}"));
-        let medium = Medium::file(index, image_file);
+        let medium = Medium::file(index, Arc::clone(&image_file));
         let mut qcow2 = Qcow2::<Medium>::open_image(medium, !read_only).map_err(failed)?;
         let mut own = vec![index];
         if let Some(name) = &header.data_file {
-            let (index, data_file) = self.open_data_file(path, name, read_only)?;
+            let (index, data_file) = self.open_data_file(path, name, read_only, header.cluster_bytes())?;
             qcow2.set_data_file(Some(Medium::file(index, data_file)));
             own.push(index);
         }
+        let data_index = own.last().copied().unwrap_or(index);
+        self.layers.push(Layer::new(image_file, data_index, &header));
         let backing = match base {
             Base::Given(disk) => Some(self.add_disk(disk, path)?),
             Base::InHeader => self.open_backing(path, &header)?,
@@ -125,13 +137,15 @@ impl<'a> Chain<'a> {
         file: File,
         path: &Path,
         options: FileOptions,
+        table_bytes: u64,
     ) -> Result<(usize, Arc<ImageFile>), ImageError> {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
         FileDisk::lock(&file, path, &options)?;
         let is_growing = file.metadata().map_err(failed)?.file_type().is_file() && !options.read_only;
         let metadata_file = file.try_clone().map_err(failed)?;
         let disk = FileDisk::growing(file, &options)?;
-        let image_file = ImageFile::new(metadata_file, disk.length_bytes(), is_growing, options.cache_unsafe);
+        let image_file =
+            ImageFile::new(metadata_file, disk.length_bytes(), is_growing, options.cache_unsafe, table_bytes);
         let image_file = Arc::new(image_file);
         self.below.push(Below { disk: Arc::new(disk), file: Some(Arc::clone(&image_file)) });
         Ok((self.below.len() - 1, image_file))
@@ -142,10 +156,11 @@ impl<'a> Chain<'a> {
         path: &Path,
         name: &str,
         read_only: bool,
+        table_bytes: u64,
     ) -> Result<(usize, Arc<ImageFile>), ImageError> {
         let (file, path) = self.allowed.open(path, name, !read_only)?;
         self.see(&file, &path)?;
-        self.add_image_file(file, &path, FileOptions { read_only, ..self.options })
+        self.add_image_file(file, &path, FileOptions { read_only, ..self.options }, table_bytes)
     }
 
     fn open_backing(&mut self, path: &Path, header: &Header) -> Result<Option<Access>, ImageError> {
@@ -186,6 +201,7 @@ impl<'a> Chain<'a> {
     fn add_disk(&mut self, disk: Arc<dyn Disk>, path: &Path) -> Result<Access, ImageError> {
         let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
         let medium = Medium::disk(self.below.len(), &*disk, path.display().to_string()).map_err(failed)?;
+        self.base = Some(self.below.len());
         self.below.push(Below { disk, file: None });
         Ok(Access::new(Raw::open_image(medium, false).map_err(failed)?))
     }
@@ -223,8 +239,13 @@ impl<'a> Chain<'a> {
         self.below.iter().for_each(|below| demand(&mut geometry, &below.disk.geometry()));
         // At most DISK_MAX_BYTES, so this cannot overflow.
         geometry.capacity_bytes = header.size_bytes.next_multiple_of(u64::from(geometry.logical_block_bytes));
+        let slices = self.layers.iter().map(Layer::slices).fold(0, u64::saturating_add);
+        let slice_entries = self.layers.iter().map(Layer::slice_entries).max().unwrap_or(1);
         Ok(Image {
             access,
+            l2_cache: L2Cache::new(L2_CACHE_BYTES, slices, slice_entries),
+            layers: self.layers,
+            base: self.base,
             geometry,
             size_bytes: header.size_bytes,
             cluster_bytes: header.cluster_bytes(),
@@ -234,7 +255,6 @@ impl<'a> Chain<'a> {
             flushed: if read_only { Vec::new() } else { own },
             is_temporary: false,
             grace: Grace::default(),
-            is_changing: AtomicBool::new(false),
             is_unstable: AtomicBool::new(false),
         })
     }

@@ -1,19 +1,35 @@
 //! An open image: what its queues and its thread share.
 
 use super::grace::Grace;
+use super::l2_cache::{L2Cache, SliceKey};
+use super::layer::{Layer, Own, Patience, SliceBuffer};
 use super::medium::{ImageFile, Medium};
 use crate::{Disk, Extent, ExtentKind, Geometry};
-use imago::{FormatAccess, Mapping, ShallowMapping};
+use imago::FormatAccess;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An image as imago knows it.
 pub(super) type Access = FormatAccess<Medium>;
 
+/// Slices that are read for one request before it is looked at again, and runs that are looked at.
+const LOOK_UP_LOADS_MAX: usize = 64;
+const LOOK_UP_RUNS_MAX: usize = 4096;
+
+/// More slices than that are not read again after a change.
+const REFRESHED_MAX: u64 = 4096;
+
 pub(super) struct Image {
+    /// For the worker alone: what changes the image, and what is compressed.
     pub(super) access: Access,
+    /// The images of the chain, the top one first.
+    pub(super) layers: Vec<Layer>,
+    /// Which of `below` is behind them all.
+    pub(super) base: Option<usize>,
+    /// What the files of the layers say, as far as it was looked up lately.
+    pub(super) l2_cache: L2Cache,
     pub(super) geometry: Geometry,
     /// The image's own size; the geometry's capacity is this, rounded up to logical blocks.
     pub(super) size_bytes: u64,
@@ -29,8 +45,6 @@ pub(super) struct Image {
     /// The image need not outlive this process.
     pub(super) is_temporary: bool,
     pub(super) grace: Grace,
-    /// Changes to the metadata are not in the file yet.
-    pub(super) is_changing: AtomicBool,
     /// Metadata were written and not made stable.
     pub(super) is_unstable: AtomicBool,
 }
@@ -51,30 +65,155 @@ pub(super) enum Place {
     Zeros,
     /// The worker knows what to do.
     Elsewhere,
+    /// The worker has to look it up first: [`Image::look_up`].
+    Unknown,
 }
+
+/// Where a run of the disk's bytes lies.
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    There {
+        index: usize,
+        offset_bytes: u64,
+        /// It may be written to there.
+        in_place: bool,
+    },
+    /// `explicit`: the top image says so.
+    Zeros { explicit: bool },
+    /// For imago: compressed, or nothing that makes sense.
+    Special,
+}
+
+/// A slice of tables is not in memory.
+struct Miss;
 
 impl Image {
     /// Where the bytes from `offset` lie, and for how many at most `length` that holds. For `writing`, a place may be
-    /// written to.
-    pub(super) fn find(&self, offset: u64, length: u64, writing: bool) -> io::Result<(Place, u64)> {
+    /// written to. Takes no lock and reads no file.
+    pub(super) fn find(&self, offset: u64, length: u64, writing: bool) -> (Place, u64) {
         // Padding, up to a whole logical block, exists on the disk only.
         if offset >= self.size_bytes {
-            return Ok((Place::Zeros, length));
+            return (Place::Zeros, length);
         }
         let length = length.min(self.size_bytes - offset);
-        let (mapping, found_bytes) = self.access.get_mapping(offset, length)?;
-        let found_bytes = found_bytes.min(length);
-        if found_bytes == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let place = match mapping {
-            Mapping::Raw { storage, offset, writable, .. } if writable || !writing => {
-                self.place_in(storage.index, offset, found_bytes)
+        let found = self.walk(offset, length, |layer, offset, length| self.own_in_cache(layer, offset, length));
+        let Ok((found, found_bytes)) = found else { return (Place::Unknown, length) };
+        let place = match found {
+            Found::There { index, offset_bytes, in_place } if in_place || !writing => {
+                self.place_in(index, offset_bytes, found_bytes)
             }
-            Mapping::Zero { .. } if !writing => Place::Zeros,
+            Found::Zeros { .. } if !writing => Place::Zeros,
             _ => Place::Elsewhere,
         };
-        Ok((place, found_bytes))
+        (place, found_bytes)
+    }
+
+    /// Reads what [`Image::find`] needs to know, for as much of a range as is done soon.
+    pub(super) fn look_up(&self, range: Range<u64>, patience: Patience, buffer: &mut SliceBuffer) -> io::Result<()> {
+        let end = range.end.min(self.size_bytes);
+        let (mut at, mut loads) = (range.start, 0);
+        for _ in 0..LOOK_UP_RUNS_MAX {
+            if at >= end || loads >= LOOK_UP_LOADS_MAX {
+                break;
+            }
+            let (_, found_bytes) = self.walk(at, end - at, |number, offset, length| {
+                if let Ok(known) = self.own_in_cache(number, offset, length) {
+                    return Ok::<_, io::Error>(known);
+                }
+                loads += 1;
+                let layer = &self.layers[number];
+                let entries = layer.load(layer.slice_of(offset), patience, buffer)?;
+                self.l2_cache.put(SliceKey::new(number, layer.slice_of(offset)), entries);
+                Ok(own_in(layer, offset, layer.cut_to_slice(offset, length), entries))
+            })?;
+            at += found_bytes;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that changes to the tables of the top image, which are in its file, are found.
+    pub(super) fn refresh(&self, changed: &[Range<u64>], buffer: &mut SliceBuffer) {
+        let Some(top) = self.layers.first() else { return };
+        let slices = |range: &Range<u64>| top.slice_of(range.start)..top.slice_of(range.end.saturating_sub(1)) + 1;
+        let count =
+            changed.iter().map(slices).fold(0, |sum: u64, slices| sum.saturating_add(slices.end - slices.start));
+        if count > REFRESHED_MAX {
+            self.l2_cache.remove_layer(0);
+            return;
+        }
+        let mut last = None;
+        for slice in changed.iter().flat_map(slices) {
+            let key = SliceKey::new(0, slice);
+            if last.replace(slice) == Some(slice) || !self.l2_cache.holds(key) {
+                continue;
+            }
+            match top.load(slice, Patience::Endless, buffer) {
+                Ok(entries) => self.l2_cache.put(key, entries),
+                Err(_) => self.l2_cache.remove(key),
+            }
+        }
+    }
+
+    /// Goes down the chain until an image has the bytes from `offset`: which has, and how many of `length`. `own` says
+    /// what a layer itself says of a part of it.
+    fn walk<E>(
+        &self,
+        offset: u64,
+        mut length: u64,
+        mut own: impl FnMut(usize, u64, u64) -> Result<(Own, u64), E>,
+    ) -> Result<(Found, u64), E> {
+        for (number, layer) in self.layers.iter().enumerate() {
+            if offset >= layer.size_bytes {
+                return Ok((Found::Zeros { explicit: false }, length));
+            }
+            let (own, own_bytes) = own(number, offset, length.min(layer.size_bytes - offset))?;
+            length = own_bytes;
+            let found = match own {
+                Own::Nothing => continue,
+                Own::Data { offset_bytes, in_place } => {
+                    let in_place = in_place && number == 0 && !self.geometry.read_only;
+                    Found::There { index: layer.data_index, offset_bytes, in_place }
+                }
+                Own::Zeros => Found::Zeros { explicit: number == 0 },
+                Own::Special => Found::Special,
+            };
+            return Ok((found, length));
+        }
+        let base = self.base.and_then(|index| Some((index, self.below.get(index)?.disk.geometry().capacity_bytes)));
+        Ok(match base {
+            Some((index, capacity_bytes)) if offset < capacity_bytes => {
+                let length = length.min(capacity_bytes - offset);
+                (Found::There { index, offset_bytes: offset, in_place: false }, length)
+            }
+            _ => (Found::Zeros { explicit: false }, length),
+        })
+    }
+
+    fn own_in_cache(&self, number: usize, offset: u64, length: u64) -> Result<(Own, u64), Miss> {
+        let layer = &self.layers[number];
+        let length = layer.cut_to_slice(offset, length);
+        let key = SliceKey::new(number, layer.slice_of(offset));
+        let own = self.l2_cache.look(key, |entries| match entries {
+            // What is not there cannot be, but a torn look is dropped anyway.
+            Some(entries) => {
+                layer.own(offset, length, |index| entries.get(index).map_or(0, |word| word.load(Ordering::Relaxed)))
+            }
+            None => (Own::Nothing, length),
+        });
+        own.ok_or(Miss)
+    }
+
+    /// From memory or from the file, in the caller's thread.
+    fn own_now(&self, number: usize, offset: u64, length: u64) -> io::Result<(Own, u64)> {
+        if let Ok(own) = self.own_in_cache(number, offset, length) {
+            return Ok(own);
+        }
+        let layer = &self.layers[number];
+        let mut buffer = SliceBuffer::new();
+        let entries = layer.load(layer.slice_of(offset), Patience::Endless, &mut buffer)?;
+        let cut =
+            if entries.is_some() { layer.cut_to_slice(offset, length) } else { layer.cut_to_table(offset, length) };
+        Ok(own_in(layer, offset, cut, entries))
     }
 
     /// A cluster that the file's end cuts off, or that lies behind it, is for the worker.
@@ -85,12 +224,6 @@ impl Image {
         if inside { Place::There { index, offset_bytes } } else { Place::Elsewhere }
     }
 
-    /// Whether what was just looked up may be known to nobody after a crash of this process.
-    pub(super) fn may_be_unwritten(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.is_changing.load(Ordering::Relaxed)
-    }
-
     pub(super) fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
         self.geometry.check_extent_range(&range)?;
         let whole = range.end - range.start;
@@ -99,17 +232,18 @@ impl Image {
             return extent(whole, ExtentKind::Hole);
         }
         let asked_bytes = whole.min(self.size_bytes - range.start);
-        let (mapping, found_bytes) = self.access.get_mapping(range.start, asked_bytes)?;
+        let (found, found_bytes) =
+            self.walk(range.start, asked_bytes, |number, offset, length| self.own_now(number, offset, length))?;
         let to_the_end = found_bytes >= asked_bytes;
         // Of zeros, only whole blocks count; a block that is partly data is data.
         let block_bytes = u64::from(self.geometry.logical_block_bytes);
         let zeros_bytes = if to_the_end { whole } else { found_bytes - found_bytes % block_bytes };
         let data_bytes = found_bytes.next_multiple_of(block_bytes).min(whole);
-        match mapping {
-            Mapping::Zero { explicit: true, .. } if zeros_bytes > 0 => extent(zeros_bytes, ExtentKind::Zero),
-            Mapping::Zero { .. } if zeros_bytes > 0 => extent(zeros_bytes, ExtentKind::Hole),
-            Mapping::Raw { storage, offset, .. } if found_bytes.is_multiple_of(block_bytes) => {
-                self.extent_below(storage.index, offset, range.start, data_bytes)
+        match found {
+            Found::Zeros { explicit: true } if zeros_bytes > 0 => extent(zeros_bytes, ExtentKind::Zero),
+            Found::Zeros { .. } if zeros_bytes > 0 => extent(zeros_bytes, ExtentKind::Hole),
+            Found::There { index, offset_bytes, .. } if found_bytes.is_multiple_of(block_bytes) => {
+                self.extent_below(index, offset_bytes, range.start, data_bytes)
             }
             _ => extent(data_bytes, ExtentKind::Data),
         }
@@ -123,13 +257,8 @@ impl Image {
             return Ok((whole, false));
         }
         let asked_bytes = whole.min(self.size_bytes - range.start);
-        let (mapping, found_bytes) = self.access.get_shallow_mapping(range.start, asked_bytes)?;
-        let is_own = match mapping {
-            ShallowMapping::Indirect { .. } | ShallowMapping::Eof { .. } => false,
-            ShallowMapping::Zero { explicit, .. } => explicit,
-            _ => true,
-        };
-        Ok((found_bytes.clamp(1, asked_bytes), is_own))
+        let (own, found_bytes) = self.own_now(0, range.start, asked_bytes)?;
+        Ok((found_bytes.clamp(1, asked_bytes), own != Own::Nothing))
     }
 
     /// What a data cluster holds: the file it lies in may have a hole there.
@@ -147,6 +276,14 @@ impl Image {
         }
         let found = below.disk.extents(offset..end)?;
         Ok(Extent { offset_bytes: start, length_bytes: found.length_bytes.min(length_bytes), kind: found.kind })
+    }
+}
+
+/// The same as [`Layer::own`], from what was loaded.
+fn own_in(layer: &Layer, offset: u64, length: u64, entries: Option<&[u64]>) -> (Own, u64) {
+    match entries {
+        Some(entries) => layer.own(offset, length, |index| entries.get(index).copied().unwrap_or(0)),
+        None => (Own::Nothing, length),
     }
 }
 

@@ -5,11 +5,12 @@ use crate::{Completion, Disk, Geometry, MemoryMap, Operation, Queue, Request, Se
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::storage::PreallocateMode;
 use imago::storage::drivers::CommonStorageHelper;
-use rustix::fs::{FallocateFlags, fallocate, fdatasync, ftruncate};
-use rustix::io::Errno;
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync, ftruncate};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fmt::{self, Debug, Display, Formatter};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,11 +41,31 @@ pub(super) struct ImageFile {
     is_growing: bool,
     /// Whether syncing is worth anything.
     cache_unsafe: bool,
+    /// Size of a table that imago keeps in memory, and how many bytes of them it has read.
+    table_bytes: u64,
+    tables_read_bytes: AtomicU64,
+    #[cfg(test)]
+    pub(super) gate: tests::Gate,
 }
 
 impl ImageFile {
-    pub(super) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
-        Self { file, length_bytes: AtomicU64::new(length_bytes), is_growing, cache_unsafe }
+    /// `table_bytes`: of an L2 table or a block of refcounts in it.
+    pub(super) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool, table_bytes: u64) -> Self {
+        Self {
+            file,
+            length_bytes: AtomicU64::new(length_bytes),
+            is_growing,
+            cache_unsafe,
+            table_bytes,
+            tables_read_bytes: AtomicU64::new(0),
+            #[cfg(test)]
+            gate: tests::Gate::default(),
+        }
+    }
+
+    /// Of the tables that imago has read since this was last asked.
+    pub(super) fn take_tables_read_bytes(&self) -> u64 {
+        self.tables_read_bytes.swap(0, Ordering::Relaxed)
     }
 
     /// Never shrinks.
@@ -75,8 +96,26 @@ impl ImageFile {
         self.length_bytes.fetch_max(end, Ordering::AcqRel);
     }
 
+    /// Reads what is in memory. What is not is fetched meanwhile, and the error is [`io::ErrorKind::WouldBlock`].
+    pub(super) fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        #[cfg(test)]
+        self.gate.pass_now(offset)?;
+        match preadv2(&self.file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT) {
+            Ok(count) if count == buffer.len() => Ok(()),
+            Err(Errno::AGAIN) => {
+                // Advice that is not taken does no harm.
+                let _ = fadvise(&self.file, offset, NonZeroU64::new(buffer.len() as u64), Advice::WillNeed);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            // The end of the file, or a file system that always waits.
+            _ => self.read(buffer, offset),
+        }
+    }
+
     /// What lies behind the end reads as zeros.
     pub(super) fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        #[cfg(test)]
+        self.gate.pass(offset);
         while !buffer.is_empty() {
             match self.file.read_at(buffer, offset) {
                 Ok(0) => {
@@ -193,6 +232,11 @@ impl imago::Storage for Medium {
     }
 
     unsafe fn pure_readv(&self, bufv: IoVectorMut<'_>, mut offset: u64) -> io::Result<()> {
+        if let Kind::File(file) = &self.kind
+            && bufv.len() == file.table_bytes
+        {
+            file.tables_read_bytes.fetch_add(file.table_bytes, Ordering::Relaxed);
+        }
         for mut slice in bufv.into_inner() {
             match &self.kind {
                 Kind::File(file) => file.read(&mut slice, offset)?,
@@ -272,5 +316,44 @@ impl Display for Medium {
 impl Debug for Medium {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         Display::fmt(self, formatter)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::io;
+    use std::ops::Range;
+    use std::sync::{Condvar, Mutex};
+
+    /// A range of a file that cannot be read until somebody says so, as of a disk that is slow.
+    #[derive(Debug, Default)]
+    pub(in super::super) struct Gate {
+        closed: Mutex<Option<Range<u64>>>,
+        opened: Condvar,
+    }
+
+    impl Gate {
+        pub(in super::super) fn close(&self, range: Range<u64>) {
+            *self.closed.lock().unwrap() = Some(range);
+        }
+
+        pub(in super::super) fn open(&self) {
+            *self.closed.lock().unwrap() = None;
+            self.opened.notify_all();
+        }
+
+        pub(super) fn pass(&self, offset: u64) {
+            let closed = self.closed.lock().unwrap();
+            let is_closed =
+                |closed: &mut Option<Range<u64>>| closed.as_ref().is_some_and(|range| range.contains(&offset));
+            drop(self.opened.wait_while(closed, is_closed).unwrap());
+        }
+
+        pub(super) fn pass_now(&self, offset: u64) -> io::Result<()> {
+            match &*self.closed.lock().unwrap() {
+                Some(range) if range.contains(&offset) => Err(io::ErrorKind::WouldBlock.into()),
+                _ => Ok(()),
+            }
+        }
     }
 }

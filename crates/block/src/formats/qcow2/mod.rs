@@ -1,10 +1,11 @@
 //! qcow2 images. The imago crate keeps their metadata; their data take the same road as a raw file's.
 //!
-//! A request's range is looked up in imago's tables, which are in memory as far as they were used lately (128 L2 tables:
-//! 64 GiB of the disk with clusters of 64 KiB; looking up what is beyond reads one table from the file, in the caller's thread).
-//! What lies in the file is pushed to the queue of the file, with the request's own segments; unallocated and zero clusters are
-//! filled on the spot. The rest is for one thread of the image's own: clusters that are compressed, and everything that changes
-//! what lies where ([`worker`]).
+//! A request's range is looked up in the images' L2 tables, in slices of a page, which are in memory as far as they were used lately
+//! ([`l2_cache`]: 8 MiB for a whole chain; without a lock). What lies in a file is pushed to the queue of the file, with the
+//! request's own segments; unallocated and zero clusters are filled on the spot. The rest is for one thread of the image's own
+//! ([`worker`]): tables that are not in memory, for which only the requests that need them wait; clusters that are compressed; and
+//! everything that changes what lies where. That is done by imago, which nobody else uses; what it changed is in the file
+//! before it is looked up there ([`layer`]).
 //!
 //! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it.
 //! What was flushed is on stable storage. A machine that crashes may leave refcounts that lag behind; [`check`] finds them
@@ -18,6 +19,8 @@ mod fuzz;
 mod grace;
 mod header;
 mod image;
+mod l2_cache;
+mod layer;
 mod medium;
 mod queue;
 mod worker;

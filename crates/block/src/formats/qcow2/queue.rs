@@ -2,11 +2,12 @@
 
 use super::grace::{Member, Ticket};
 use super::image::{Image, Place};
-use super::worker::{Job, Task, Worker, errno_of};
+use super::worker::{Job, Task, Worker};
 use crate::formats::scatter::{Cutter, Scatter};
 use crate::{Completion, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, QueueError, Request, RequestError, Segment};
 use std::io;
 use std::mem;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,9 +21,26 @@ pub(super) struct Qcow2Queue {
     memory: Arc<MemoryMap>,
     /// By slot: requests that use what they looked up.
     tickets: Box<[Option<Ticket>]>,
+    /// By slot: what is left of a request when it waits for where it lies.
+    parked: Box<[Option<Parked>]>,
+    /// Slots whose requests go on.
+    resumed: Vec<u16>,
     /// The segments of the piece that is being sent.
     piece: Vec<Segment>,
 }
+
+/// The end of a request.
+struct Parked {
+    operation: Operation,
+    offset_bytes: u64,
+    segments: Vec<Segment>,
+    /// How often in a row it waited without getting on.
+    waits: u32,
+}
+
+/// What was looked up may be put away before the request is there to see it, but hardly this often; then the worker
+/// carries it out.
+const WAITS_MAX: u32 = 4;
 
 /// A run of a request's bytes.
 #[derive(Clone, Copy)]
@@ -43,6 +61,8 @@ impl Qcow2Queue {
         let scatter = Scatter::new(queues.collect::<io::Result<_>>()?, depth)?;
         Ok(Box::new(Self {
             tickets: vec![None; scatter.depth()].into(),
+            parked: (0..scatter.depth()).map(|_| None).collect(),
+            resumed: Vec::new(),
             scatter,
             member: image.grace.join(),
             worker: Arc::clone(worker),
@@ -56,10 +76,10 @@ impl Qcow2Queue {
         let image = worker.image();
         image.geometry.check(request)?;
         match request.operation {
-            Operation::Read => self.transfer(slot, request, image),
+            Operation::Read => self.transfer(slot, request, image, 0),
             Operation::Write { force_unit_access: true } if image.is_temporary => {
                 let operation = Operation::Write { force_unit_access: false };
-                self.transfer(slot, &Request { operation, ..*request }, image)
+                self.transfer(slot, &Request { operation, ..*request }, image, 0)
             }
             // Where the data lie must be stable too.
             Operation::Write { force_unit_access: true } if image.is_unstable.load(Ordering::Acquire) => {
@@ -68,7 +88,7 @@ impl Qcow2Queue {
                 self.lend(slot, Task::Write { offset_bytes, segments, is_stable });
                 Ok(())
             }
-            Operation::Write { .. } => self.transfer(slot, request, image),
+            Operation::Write { .. } => self.transfer(slot, request, image, 0),
             Operation::Flush => {
                 image.flushed.iter().for_each(|&index| self.scatter.send(slot, index, Operation::Flush, 0, &[]));
                 Ok(())
@@ -84,9 +104,10 @@ impl Qcow2Queue {
         }
     }
 
-    /// A read or a write: sends each run of it to where it lies.
-    fn transfer(&mut self, slot: u16, request: &Request<'_>, image: &Image) -> Result<(), RequestError> {
-        if !image.geometry.read_only {
+    /// A read or a write: sends each run of it to where it lies, up to one that has to be looked up.
+    fn transfer(&mut self, slot: u16, request: &Request<'_>, image: &Image, waits: u32) -> Result<(), RequestError> {
+        // It keeps its ticket while it waits: what it looks up later is as much its own.
+        if !image.geometry.read_only && self.tickets[usize::from(slot)].is_none() {
             self.tickets[usize::from(slot)] = Some(self.member.enter(&image.grace));
         }
         let writing = request.operation != Operation::Read;
@@ -94,7 +115,10 @@ impl Qcow2Queue {
         let mut cutter = Cutter::new(request.segments);
         let mut open: Option<Run> = None;
         while at < end {
-            let (place, length_bytes) = image.find(at, end - at, writing).map_err(|error| errno_of(&error))?;
+            let (place, length_bytes) = image.find(at, end - at, writing);
+            if place == Place::Unknown {
+                break;
+            }
             let run = Run { place, start_bytes: at, length_bytes };
             open = match open {
                 None => Some(run),
@@ -111,12 +135,59 @@ impl Qcow2Queue {
         if let Some(run) = open {
             self.send(slot, run, request, &mut cutter)?;
         }
-        // Written in place, but that it lies there may not be in the file: then the worker says when it is.
+        // Written in place, but that it lies there may not be stable: then the worker says when it is.
         let is_stable = request.operation == Operation::Write { force_unit_access: true };
-        if writing && (image.may_be_unwritten() || is_stable && image.is_unstable.load(Ordering::Acquire)) {
+        if is_stable && image.is_unstable.load(Ordering::Acquire) {
             self.lend(slot, Task::Settle { is_stable });
         }
+        if at < end {
+            let waits = if at == request.offset_bytes { waits + 1 } else { 1 };
+            self.park(slot, request, at..end, &mut cutter, waits)?;
+        }
         Ok(())
+    }
+
+    /// Lets the rest of a request wait until the worker has looked up where it lies.
+    fn park(
+        &mut self,
+        slot: u16,
+        request: &Request<'_>,
+        rest: Range<u64>,
+        cutter: &mut Cutter<'_>,
+        waits: u32,
+    ) -> Result<(), RequestError> {
+        let run = Run { place: Place::Elsewhere, start_bytes: rest.start, length_bytes: rest.end - rest.start };
+        if waits > WAITS_MAX {
+            return self.send(slot, run, request, cutter);
+        }
+        let mut segments = Vec::new();
+        cutter.cut(run.length_bytes, &mut segments);
+        let parked = Parked { operation: request.operation, offset_bytes: rest.start, segments, waits };
+        self.parked[usize::from(slot)] = Some(parked);
+        self.lend(slot, Task::LookUp { range: rest });
+        Ok(())
+    }
+
+    /// Carries on with the requests whose places have been looked up.
+    fn resume(&mut self) {
+        let mut resumed = mem::take(&mut self.resumed);
+        self.scatter.take_resumed(&mut resumed);
+        if !resumed.is_empty() {
+            let worker = Arc::clone(&self.worker);
+            for &slot in &resumed {
+                let Some(parked) = self.parked[usize::from(slot)].take() else { continue };
+                let Parked { operation, offset_bytes, segments, waits } = parked;
+                let request = Request { operation, offset_bytes, segments: &segments, token: 0 };
+                if let Err(error) = self.transfer(slot, &request, worker.image(), waits) {
+                    self.scatter.fail(slot, error);
+                }
+                self.scatter.end(slot);
+            }
+            // Nobody submits for them; what is not taken now is taken when the caller does.
+            let _ = self.scatter.submit();
+        }
+        resumed.clear();
+        self.resumed = resumed;
     }
 
     fn send(
@@ -140,7 +211,7 @@ impl Qcow2Queue {
             (Place::Zeros, Operation::Read) => self.fill_with_zeros(segments),
             // Padding: what is written to it is dropped.
             (Place::Zeros, _) => Ok(()),
-            (Place::Elsewhere, operation) => {
+            (Place::Elsewhere | Place::Unknown, operation) => {
                 let (offset_bytes, segments) = (run.start_bytes, segments.to_vec());
                 let is_stable = operation == Operation::Write { force_unit_access: true };
                 self.lend(
@@ -202,6 +273,7 @@ impl Queue for Qcow2Queue {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.resume();
         let (tickets, member) = (&mut self.tickets, &self.member);
         self.scatter.reap(completions, |slot| {
             if let Some(ticket) = tickets[usize::from(slot)].take() {
@@ -219,32 +291,123 @@ impl Queue for Qcow2Queue {
     }
 }
 
+impl Drop for Qcow2Queue {
+    fn drop(&mut self) {
+        // What waits to be looked up is carried out, too. Where that fails, the scatter sees to what is lent.
+        let _ = self.drain(&mut Vec::new());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Qcow2CreateOptions, Qcow2Disk};
     use super::*;
     use crate::{AllowedDirectories, Disk, FileOptions};
+    use std::path::Path;
+
+    const WRITE: Operation = Operation::Write { force_unit_access: false };
+    const SEGMENTS: [Segment; 1] = [Segment { region: 0, length_bytes: 4096, offset_bytes: 0 }];
+
+    fn open(path: &Path) -> Qcow2Disk {
+        Qcow2Disk::open(path, &FileOptions::default(), &AllowedDirectories::none()).unwrap()
+    }
+
+    fn push(queue: &mut dyn Queue, operation: Operation, offset_bytes: u64) {
+        let request = Request { operation, offset_bytes, segments: &SEGMENTS, token: offset_bytes };
+        queue.push(&request).unwrap();
+    }
+
+    fn drained(queue: &mut dyn Queue) -> Vec<Completion> {
+        let mut completions = Vec::new();
+        queue.drain(&mut completions).unwrap();
+        assert!(completions.iter().all(|completion| completion.result == Ok(())), "{completions:?}");
+        completions
+    }
 
     #[test]
-    fn a_write_in_place_waits_until_that_place_is_in_the_file() {
+    fn a_write_that_is_to_be_stable_makes_its_place_so() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         Qcow2Disk::create(&path, &Qcow2CreateOptions::new(1 << 20)).unwrap();
-        let disk = Qcow2Disk::open(&path, &FileOptions::default(), &AllowedDirectories::none()).unwrap();
+        let disk = open(&path);
         let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
         let mut queue = disk.open_queue(&memory, 1).unwrap();
-        let segments = [Segment { region: 0, length_bytes: 4096, offset_bytes: 0 }];
-        let image = disk.worker.image();
-        for (is_changing, force_unit_access) in [(false, false), (true, false), (false, true)] {
-            // As if the cluster had just been allocated for another request, by a worker that does not get on.
-            image.is_changing.store(is_changing, Ordering::SeqCst);
-            let operation = Operation::Write { force_unit_access };
-            queue.push(&Request { operation, offset_bytes: 0, segments: &segments, token: 0 }).unwrap();
-            let mut completions = Vec::new();
-            queue.drain(&mut completions).unwrap();
-            assert_eq!(completions[0].result, Ok(()));
-            assert!(!image.is_changing.load(Ordering::SeqCst));
+        for (force_unit_access, is_unstable) in [(false, true), (false, true), (true, false), (true, false)] {
+            push(&mut *queue, Operation::Write { force_unit_access }, 0);
+            drained(&mut *queue);
+            assert_eq!(disk.worker.image().is_unstable.load(Ordering::SeqCst), is_unstable);
         }
-        assert!(!image.is_unstable.load(Ordering::SeqCst), "the last write was to be stable");
+    }
+
+    /// An image with clusters of 512 bytes, whose L2 tables cover 32 KiB each.
+    fn image_with_many_tables(path: &Path) {
+        let options = Qcow2CreateOptions { cluster_bytes: 512, ..Qcow2CreateOptions::new(1 << 20) };
+        Qcow2Disk::create(path, &options).unwrap();
+        let disk = open(path);
+        let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+        let mut queue = disk.open_queue(&memory, 16).unwrap();
+        for offset in (0..1 << 20).step_by(32 << 10) {
+            push(&mut *queue, WRITE, offset);
+            drained(&mut *queue);
+        }
+    }
+
+    fn table_of(path: &Path, index: usize) -> u64 {
+        let bytes = std::fs::read(path).unwrap();
+        let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
+        number(number(40) as usize + index * 8) & 0x00ff_ffff_ffff_fe00
+    }
+
+    #[test]
+    fn requests_go_on_while_others_wait_for_a_table() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        image_with_many_tables(&path);
+        let slow = table_of(&path, 20);
+        let slow_offset = 20 * (32 << 10);
+        for operation in [Operation::Read, WRITE] {
+            let disk = open(&path);
+            let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+            let mut queue = disk.open_queue(&memory, 16).unwrap();
+            // Known from now on.
+            push(&mut *queue, Operation::Read, 0);
+            drained(&mut *queue);
+            let file = disk.worker.image().below[0].file.as_ref().unwrap();
+            file.gate.close(slow..slow + 512);
+            push(&mut *queue, operation, slow_offset);
+            let mut completions = Vec::new();
+            for _ in 0..1000 {
+                push(&mut *queue, operation, 0);
+                while queue.in_flight() > 1 {
+                    queue.submit().unwrap();
+                    queue.wait(&[], Some(Duration::from_secs(10))).unwrap();
+                    queue.reap(&mut completions);
+                }
+            }
+            assert_eq!(completions.len(), 1000);
+            assert!(completions.iter().all(|completion| *completion == Completion { token: 0, result: Ok(()) }));
+            file.gate.open();
+            assert_eq!(drained(&mut *queue), [Completion { token: slow_offset, result: Ok(()) }]);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_is_dropped_carries_out_what_waits_for_a_table() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        image_with_many_tables(&path);
+        let disk = open(&path);
+        let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+        memory.slice(SEGMENTS[0]).unwrap().copy_from(&[7_u8; 4096]);
+        let mut queue = disk.open_queue(&memory, 16).unwrap();
+        push(&mut *queue, WRITE, 96 << 10);
+        drop(queue);
+        memory.zero(SEGMENTS[0]);
+        let mut queue = disk.open_queue(&memory, 16).unwrap();
+        push(&mut *queue, Operation::Read, 96 << 10);
+        drained(&mut *queue);
+        let mut bytes = [0_u8; 4096];
+        memory.slice(SEGMENTS[0]).unwrap().copy_to(&mut bytes);
+        assert_eq!(bytes, [7; 4096]);
     }
 }

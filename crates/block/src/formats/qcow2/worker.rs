@@ -1,12 +1,16 @@
 //! The one thread of an image that changes what lies where, and does what blocks.
 //!
+//! It looks up for the queues what they do not find in memory, before anything else.
+//!
 //! It takes jobs in batches. The changes of a batch are in the file (not yet stable) before any of them is acknowledged,
-//! so a killed process loses nothing. Only this thread changes mappings, so what it looks up stays true while it works.
+//! so a killed process loses nothing; and only
+//! what is in the file do the queues find. Only this thread changes mappings, so what it looks up stays true while it works.
 //!
 //! A cluster that is discarded or zeroed keeps its place at first, marked as zeros: requests on their way to it do no harm.
 //! Once they are all done ([`super::grace`]) it is freed, and its storage given back.
 
 use super::image::Image;
+use super::layer::{Patience, SliceBuffer};
 use crate::formats::scatter::Mailbox;
 use crate::{MemoryMap, RequestError, Segment};
 use imago::ShallowMapping;
@@ -26,6 +30,9 @@ const BATCH_MAX: usize = 64;
 /// Most bytes that are copied at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
+/// Tables that imago may hold, of all images of a chain: what it takes itself for one with clusters of 64 KiB.
+const TABLES_MAX_BYTES: u64 = 10 << 20;
+
 /// How soon to look again whether what was discarded may be freed; it waits for requests that are in flight.
 const GRACE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -41,6 +48,10 @@ pub(super) struct Job {
 }
 
 pub(super) enum Task {
+    /// Look up where a range lies, as far as that is done soon, and let the request go on.
+    LookUp {
+        range: Range<u64>,
+    },
     Read {
         offset_bytes: u64,
         segments: Vec<Segment>,
@@ -64,6 +75,22 @@ pub(super) enum Task {
     Settle {
         is_stable: bool,
     },
+}
+
+impl Task {
+    /// The range of the disk that may lie elsewhere afterwards.
+    fn changes(&self) -> Option<Range<u64>> {
+        match *self {
+            Self::LookUp { .. } | Self::Read { .. } | Self::Settle { .. } => None,
+            Self::Write { offset_bytes, ref segments, .. } => {
+                let length_bytes: u64 = segments.iter().map(|segment| u64::from(segment.length_bytes)).sum();
+                Some(offset_bytes..offset_bytes.saturating_add(length_bytes))
+            }
+            Self::Discard { offset_bytes, length_bytes } | Self::WriteZeroes { offset_bytes, length_bytes, .. } => {
+                Some(offset_bytes..offset_bytes.saturating_add(length_bytes))
+            }
+        }
+    }
 }
 
 /// The thread, for as long as the disk or a queue of it lives.
@@ -152,6 +179,11 @@ impl Shared {
 struct Working<'a> {
     image: &'a Image,
     buffer: Vec<u8>,
+    slice: Box<SliceBuffer>,
+    /// What is changed, until the queues find it so.
+    changed: Vec<Range<u64>>,
+    /// Of the tables that imago has read since it was last made to forget them.
+    tables_bytes: u64,
     /// Discarded since the grace that is awaited began.
     discarded: Vec<Discarded>,
     /// Discarded before it.
@@ -182,7 +214,15 @@ impl DataPlace {
 
 impl<'a> Working<'a> {
     fn new(shared: &'a Shared) -> Self {
-        Self { image: &shared.image, buffer: Vec::new(), discarded: Vec::new(), awaiting: Vec::new() }
+        Self {
+            image: &shared.image,
+            buffer: Vec::new(),
+            slice: Box::new(SliceBuffer::new()),
+            changed: Vec::new(),
+            tables_bytes: 0,
+            discarded: Vec::new(),
+            awaiting: Vec::new(),
+        }
     }
 
     fn run(mut self, shared: &Shared) {
@@ -192,13 +232,17 @@ impl<'a> Working<'a> {
             if shared.jobs((!is_idle).then_some(GRACE_PAUSE), &mut batch).is_none() {
                 break;
             }
-            self.perform(&mut batch);
+            self.look_up(&mut batch);
+            if !batch.is_empty() {
+                self.perform(&mut batch);
+            }
             // imago asserts what it thinks cannot be; an image that makes it be loses no more than what it discarded.
             let freed = catch_unwind(AssertUnwindSafe(|| self.free_discarded()));
             if freed.is_err() {
                 self.discarded.clear();
                 self.awaiting.clear();
             }
+            self.limit_tables();
         }
         // No queue is left that could still use anything.
         self.awaiting.append(&mut self.discarded);
@@ -208,12 +252,39 @@ impl<'a> Working<'a> {
         }));
     }
 
+    /// Takes the look-ups out of a batch and does them, those that need no disk first.
+    fn look_up(&mut self, batch: &mut Vec<Job>) {
+        let (image, slice) = (self.image, &mut self.slice);
+        let mut done = |job: &Job, patience| {
+            let Task::LookUp { range } = &job.task else { return false };
+            match image.look_up(range.clone(), patience, slice) {
+                Ok(()) => job.mailbox.resume(job.slot),
+                Err(error) if patience == Patience::None && error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) => job.mailbox.post(job.slot, Err(errno_of(&error))),
+            }
+            true
+        };
+        batch.retain(|job| !done(job, Patience::None));
+        batch.retain(|job| !done(job, Patience::Endless));
+    }
+
+    /// Makes imago forget its tables when they are many: it counts them, and they may be of 2 MiB.
+    fn limit_tables(&mut self) {
+        let files = self.image.below.iter().filter_map(|below| below.file.as_ref());
+        self.tables_bytes += files.map(|file| file.take_tables_read_bytes()).sum::<u64>();
+        if self.tables_bytes > TABLES_MAX_BYTES && self.changed.is_empty() && self.write_metadata().is_ok() {
+            self.tables_bytes = 0;
+            // What stays in memory does no harm.
+            // SAFETY: all that imago changed is in the files, and only this thread uses it.
+            let _ = catch_unwind(AssertUnwindSafe(|| unsafe { self.image.access.invalidate_cache() }));
+        }
+    }
+
     /// Does a batch of jobs, and says so once their changes are in the file.
     fn perform(&mut self, batch: &mut Vec<Job>) {
         let changes = batch.iter().any(|job| !matches!(job.task, Task::Read { .. }));
         if changes {
             self.image.is_unstable.store(true, Ordering::SeqCst);
-            self.image.is_changing.store(true, Ordering::SeqCst);
         }
         let mut results = Vec::with_capacity(batch.len());
         for job in batch.iter() {
@@ -236,29 +307,30 @@ impl<'a> Working<'a> {
         }
     }
 
-    fn settle(&self, changes: bool, wants_stable: bool) -> Result<(), RequestError> {
+    fn settle(&mut self, changes: bool, wants_stable: bool) -> Result<(), RequestError> {
         if !changes {
             return Ok(());
         }
         self.write_metadata().map_err(|error| errno_of(&error))?;
-        self.image.is_changing.store(false, Ordering::SeqCst);
+        self.image.refresh(&self.changed, &mut self.slice);
+        self.changed.clear();
         if wants_stable && !self.image.is_temporary {
+            self.image.access.sync().map_err(|error| errno_of(&error))?;
+            // Only this thread makes anything unstable.
             self.image.is_unstable.store(false, Ordering::SeqCst);
-            self.image.access.sync().map_err(|error| {
-                self.image.is_unstable.store(true, Ordering::SeqCst);
-                errno_of(&error)
-            })?;
         }
         Ok(())
     }
 
     /// Writes imago's caches to the file: the page cache has them then.
     fn write_metadata(&self) -> io::Result<()> {
-        if self.image.geometry.read_only || self.image.is_temporary { Ok(()) } else { self.image.access.flush() }
+        if self.image.geometry.read_only { Ok(()) } else { self.image.access.flush() }
     }
 
     fn perform_one(&mut self, job: &Job) -> Result<(), RequestError> {
+        self.changed.extend(job.task.changes());
         let done = match &job.task {
+            Task::LookUp { .. } => Ok(()),
             Task::Read { offset_bytes, segments } => return self.read(*offset_bytes, segments, &job.memory),
             Task::Write { offset_bytes, segments, .. } => return self.write(*offset_bytes, segments, &job.memory),
             Task::Settle { .. } => Ok(()),
@@ -431,6 +503,10 @@ impl<'a> Working<'a> {
     }
 
     fn free_discarded(&mut self) {
+        // While the queues find it, it is in use.
+        if !self.changed.is_empty() {
+            return;
+        }
         if !self.awaiting.is_empty() && self.image.grace.is_over() {
             self.free_awaiting();
         }

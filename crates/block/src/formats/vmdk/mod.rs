@@ -8,7 +8,7 @@ mod tests;
 use super::{AllowedDirectories, ImageError, demand};
 use crate::{Disk, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap, Queue};
 use descriptor::{Access, DESCRIPTOR_MAX_BYTES, Descriptor, Storage};
-use queue::VmdkQueue;
+use queue::VmdkSplit;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -192,6 +192,6 @@ impl Disk for VmdkDisk {
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        VmdkQueue::boxed(&self.shape, &self.files, memory, depth)
+        VmdkSplit::open_queue(&self.shape, &self.files, memory, depth)
     }
 }

@@ -1,15 +1,10 @@
 //! Requests to a VMDK, split where its pieces meet.
 
 use super::{Access, Shape};
-use crate::formats::scatter::{Cutter, Scatter};
-use crate::{
-    Completion, Disk, FileDisk, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, QueueError, Request, RequestError,
-    Segment,
-};
+use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
+use crate::{Disk, FileDisk, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError, Segment};
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Requests that the rings of all files together carry for each of the queue's: a request is mostly in one file.
 const RINGS_SHARE: usize = 8;
@@ -17,18 +12,16 @@ const RINGS_SHARE: usize = 8;
 /// Requests that one ring carries at least.
 const RING_DEPTH_MIN: usize = 16;
 
-pub(super) struct VmdkQueue {
-    scatter: Scatter,
+pub(super) struct VmdkSplit {
     shape: Arc<Shape>,
     memory: MemoryMap,
     files: usize,
-    depth: usize,
     /// The segments of the piece that is being sent.
     piece: Vec<Segment>,
 }
 
-impl VmdkQueue {
-    pub(super) fn boxed(
+impl VmdkSplit {
+    pub(super) fn open_queue(
         shape: &Arc<Shape>,
         files: &[FileDisk],
         memory: &MemoryMap,
@@ -41,20 +34,16 @@ impl VmdkQueue {
         let ring_depth = (depth * RINGS_SHARE / files.len().max(1)).max(RING_DEPTH_MIN).min(depth);
         let queues = files.iter().map(|file| file.open_queue(memory, ring_depth)).collect::<io::Result<Vec<_>>>()?;
         let scatter = Scatter::new(queues, depth)?;
-        Ok(Box::new(Self {
-            scatter,
-            shape: Arc::clone(shape),
-            memory: memory.clone(),
-            files: files.len(),
-            depth,
-            piece: Vec::new(),
-        }))
+        let split = Self { shape: Arc::clone(shape), memory: memory.clone(), files: files.len(), piece: Vec::new() };
+        Ok(Box::new(ScatterQueue::new(scatter, split)))
     }
+}
 
-    fn start(&mut self, slot: u16, request: &Request<'_>) -> Result<(), RequestError> {
+impl Split for VmdkSplit {
+    fn start(&mut self, scatter: &mut Scatter, slot: u16, request: &Request<'_>) -> Result<(), RequestError> {
         self.shape.geometry.check(request)?;
         if request.operation == Operation::Flush {
-            (0..self.files).for_each(|file| self.scatter.send(slot, file, Operation::Flush, 0, &[]));
+            (0..self.files).for_each(|file| scatter.send(slot, file, Operation::Flush, 0, &[]));
             return Ok(());
         }
         let shape = Arc::clone(&self.shape);
@@ -74,10 +63,10 @@ impl VmdkQueue {
             match piece.place {
                 Some((file, start_bytes)) => {
                     let offset_bytes = start_bytes + (at - piece.start_bytes);
-                    self.scatter.send(slot, file, resized(request.operation, length_bytes), offset_bytes, parts);
+                    scatter.send(slot, file, resized(request.operation, length_bytes), offset_bytes, parts);
                 }
                 None if !parts.iter().all(|&segment| self.memory.zero(segment)) => {
-                    self.scatter.fail(slot, RequestError::BadSegment);
+                    scatter.fail(slot, RequestError::BadSegment);
                 }
                 None => {}
             }
@@ -105,40 +94,5 @@ fn check_access(access: Access, has_storage: bool, operation: Operation) -> Resu
         (_, Operation::WriteZeroes { .. } | Operation::Discard { .. }) if !has_storage => Ok(()),
         (Access::ReadWrite, _) if has_storage => Ok(()),
         _ => Err(RequestError::ReadOnly),
-    }
-}
-
-impl Queue for VmdkQueue {
-    fn depth(&self) -> usize {
-        self.scatter.depth().min(self.depth)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.scatter.in_flight()
-    }
-
-    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        let slot = self.scatter.begin(request.token)?;
-        if let Err(error) = self.start(slot, request) {
-            self.scatter.fail(slot, error);
-        }
-        self.scatter.end(slot);
-        Ok(())
-    }
-
-    fn submit(&mut self) -> io::Result<()> {
-        self.scatter.submit()
-    }
-
-    fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.scatter.reap(completions, |_| {});
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.scatter.completion_event()
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.scatter.wait(events, timeout)
     }
 }

@@ -9,6 +9,7 @@ use super::mailbox::{Ended, Mailbox};
 use super::merge::{Change, Merger};
 use super::pending::{Direction, Pending};
 use super::wakeup::Wakeup;
+use crate::layers::layer;
 use crate::wait::wait_readable;
 use crate::{Completion, Disk, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment};
 use std::collections::VecDeque;
@@ -245,11 +246,23 @@ impl AlignedQueue {
 
     /// Appends what ended in the inner queue and in the merger.
     fn gather(&mut self, completions: &mut Vec<Completion>) {
-        self.inner.reap(&mut self.reaped);
-        for n in 0..self.reaped.len() {
-            completions.extend(self.take_piece(self.reaped[n]));
+        let before = completions.len();
+        loop {
+            self.inner.reap(&mut self.reaped);
+            let came = !self.reaped.is_empty();
+            for n in 0..self.reaped.len() {
+                completions.extend(self.take_piece(self.reaped[n]));
+            }
+            self.reaped.clear();
+            // Pieces alone: the inner event tells of more only once nothing comes.
+            if !came || completions.len() > before {
+                break;
+            }
         }
-        self.reaped.clear();
+        self.gather_merged(completions);
+    }
+
+    fn gather_merged(&mut self, completions: &mut Vec<Completion>) {
         loop {
             // What goes wrong here does so again in `submit` or `wait`, which say it.
             self.stalled |= self.run_merges().is_err();
@@ -262,6 +275,30 @@ impl AlignedQueue {
                 completions.extend(self.take(slot, result));
             }
             self.posted.clear();
+        }
+    }
+
+    /// Shows what ended since the last reap: without a reap that finds nothing, the inner event need not become readable.
+    fn show_gathered(&mut self) {
+        let mut ended = std::mem::take(&mut self.ended);
+        let before = ended.len();
+        self.gather(&mut ended);
+        self.shown = ended.len() - before;
+        // In front of what was not submitted.
+        ended.rotate_right(self.shown);
+        self.ended = ended;
+        self.get_on();
+    }
+
+    /// Pushes what has been waiting, now that something may have made room.
+    fn get_on(&mut self) {
+        if !self.waiting.is_empty() {
+            self.push_waiting();
+            self.stalled |= self.inner.submit().is_err();
+        }
+        if self.stalled {
+            // Whoever wakes up submits, and hears of it.
+            self.mailbox.ring();
         }
     }
 
@@ -284,9 +321,13 @@ impl AlignedQueue {
     }
 }
 
-impl Queue for AlignedQueue {
-    fn depth(&self) -> usize {
-        self.slots.len()
+impl layer::QueueLayer for AlignedQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.inner
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.inner
     }
 
     fn in_flight(&self) -> usize {
@@ -294,7 +335,7 @@ impl Queue for AlignedQueue {
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        if self.in_flight() >= self.slots.len() {
+        if Queue::in_flight(self) >= self.slots.len() {
             return Err(QueueError::Full);
         }
         let slot = self.free.pop().ok_or(QueueError::Full)?;
@@ -337,10 +378,7 @@ impl Queue for AlignedQueue {
         self.gather(completions);
         completions.extend(self.ended.drain(..self.shown));
         self.shown = 0;
-        if !self.waiting.is_empty() {
-            self.push_waiting();
-            self.stalled |= self.inner.submit().is_err();
-        }
+        self.get_on();
     }
 
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {
@@ -356,9 +394,13 @@ impl Queue for AlignedQueue {
             self.inner.submit()?;
             self.stalled = false;
         }
+        if self.merging_count == 0 || self.wakeup.is_none() {
+            return self.inner.wait(events, timeout);
+        }
+        self.show_gathered();
         match &self.wakeup {
-            Some(wakeup) if self.merging_count > 0 => wait_readable(Some(wakeup.event()), events, timeout),
-            _ => self.inner.wait(events, timeout),
+            Some(wakeup) if self.shown == 0 => wait_readable(Some(wakeup.event()), events, timeout),
+            _ => Ok(()),
         }
     }
 }

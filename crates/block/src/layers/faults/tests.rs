@@ -289,3 +289,17 @@ fn fuzz_with_any_faults_every_request_completes_once_and_stays_on_the_disk() {
         }
     });
 }
+
+#[test]
+fn a_delayed_request_ends_a_wait_though_another_is_not_submitted() {
+    let faults: Faults = "write-latency:5ms".parse().unwrap();
+    let mut rig = Rig::new(&FaultyDisk::new(Arc::new(AskedDisk::new(1 << 20)), &faults), 4);
+    rig.push(WRITE, 0, &[segment(0, 512)], 1).unwrap();
+    assert_eq!(rig.submit_and_reap(), []);
+    rig.push(Operation::Read, 0, &[segment(0, 512)], 2).unwrap();
+    let start = std::time::Instant::now();
+    rig.queue.wait(&[], Some(Duration::from_secs(20))).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert_eq!(tokens(&rig.reap()), [1]);
+    assert_eq!(tokens(&rig.drain()), [2]);
+}

@@ -3,6 +3,7 @@ use super::*;
 use crate::layers::rig::{AskedDisk, Rig, WRITE, segment, threads_disk, tokens};
 use crate::{Operation, RequestError};
 use bolero::TypeGenerator;
+use std::time::Duration;
 
 const CAPACITY: u64 = 1 << 20;
 

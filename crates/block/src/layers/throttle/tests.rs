@@ -3,6 +3,7 @@ use super::*;
 use crate::RequestError;
 use crate::layers::rig::{AskedDisk, Rig, WRITE, becomes_readable, segment, threads_disk, tokens};
 use bolero::TypeGenerator;
+use std::ops::Range;
 
 const CAPACITY: u64 = 1 << 30;
 const MS: u64 = 1_000_000;
@@ -153,6 +154,63 @@ fn all_queues_share_the_limits() {
     assert_eq!((throttled.after(0), tokens(&other.reap())), (vec![], vec![0]));
     throttled.clock.advance(4 * MS);
     assert_eq!((throttled.after(0), tokens(&other.reap())), (vec![1, 2], vec![1, 2]));
+}
+
+#[test]
+fn huge_requests_of_one_queue_do_not_hold_up_another() {
+    let mut throttled = throttled(&limits(0, 1 << 20, 0));
+    let mut other = Rig::new(&throttled.throttled, 64);
+    throttled.push_reads(0..64, 1 << 20);
+    assert_eq!(tokens(&throttled.rig.submit_and_reap()), [0]);
+    for token in 0..2 {
+        other.push(Operation::Read, 0, &[segment(0, 4096)], token).unwrap();
+    }
+    assert_eq!(other.submit_and_reap(), []);
+    // Its first waits for the two that were begun or reserved before, its second for one more.
+    assert_eq!((throttled.after(1000), other.reap()), (vec![1], vec![]));
+    assert_eq!((throttled.after(1000), tokens(&other.reap())), (vec![], vec![0]));
+    throttled.clock.advance(4 * MS);
+    assert_eq!((throttled.after(0), other.reap()), (vec![2], vec![]));
+    assert_eq!((throttled.after(1000), tokens(&other.reap())), (vec![], vec![1]));
+}
+
+/// A disk that is broken: its queues take nothing.
+struct BrokenDisk(Arc<dyn Disk>);
+
+struct BrokenQueue(Box<dyn Queue>);
+
+impl layer::DiskLayer for BrokenDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.0
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        Ok(Box::new(BrokenQueue(self.0.open_queue(memory, depth)?)))
+    }
+}
+
+impl layer::QueueLayer for BrokenQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.0
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.0
+    }
+
+    fn push(&mut self, _: &Request<'_>) -> Result<(), QueueError> {
+        Err(QueueError::Full)
+    }
+}
+
+#[test]
+fn dropping_what_a_broken_queue_does_not_take_ends() {
+    let mut rig =
+        Rig::new(&ThrottledDisk::new(Arc::new(BrokenDisk(Arc::new(AskedDisk::new(CAPACITY)))), &limits(1, 0, 0)), 4);
+    for token in 0..3 {
+        rig.push(WRITE, 0, &[segment(0, 512)], token).unwrap();
+    }
+    drop(rig);
 }
 
 #[test]

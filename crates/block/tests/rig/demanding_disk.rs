@@ -1,12 +1,13 @@
-//! A disk that takes only what its geometry allows, and carries requests out in any order, at any time.
+//! A disk that takes only what its geometry allows, carries requests out in any order, at any time, and whose event tells no more
+//! than [`Queue`] promises.
 
-use crate::random::Random;
+use super::random::Random;
+use blockyard_block::layers::layer;
 use blockyard_block::{
-    Completion, Disk, Extent, Geometry, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment,
+    Completion, Disk, Geometry, MemoryMap, Operation, Queue, QueueError, Request, RequestError, SEGMENTS_MAX, Segment,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +22,17 @@ pub(crate) struct Demands {
     pub(crate) depth: usize,
 }
 
+impl Demands {
+    /// What a disk without demands has.
+    pub(crate) const NONE: Self = Self {
+        block_bytes: 512,
+        transfer_bytes_max: u64::MAX,
+        segments_max: SEGMENTS_MAX,
+        memory_align_bytes: 1,
+        depth: 16,
+    };
+}
+
 pub(crate) struct DemandingDisk {
     inner: Arc<dyn Disk>,
     demands: Demands,
@@ -33,7 +45,11 @@ impl DemandingDisk {
     }
 }
 
-impl Disk for DemandingDisk {
+impl layer::DiskLayer for DemandingDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.inner
+    }
+
     fn geometry(&self) -> Geometry {
         let Demands { block_bytes, transfer_bytes_max, segments_max, memory_align_bytes, .. } = self.demands;
         Geometry {
@@ -46,19 +62,16 @@ impl Disk for DemandingDisk {
         }
     }
 
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.inner.extents(range)
-    }
-
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
         Ok(Box::new(DemandingQueue {
-            geometry: self.geometry(),
+            geometry: Disk::geometry(self),
             depth: depth.min(self.demands.depth),
             inner: self.inner.open_queue(memory, 1)?,
             random: Random::new(self.seed.fetch_add(1, Ordering::Relaxed)),
             pushed: Vec::new(),
             submitted: Vec::new(),
             ended: Vec::new(),
+            armed: false,
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         }))
     }
@@ -81,6 +94,8 @@ struct DemandingQueue {
     pushed: Vec<Kept>,
     submitted: Vec<Kept>,
     ended: Vec<Completion>,
+    /// The last reap brought nothing: the event tells of what there is to do. Else it tells nothing, as that of a session.
+    armed: bool,
     event: OwnedFd,
 }
 
@@ -97,6 +112,13 @@ impl DemandingQueue {
         let few = request.segments.len() <= segments_max as usize;
         let short = request.segments.is_empty() || length_bytes <= transfer_bytes_max;
         assert!(on_disk && in_memory && few && short, "{request:?} on a disk of {:?}", self.geometry);
+    }
+
+    /// Tells that there is something to do, if somebody wants to know.
+    fn signal(&self) {
+        if self.armed && self.submitted.len() + self.ended.len() > 0 {
+            rustix::io::write(&self.event, &1u64.to_ne_bytes()).unwrap();
+        }
     }
 
     fn carry_out(&mut self, request: &Kept) -> Result<(), RequestError> {
@@ -130,13 +152,12 @@ impl Queue for DemandingQueue {
 
     fn submit(&mut self) -> io::Result<()> {
         self.submitted.append(&mut self.pushed);
-        if !self.submitted.is_empty() {
-            rustix::io::write(&self.event, &1u64.to_ne_bytes())?;
-        }
+        self.signal();
         Ok(())
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
+        let before = completions.len();
         while !self.submitted.is_empty() && self.random.below(3) > 0 {
             let next = self.random.below(self.submitted.len() as u64) as usize;
             let request = self.submitted.swap_remove(next);
@@ -146,9 +167,9 @@ impl Queue for DemandingQueue {
         while !self.ended.is_empty() && self.random.below(3) > 0 {
             completions.push(self.ended.swap_remove(self.random.below(self.ended.len() as u64) as usize));
         }
-        if self.submitted.is_empty() && self.ended.is_empty() {
-            let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
-        }
+        self.armed = completions.len() == before;
+        let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
+        self.signal();
     }
 
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {
@@ -156,6 +177,8 @@ impl Queue for DemandingQueue {
     }
 
     fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        self.armed = true;
+        self.signal();
         let timeout = timeout.map(|timeout| Timespec::try_from(timeout).unwrap());
         let mut fds = vec![PollFd::new(&self.event, PollFlags::IN)];
         fds.extend(events.iter().map(|event| PollFd::from_borrowed_fd(*event, PollFlags::IN)));
@@ -166,6 +189,8 @@ impl Queue for DemandingQueue {
 
 impl Drop for DemandingQueue {
     fn drop(&mut self) {
-        assert_eq!(self.submitted.len() + self.ended.len(), 0, "a queue was dropped before its requests ended");
+        // A test that fails says why by itself.
+        let left = self.submitted.len() + self.ended.len();
+        assert!(left == 0 || std::thread::panicking(), "a queue was dropped before its {left} requests ended");
     }
 }

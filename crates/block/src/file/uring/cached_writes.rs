@@ -1,0 +1,73 @@
+//! Which writes the queue's own thread makes, ahead of the ring.
+//!
+//! A write into the page cache is a copy of some microseconds. Most file systems cannot promise io_uring that it will not
+//! wait (ext4 among them), so the ring hands each to a kernel thread: measured with 4 KiB through a session on ext4, 28,000 a
+//! second one at a time where a plain call does 150,000, and 103,000 against 152,000 with 64 in flight.
+//!
+//! A write may wait all the same: for a journal, or because too much is dirty already. One that did shows that others will, so
+//! they are the ring's for a while, in proportion: this thread, which has other requests to serve, waits for a small part of
+//! its time at most.
+
+use std::time::{Duration, Instant};
+
+/// A larger one would keep other requests waiting for longer than handing it over costs.
+const BYTES_MAX: u64 = 1 << 20;
+/// What is not whole pages may have to be read first.
+const PAGE_BYTES: u64 = 4096;
+
+/// What took longer waited for something: the largest copy takes some 200 µs.
+const LONG: Duration = Duration::from_millis(1);
+/// For how many times as long as it waited the ring has the writes.
+const PAUSE_FACTOR: u32 = 64;
+
+/// Whether writes are made here now.
+#[derive(Debug, Default)]
+pub(super) struct CachedWrites {
+    paused_until: Option<Instant>,
+}
+
+impl CachedWrites {
+    /// Whether a write to the page cache may be made here, `now`.
+    pub(super) fn may_make(&mut self, offset_bytes: u64, length_bytes: u64, now: Instant) -> bool {
+        if self.paused_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        self.paused_until = None;
+        let whole_pages = (offset_bytes | length_bytes).is_multiple_of(PAGE_BYTES);
+        whole_pages && length_bytes <= BYTES_MAX
+    }
+
+    /// One was made, from `started` until `ended`.
+    pub(super) fn made(&mut self, started: Instant, ended: Instant) {
+        let took = ended - started;
+        if took > LONG {
+            self.paused_until = Some(ended + took * PAUSE_FACTOR);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_writes_of_whole_pages_are_made_here() {
+        let (mut writes, now) = (CachedWrites::default(), Instant::now());
+        assert!(writes.may_make(8192, 4096, now));
+        assert!(writes.may_make(0, 1 << 20, now));
+        assert!(!writes.may_make(512, 4096, now), "it begins within a page");
+        assert!(!writes.may_make(4096, 512, now), "it ends within a page");
+        assert!(!writes.may_make(0, 2 << 20, now), "it is large");
+    }
+
+    #[test]
+    fn a_write_that_waited_sends_the_next_ones_to_the_ring_for_a_while() {
+        let (mut writes, start) = (CachedWrites::default(), Instant::now());
+        let end = start + Duration::from_millis(10);
+        writes.made(start, end);
+        assert!(!writes.may_make(0, 4096, end + Duration::from_millis(639)));
+        assert!(writes.may_make(0, 4096, end + Duration::from_millis(640)));
+        writes.made(end, end + Duration::from_micros(900));
+        assert!(writes.may_make(0, 4096, end + Duration::from_millis(641)));
+    }
+}

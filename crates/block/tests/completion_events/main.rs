@@ -1,0 +1,222 @@
+//! Every layer and backend, driven as a thread with many queues drives them: by completion event and reap alone, without ever a
+//! [`Queue::wait`](blockyard_block::Queue::wait). The disk at the bottom tells no more than it must.
+
+#[path = "../rig/mod.rs"]
+mod rig;
+
+use blockyard_block::layers::{
+    AlignOptions, AlignedDisk, Faults, FaultyDisk, MeteredDisk, OverlayDisk, PartitionDisk, ThrottleLimits,
+    ThrottledDisk, WriteLogDisk,
+};
+use blockyard_block::{
+    AllowedDirectories, Disk, Engine, FileDisk, FileOptions, MemoryDisk, NullDisk, Operation, Qcow2CreateOptions,
+    Qcow2Disk, VmdkDisk,
+};
+use rig::Rig;
+use rig::demanding_disk::{DemandingDisk, Demands};
+use rig::model::{Action, DISK_BYTES, Model};
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const DEPTH: usize = 8;
+
+/// Runs random requests on a disk of zeros made anew for each run.
+fn check(runs: usize, disk: impl Fn() -> Arc<dyn Disk> + std::panic::RefUnwindSafe) {
+    bolero::check!().with_type::<Vec<Action>>().with_iterations(runs).for_each(|actions| {
+        let mut model = Model::new(Rig::by_event(disk(), DEPTH));
+        model.unit_bytes = 512;
+        model.run(actions);
+    });
+}
+
+fn memory() -> Arc<dyn Disk> {
+    Arc::new(MemoryDisk::new(DISK_BYTES as u64, 512).unwrap())
+}
+
+/// Completes what it has whenever it is reaped, in any order, and signals only after a reap that brought nothing.
+fn reluctant(demands: Demands) -> Arc<dyn Disk> {
+    static SEED: AtomicU64 = AtomicU64::new(1);
+    Arc::new(DemandingDisk::new(memory(), demands, SEED.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// One that has everything split, bounced, or read, merged and written.
+fn demanding() -> Arc<dyn Disk> {
+    let demands =
+        Demands { block_bytes: 4096, transfer_bytes_max: 8192, segments_max: 2, memory_align_bytes: 512, depth: 3 };
+    reluctant(demands)
+}
+
+/// The two kinds of disk below a layer: one that takes its time, and one that is done when `submit` returns.
+fn below() -> [fn() -> Arc<dyn Disk>; 2] {
+    [|| reluctant(Demands::NONE), memory]
+}
+
+fn aligned(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
+    Arc::new(AlignedDisk::new(disk, &AlignOptions::default()).unwrap())
+}
+
+/// Holds most requests back, for some microseconds.
+fn throttled(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
+    let limits = ThrottleLimits {
+        iops: 20_000.try_into().ok(),
+        bytes_per_second: (1 << 30).try_into().ok(),
+        burst: Duration::ZERO,
+    };
+    Arc::new(ThrottledDisk::new(disk, &limits))
+}
+
+fn delayed(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
+    let faults: Faults = "latency:0s-300us+seed:5".parse().unwrap();
+    Arc::new(FaultyDisk::new(disk, &faults))
+}
+
+#[test]
+fn a_reluctant_disk_is_driven_by_its_event() {
+    check(100, || reluctant(Demands::NONE));
+}
+
+#[test]
+fn split_bounced_and_merged_requests_complete() {
+    check(300, || aligned(demanding()));
+}
+
+#[test]
+fn throttled_requests_complete() {
+    below().into_iter().for_each(|below| check(30, move || throttled(below())));
+}
+
+#[test]
+fn delayed_requests_complete() {
+    below().into_iter().for_each(|below| check(30, move || delayed(below())));
+}
+
+/// The disk below may have brought only the write: then the read is behind an event that tells nothing until it is asked again.
+#[test]
+fn a_request_that_is_delayed_does_not_delay_another() {
+    const LATENCY: Duration = Duration::from_millis(300);
+    for _ in 0..6 {
+        let faults: Faults = "write-latency:300ms".parse().unwrap();
+        let mut rig = Rig::by_event(Arc::new(FaultyDisk::new(reluctant(Demands::NONE), &faults)), DEPTH);
+        let start = Instant::now();
+        let segments = rig.segments(0, 4096);
+        rig.push(rig::WRITE, 0, &segments, 0);
+        (1..DEPTH as u64).for_each(|token| rig.push(Operation::Read, token * 4096, &segments, token));
+        let reads = rig.drain_to(1);
+        assert!(reads.iter().all(|completion| completion.token > 0) && start.elapsed() < LATENCY, "{reads:?}");
+        assert!(rig.drain().len() == 1 && start.elapsed() >= LATENCY);
+    }
+}
+
+#[test]
+fn requests_through_layers_that_pass_them_on_complete() {
+    for below in below() {
+        check(50, move || Arc::new(MeteredDisk::new(below())));
+        check(50, move || Arc::new(PartitionDisk::whole(below(), false)));
+        check(50, move || Arc::new(WriteLogDisk::new(below())));
+    }
+}
+
+#[test]
+fn requests_through_a_pile_of_layers_complete() {
+    check(60, || {
+        let partition = Arc::new(PartitionDisk::new(aligned(demanding()), 0..DISK_BYTES as u64, false).unwrap());
+        Arc::new(MeteredDisk::new(throttled(delayed(partition))))
+    });
+    // And the other way round: pieces that are held back and delayed.
+    check(60, || aligned(throttled(delayed(demanding()))));
+}
+
+#[test]
+fn requests_to_an_overlay_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    for below in below() {
+        check(30, || Arc::new(OverlayDisk::temporary(below(), directory.path(), &FileOptions::default()).unwrap()));
+    }
+}
+
+/// Two pieces from the base for one request: the first alone completes nothing.
+#[test]
+fn a_request_that_reads_the_base_twice_completes() {
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..100 {
+        let base = reluctant(Demands::NONE);
+        let disk = OverlayDisk::temporary(base, directory.path(), &FileOptions::default()).unwrap();
+        let mut rig = Rig::by_event(Arc::new(disk), DEPTH);
+        rig.write(64 << 10, &[7; 512]).unwrap();
+        rig.write(128 << 10, &[8; 512]).unwrap();
+        let bytes = rig.read(0, DISK_BYTES).unwrap();
+        assert_eq!([bytes[0], bytes[64 << 10], bytes[128 << 10], bytes[192 << 10]], [0, 7, 8, 0]);
+    }
+}
+
+fn engines() -> impl Iterator<Item = Engine> {
+    let uring = io_uring::IoUring::new(1).is_ok().then_some(Engine::Uring);
+    uring.into_iter().chain([Engine::Threads, Engine::Sync])
+}
+
+/// Without syncs, which would take most of the time here and tell nothing.
+fn options(engine: Engine) -> FileOptions {
+    FileOptions { engine, cache_unsafe: true, ..FileOptions::default() }
+}
+
+#[test]
+fn requests_to_a_file_complete() {
+    for engine in engines() {
+        check(30, || {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(DISK_BYTES as u64).unwrap();
+            Arc::new(FileDisk::from_file(file, &options(engine)).unwrap())
+        });
+    }
+}
+
+#[test]
+fn requests_to_a_qcow2_image_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    for engine in engines() {
+        check(20, || {
+            let _ = fs::remove_file(&path);
+            Qcow2Disk::create(&path, &Qcow2CreateOptions::new(DISK_BYTES as u64)).unwrap();
+            Arc::new(Qcow2Disk::open(&path, &options(engine), &AllowedDirectories::none()).unwrap())
+        });
+    }
+}
+
+#[test]
+fn requests_to_a_vmdk_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    for engine in engines() {
+        check(30, || Arc::new(vmdk(directory.path(), engine)));
+    }
+}
+
+/// Two files, whose ends meet in the middle of many requests.
+fn vmdk(directory: &Path, engine: Engine) -> VmdkDisk {
+    let sectors = DISK_BYTES / 512;
+    let (first, second) = (sectors / 3, sectors - sectors / 3);
+    for (name, sectors) in [("a", first), ("b", second)] {
+        File::create(directory.join(name)).unwrap().set_len(sectors as u64 * 512).unwrap();
+    }
+    let text = format!("# Disk DescriptorFile\nversion=1\nRW {first} FLAT \"a\" 0\nRW {second} FLAT \"b\" 0\n");
+    let path = directory.join("disk.vmdk");
+    fs::write(&path, text).unwrap();
+    VmdkDisk::open(&path, &options(engine), &AllowedDirectories::new(&[directory]).unwrap()).unwrap()
+}
+
+/// It holds nothing, so there is no model of it: that all completes is all there is to see.
+#[test]
+fn requests_to_a_null_disk_complete() {
+    let mut rig = Rig::by_event(throttled(Arc::new(NullDisk::new(1 << 20, 512).unwrap())), DEPTH);
+    let segments = rig.segments(0, 4096);
+    for round in 0..50 {
+        for token in 0..DEPTH as u64 {
+            let operation = if token % 2 == 0 { Operation::Read } else { rig::WRITE };
+            rig.push(operation, round * 4096, &segments, token);
+        }
+        assert_eq!(rig.drain().len(), DEPTH);
+    }
+}
