@@ -104,7 +104,9 @@ pub fn build_from_build_script(package: &str, binary: &str) -> PathBuf {
 pub fn build_agent_from_build_script() -> PathBuf {
     let guests = guests_directory();
     let root = guests.join("..");
-    for path in ["guests/agent", "crates/protocol/src", ".cargo/config.toml", "Cargo.toml", "Cargo.lock"] {
+    for path in
+        ["guests/agent", "crates/archive/src", "crates/protocol/src", ".cargo/config.toml", "Cargo.toml", "Cargo.lock"]
+    {
         println!("cargo::rerun-if-changed={}", root.join(path).display());
     }
     let out_directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));

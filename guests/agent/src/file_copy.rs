@@ -66,7 +66,15 @@ pub(crate) fn store(request: &Store, disks: &TransferDisks) -> Result<u64, Failu
         let (path, what) = (path.clone(), what.to_owned());
         move |error: io::Error| failure(&path, &what, &error)
     };
-    let file = File::options().write(true).create(true).truncate(true).mode(request.mode & 0o777).open(&path);
+    // A fifo would make us wait for somebody to read it.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(request.mode & 0o777)
+        .custom_flags(flags)
+        .open(&path);
     let file = file.map_err(bad("cannot create"))?;
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Err(bad("cannot write")(io::Error::other("it is not a regular file")));
