@@ -188,9 +188,17 @@ impl Appliance {
         self.streams.clear();
     }
 
-    /// What the guest's kernel has complained about, the last lines.
+    /// What the guest's kernel has complained about, the last lines. For when something failed: what it said on its console may come
+    /// a moment after its agent's response.
     pub fn kernel_log(&self) -> Vec<String> {
-        self.log.complaints()
+        let deadline = Instant::now() + Duration::from_millis(50);
+        loop {
+            let complaints = self.log.complaints();
+            if !complaints.is_empty() || Instant::now() > deadline {
+                return complaints;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Process id of the guest's first process.
