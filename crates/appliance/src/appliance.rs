@@ -72,6 +72,8 @@ pub struct Appliance {
     process: Process,
     channel: Channel,
     sessions: Vec<Session>,
+    /// How many of these are images, which come first.
+    images: usize,
     source: Arc<SlotDisk>,
     sink: Arc<SlotDisk>,
     /// Streams that may be waiting for somebody who is not the guest.
@@ -201,6 +203,11 @@ impl Appliance {
         }
     }
 
+    /// Requests to the images' disks that failed on the host: whatever the guest makes of them, something is not as it should be.
+    pub fn failed_requests(&self) -> u64 {
+        self.sessions.iter().take(self.images).map(|session| session.statistics().counts.errors).sum()
+    }
+
     /// Process id of the guest's first process.
     pub fn process_id(&self) -> u32 {
         self.process.child.id()
@@ -307,6 +314,8 @@ impl Starting {
             process,
             channel,
             sessions: Vec::new(),
+            // All but the transfer disks.
+            images: self.listeners.len().saturating_sub(2),
             source: self.source,
             sink: self.sink,
             streams: Vec::new(),

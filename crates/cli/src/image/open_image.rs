@@ -221,10 +221,15 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn close(mut self) -> Result<()> {
-        if self.access == Access::Write {
-            self.call(Operation::Unmount(Unmount::default())).with_context(|| self.name.clone())?;
+        if self.access == Access::Read {
+            return Ok(());
         }
-        Ok(())
+        self.call(Operation::Unmount(Unmount::default())).with_context(|| self.name.clone())?;
+        // Linux unmounts a file system whose last writes failed without a word.
+        match self.appliance.failed_requests() {
+            0 => Ok(()),
+            failed => bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name),
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Data go in and come out as they are.
 
-use crate::rig::{Rig, noise, tool};
+use crate::rig::{Rig, failure, noise, tool};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 #[test]
 fn files_of_odd_lengths_go_in_and_come_out() {
@@ -196,4 +196,20 @@ fn a_host_file_is_what_it_was_when_nothing_could_be_copied() {
     assert!(rig.fail("tar-out", &["/nothing", "out"]).contains("No such file or directory"));
     assert_eq!(fs::read(rig.path("out")).unwrap(), b"old");
     assert!(rig.fail("put", &["no-file", "/"]).contains("no-file"));
+}
+
+#[test]
+fn a_disk_that_fails_fails_the_command() {
+    for fault in ["flush-error:1", "write-error:0.3", "write-error:8th"] {
+        let rig = Rig::empty(32);
+        fs::write(rig.path("in"), noise(3 << 20)).unwrap();
+        let image = format!("{},faults={fault}", rig.image.display());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+        command.args(["image", "put", &image, "in", "/"]).current_dir(rig.directory.path());
+        let said = failure(command.output().unwrap());
+        assert!(
+            said.contains("failed") || said.contains("Input/output error") || said.contains("Read-only"),
+            "{fault}: {said}"
+        );
+    }
 }
