@@ -214,6 +214,9 @@ impl Unpacker<'_> {
             // No space, mostly: then there is none for the next one either.
             written.map_err(Fault::Archive)?;
         }
+        if length != entry.size() {
+            return Err(Fault::Archive(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends in a file")));
+        }
         if sparse { into.set_len(length).map_err(Fault::Archive) } else { Ok(()) }
     }
 

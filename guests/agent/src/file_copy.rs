@@ -108,9 +108,8 @@ fn store_raw(request: &Store, path: &Path, file: &File, disks: &TransferDisks) -
     let writer = direct.as_ref().unwrap_or(file);
     for range in ranges.iter().filter(|range| range.length > 0) {
         // The blocks in one piece; where the file system cannot, they come as they are written.
-        match fallocate(file, FallocateFlags::empty(), range.offset, range.length) {
-            Err(Errno::NOSPC) => return Err(Errno::NOSPC.into()),
-            Ok(()) | Err(_) => {}
+        if fallocate(file, FallocateFlags::empty(), range.offset, range.length) == Err(Errno::NOSPC) {
+            return Err(Errno::NOSPC.into());
         }
         let pieces = read_disk(Arc::clone(&disks.source), range)?;
         while let Some(piece) = pieces.next()? {

@@ -96,7 +96,7 @@ impl Mounts {
         let target =
             fs::read_link(&through).map_err(|error| failure(Path::new(directory), "cannot mount there", &error))?;
         let note = flags.mount(&volume.name, Path::new(&through), kind).map_err(|errno| {
-            let what = format!("cannot mount the {kind} file system: it may be damaged; `fsck` it");
+            let what = format!("cannot mount the {kind} file system, which may be damaged (`fsck` it)");
             failure(Path::new(&volume.name), &what, &errno.into())
         })?;
         let point = MountPoint {
@@ -135,7 +135,7 @@ impl Mounts {
 
 fn enter(root: &Path) -> io::Result<()> {
     chroot(root)?;
-    Ok(std::env::set_current_dir("/")?)
+    std::env::set_current_dir("/")
 }
 
 /// A directory of the image that is being put together, whatever links are on the way.

@@ -149,13 +149,18 @@ impl Unpacker<'_> {
             file => file?,
         };
         let sparse = entry.header().entry_type() == EntryType::GNUSparse;
+        let mut left = entry.size();
         loop {
             let filled = fill(entry, &mut self.buffer)?;
             if filled == 0 {
                 break;
             }
+            left = left.saturating_sub(filled as u64);
             let data = &self.buffer[..filled];
             if sparse { write_sparse(&mut file, data)? } else { file.write_all(data)? }
+        }
+        if left > 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends in a file"));
         }
         if sparse {
             let end = file.stream_position()?;

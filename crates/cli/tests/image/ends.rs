@@ -48,6 +48,7 @@ fn is_kernel(pid: u32) -> bool {
 }
 
 /// `put -`, in the middle of its stream: the file that it fills is there.
+#[allow(clippy::zombie_processes, reason = "each test waits for it")]
 fn in_mid_copy(rig: &Rig, options: &[&str]) -> (Child, Vec<u32>) {
     let mut arguments = options.to_vec();
     arguments.extend(["-", "/file"]);
