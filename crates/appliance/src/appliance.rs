@@ -82,7 +82,8 @@ pub struct Appliance {
     options: ApplianceOptions,
     requests: u32,
     _server: Server,
-    _directory: TempDir,
+    /// Gone once it runs: so a command that is killed leaves nothing behind.
+    directory: Option<TempDir>,
 }
 
 impl Appliance {
@@ -323,7 +324,7 @@ impl Starting {
             options: self.options,
             requests: 0,
             _server: self.server,
-            _directory: self.directory,
+            directory: Some(self.directory),
         };
         // In the order in which the kernel finds its disks.
         for (listener, export) in self.listeners.iter().zip(self.exports) {
@@ -331,6 +332,8 @@ impl Starting {
             attached.map_err(|cause| appliance.failed(cause))?;
         }
         appliance.await_ready().map_err(|cause| appliance.failed(cause))?;
+        // It has its sockets and has read its initramfs.
+        appliance.directory = None;
         Ok(appliance)
     }
 
