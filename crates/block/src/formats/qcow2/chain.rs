@@ -147,7 +147,13 @@ impl<'a> Chain<'a> {
         let image_file =
             ImageFile::new(metadata_file, disk.length_bytes(), is_growing, options.cache_unsafe, table_bytes);
         let image_file = Arc::new(image_file);
-        self.below.push(Below { disk: Arc::new(disk), file: Some(Arc::clone(&image_file)) });
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        #[cfg(test)]
+        let disk = match &image_file.log {
+            Some(log) => Arc::new(crate::layers::WriteLogDisk::sharing(disk, Arc::clone(log))),
+            None => disk,
+        };
+        self.below.push(Below { disk, file: Some(Arc::clone(&image_file)) });
         Ok((self.below.len() - 1, image_file))
     }
 

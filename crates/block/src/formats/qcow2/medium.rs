@@ -1,6 +1,8 @@
 //! What an image lies on, as imago sees it. Metadata, and data where imago copies them, pass through here; what queues
 //! carry does not.
 
+#[cfg(test)]
+use crate::layers::WriteLog;
 use crate::{Completion, Disk, Geometry, MemoryMap, Operation, Queue, Request, Segment};
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::storage::PreallocateMode;
@@ -46,6 +48,8 @@ pub(super) struct ImageFile {
     tables_read_bytes: AtomicU64,
     #[cfg(test)]
     pub(super) gate: tests::Gate,
+    #[cfg(test)]
+    pub(super) log: Option<Arc<WriteLog>>,
 }
 
 impl ImageFile {
@@ -60,6 +64,8 @@ impl ImageFile {
             tables_read_bytes: AtomicU64::new(0),
             #[cfg(test)]
             gate: tests::Gate::default(),
+            #[cfg(test)]
+            log: tests::LOG.take(),
         }
     }
 
@@ -74,22 +80,36 @@ impl ImageFile {
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
-        if !self.cache_unsafe {
-            fdatasync(&self.file)?;
+        if self.cache_unsafe {
+            return Ok(());
         }
-        Ok(())
+        let sync = || fdatasync(&self.file);
+        #[cfg(test)]
+        let sync = || logged(&self.log, |log| log.flush(sync), sync);
+        Ok(sync()?)
     }
 
     /// Gives a range's storage back; it reads as anything afterwards.
     pub(super) fn punch_hole(&self, offset_bytes: u64, length_bytes: u64) {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // A file that cannot keeps its storage.
-        let _ = fallocate(&self.file, mode, offset_bytes, length_bytes);
+        let _ = self.fallocate(mode, offset_bytes, length_bytes);
     }
 
-    /// Changes a few bytes of metadata.
+    /// Writes within the file, or makes it longer.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        let write = || self.file.write_all_at(bytes, offset);
+        #[cfg(test)]
+        let write = || logged(&self.log, |log| log.write(offset, bytes, write), write);
+        write()
+    }
+
+    /// Zeroes a range that lies in the file.
+    fn fallocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
+        let zero = || fallocate(&self.file, mode, offset, length);
+        #[cfg(test)]
+        let zero = || logged(&self.log, |log| log.zero(offset..offset + length, zero), zero);
+        zero()
     }
 
     fn grown_to(&self, end: u64) {
@@ -154,7 +174,7 @@ impl ImageFile {
         if offset >= end {
             return Ok(());
         }
-        match fallocate(&self.file, mode, offset, end - offset) {
+        match self.fallocate(mode, offset, end - offset) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL) => {
                 Err(io::ErrorKind::Unsupported.into())
             }
@@ -252,7 +272,7 @@ impl imago::Storage for Medium {
     unsafe fn pure_writev(&self, bufv: IoVector<'_>, mut offset: u64) -> io::Result<()> {
         let file = self.writable_file()?;
         for slice in bufv.into_inner() {
-            file.file.write_all_at(&slice, offset)?;
+            file.write(&slice, offset)?;
             offset += slice.len() as u64;
             file.grown_to(offset);
         }
@@ -320,10 +340,25 @@ impl Debug for Medium {
 }
 
 #[cfg(test)]
+fn logged<R>(log: &Option<Arc<WriteLog>>, with: impl FnOnce(&WriteLog) -> R, without: impl FnOnce() -> R) -> R {
+    match log {
+        Some(log) => with(log),
+        None => without(),
+    }
+}
+
+#[cfg(test)]
 pub(super) mod tests {
+    use super::WriteLog;
+    use std::cell::Cell;
     use std::io;
     use std::ops::Range;
-    use std::sync::{Condvar, Mutex};
+    use std::sync::{Arc, Condvar, Mutex};
+
+    thread_local! {
+        /// Where the changes of the next image file that this thread opens are logged.
+        pub(in super::super) static LOG: Cell<Option<Arc<WriteLog>>> = const { Cell::new(None) };
+    }
 
     /// A range of a file that cannot be read until somebody says so, as of a disk that is slow.
     #[derive(Debug, Default)]

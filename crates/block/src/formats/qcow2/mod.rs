@@ -22,6 +22,8 @@ mod image;
 mod l2_cache;
 mod layer;
 mod medium;
+#[cfg(test)]
+mod power_cut;
 mod queue;
 mod worker;
 

@@ -7,10 +7,11 @@
 //! what is in the file do the queues find. Only this thread changes mappings, so what it looks up stays true while it works.
 //!
 //! A cluster that is discarded or zeroed keeps its place at first, marked as zeros: requests on their way to it do no harm.
-//! Once they are all done ([`super::grace`]) it is freed, and its storage given back.
+//! Once they are all done ([`super::grace`]) it is freed, and its storage given back. That is stable before anything else
+//! is put there: else a power cut could leave the cluster with two users, or old data as a new table.
 
 use super::image::Image;
-use super::layer::{Patience, SliceBuffer};
+use super::layer::{Overwrites, Patience, SliceBuffer};
 use crate::formats::scatter::Mailbox;
 use crate::{MemoryMap, RequestError, Segment};
 use imago::ShallowMapping;
@@ -32,6 +33,9 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// Tables that imago may hold, of all images of a chain: what it takes itself for one with clusters of 64 KiB.
 const TABLES_MAX_BYTES: u64 = 10 << 20;
+
+/// Ranges of zeros up to this length are looked at before they are written.
+const FORESEEN_BYTES_MAX: u64 = 256 << 20;
 
 /// How soon to look again whether what was discarded may be freed; it waits for requests that are in flight.
 const GRACE_PAUSE: Duration = Duration::from_millis(20);
@@ -182,6 +186,10 @@ struct Working<'a> {
     slice: Box<SliceBuffer>,
     /// What is changed, until the queues find it so.
     changed: Vec<Range<u64>>,
+    /// What was copied must be stable before the tables say where it is.
+    copies: bool,
+    /// Clusters were freed; that must be stable before they are used again.
+    frees: bool,
     /// Of the tables that imago has read since it was last made to forget them.
     tables_bytes: u64,
     /// Discarded since the grace that is awaited began.
@@ -219,6 +227,8 @@ impl<'a> Working<'a> {
             buffer: Vec::new(),
             slice: Box::new(SliceBuffer::new()),
             changed: Vec::new(),
+            copies: false,
+            frees: false,
             tables_bytes: 0,
             discarded: Vec::new(),
             awaiting: Vec::new(),
@@ -311,15 +321,51 @@ impl<'a> Working<'a> {
         if !changes {
             return Ok(());
         }
-        self.write_metadata().map_err(|error| errno_of(&error))?;
+        self.write_tables().map_err(|error| errno_of(&error))?;
         self.image.refresh(&self.changed, &mut self.slice);
         self.changed.clear();
-        if wants_stable && !self.image.is_temporary {
-            self.image.access.sync().map_err(|error| errno_of(&error))?;
+        if wants_stable {
+            self.sync().map_err(|error| errno_of(&error))?;
+            self.frees = false;
             // Only this thread makes anything unstable.
             self.image.is_unstable.store(false, Ordering::SeqCst);
         }
         Ok(())
+    }
+
+    /// The same, behind what was copied to where they say. A power cut between the two would take what was there before, which
+    /// may have been flushed, and leave nothing.
+    fn write_tables(&mut self) -> io::Result<()> {
+        if mem::take(&mut self.copies) {
+            self.sync()?;
+        }
+        self.write_metadata()
+    }
+
+    /// Looks at what a job is about to write over.
+    fn foresee(&mut self, task: &Task) -> io::Result<()> {
+        let Some(range) = task.changes().filter(|range| !range.is_empty()) else { return Ok(()) };
+        if mem::take(&mut self.frees) {
+            self.write_tables()?;
+            self.sync()?;
+        }
+        let image = self.image;
+        let overwrites = match task {
+            Task::Discard { .. } => return Ok(()),
+            // Not all of a disk is looked at; clusters between the first and the last are only marked.
+            Task::WriteZeroes { .. } if range.end - range.start > FORESEEN_BYTES_MAX => {
+                Overwrites { something: true, frees: true }
+            }
+            _ => image.overwrites(range, &mut self.slice),
+        };
+        self.copies |= overwrites.something;
+        self.frees |= overwrites.frees;
+        Ok(())
+    }
+
+    /// Makes what is in the files stable.
+    fn sync(&self) -> io::Result<()> {
+        if self.image.is_temporary { Ok(()) } else { self.image.access.sync() }
     }
 
     /// Writes imago's caches to the file: the page cache has them then.
@@ -328,6 +374,7 @@ impl<'a> Working<'a> {
     }
 
     fn perform_one(&mut self, job: &Job) -> Result<(), RequestError> {
+        self.foresee(&job.task).map_err(|error| errno_of(&error))?;
         self.changed.extend(job.task.changes());
         let done = match &job.task {
             Task::LookUp { .. } => Ok(()),
@@ -525,6 +572,8 @@ impl<'a> Working<'a> {
             // What cannot be freed stays allocated, as zeros.
             let _ = self.free(&discarded);
         }
+        // A disk that fails tells those who flush.
+        let _ = self.write_tables().and_then(|()| self.sync());
     }
 
     /// Frees a range that nobody uses.
