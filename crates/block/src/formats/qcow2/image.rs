@@ -4,12 +4,13 @@ use super::grace::Grace;
 use super::l2_cache::{L2Cache, SliceKey};
 use super::layer::{Layer, Overwrites, Own, Patience, SliceBuffer};
 use super::medium::{ImageFile, Medium};
+use super::order::Order;
 use crate::{Disk, Extent, ExtentKind, Geometry};
 use imago::FormatAccess;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// An image as imago knows it.
 pub(super) type Access = FormatAccess<Medium>;
@@ -24,6 +25,8 @@ const REFRESHED_MAX: u64 = 4096;
 pub(super) struct Image {
     /// For the worker alone: what changes the image, and what is compressed.
     pub(super) access: Access,
+    /// Of an image that is written to: what its writes wait for.
+    pub(super) order: Option<Arc<Mutex<Order>>>,
     /// The images of the chain, the top one first.
     pub(super) layers: Vec<Layer>,
     /// Which of `below` is behind them all.

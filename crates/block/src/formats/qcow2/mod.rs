@@ -22,6 +22,7 @@ mod image;
 mod l2_cache;
 mod layer;
 mod medium;
+mod order;
 #[cfg(test)]
 mod power_cut;
 mod queue;

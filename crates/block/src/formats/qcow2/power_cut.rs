@@ -1,15 +1,16 @@
-//! Power cuts while an image is written to: what its file may hold then is opened, has everything that was flushed, and has
-//! nothing wrong with it afterwards but clusters that nobody uses.
+//! Power cuts while an image is written to: in what its file may hold then nothing is wrong but that there are clusters that nobody
+//! uses, and when it is opened everything that was flushed is there.
 
-use super::medium::tests::LOG;
+use super::medium::tests::{LOG, SKIPS_BARRIERS};
 use super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
 use crate::layers::{Recording, Replay, WriteLog};
 use crate::{AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, Segment};
 use std::fs;
+use std::mem;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const CLUSTER_BYTES: u32 = 4096;
 const BLOCK: u64 = 512;
@@ -20,6 +21,8 @@ const DEPTH: usize = 8;
 const WRITE_BLOCKS_MAX: u64 = 20;
 const STEPS: usize = 900;
 const CUTS: u64 = 60;
+/// For what takes milliseconds.
+const HANG: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -151,7 +154,18 @@ struct Story {
     before: Vec<u8>,
     recording: Recording,
     changes: Vec<Change>,
-    has_backing: bool,
+    origin: Origin,
+}
+
+/// Where an image's data are from before it is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// There are none.
+    Nothing,
+    /// A chain of images.
+    Backing,
+    /// Compressed clusters of its own.
+    Compressed,
 }
 
 fn open(path: &Path) -> Result<Qcow2Disk, crate::ImageError> {
@@ -159,25 +173,44 @@ fn open(path: &Path) -> Result<Qcow2Disk, crate::ImageError> {
     Qcow2Disk::open(path, &FileOptions::default(), &allowed)
 }
 
-fn create(directory: &Path, has_backing: bool) -> PathBuf {
+fn create(directory: &Path, origin: Origin) -> PathBuf {
     let path = directory.join("image.qcow2");
     let options = Qcow2CreateOptions { cluster_bytes: CLUSTER_BYTES, ..Qcow2CreateOptions::new(BLOCKS * BLOCK) };
-    if !has_backing {
+    if origin == Origin::Nothing {
         Qcow2Disk::create(&path, &options).unwrap();
         return path;
     }
     let bytes: Vec<u8> = (0..BLOCKS).flat_map(|block| contents(Kind::Write, 0, block)).collect();
-    fs::write(directory.join("base.raw"), bytes).unwrap();
-    let middle = directory.join("middle.qcow2");
+    let raw = directory.join("base.raw");
+    fs::write(&raw, bytes).unwrap();
+    if origin == Origin::Compressed {
+        let cluster_size = format!("cluster_size={CLUSTER_BYTES}");
+        let mut convert = Command::new("qemu-img");
+        convert.args(["convert", "-c", "-f", "raw", "-O", "qcow2", "-o", &cluster_size]).args([&raw, &path]);
+        assert!(output_of(&mut convert).status.success());
+        return path;
+    }
     let on = |name: &str, format: &str| Some(Qcow2Backing { name: name.into(), format: format.into() });
-    Qcow2Disk::create(&middle, &Qcow2CreateOptions { backing: on("base.raw", "raw"), ..options.clone() }).unwrap();
+    let middle = Qcow2CreateOptions { backing: on("base.raw", "raw"), ..options.clone() };
+    Qcow2Disk::create(&directory.join("middle.qcow2"), &middle).unwrap();
     Qcow2Disk::create(&path, &Qcow2CreateOptions { backing: on("middle.qcow2", "qcow2"), ..options }).unwrap();
     path
 }
 
-fn write_a_story(has_backing: bool, seed: u64) -> Story {
+fn output_of(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|error| panic!("cannot run qemu-img ({error}): the Debian package qemu-utils has it"))
+}
+
+/// What hangs does so again when it is dropped.
+fn hung(queue: Box<dyn Queue>, doing: &str) -> ! {
+    let in_flight = queue.in_flight();
+    mem::forget(queue);
+    panic!("{doing}: {in_flight} requests did not complete within {HANG:?}");
+}
+
+fn write_a_story(origin: Origin, seed: u64) -> Story {
     let directory = tempfile::tempdir().unwrap();
-    let path = create(directory.path(), has_backing);
+    let path = create(directory.path(), origin);
     let mut before = fs::read(&path).unwrap();
     before.resize(FILE_BYTES_MAX, 0);
     let log = Arc::<WriteLog>::default();
@@ -191,12 +224,16 @@ fn write_a_story(has_backing: bool, seed: u64) -> Story {
     for _ in 0..STEPS {
         writer.step();
     }
+    let began = Instant::now();
     while writer.queue.in_flight() > 0 {
+        if began.elapsed() > HANG {
+            hung(writer.queue, "writing");
+        }
         writer.reap();
     }
     let Writer { queue, changes, .. } = writer;
     drop((queue, disk));
-    Story { directory, before, recording: log.recording(BLOCK as u32), changes, has_backing }
+    Story { directory, before, recording: log.recording(BLOCK as u32), changes, origin }
 }
 
 impl Story {
@@ -217,13 +254,22 @@ impl Story {
     }
 
     fn examine(&self, path: &Path, cut: usize) -> Result<(), String> {
+        check_with_qemu(path)?;
         let disk = open(path).map_err(|error| error.to_string())?;
         let memory = MemoryMap::allocate(&[(0, (BLOCKS * BLOCK) as usize)]).unwrap();
         let segment = Segment { region: 0, length_bytes: (BLOCKS * BLOCK) as u32, offset_bytes: 0 };
         let mut queue = disk.open_queue(&memory, 1).unwrap();
         queue.push(&Request { operation: Operation::Read, offset_bytes: 0, segments: &[segment], token: 0 }).unwrap();
         let mut completions = Vec::new();
-        queue.drain(&mut completions).unwrap();
+        let began = Instant::now();
+        while completions.is_empty() {
+            if began.elapsed() > HANG {
+                hung(queue, "reading");
+            }
+            queue.submit().unwrap();
+            queue.wait(&[], Some(HANG)).unwrap();
+            queue.reap(&mut completions);
+        }
         completions[0].result.map_err(|error| error.to_string())?;
         let mut bytes = vec![0_u8; (BLOCKS * BLOCK) as usize];
         memory.slice(segment).unwrap().copy_to(&mut bytes);
@@ -236,7 +282,7 @@ impl Story {
     fn check(&self, block: u64, bytes: &[u8], cut: usize) -> Result<(), String> {
         let of_block = self.changes.iter().zip(1..).filter(|(change, _)| change.blocks.contains(&block));
         let issued = of_block.filter(|(change, _)| change.issued <= cut);
-        let first = if self.has_backing { Kind::Write } else { Kind::Zero };
+        let first = if self.origin == Origin::Nothing { Kind::Zero } else { Kind::Write };
         let mut possible = vec![contents(first, 0, block)];
         for (change, number) in issued {
             let is_certain = change.kind != Kind::Discard && change.certain.is_some_and(|at| at <= cut);
@@ -253,9 +299,7 @@ impl Story {
 }
 
 fn check_with_qemu(path: &Path) -> Result<(), String> {
-    let output = Command::new("qemu-img").args(["check", "-f", "qcow2"]).arg(path).output();
-    let output =
-        output.unwrap_or_else(|error| panic!("cannot run qemu-img ({error}): the Debian package qemu-utils has it"));
+    let output = output_of(Command::new("qemu-img").args(["check", "-f", "qcow2"]).arg(path));
     match output.status.code() {
         // 3: clusters that nobody uses.
         Some(0 | 3) => Ok(()),
@@ -263,18 +307,31 @@ fn check_with_qemu(path: &Path) -> Result<(), String> {
     }
 }
 
+const STORIES: [(Origin, u64); 3] = [(Origin::Nothing, 11), (Origin::Backing, 12), (Origin::Compressed, 13)];
+
 #[test]
 fn nothing_that_was_flushed_is_lost_and_nothing_is_damaged() {
-    for (has_backing, seed) in [(false, 11), (true, 12), (false, 13)] {
-        let story = write_a_story(has_backing, seed);
-        story.play(seed).unwrap();
+    for (origin, seed) in STORIES {
+        let story = write_a_story(origin, seed);
+        story.play(seed).unwrap_or_else(|problem| panic!("{origin:?}: {problem}"));
     }
 }
 
 #[test]
 fn a_disk_that_skips_flushes_is_caught() {
-    let mut story = write_a_story(false, 21);
-    story.recording = story.recording.without_flushes();
-    let problem = story.play(21).unwrap_err();
-    assert!(problem.contains("neither what was flushed") || problem.contains("two uses"), "{problem}");
+    for (origin, seed) in STORIES {
+        let mut story = write_a_story(origin, seed);
+        story.recording = story.recording.without_flushes();
+        assert!(story.play(seed).is_err(), "{origin:?}");
+    }
+}
+
+#[test]
+fn metadata_that_are_written_in_no_order_are_caught() {
+    for (origin, seed) in STORIES {
+        SKIPS_BARRIERS.set(true);
+        let story = write_a_story(origin, seed);
+        let problem = story.play(seed).expect_err(&format!("{origin:?}"));
+        println!("{origin:?}: {problem}");
+    }
 }

@@ -12,6 +12,7 @@
 
 use super::image::Image;
 use super::layer::{Overwrites, Patience, SliceBuffer};
+use super::order::Order;
 use crate::formats::scatter::Mailbox;
 use crate::{MemoryMap, RequestError, Segment};
 use imago::ShallowMapping;
@@ -186,9 +187,7 @@ struct Working<'a> {
     slice: Box<SliceBuffer>,
     /// What is changed, until the queues find it so.
     changed: Vec<Range<u64>>,
-    /// What was copied must be stable before the tables say where it is.
-    copies: bool,
-    /// Clusters were freed; that must be stable before they are used again.
+    /// Clusters were freed; that must be in the file, where its order sees to it, before they are used again.
     frees: bool,
     /// Of the tables that imago has read since it was last made to forget them.
     tables_bytes: u64,
@@ -227,7 +226,6 @@ impl<'a> Working<'a> {
             buffer: Vec::new(),
             slice: Box::new(SliceBuffer::new()),
             changed: Vec::new(),
-            copies: false,
             frees: false,
             tables_bytes: 0,
             discarded: Vec::new(),
@@ -258,7 +256,7 @@ impl<'a> Working<'a> {
         self.awaiting.append(&mut self.discarded);
         let _ = catch_unwind(AssertUnwindSafe(|| {
             self.free_awaiting();
-            self.write_metadata()
+            self.write_metadata().and_then(|()| self.order().map_or(Ok(()), |mut order| order.end_reserve()))
         }));
     }
 
@@ -321,46 +319,51 @@ impl<'a> Working<'a> {
         if !changes {
             return Ok(());
         }
-        self.write_tables().map_err(|error| errno_of(&error))?;
+        self.write_metadata().map_err(|error| errno_of(&error))?;
+        self.frees = false;
         self.image.refresh(&self.changed, &mut self.slice);
         self.changed.clear();
         if wants_stable {
             self.sync().map_err(|error| errno_of(&error))?;
-            self.frees = false;
             // Only this thread makes anything unstable.
             self.image.is_unstable.store(false, Ordering::SeqCst);
         }
         Ok(())
     }
 
-    /// The same, behind what was copied to where they say. A power cut between the two would take what was there before, which
-    /// may have been flushed, and leave nothing.
-    fn write_tables(&mut self) -> io::Result<()> {
-        if mem::take(&mut self.copies) {
-            self.sync()?;
-        }
-        self.write_metadata()
-    }
-
     /// Looks at what a job is about to write over.
     fn foresee(&mut self, task: &Task) -> io::Result<()> {
         let Some(range) = task.changes().filter(|range| !range.is_empty()) else { return Ok(()) };
-        if mem::take(&mut self.frees) {
-            self.write_tables()?;
-            self.sync()?;
-        }
+        self.settle_frees()?;
         let image = self.image;
-        let overwrites = match task {
-            Task::Discard { .. } => return Ok(()),
-            // Not all of a disk is looked at; clusters between the first and the last are only marked.
-            Task::WriteZeroes { .. } if range.end - range.start > FORESEEN_BYTES_MAX => {
-                Overwrites { something: true, frees: true }
-            }
-            _ => image.overwrites(range, &mut self.slice),
+        // Not all of a disk is looked at.
+        let overwrites = if range.end - range.start > FORESEEN_BYTES_MAX {
+            Overwrites { something: true, frees: true }
+        } else {
+            image.overwrites(range, &mut self.slice)
         };
-        self.copies |= overwrites.something;
-        self.frees |= overwrites.frees;
+        self.frees = overwrites.frees;
+        if let Some(mut order) = self.order() {
+            order.keeps_contents = overwrites.something;
+        }
         Ok(())
+    }
+
+    /// What was freed may be used again behind this.
+    fn settle_frees(&mut self) -> io::Result<()> {
+        if mem::take(&mut self.frees) { self.write_metadata() } else { Ok(()) }
+    }
+
+    /// The same, in the middle of a job that frees.
+    fn settle_frees_of_one(&mut self) -> io::Result<()> {
+        let frees = self.frees;
+        self.settle_frees()?;
+        self.frees = frees;
+        Ok(())
+    }
+
+    fn order(&self) -> Option<MutexGuard<'a, Order>> {
+        self.image.order.as_ref().map(|order| order.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes what is in the files stable.
@@ -424,16 +427,22 @@ impl<'a> Working<'a> {
     fn write_buffer(&mut self, mut offset: u64, length: usize) -> Result<(), RequestError> {
         let image = self.image;
         let inside = image.size_bytes.saturating_sub(offset).min(length as u64) as usize;
+        let frees = self.frees;
         let mut written = 0;
         while written < inside {
             let mut step = inside - written;
             // A cluster whose old place may still be written to must get that place again, not have it given away: so it is
             // not written together with its neighbour, whose place decides then.
-            if self.is_discarded(offset..offset + step as u64) {
+            let is_discarded = self.is_discarded(offset..offset + step as u64);
+            if is_discarded || frees {
                 let room = image.cluster_bytes - offset % image.cluster_bytes;
                 step = step.min(usize::try_from(room).unwrap_or(usize::MAX));
+            }
+            if is_discarded {
                 self.keep(offset - offset % image.cluster_bytes);
             }
+            // What one cluster frees, another must not get before that is stable.
+            self.settle_frees_of_one().map_err(|error| errno_of(&error))?;
             image.access.write(&self.buffer[written..written + step], offset).map_err(|error| errno_of(&error))?;
             written += step;
             offset += step as u64;
@@ -475,6 +484,7 @@ impl<'a> Working<'a> {
         while at < end {
             let (mapping, found) = image.access.get_shallow_mapping(at, end - at)?;
             let next = at + found.clamp(1, end - at);
+            self.settle_frees_of_one()?;
             match mapping {
                 ShallowMapping::Raw { storage, offset, writable, .. } => {
                     let place = DataPlace { index: storage.index, offset_bytes: offset, is_shared: !writable };
@@ -509,9 +519,21 @@ impl<'a> Working<'a> {
             if !working.image.has_zero_clusters {
                 return working.write_zeros_as_data(range);
             }
-            working.image.access.write_zeroes(range.start, range.end - range.start)?;
+            let inner = working.whole_clusters(&range);
+            // What lies within one cluster has no inner part.
+            let parts = if inner.is_empty() {
+                [range.clone(), 0..0, 0..0]
+            } else {
+                [range.start..inner.start, inner.clone(), inner.end..range.end]
+            };
+            for part in parts {
+                if !part.is_empty() {
+                    let end = part.end.min(working.image.size_bytes);
+                    working.image.access.write_zeroes(part.start, end - part.start)?;
+                    working.settle_frees_of_one()?;
+                }
+            }
             if may_unmap && working.image.frees_clusters {
-                let inner = working.whole_clusters(&range);
                 working.note_discarded(&range, inner, place);
             }
             Ok(())
@@ -573,7 +595,7 @@ impl<'a> Working<'a> {
             let _ = self.free(&discarded);
         }
         // A disk that fails tells those who flush.
-        let _ = self.write_tables().and_then(|()| self.sync());
+        let _ = self.write_metadata();
     }
 
     /// Frees a range that nobody uses.
@@ -589,7 +611,10 @@ impl<'a> Working<'a> {
                 let length = (next - at).next_multiple_of(self.image.cluster_bytes);
                 let file = self.image.below.get(place.index).and_then(|below| below.file.as_ref());
                 if let Some(file) = file.filter(|_| !place.is_shared) {
-                    file.punch_hole(place.offset_bytes + (at - range.start), length);
+                    let punched = file.punch_hole(place.offset_bytes + (at - range.start), length);
+                    if punched.is_err() {
+                        self.order().into_iter().for_each(|mut order| order.frees_keep_contents());
+                    }
                 }
                 // SAFETY: nobody uses these clusters: they have been zeros for longer than any request in flight, and requests
                 // that look them up see no place. What imago itself looks up is used in this thread only.
