@@ -13,6 +13,8 @@
 
 mod chain;
 mod check;
+#[cfg(test)]
+mod cost;
 mod create;
 #[cfg(test)]
 mod fuzz;

@@ -9,8 +9,8 @@
 //! - A refcount that is lowered relies on the entry being gone.
 //! - Tables that move rely on all that is in them; and whoever uses their old place, on their being gone from it.
 //!
-//! Two things make the syncs few. A refcount that grows takes those of the free clusters behind it along, for [`RESERVE_BYTES`]:
-//! the [`Reserve`]. imago does not know of it. What is allocated there needs no sync for its refcounts. After
+//! Two things make the syncs few. A refcount that grows takes those of the free clusters behind it along, for
+//! [`RESERVE_CLUSTERS`]: the [`Reserve`]. imago does not know of it. What is allocated there needs no sync for its refcounts. After
 //! a cut these clusters are leaked; an image that is closed gives them back. And copied data wait for one sync for all writes of
 //! a batch, which are as many as arrived during the sync before.
 //!
@@ -25,8 +25,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How much is allocated for one sync of refcounts.
-const RESERVE_BYTES: u64 = 16 << 20;
+/// Clusters that are allocated for one sync of refcounts: 16 MiB in clusters of 64 KiB.
+const RESERVE_CLUSTERS: usize = 256;
 
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 
@@ -291,8 +291,7 @@ impl Order {
                     self.file.write(&before.bytes, self.refblocks[before.refblock])?;
                 }
                 self.unstable.refcounts = true;
-                let clusters = (RESERVE_BYTES >> self.header.cluster_bits).max(1) as usize;
-                let end = (last + 1).saturating_add(clusters).min(self.refcounts_per_block() as usize);
+                let end = (last + 1 + RESERVE_CLUSTERS).min(self.refcounts_per_block() as usize);
                 Some(last + 1..end)
             }
             (None, Some(reserve)) if reserve.refblock == index => Some(reserve.range),
