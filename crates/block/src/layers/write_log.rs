@@ -81,6 +81,12 @@ impl WriteLog {
         self.around(Change::Write { offset_bytes, data: data.into(), force_unit_access: false }, write)
     }
 
+    /// The same, for a write that is stable when it is done.
+    #[cfg(test)]
+    pub(crate) fn write_stable<R>(&self, offset_bytes: u64, data: &[u8], write: impl FnOnce() -> R) -> R {
+        self.around(Change::Write { offset_bytes, data: data.into(), force_unit_access: true }, write)
+    }
+
     /// The same, for zeros.
     #[cfg(test)]
     pub(crate) fn zero<R>(&self, range: Range<u64>, zero: impl FnOnce() -> R) -> R {

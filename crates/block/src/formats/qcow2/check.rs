@@ -1,7 +1,6 @@
 //! What must hold before an image is written to: every cluster has one use, and its refcount knows.
 //!
-//! Metadata reach the page cache in an order in which a killed process does no harm, save for moments in which a new table is
-//! in use before its refcount says so. A machine that crashes may lose any of what was not flushed, refcounts included. A cluster that is in
+//! Images come from anybody, and from programs that a crash may have stopped between a table and its refcount. A cluster that is in
 //! use and called free would be given to other data as well: here its refcount is put right. Whatever else is wrong is
 //! refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of data.
 
@@ -197,7 +196,7 @@ impl<'a> Scan<'a> {
             }
         }
         if is_mended {
-            self.file.write(&block.bytes, offset)?;
+            self.file.write_stable(&block.bytes, offset)?;
         }
         Ok(())
     }

@@ -93,7 +93,8 @@ fn a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     let mut create = Command::new("qemu-img");
-    let created = create.args(["create", "-q", "-f", "qcow2", "-o", "preallocation=metadata"]).arg(&path).arg("1T").status();
+    let created =
+        create.args(["create", "-q", "-f", "qcow2", "-o", "preallocation=metadata"]).arg(&path).arg("1T").status();
     assert!(created.expect("qemu-img, of the Debian package qemu-utils").success());
     let name = "formats::qcow2::cost::a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib";
     let mut child = Command::new(std::env::current_exe().unwrap());

@@ -10,10 +10,10 @@ use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::storage::PreallocateMode;
 use imago::storage::drivers::CommonStorageHelper;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync, ftruncate};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::fmt::{self, Debug, Display, Formatter};
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,6 +132,36 @@ impl ImageFile {
         let write = || logged(&self.log, |log| log.write(offset, bytes, write), write);
         write()?;
         self.grown_to(offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    /// The same, and waits until these bytes are stable, not for what else was written.
+    pub(super) fn write_stable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.cache_unsafe {
+            return self.write(bytes, offset);
+        }
+        let write = || self.write_synchronously(bytes, offset);
+        #[cfg(test)]
+        self.counts.syncs.fetch_add(1, Ordering::Relaxed);
+        #[cfg(test)]
+        let write = || logged(&self.log, |log| log.write_stable(offset, bytes, write), write);
+        write()?;
+        self.grown_to(offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    fn write_synchronously(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match pwritev2(&self.file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    offset += count as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
     }
 

@@ -8,8 +8,7 @@
 //! before it is looked up there ([`layer`]).
 //!
 //! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it.
-//! What was flushed is on stable storage. A machine that crashes may leave refcounts that lag behind; [`check`] finds them
-//! when the image is next opened for writing.
+//! What was flushed is on stable storage, and a power cut leaves an image with nothing wrong but clusters that nobody uses ([`order`]).
 
 mod chain;
 mod check;

@@ -1,21 +1,21 @@
 //! The order in which an image's changes become stable.
 //!
-//! imago writes metadata in an order that suits a killed process. A power cut keeps any part of what was not synced, so here, where all
-//! that imago writes passes through, each write first waits (by one sync) for what it relies on:
+//! imago writes metadata in an order that suits a killed process. A power cut keeps any part of what was not synced, so
+//! here, where all that imago writes passes through, each write first waits for what it relies on:
 //!
-//! - A table entry that refers to a cluster relies on the cluster's refcount and, where more than zeros was there before or
-//!   the cluster may hold something old, on its contents. Else, what a cut keeps is zeros, as it was: a file reads as zeros
-//!   where it was never written.
+//! - A table entry that refers to a cluster relies on the cluster's refcount, which is stable from when it grows. Where there
+//!   was more than zeros before, or the cluster may hold something old, it relies on the contents, too. Else what a cut
+//!   leaves is zeros, as before: a file reads as zeros where it was never written.
 //! - A refcount that is lowered relies on the entry being gone.
 //! - Tables that move rely on all that is in them; and whoever uses their old place, on their being gone from it.
 //!
-//! Two things make the syncs few. A refcount that grows takes those of the free clusters behind it along, for
-//! [`RESERVE_CLUSTERS`]: the [`Reserve`]. imago does not know of it. What is allocated there needs no sync for its refcounts. After
-//! a cut these clusters are leaked; an image that is closed gives them back. And copied data wait for one sync for all writes of
-//! a batch, which are as many as arrived during the sync before.
+//! Two things make that cheap. A refcount that grows takes those of the free clusters behind it along, for
+//! [`RESERVE_CLUSTERS`]: the [`Reserve`]. imago does not know of it. What is allocated there waits for no refcount. After a cut
+//! or a kill these clusters are leaked; an image that is closed gives them back. And copied data wait for one sync for all
+//! writes of a batch, which are as many as arrived during the sync before.
 //!
-//! Nothing is held back instead: what was acknowledged must outlive the process, so its entries have to be in the page cache, and
-//! the kernel may write that at any time.
+//! Nothing is held back until a flush, as QEMU does: what was acknowledged must outlive the process, so its entries have to be
+//! in the page cache, and the kernel may write that at any time.
 
 use super::check::{Refblock, refcount};
 use super::header::{Header, Table};
@@ -25,7 +25,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Clusters that are allocated for one sync of refcounts: 16 MiB in clusters of 64 KiB.
+/// Clusters whose refcounts become stable at once: 16 MiB in clusters of 64 KiB.
 const RESERVE_CLUSTERS: usize = 256;
 
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
@@ -50,8 +50,6 @@ pub(super) struct Order {
 #[derive(Clone, Copy, Debug, Default)]
 struct Unstable {
     contents: bool,
-    /// Refcounts that grew.
-    refcounts: bool,
     /// Entries of tables.
     references: bool,
 }
@@ -117,11 +115,16 @@ impl Order {
 
     /// What follows relies on all that was written before.
     fn barrier(&mut self) -> io::Result<()> {
+        if self.is_in_order() { self.sync() } else { Ok(()) }
+    }
+
+    /// Tests see what becomes of an image without.
+    #[cfg_attr(not(test), expect(clippy::unused_self))]
+    fn is_in_order(&self) -> bool {
         #[cfg(test)]
-        if self.file.skips_barriers {
-            return Ok(());
-        }
-        self.sync()
+        return !self.file.skips_barriers;
+        #[cfg(not(test))]
+        true
     }
 
     /// Clusters that are freed from now on may keep what they held.
@@ -137,7 +140,7 @@ impl Order {
             Part::RefcountTable => self.write_refcount_table(bytes, offset),
             Part::Refblock(index) => self.write_refblock(index, bytes),
             Part::L2Table => {
-                if self.unstable.contents || self.unstable.refcounts {
+                if self.unstable.contents {
                     self.barrier()?;
                 }
                 self.unstable.references = true;
@@ -290,7 +293,6 @@ impl Order {
                 if let Some(before) = before.filter(|before| before.refblock != index) {
                     self.file.write(&before.bytes, self.refblocks[before.refblock])?;
                 }
-                self.unstable.refcounts = true;
                 let end = (last + 1 + RESERVE_CLUSTERS).min(self.refcounts_per_block() as usize);
                 Some(last + 1..end)
             }
@@ -304,7 +306,14 @@ impl Order {
             range.clone().filter(|&at| refcount(bytes, order, at) == 0).for_each(|at| block.set_to_one(at));
             self.reserve = Some(Reserve { refblock: index, bytes: bytes.to_vec(), range });
         }
-        if block.bytes == in_file.bytes { Ok(()) } else { self.file.write(&block.bytes, offset) }
+        if block.bytes == in_file.bytes {
+            return Ok(());
+        }
+        // Only this block: a sync would wait for all data that the guest has written.
+        match last_grown {
+            Some(_) if self.is_in_order() => self.file.write_stable(&block.bytes, offset),
+            _ => self.file.write(&block.bytes, offset),
+        }
     }
 }
 

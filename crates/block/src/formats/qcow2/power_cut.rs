@@ -197,7 +197,9 @@ fn create(directory: &Path, origin: Origin, cluster_bytes: u32) -> PathBuf {
 }
 
 fn output_of(command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|error| panic!("cannot run qemu-img ({error}): the Debian package qemu-utils has it"))
+    command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run qemu-img ({error}): the Debian package qemu-utils has it"))
 }
 
 /// What hangs does so again when it is dropped.
@@ -321,7 +323,9 @@ const STORIES: [(Origin, u32, u64); 5] = [
 fn nothing_that_was_flushed_is_lost_and_nothing_is_damaged() {
     for (origin, cluster_bytes, seed) in STORIES {
         let story = write_a_story(origin, cluster_bytes, seed, true);
-        story.play(seed).unwrap_or_else(|problem| panic!("{origin:?}, seed {seed}, clusters of {cluster_bytes}: {problem}"));
+        story
+            .play(seed)
+            .unwrap_or_else(|problem| panic!("{origin:?}, seed {seed}, clusters of {cluster_bytes}: {problem}"));
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! A cluster that is discarded or zeroed keeps its place at first, marked as zeros: requests on their way to it do no harm.
 //! Once they are all done ([`super::grace`]) it is freed, and its storage given back. That is stable before anything else
-//! is put there: else a power cut could leave the cluster with two users, or old data as a new table.
+//! is put there ([`super::order`]): else a power cut could leave the cluster with two users, or old data as a new table.
 
 use super::image::Image;
 use super::layer::{Overwrites, Patience, SliceBuffer};
