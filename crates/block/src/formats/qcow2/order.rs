@@ -287,7 +287,7 @@ impl Order {
         if lowered && self.unstable.references {
             self.barrier()?;
         }
-        let last_grown = block.changed(&in_file.bytes).filter(|&at| block.get(at) > in_file.get(at)).last();
+        let last_grown = block.changed(&in_file.bytes).rev().find(|&at| block.get(at) > in_file.get(at));
         let range = match (last_grown, self.reserve.take()) {
             (Some(last), before) => {
                 if let Some(before) = before.filter(|before| before.refblock != index) {
