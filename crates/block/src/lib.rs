@@ -22,6 +22,7 @@
 mod counting_allocator;
 mod disk;
 pub mod duration;
+mod explain;
 mod file;
 mod formats;
 pub mod layers;
@@ -41,6 +42,7 @@ mod wait;
 
 pub use counting_allocator::CountingAllocator;
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
+pub use explain::explain;
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions};
 pub use formats::{
     AllowedDirectories, ImageError, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, VmdkDisk,

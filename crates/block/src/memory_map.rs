@@ -38,7 +38,7 @@ pub struct Segment {
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryMapError {
     /// The operating system gave no memory.
-    #[error("no memory for the guest: {0}")]
+    #[error("no memory for the guest")]
     Allocate(#[from] io::Error),
     /// The regions overlap, are empty or wrap around.
     #[error("bad layout of guest memory: {0}")]

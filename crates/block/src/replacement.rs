@@ -33,7 +33,8 @@ const PERMISSIONS: Mode = Mode::from_raw_mode(0o777);
 ///
 /// Until [`ReplacementFile::commit`] the path is as it was. Where the file system can, the file has no name until then,
 /// so that even a killed process leaves nothing behind; elsewhere it is `.NAME.blockyard-XXXXXX` in the same directory,
-/// removed on drop. Hard links to the old file keep the old contents.
+/// removed on drop. Hard links to the old file keep the old contents. The old file is locked as an image that is written
+/// ([`FileOptions::lock`](crate::FileOptions::lock)): nobody may go on with a file that has lost its name.
 #[derive(Debug)]
 pub struct ReplacementFile {
     file: File,
@@ -43,6 +44,8 @@ pub struct ReplacementFile {
     temporary_name: Option<OsString>,
     /// The old file's mode, as far as it may be taken over.
     mode: Option<Mode>,
+    /// The old file, for its lock.
+    _locked: Option<File>,
 }
 
 /// The group's permissions that are no more than everybody's.
@@ -56,8 +59,8 @@ impl ReplacementFile {
     /// that replaces nothing has what the umask leaves of 0666.
     ///
     /// # Errors
-    /// When the path is anything but a regular file or free, is a symbolic link that leads nowhere, is not writable, or
-    /// its directory does not exist or takes no new files.
+    /// When the path is anything but a regular file or free, is a symbolic link that leads nowhere, is not writable, is in use by
+    /// another program, or its directory does not exist or takes no new files.
     pub fn create(path: &Path) -> Result<Self, ReplacementError> {
         Self::create_with(path, open_unnamed)
     }
@@ -67,6 +70,7 @@ impl ReplacementFile {
         open_unnamed: impl Fn(&OwnedFd, Mode) -> Option<OwnedFd>,
     ) -> Result<Self, ReplacementError> {
         let destination = Destination::find(path)?;
+        let locked = destination.lock()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, &destination.directory, flags, Mode::empty())
             .map_err(|errno| ReplacementError::new("open the directory", &destination.directory, errno))?;
@@ -77,7 +81,8 @@ impl ReplacementFile {
                 .map(|(file, name)| (file, Some(name)))
                 .map_err(|errno| ReplacementError::new("create a file beside", &destination.path, errno))?,
         };
-        let mut replacement = Self { file: File::from(file), directory, destination, temporary_name, mode: None };
+        let mut replacement =
+            Self { file: File::from(file), directory, destination, temporary_name, mode: None, _locked: locked };
         replacement.take_over_owner()?;
         replacement.take_over_mode()?;
         Ok(replacement)

@@ -1,13 +1,15 @@
 //! Disks as they are named on the command line.
 
 use crate::UsageError;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use blockyard_block::Disk;
-use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, SessionSpecification};
-use blockyard_session::client::{SessionDisk, SessionOptions};
+use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk, SessionSpecification};
+use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
+use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Opens the disk that `spec` names; [`blockyard_block::specification`] says how. `read_only` refuses every change whatever it says:
 /// no command opens for writing what it only reads. What an image refers to may lie in `allow_dirs` only.
@@ -24,17 +26,75 @@ pub fn open_disk(spec: &str, read_only: bool, allow_dirs: &[PathBuf]) -> Result<
 /// # Errors
 /// A sentence that names the disk.
 pub fn open(specification: &DiskSpecification, read_only: bool, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-    let context = OpenContext { allow_dirs, connect: &connect, read_only };
-    specification.open(&context).with_context(|| format!("cannot open {specification}"))
+    Ok(open_whole(specification, &Access { read_only, allow_dirs, reconnect: RECONNECT })?.disk)
+}
+
+/// What a disk is opened for, and how.
+#[derive(Clone, Copy)]
+pub struct Access<'a> {
+    /// Refuse every change.
+    pub read_only: bool,
+    /// Where an image's other files may lie.
+    pub allow_dirs: &'a [PathBuf],
+    /// How long a session's server that went away is waited for.
+    pub reconnect: Duration,
+}
+
+/// A disk, and what is known of it besides.
+pub struct OpenDisk {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// Bytes in it, as [`OpenedDisk::length_bytes`] has them.
+    pub length_bytes: u64,
+    /// The session that it is or lies on.
+    pub session: Option<Arc<SessionDisk>>,
+}
+
+impl OpenDisk {
+    /// Takes a disk that lies on no session.
+    pub fn local(OpenedDisk { disk, length_bytes }: OpenedDisk) -> Self {
+        Self { disk, length_bytes, session: None }
+    }
+}
+
+/// As [`open`], for commands that want to know more.
+///
+/// # Errors
+/// A sentence that names the disk.
+pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Result<OpenDisk> {
+    let session = OnceCell::new();
+    let connect = |to: &SessionSpecification| -> Result<Arc<dyn Disk>, OpenError> {
+        let disk = Arc::new(connect(to, access.reconnect)?);
+        // A specification has one backend.
+        let _ = session.set(Arc::clone(&disk));
+        Ok(disk)
+    };
+    let context = OpenContext { allow_dirs: access.allow_dirs, connect: &connect, read_only: access.read_only };
+    let OpenedDisk { disk, length_bytes } = specification.open_measured(&context)?;
+    Ok(OpenDisk { disk, length_bytes, session: session.into_inner() })
 }
 
 /// How long a server that went away is waited for: somebody restarts it, or it is gone.
-const RECONNECT: Duration = Duration::from_secs(10);
+pub const RECONNECT: Duration = Duration::from_secs(10);
 
-fn connect(session: &SessionSpecification) -> Result<Arc<dyn Disk>, OpenError> {
+/// How long a server may take to notice that its last client has gone, and until then turns the next one away; or to listen on the
+/// socket that it has just made.
+const SERVER_BUSY: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+fn connect(session: &SessionSpecification, reconnect: Duration) -> Result<SessionDisk, OpenError> {
     let io_buffer_bytes = session.io_buffer_bytes;
-    let options = SessionOptions { io_buffer_bytes, reconnect: RECONNECT, ..SessionOptions::default() };
-    let disk = SessionDisk::connect(&session.path, &options)
-        .map_err(|error| OpenError::other(session.path.display().to_string(), error))?;
-    Ok(Arc::new(disk))
+    let options = SessionOptions { io_buffer_bytes, reconnect, ..SessionOptions::default() };
+    let (start, mut pause) = (Instant::now(), RETRY_PAUSE);
+    loop {
+        match SessionDisk::connect(&session.path, &options) {
+            Err(SessionError::Closed(_) | SessionError::Os { .. } | SessionError::NobodyListens(_))
+                if start.elapsed() < SERVER_BUSY =>
+            {
+                thread::sleep(pause);
+                pause *= 2;
+            }
+            connected => return connected.map_err(|error| OpenError::Session(error.into())),
+        }
+    }
 }

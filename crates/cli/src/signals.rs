@@ -1,4 +1,4 @@
-//! Signals that ask a command to end.
+//! Signals that ask a command to end: caught here and nowhere else but in `serve`, which waits for descriptors.
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -39,7 +39,7 @@ impl EndSignals {
 }
 
 /// A signal's name, for people.
-pub fn name(signal: i32) -> String {
+fn name(signal: i32) -> String {
     match signal {
         SIGINT => "Ctrl-C (SIGINT)".to_owned(),
         SIGTERM => "SIGTERM".to_owned(),

@@ -278,3 +278,38 @@ fn signals_stop_it_and_nothing_is_left() {
         assert_eq!((yard.names(), fs::read(&output).unwrap()), (names.clone(), contents.clone()), "signal {signal}");
     }
 }
+
+/// Each thing is said once: what failed, with which disk, and why.
+#[test]
+fn an_error_is_one_sentence_that_repeats_nothing() {
+    let yard = Yard::new();
+    let (input, output, socket) = (yard.random("input", 5000, 1), yard.path("output"), yard.path("socket"));
+    let [shown, missing, out] =
+        [&input, &yard.path("missing"), &yard.path("none/output")].map(|path| path.display().to_string());
+    for (source, destination, line) in [
+        (
+            missing.clone(),
+            &output,
+            format!("cannot open {missing} for reading: No such file or directory (os error 2)"),
+        ),
+        (
+            format!("{missing},format=qcow2"),
+            &output,
+            format!("cannot open {missing}: No such file or directory (os error 2)"),
+        ),
+        (
+            format!("{shown},partition=1"),
+            &output,
+            format!("cannot open partition 1 of {shown}: there is no partition 1: the disk has none"),
+        ),
+        (
+            format!("session:{}", socket.display()),
+            &output,
+            format!("nobody listens on {}: is `blockyard serve` running?", socket.display()),
+        ),
+        (shown, &yard.path("none/output"), format!("there is no directory {}: create it first", &out[..out.len() - 7])),
+    ] {
+        let outcome = run(copy_command([source]).arg(destination)).failed(1, &[]);
+        assert_eq!(outcome.stderr, format!("blockyard: {line}\n"));
+    }
+}

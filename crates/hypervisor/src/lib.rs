@@ -170,7 +170,7 @@ pub trait Kick: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Os {
         /// What was being done.
         what: &'static str,

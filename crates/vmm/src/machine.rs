@@ -23,7 +23,7 @@ pub enum MachineError {
     #[error(transparent)]
     RangeTaken(#[from] RangeTaken),
     /// The operating system refused a thread or an event.
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Os {
         /// What was wanted.
         what: &'static str,

@@ -10,7 +10,7 @@ pub enum FileDiskError {
     #[error("the logical block size is {0} bytes; it must be a power of two from 512 to 65536")]
     LogicalBlock(u32),
     /// The operating system did not open it.
-    #[error("cannot open {} for {access}: {source}", path.display())]
+    #[error("cannot open {} for {access}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum FileDiskError {
         problem: &'static str,
     },
     /// The operating system did not say what it is.
-    #[error("cannot tell the size of {}: {source}", path.display())]
+    #[error("cannot tell the size of {}", path.display())]
     Inspect {
         /// The file.
         path: PathBuf,
@@ -44,7 +44,7 @@ pub enum FileDiskError {
         source: io::Error,
     },
     /// It cannot be used without the page cache.
-    #[error("cannot open {} for direct transfers: {source}; leave `direct` out", path.display())]
+    #[error("cannot open {} for direct transfers, which `direct` asks for", path.display())]
     Direct {
         /// The file.
         path: PathBuf,
@@ -74,7 +74,7 @@ pub enum FileDiskError {
         purpose: &'static str,
     },
     /// The operating system did not lock it.
-    #[error("cannot lock {}: {source}", path.display())]
+    #[error("cannot lock {}", path.display())]
     Lock {
         /// The file.
         path: PathBuf,

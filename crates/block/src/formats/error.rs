@@ -14,7 +14,7 @@ pub enum ImageError {
     #[error(transparent)]
     Replacement(#[from] ReplacementError),
     /// The operating system failed a step.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}", path.display())]
     System {
         /// What was tried.
         action: &'static str,

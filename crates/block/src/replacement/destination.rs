@@ -1,9 +1,10 @@
 //! Where a replacement file goes, and what it replaces.
 
 use super::ReplacementError;
-use rustix::fs::{Access, AtFlags, CWD, Mode, accessat};
+use crate::{FileDisk, FileOptions};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, openat};
 use std::ffi::OsString;
-use std::fs::{self, FileType, Metadata};
+use std::fs::{self, File, FileType, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -43,6 +44,16 @@ impl Destination {
             Err(error) if error.kind() == ErrorKind::NotFound => Self::of_new(path),
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// Locks the file that is there. One that cannot be read cannot be locked, and is nobody's image.
+    pub(super) fn lock(&self) -> Result<Option<File>, ReplacementError> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let old = self.replaces.and_then(|_| openat(CWD, &self.path, flags, Mode::empty()).ok()).map(File::from);
+        if let Some(old) = &old {
+            FileDisk::lock(old, &self.path, &FileOptions::default())?;
+        }
+        Ok(old)
     }
 
     fn of_existing(path: &Path, metadata: &Metadata) -> Result<Self, ReplacementError> {

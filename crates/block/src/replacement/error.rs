@@ -1,5 +1,6 @@
 //! Why a file cannot be replaced.
 
+use crate::FileDiskError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -21,18 +22,21 @@ pub enum ReplacementError {
     #[error("there is no directory {}: create it first", .0.display())]
     NoDirectory(PathBuf),
     /// The file is there and this user may not write to it.
-    #[error("{} cannot be written: {source}; change its permissions, or name another file", path.display())]
+    #[error("{} cannot be written; change its permissions, or name another file", path.display())]
     NotWritable {
         /// The path.
         path: PathBuf,
         /// What the operating system said.
         source: io::Error,
     },
+    /// The file is there and another program uses it.
+    #[error(transparent)]
+    InUse(#[from] FileDiskError),
     /// The file system or the user's quota is full.
     #[error("no space left for {}: free some, or write to another file system", .0.display())]
     NoSpace(PathBuf),
     /// Anything else that the operating system refused.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}", path.display())]
     Failed {
         /// What was tried: a verb, and what else stands before the path.
         action: &'static str,

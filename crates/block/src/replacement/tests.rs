@@ -182,7 +182,7 @@ fn a_directory_without_write_permission_is_refused() {
     let path = directory.path().join("disk.img");
     fs::set_permissions(&directory, Permissions::from_mode(0o555)).unwrap();
     let refusal = as_ordinary_user(move || ReplacementFile::create(&path).map(drop)).unwrap_err();
-    assert!(refusal.to_string().contains("disk.img: Permission denied"), "{refusal}");
+    assert!(crate::explain(&refusal).contains("disk.img: Permission denied"), "{refusal}");
 }
 
 /// Runs `work` on a thread that is not root, whoever runs the tests.

@@ -1,10 +1,8 @@
 //! From a specification back to text.
 
-use super::{
-    Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Kind, LOGICAL_BLOCK_BYTES, PartitionChoice, TABLES,
-};
+use super::{Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Kind, PartitionChoice, TABLES};
 use crate::layers::ThrottleLimits;
-use crate::{Engine, duration, size};
+use crate::{duration, size};
 use std::fmt::{self, Display};
 use std::path::Path;
 
@@ -62,7 +60,7 @@ impl Backend {
         match self {
             Self::File(file) => {
                 flag(f, "direct", file.direct)?;
-                let engine = ENGINES.iter().find(|(_, engine)| *engine == file.engine && *engine != Engine::Auto);
+                let engine = ENGINES.iter().find(|(_, engine)| Some(*engine) == file.engine);
                 key(f, "engine", engine.map(|(word, _)| word))?;
                 key(f, "cache", file.cache_unsafe.then_some("unsafe"))?;
                 block_size(f, file.logical_block_bytes)
@@ -75,8 +73,8 @@ impl Backend {
     }
 }
 
-fn block_size(f: &mut fmt::Formatter<'_>, bytes: u32) -> fmt::Result {
-    key(f, "block-size", (bytes != LOGICAL_BLOCK_BYTES).then_some(bytes))
+fn block_size(f: &mut fmt::Formatter<'_>, bytes: Option<u32>) -> fmt::Result {
+    key(f, "block-size", bytes)
 }
 
 fn flag(f: &mut fmt::Formatter<'_>, name: &str, is_set: bool) -> fmt::Result {

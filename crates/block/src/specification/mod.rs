@@ -43,7 +43,7 @@ use crate::Engine;
 use crate::layers::{Faults, Latency, ThrottleLimits};
 use crate::partition_table::TableChoice;
 pub use error::SpecificationError;
-pub use open::{OpenContext, OpenError};
+pub use open::{OpenContext, OpenError, OpenedDisk};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -78,8 +78,8 @@ pub enum Kind {
 enum Backend {
     File(FileSpecification),
     Session(SessionSpecification),
-    Memory { capacity_bytes: u64, logical_block_bytes: u32 },
-    Null { capacity_bytes: u64, logical_block_bytes: u32 },
+    Memory { capacity_bytes: u64, logical_block_bytes: Option<u32> },
+    Null { capacity_bytes: u64, logical_block_bytes: Option<u32> },
 }
 
 /// A file or block device.
@@ -89,9 +89,13 @@ struct FileSpecification {
     /// `None`: the name's ending decides.
     format: Option<Format>,
     direct: bool,
-    engine: Engine,
+    /// `None`: whoever opens it chooses.
+    engine: Option<Engine>,
     cache_unsafe: bool,
-    logical_block_bytes: u32,
+    /// `None`: whoever opens it chooses.
+    logical_block_bytes: Option<u32>,
+    /// Not said in text: what goes without is the command's choice.
+    lock: bool,
 }
 
 /// A disk served by another process, for whoever knows how to reach it.
@@ -159,6 +163,79 @@ impl DiskSpecification {
         self.read_only = true;
         if self.delta == Some(Delta::Snapshot) {
             self.delta = None;
+        }
+        self
+    }
+
+    /// The same disk, saying `ro` and without locks: for a look at what another program may be writing. What is read fits together
+    /// only as far as that program's writes happen to.
+    #[must_use]
+    pub fn unlocked(self) -> Self {
+        let mut unlocked = self.read_only();
+        if let Backend::File(file) = &mut unlocked.backend {
+            file.lock = false;
+        }
+        unlocked
+    }
+
+    /// Whether changes go nowhere lasting.
+    pub fn has_snapshot(&self) -> bool {
+        self.delta == Some(Delta::Snapshot)
+    }
+
+    /// The file or block device, if the disk is all of it, byte by byte, and changes go there: such a disk can be made by writing a
+    /// new file ([`DiskSpecification::open_file`]). Nothing has looked at its contents.
+    pub fn raw_file(&self) -> Option<&Path> {
+        match &self.backend {
+            Backend::File(file) if file.is_raw() && self.partition.is_none() && self.delta.is_none() => {
+                Some(&file.path)
+            }
+            _ => None,
+        }
+    }
+
+    /// The word of the image format that it says or that its name has; `None` for a disk that is in no file.
+    pub fn format(&self) -> Option<&'static str> {
+        match &self.backend {
+            Backend::File(file) => Some(file.format.unwrap_or_else(|| Format::of_name(&file.path)).word()),
+            _ => None,
+        }
+    }
+
+    /// Whether flushes of it do nothing.
+    pub fn is_cache_unsafe(&self) -> bool {
+        matches!(&self.backend, Backend::File(FileSpecification { cache_unsafe: true, .. }))
+    }
+
+    /// Whether its file is read and written through the page cache.
+    pub fn is_buffered(&self) -> bool {
+        matches!(&self.backend, Backend::File(FileSpecification { direct: false, .. }))
+    }
+
+    /// The logical block that it says.
+    pub fn logical_block_bytes(&self) -> Option<u32> {
+        match self.backend {
+            Backend::File(FileSpecification { logical_block_bytes, .. })
+            | Backend::Memory { logical_block_bytes, .. }
+            | Backend::Null { logical_block_bytes, .. } => logical_block_bytes,
+            Backend::Session(_) => None,
+        }
+    }
+
+    /// The same disk, with this logical block, a power of two from 512 to 65536, if it is in a file and does not say which.
+    #[must_use]
+    pub fn or_logical_block(mut self, bytes: u32) -> Self {
+        if let Backend::File(file) = &mut self.backend {
+            file.logical_block_bytes = file.logical_block_bytes.or(Some(bytes));
+        }
+        self
+    }
+
+    /// The same disk, with this engine if it is in a file and does not say which.
+    #[must_use]
+    pub fn or_engine(mut self, engine: Engine) -> Self {
+        if let Backend::File(file) = &mut self.backend {
+            file.engine = file.engine.or(Some(engine));
         }
         self
     }

@@ -1,13 +1,17 @@
 //! From a specification to a disk: the one place where backends and layers are put on top of each other.
 
 use super::content;
-use super::{Backend, Delta, DiskSpecification, FileSpecification, Format, PartitionChoice, SessionSpecification};
+use super::{
+    Backend, Delta, DiskSpecification, FileSpecification, Format, LOGICAL_BLOCK_BYTES, PartitionChoice,
+    SessionSpecification,
+};
 use crate::layers::{AlignOptions, AlignedDisk, Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
 use crate::{
     AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, ImageError, MemoryDisk, NullDisk, Qcow2Backing,
     Qcow2Disk, VmdkDisk, partition_table, size,
 };
 use std::error::Error;
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -27,6 +31,15 @@ pub struct OpenContext<'a> {
     pub read_only: bool,
 }
 
+/// A disk, and how long it is.
+#[derive(Clone)]
+pub struct OpenedDisk {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// Bytes in it: what a raw file has, before the capacity was rounded up to whole logical blocks; otherwise the capacity.
+    pub length_bytes: u64,
+}
+
 /// Why a disk could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -42,7 +55,7 @@ pub enum OpenError {
         problem: String,
     },
     /// There is no memory for it, or no such block size.
-    #[error("cannot make a disk of {}: {source}", size::exact(*capacity_bytes))]
+    #[error("cannot make a disk of {}", size::exact(*capacity_bytes))]
     Memory {
         /// How much was asked for.
         capacity_bytes: u64,
@@ -50,8 +63,10 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The partition is not on the disk.
-    #[error("partition {number} cannot be opened: {source}")]
+    #[error("cannot open partition {number} of {}", disk.display())]
     Partition {
+        /// The file or socket that the disk is in.
+        disk: PathBuf,
         /// Its number.
         number: NonZeroU32,
         /// Why not.
@@ -60,8 +75,11 @@ pub enum OpenError {
     /// An image is none, refers to what it must not, or cannot be had.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// There is no session; the sentence names the socket.
+    #[error(transparent)]
+    Session(Box<dyn Error + Send + Sync>),
     /// Anything else.
-    #[error("{subject}: {source}")]
+    #[error("{subject}")]
     Other {
         /// The file, socket or part of the disk.
         subject: String,
@@ -71,7 +89,16 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// An error of whoever opens what this module does not know.
+    /// The program that has the file for itself, where that is what is in the way: [`DiskSpecification::unlocked`] goes round it.
+    pub fn holder(&self) -> Option<&str> {
+        match self {
+            Self::File(FileDiskError::Locked { holder, .. })
+            | Self::Image(ImageError::File(FileDiskError::Locked { holder, .. })) => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// Something went wrong with the file, socket or part of the disk that `subject` names.
     pub fn other(subject: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Other { subject: subject.into(), source: source.into() }
     }
@@ -84,6 +111,42 @@ impl DiskSpecification {
     /// # Errors
     /// When any of these cannot be had; the sentence names the file and says what to do.
     pub fn open(&self, context: &OpenContext<'_>) -> Opened {
+        Ok(self.open_measured(context)?.disk)
+    }
+
+    /// As [`DiskSpecification::open`], and says how long the disk is to the byte.
+    ///
+    /// # Errors
+    /// As [`DiskSpecification::open`].
+    pub fn open_measured(&self, context: &OpenContext<'_>) -> Result<OpenedDisk, OpenError> {
+        if let (Some(_), Backend::File(file)) = (self.raw_file(), &self.backend) {
+            content::check(&file.path, file.format)?;
+            return self.on_file(FileDisk::open(&file.path, &file.options(self.read_only || context.read_only))?);
+        }
+        let disk = self.open_parts(context)?;
+        Ok(OpenedDisk { length_bytes: disk.geometry().capacity_bytes, disk })
+    }
+
+    /// Opens a disk that is all of one raw file ([`DiskSpecification::raw_file`]) on this file instead of the one at its path,
+    /// open for reading and writing, with the same layers around it.
+    ///
+    /// # Errors
+    /// When the file is none that can be a disk.
+    pub fn open_file(&self, file: File) -> Result<OpenedDisk, OpenError> {
+        let options = match &self.backend {
+            Backend::File(file) => file.options(false),
+            _ => FileOptions::default(),
+        };
+        self.on_file(FileDisk::from_file(file, &options)?)
+    }
+
+    fn on_file(&self, file: FileDisk) -> Result<OpenedDisk, OpenError> {
+        let length_bytes = file.length_bytes();
+        let disk = align(Arc::new(file), self.backend.logical_block_bytes())?;
+        Ok(OpenedDisk { disk: self.limited(disk), length_bytes })
+    }
+
+    fn open_parts(&self, context: &OpenContext<'_>) -> Opened {
         let read_only = self.read_only || context.read_only;
         // What has a delta is read only.
         let disk = self.backend.open(read_only || self.delta.is_some(), context)?;
@@ -96,18 +159,22 @@ impl DiskSpecification {
         };
         // The delta's file may have demands of its own.
         let disk = align(disk, self.backend.logical_block_bytes())?;
-        let disk = match self.partition {
+        Ok(self.limited(match self.partition {
             None => disk,
-            Some(choice) => partition(disk, choice, read_only)?,
-        };
+            Some(choice) => partition(disk, choice, read_only, self.path())?,
+        }))
+    }
+
+    /// `disk`, made slow or bad as the specification wants it.
+    fn limited(&self, disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
         let disk: Arc<dyn Disk> = match &self.limits {
             None => disk,
             Some(limits) => Arc::new(ThrottledDisk::new(disk, limits)),
         };
-        Ok(match self.all_faults() {
+        match self.all_faults() {
             None => disk,
             Some(faults) => Arc::new(FaultyDisk::new(disk, &faults)),
-        })
+        }
     }
 
     /// The faults, with the latency as one of them.
@@ -127,11 +194,11 @@ impl Backend {
             Self::File(file) => return file.open(read_only, context),
             Self::Session(session) => (context.connect)(session)?,
             &Self::Memory { capacity_bytes, logical_block_bytes } => Arc::new(
-                MemoryDisk::new(capacity_bytes, logical_block_bytes)
+                MemoryDisk::new(capacity_bytes, logical_block_bytes.unwrap_or(LOGICAL_BLOCK_BYTES))
                     .map_err(|source| OpenError::Memory { capacity_bytes, source })?,
             ),
             &Self::Null { capacity_bytes, logical_block_bytes } => Arc::new(
-                NullDisk::new(capacity_bytes, logical_block_bytes)
+                NullDisk::new(capacity_bytes, logical_block_bytes.unwrap_or(LOGICAL_BLOCK_BYTES))
                     .map_err(|source| OpenError::Memory { capacity_bytes, source })?,
             ),
         };
@@ -144,7 +211,7 @@ impl Backend {
         match self {
             Self::File(FileSpecification { logical_block_bytes, .. })
             | Self::Memory { logical_block_bytes, .. }
-            | Self::Null { logical_block_bytes, .. } => Some(*logical_block_bytes),
+            | Self::Null { logical_block_bytes, .. } => Some(logical_block_bytes.unwrap_or(LOGICAL_BLOCK_BYTES)),
             Self::Session(_) => None,
         }
     }
@@ -160,6 +227,10 @@ impl Backend {
 }
 
 impl FileSpecification {
+    pub(super) fn is_raw(&self) -> bool {
+        self.format.unwrap_or_else(|| Format::of_name(&self.path)) == Format::Raw
+    }
+
     fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Opened {
         let options = self.options(read_only);
         let allowed = || AllowedDirectories::new(context.allow_dirs);
@@ -183,11 +254,11 @@ impl FileSpecification {
     fn options(&self, read_only: bool) -> FileOptions {
         FileOptions {
             read_only,
-            engine: self.engine,
-            logical_block_bytes: self.logical_block_bytes,
+            engine: self.engine.unwrap_or_default(),
+            logical_block_bytes: self.logical_block_bytes.unwrap_or(LOGICAL_BLOCK_BYTES),
             cache_unsafe: self.cache_unsafe,
             direct: self.direct,
-            lock: true,
+            lock: self.lock,
         }
     }
 }
@@ -210,10 +281,13 @@ fn snapshot(base: Arc<dyn Disk>, backend: &Backend) -> Opened {
     Ok(Arc::new(OverlayDisk::temporary(base, &directory, &options)?))
 }
 
-fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool) -> Opened {
+fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool, path: Option<&Path>) -> Opened {
     let PartitionChoice { number, table } = choice;
-    let bad = |source: Box<dyn Error + Send + Sync>| OpenError::Partition { number, source };
-    let found = partition_table::read_as(&*disk, table).map_err(|error| bad(error.into()))?;
+    let bad = |source: Box<dyn Error + Send + Sync>| {
+        let disk = path.unwrap_or(Path::new("the disk")).to_owned();
+        OpenError::Partition { disk, number, source }
+    };
+    let found = partition_table::read_as(&*disk, table).map_err(|error| bad(error.advising("table=").into()))?;
     let range = found.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
     Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
 }

@@ -2,8 +2,8 @@
 
 use super::keys::{self, KEYS, Key};
 use super::{
-    Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Format, Kind, LOGICAL_BLOCK_BYTES, PartitionChoice,
-    SessionSpecification, SpecificationError, TABLES,
+    Backend, Delta, DiskSpecification, ENGINES, FileSpecification, Format, Kind, PartitionChoice, SessionSpecification,
+    SpecificationError, TABLES,
 };
 use crate::layers::{Faults, Latency, ThrottleLimits};
 use crate::partition_table::TableChoice;
@@ -241,7 +241,7 @@ fn unknown_key(name: &str, kind: Kind) -> String {
 }
 
 fn backend(kind: Kind, path: &PathPart, settings: &Settings<'_>) -> Result<Backend, SpecificationError> {
-    let logical_block_bytes = settings.value("block-size", block_size)?.unwrap_or(LOGICAL_BLOCK_BYTES);
+    let logical_block_bytes = settings.value("block-size", block_size)?;
     let capacity = || {
         capacity(&path.text).map_err(|message| settings.wrong(path.span.clone(), format!("{}: {message}", kind.word())))
     };
@@ -250,9 +250,10 @@ fn backend(kind: Kind, path: &PathPart, settings: &Settings<'_>) -> Result<Backe
             path: PathBuf::from(&path.text),
             format: settings.value("format", format)?,
             direct: settings.has("direct"),
-            engine: settings.value("engine", engine)?.unwrap_or_default(),
+            engine: settings.value("engine", engine)?,
             cache_unsafe: settings.value("cache", cache)?.is_some(),
             logical_block_bytes,
+            lock: true,
         }),
         Kind::Session => Backend::Session(SessionSpecification {
             path: PathBuf::from(&path.text),

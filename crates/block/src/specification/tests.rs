@@ -51,7 +51,7 @@ fn every_kind_and_every_key_is_understood() {
 #[test]
 fn a_specification_is_written_as_short_as_it_can_be() {
     for (text, shortest) in [
-        ("file:disk.img,engine=auto,block-size=512", "disk.img"),
+        ("file:disk.img,engine=auto,block-size=512", "disk.img,engine=auto,block-size=512"),
         ("disk.img,iops=10,burst=100ms", "disk.img,iops=10"),
         ("mem:1048576K", "mem:1G"),
         ("file:./a:b,ro", "./a:b,ro"),
@@ -153,7 +153,7 @@ fn no_session(_: &SessionSpecification) -> Result<Arc<dyn Disk>, OpenError> {
 const CONTEXT: OpenContext<'_> = OpenContext { allow_dirs: &[], connect: &no_session, read_only: false };
 
 fn open(text: &str) -> Result<Arc<dyn Disk>, String> {
-    parse(text).open(&CONTEXT).map_err(|error| error.to_string())
+    parse(text).open(&CONTEXT).map_err(|error| crate::explain(&error))
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_partition_is_opened_alone() {
     let expected = [vec![0xcc; 512], vec![0xdd; 1024], vec![0xcc; 1536], vec![0; 512]].concat();
     assert_eq!(fs::read(path).unwrap()[9 * 512..], expected);
     let absent = open(&format!("{path},partition=7")).err().unwrap();
-    assert!(absent.starts_with("partition 7 cannot be opened: "), "{absent}");
+    assert!(absent.starts_with("cannot open partition 7 of "), "{absent}");
     let no_gpt = open(&format!("{path},partition=1,table=gpt")).err().unwrap();
     assert!(no_gpt.contains("no GPT"), "{no_gpt}");
 }

@@ -1,18 +1,25 @@
 //! `blockyard copy`: its options, and what they may be.
 
+use crate::disk::{Access, RECONNECT};
 use crate::{UsageError, size, time};
 use blockyard_block::Engine;
+use blockyard_block::specification::DiskSpecification;
 use blockyard_protocol::layout;
 use blockyard_vmm::backend::BackendChoice;
 use blockyard_vmm::placement::{CpuList, Placement};
 use clap::{Args, ValueEnum};
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Copy a disk through a tiny virtual machine that sees two virtio disks and nothing else.
 ///
-/// SRC goes byte for byte to DST: a file or a block device each. A file DST is written beside its name and renamed when all
-/// is done: after any failure, and after Ctrl-C, DST is what it was. Holes stay holes.
+/// SRC goes byte for byte to DST. Each is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img, vm.qcow2,
+/// /dev/vdb,partition=2, session:vm.sock, mem:1G or null:8G. Holes stay holes.
+///
+/// A raw file DST is written beside its name and renamed when all is done: after any failure, and after Ctrl-C, DST is what it
+/// was. Any other DST (an image such as vm.qcow2, a block device, a partition, a session) must be there, be large enough, and is
+/// written in place: what lies beyond SRC's length stays, and after a failure DST is incomplete.
 ///
 /// Exit status: 0 when DST is complete and (unless --no-flush) on stable storage, 1 on failure, 2 on wrong usage.
 #[derive(Args, Debug)]
@@ -22,20 +29,23 @@ use std::time::Duration;
 )]
 pub struct CopyArgs {
     /// With --input and --output: [GUEST], a flat binary to run instead of the built-in guest. Otherwise: SRC DST [GUEST].
-    #[arg(value_name = "PATH", num_args = 0..=3)]
-    paths: Vec<PathBuf>,
-    /// Disk to read: a file or a block device.
+    #[arg(value_name = "DISK", num_args = 0..=3)]
+    disks: Vec<OsString>,
+    /// Disk to read. It is opened read-only.
     #[arg(long, short, value_name = "SRC", requires = "output")]
-    input: Option<PathBuf>,
-    /// Disk to write: a file, replaced when the copy is complete, or a block device, written in place.
+    input: Option<OsString>,
+    /// Disk to write: a raw file, replaced when the copy is complete, or any other disk, written in place.
     #[arg(long, short, value_name = "DST", requires = "input")]
-    output: Option<PathBuf>,
-    /// Bytes in a sector of the input disk: a power of two from 512 to 65536.
-    #[arg(long, value_name = "BYTES", default_value = "512", value_parser = sector_size)]
-    input_sector_size: u32,
-    /// Bytes in a sector of the output disk: a power of two from 512 to 65536.
-    #[arg(long, value_name = "BYTES", default_value = "512", value_parser = sector_size)]
-    output_sector_size: u32,
+    output: Option<OsString>,
+    /// Directory that an image's backing and data files may lie in; may be repeated.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+    /// Bytes in a sector of the input disk: a power of two from 512 to 65536 [default: the disk's block, 512 for most].
+    #[arg(long, value_name = "BYTES", value_parser = sector_size)]
+    input_sector_size: Option<u32>,
+    /// Bytes in a sector of the output disk: a power of two from 512 to 65536 [default: the disk's block, 512 for most].
+    #[arg(long, value_name = "BYTES", value_parser = sector_size)]
+    output_sector_size: Option<u32>,
     /// How often the guest reports: 0 every 10 sectors, 1 to 99 at each such part of the disk, 100 only at the end.
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=100))]
     progress_percent: u32,
@@ -51,9 +61,10 @@ pub struct CopyArgs {
     /// Who executes the guest: kvm where it executes guest code natively and user elsewhere (auto), or one of them.
     #[arg(long, value_enum, default_value = "auto")]
     backend: BackendArg,
-    /// How the host does the I/O: each I/O thread itself (sync), a pool of threads, or io_uring.
-    #[arg(long, value_enum, default_value = "sync")]
-    engine: EngineArg,
+    /// How the host does the I/O of files that do not say engine=: each I/O thread itself (sync), a pool of threads, or
+    /// io_uring [default: sync for raw files and devices in the page cache, otherwise uring].
+    #[arg(long, value_enum)]
+    engine: Option<EngineArg>,
     /// Guest memory, from 8M to 512M [default: what the requests in flight need].
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
@@ -101,19 +112,28 @@ enum Affinity {
     Io(CpuList),
 }
 
+/// One end of a copy.
+#[derive(Clone, Debug)]
+pub struct DiskOptions {
+    /// The disk as it was named.
+    pub named: DiskSpecification,
+    /// The disk as it is to be opened: with an engine.
+    pub specification: DiskSpecification,
+    /// Bytes in a sector; `None`: in one of the disk's own blocks.
+    pub sector_bytes: Option<u32>,
+}
+
 /// A copy that makes sense.
 #[derive(Clone, Debug)]
 pub struct CopyOptions {
     /// Disk to read.
-    pub input: PathBuf,
+    pub input: DiskOptions,
     /// Disk to write.
-    pub output: PathBuf,
+    pub output: DiskOptions,
+    /// Where images' other files may lie.
+    pub allow_dirs: Vec<PathBuf>,
     /// Flat binary to run instead of the built-in guest.
     pub guest: Option<PathBuf>,
-    /// Bytes in an input sector.
-    pub input_sector_bytes: u32,
-    /// Bytes in an output sector.
-    pub output_sector_bytes: u32,
     /// As the protocol has it.
     pub progress_percent: u32,
     /// Bytes in the largest request.
@@ -126,8 +146,6 @@ pub struct CopyOptions {
     pub memory_bytes: u64,
     /// Which hypervisor.
     pub backend: BackendChoice,
-    /// How the host does the I/O.
-    pub engine: Engine,
     /// Where threads run.
     pub placement: Placement,
     /// Longest time without progress; `None` waits for ever.
@@ -148,12 +166,22 @@ pub struct CopyOptions {
 const REQUEST_BYTES_DEFAULT: u64 = 1 << 20;
 const QUEUE_DEPTH_DEFAULT: u32 = 8;
 const QUEUES_DEFAULT: u32 = 2;
+/// Bytes in a sector, if neither the user nor the disk says otherwise.
+pub const SECTOR_BYTES_DEFAULT: u32 = 512;
 
 impl CopyOptions {
-    /// Asks for no more queues than a copy of `length_bytes` has requests: each costs some twenty register accesses.
-    pub fn fit_to(&mut self, length_bytes: u64) {
+    /// Asks for no more queues than a copy of `length_bytes` has requests, as each costs some twenty register accesses, nor more than
+    /// both disks have.
+    pub fn fit_to(&mut self, length_bytes: u64, queues_max: u32) {
         let requests = length_bytes.div_ceil(u64::from(self.request_bytes)).max(1);
-        self.queues = u64::from(self.queues).min(requests) as u32;
+        self.queues = u64::from(self.queues.min(queues_max)).min(requests) as u32;
+    }
+
+    /// How to open one of the disks.
+    pub fn access(&self, read_only: bool) -> Access<'_> {
+        // Whoever wants to hear of a copy that hangs does not want to wait longer for a server.
+        let reconnect = self.timeout.map_or(RECONNECT, |timeout| timeout.min(RECONNECT));
+        Access { read_only, allow_dirs: &self.allow_dirs, reconnect }
     }
 }
 
@@ -163,8 +191,12 @@ impl CopyArgs {
     /// # Errors
     /// [`UsageError`], with a sentence on what does not fit and what would.
     pub fn options(&self) -> Result<CopyOptions, UsageError> {
-        let (input, output, guest) = self.paths()?;
-        let sector_bytes = u64::from(self.input_sector_size.max(self.output_sector_size));
+        let (input, output, guest) = self.disks()?;
+        let input = self.disk(&input, "--input-sector-size", self.input_sector_size)?;
+        let output = self.disk(&output, "--output-sector-size", self.output_sector_size)?;
+        check_destination(&output.named)?;
+        let sector_bytes = input.sector_bytes.max(output.sector_bytes).unwrap_or(SECTOR_BYTES_DEFAULT);
+        let sector_bytes = u64::from(sector_bytes);
         let request_bytes = self.request_size.unwrap_or(REQUEST_BYTES_DEFAULT);
         if request_bytes == 0 || !request_bytes.is_multiple_of(sector_bytes) {
             return usage(format!(
@@ -180,9 +212,8 @@ impl CopyArgs {
         Ok(CopyOptions {
             input,
             output,
+            allow_dirs: self.allow_dir.clone(),
             guest,
-            input_sector_bytes: self.input_sector_size,
-            output_sector_bytes: self.output_sector_size,
             progress_percent: self.progress_percent,
             // It fits guest memory, so it fits 32 bits.
             request_bytes: request_bytes as u32,
@@ -194,11 +225,6 @@ impl CopyArgs {
                 BackendArg::Kvm => BackendChoice::Kvm,
                 BackendArg::User => BackendChoice::User,
             },
-            engine: match self.engine {
-                EngineArg::Sync => Engine::Sync,
-                EngineArg::Threads => Engine::Threads,
-                EngineArg::Uring => Engine::Auto,
-            },
             placement: self.placement(),
             timeout: Some(self.timeout).filter(|timeout| !timeout.is_zero()),
             flush: !self.no_flush,
@@ -209,15 +235,41 @@ impl CopyArgs {
         })
     }
 
-    fn paths(&self) -> Result<(PathBuf, PathBuf, Option<PathBuf>), UsageError> {
-        match (&self.input, &self.output, self.paths.as_slice()) {
+    fn disks(&self) -> Result<(OsString, OsString, Option<PathBuf>), UsageError> {
+        let guest = |guest: &OsString| Some(PathBuf::from(guest));
+        match (&self.input, &self.output, self.disks.as_slice()) {
             (Some(input), Some(output), []) => Ok((input.clone(), output.clone(), None)),
-            (Some(input), Some(output), [guest]) => Ok((input.clone(), output.clone(), Some(guest.clone()))),
+            (Some(input), Some(output), [binary]) => Ok((input.clone(), output.clone(), guest(binary))),
             (Some(_), Some(_), _) => usage("with --input and --output there is one more path at most: GUEST"),
             (None, None, [input, output]) => Ok((input.clone(), output.clone(), None)),
-            (None, None, [input, output, guest]) => Ok((input.clone(), output.clone(), Some(guest.clone()))),
+            (None, None, [input, output, binary]) => Ok((input.clone(), output.clone(), guest(binary))),
             _ => usage("say which disk to copy and where to: blockyard copy SRC DST"),
         }
+    }
+
+    fn disk(&self, text: &OsStr, option: &str, sector_bytes: Option<u32>) -> Result<DiskOptions, UsageError> {
+        let Some(text) = text.to_str() else {
+            return usage(format!("{} is not UTF-8: name the disk by a link that is", text.display()));
+        };
+        let named: DiskSpecification = text.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let block_bytes = named.logical_block_bytes();
+        if let (Some(sector), Some(block)) = (sector_bytes, block_bytes)
+            && sector != block
+        {
+            return usage(format!(
+                "{option} {sector} and block-size={block} contradict each other; leave one of them out"
+            ));
+        }
+        let engine = match self.engine {
+            Some(EngineArg::Sync) => Engine::Sync,
+            Some(EngineArg::Threads) => Engine::Threads,
+            Some(EngineArg::Uring) => Engine::Auto,
+            // The page cache is at hand: a thread that copies from it is faster than one that asks somebody to.
+            None if named.format() == Some("raw") && named.is_buffered() => Engine::Sync,
+            None => Engine::Auto,
+        };
+        let specification = named.clone().or_engine(engine);
+        Ok(DiskOptions { named, specification, sector_bytes: sector_bytes.or(block_bytes) })
     }
 
     fn memory_bytes(&self, request_bytes: u64, queue_depth: u32) -> Result<u64, UsageError> {
@@ -255,6 +307,17 @@ impl CopyArgs {
         }
         placement
     }
+}
+
+/// What no destination can be.
+fn check_destination(output: &DiskSpecification) -> Result<(), UsageError> {
+    if output.is_read_only() {
+        return usage(format!("{output}: a destination is written to; leave 'ro' out"));
+    }
+    if output.has_snapshot() {
+        return usage(format!("{output}: nothing would be left of the copy; leave 'snapshot' out"));
+    }
+    Ok(())
 }
 
 fn usage<T>(sentence: impl Into<String>) -> Result<T, UsageError> {
@@ -300,7 +363,8 @@ mod tests {
         let short = options(&["a", "b", "g.bin"]).unwrap();
         let long = options(&["--input", "a", "--output", "b", "g.bin"]).unwrap();
         for copy in [short, long] {
-            assert_eq!((copy.input, copy.output, copy.guest), ("a".into(), "b".into(), Some("g.bin".into())));
+            let names = [copy.input, copy.output].map(|disk| disk.named.to_string());
+            assert_eq!((names, copy.guest), (["a", "b"].map(String::from), Some("g.bin".into())));
         }
     }
 
@@ -336,6 +400,12 @@ mod tests {
             (&["a", "b", "--cpu-affinity", "gpu=1"], "role"),
             (&["a", "b", "--cpu-affinity", "x"], "list"),
             (&["a", "b", "--backend", "xen"], "kvm"),
+            (&["a,colour=red", "b"], "colour"),
+            (&["a", "disc:b"], "no kind 'disc'"),
+            (&["a", "b,ro"], "leave 'ro' out"),
+            (&["a", "b.qcow2,snapshot"], "leave 'snapshot' out"),
+            (&["a,block-size=4K", "b", "--input-sector-size", "512"], "contradict"),
+            (&["a,block-size=4K", "b", "--request-size", "512"], "multiple"),
         ] {
             let message = options(arguments).unwrap_err();
             assert!(message.contains(word), "{arguments:?}: {message}");

@@ -1,7 +1,8 @@
 //! What is said over COM1: the VMM's frames, made as the guest asks for them, and the guest's, put together.
 
 use super::args::CopyOptions;
-use super::disks::{Destination, Source};
+use super::destination::Destination;
+use super::source::Source;
 use blockyard_block::{Disk, ExtentKind};
 use blockyard_devices::serial::SerialInput;
 use blockyard_protocol::frame::{self, FrameError, FrameReader, HOST_FRAME_BYTES_MAX};
@@ -43,8 +44,8 @@ pub fn config(options: &CopyOptions, source: &Source, destination: &Destination)
         zeroed,
     };
     let devices = [
-        device(Device::Input, options.input_sector_bytes, false),
-        device(Device::Output, options.output_sector_bytes, destination.zeroed),
+        device(Device::Input, source.end.sector_bytes, false),
+        device(Device::Output, destination.end.sector_bytes, destination.zeroed),
     ];
     VmmConfig {
         devices: devices.into_iter().collect(),

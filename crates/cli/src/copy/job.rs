@@ -2,9 +2,11 @@
 
 use super::args::CopyOptions;
 use super::conversation::{self, Device, HostFrames};
-use super::disks::{Destination, Source};
+use super::destination::Destination;
 use super::report::{CopyReport, Exits, Phases};
+use super::source::Source;
 use super::watch::{Event, Watch};
+use crate::signals::EndSignals;
 use anyhow::{Context, Result, bail};
 use blockyard_block::{Disk, MemoryMap};
 use blockyard_devices::serial::{LineBuffer, NoInput, SerialInput, SerialOutput, SerialPort};
@@ -14,14 +16,11 @@ use blockyard_vmm::backend;
 use blockyard_vmm::event::EventSink;
 use blockyard_vmm::machine::Machine;
 use blockyard_vmm::virtio_disk::{DiskStatistics, VirtioDisk};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::borrow::Cow;
-use std::sync::atomic::AtomicBool;
+use std::fs;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use std::{fs, thread};
 
 /// The built-in guest.
 static COPY_GUEST: &[u8] = include_bytes!(env!("BLOCKYARD_COPY_GUEST"));
@@ -32,18 +31,21 @@ const EVENTS_MAX: usize = 256;
 /// Copies as `options` say.
 ///
 /// # Errors
-/// A sentence on what went wrong. A file destination is what it was then.
+/// A sentence on what went wrong. A destination that is a raw file is what it was then; one that is written in place is
+/// incomplete, and the sentence says so.
 pub fn copy(options: &mut CopyOptions) -> Result<CopyReport> {
     let started = Instant::now();
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
-    forward_signals(&sender)?;
+    let signals = EndSignals::catch()?;
     let source = Source::open(options)?;
-    options.fit_to(source.length_bytes);
-    let destination = Destination::create(options, &source)?;
+    let destination = Destination::open(options, &source)?;
+    options.fit_to(source.length_bytes, source.end.queues_max().min(destination.end.queues_max()));
     let mut report = if source.length_bytes == 0 {
         CopyReport::default()
     } else {
-        run_guest(options, &source, &destination, sender, events, started)?
+        let channel = (sender, events);
+        run_guest(options, &source, &destination, &signals, channel, started)
+            .map_err(|error| destination.failed(error))?
     };
     let stopping = Instant::now();
     destination.finish(options.flush)?;
@@ -53,37 +55,12 @@ pub fn copy(options: &mut CopyOptions) -> Result<CopyReport> {
     Ok(report)
 }
 
-/// Ctrl-C, SIGTERM and SIGHUP become events, so that they end a copy as any failure does.
-fn forward_signals(sender: &SyncSender<Event>) -> Result<()> {
-    const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
-    // The second one kills: whatever the first waits for, a disk most likely, may never end.
-    let second = Arc::new(AtomicBool::new(false));
-    for signal in SIGNALS {
-        let kill = signal_hook::flag::register_conditional_default(signal, Arc::clone(&second));
-        kill.and_then(|_| signal_hook::flag::register(signal, Arc::clone(&second))).context("catching signals")?;
-    }
-    let mut signals = Signals::new(SIGNALS).context("catching signals")?;
-    let sender = sender.clone();
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for signal in &mut signals {
-                if sender.send(Event::Signal(signal)).is_err() {
-                    // The copy is over, and only its last steps are left.
-                    return;
-                }
-            }
-        })
-        .context("starting a thread")?;
-    Ok(())
-}
-
 fn run_guest(
     options: &CopyOptions,
     source: &Source,
     destination: &Destination,
-    sender: SyncSender<Event>,
-    events: Receiver<Event>,
+    signals: &EndSignals,
+    (sender, events): (SyncSender<Event>, Receiver<Event>),
     started: Instant,
 ) -> Result<CopyReport> {
     let hypervisor = backend::open(options.backend).context("cannot use this backend")?;
@@ -97,23 +74,24 @@ fn run_guest(
     let running = Instant::now();
     let mut machine = machine.start(&entry).context("cannot start the guest")?;
     // Dropped before the machine, and the events with it: nobody waits to send one while the machine stops.
-    let mut watch = Watch::new(options, events, source.length_bytes);
+    let sectors = [source.end.sector_bytes, destination.end.sector_bytes];
+    let mut watch = Watch::new(options, events, signals, source.length_bytes, sectors);
     let [input, output] = &disks;
     watch.until_done(
         // Neither number grows for ever: reading or writing more than there is counts for nothing.
         || input.counts().bytes_read.min(source.length_bytes) + written(&output.counts()).min(source.length_bytes),
-        || [source.disk.work(), destination.disk.work()],
+        || [source.end.disk.work(), destination.end.disk.work()],
         |device| match device {
-            Device::Input => source.disk.first_error(),
-            Device::Output => destination.disk.first_error(),
+            Device::Input => source.end.first_error(),
+            Device::Output => destination.end.first_error(),
         },
     )?;
     let done = Instant::now();
     let (copying, flushing, frames) = (watch.copying.unwrap_or(running), watch.flushing.unwrap_or(done), watch.frames);
     drop(watch);
     machine.stop();
-    if let Some(why) = destination.disk.first_error() {
-        bail!("cannot write {}: {why}, and the guest took no notice", options.output.display());
+    if let Some(why) = destination.end.first_error() {
+        bail!("cannot write {}: {why}, and the guest took no notice", options.output.named);
     }
     let wrote = written(&output.counts());
     if wrote < destination.must_write_bytes {
@@ -161,7 +139,7 @@ fn build(
     load_guest(&machine, options)?;
 
     let config = conversation::config(options, source, destination);
-    let frames = HostFrames::new(config, Arc::clone(&source.disk) as Arc<dyn Disk>);
+    let frames = HostFrames::new(config, Arc::clone(&source.end.disk) as Arc<dyn Disk>);
     let guest_sender = sender.clone();
     let take = conversation::guest_frames(move |message| _ = guest_sender.send(Event::Guest(message)));
     attach_serial(&mut machine, layout::COM1_PORT, Box::new(take), Box::new(frames))?;
@@ -180,8 +158,8 @@ fn build(
         VirtioDisk::attach(&mut machine, device.name(), device as u32, device.address(), disk, queues)
             .with_context(|| format!("cannot attach the {} disk", device.name()))
     };
-    let input = attach(Device::Input, Arc::clone(&source.disk) as Arc<dyn Disk>)?;
-    let output = attach(Device::Output, Arc::clone(&destination.disk) as Arc<dyn Disk>)?;
+    let input = attach(Device::Input, Arc::clone(&source.end.disk) as Arc<dyn Disk>)?;
+    let output = attach(Device::Output, Arc::clone(&destination.end.disk) as Arc<dyn Disk>)?;
     Ok((machine, [input, output]))
 }
 

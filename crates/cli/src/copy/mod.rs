@@ -1,13 +1,15 @@
 //! `blockyard copy`: a disk goes through a virtual machine.
 //!
-//! [`args`] says what is wanted, [`disks`] opens both ends, [`job`] builds the machine and runs it, [`conversation`] is
+//! [`args`] says what is wanted, [`source`] and [`destination`] open both ends, [`job`] builds the machine and runs it, [`conversation`] is
 //! what is said over COM1, [`watch`] follows the guest, [`report`] says what it cost.
 
 pub mod args;
 mod conversation;
-mod disks;
+mod destination;
+mod disk_end;
 mod job;
 mod report;
+mod source;
 mod watch;
 mod watched_disk;
 
@@ -19,7 +21,7 @@ use std::io::{self, Write};
 /// Runs the command.
 ///
 /// # Errors
-/// When the destination is not what it should be; it is what it was then, unless it is a device.
+/// When the destination is not what it should be; it is what it was then, unless it is written in place.
 pub fn run(args: &CopyArgs) -> Result<()> {
     let mut options = args.options()?;
     let report = job::copy(&mut options)?;

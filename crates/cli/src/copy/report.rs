@@ -94,8 +94,8 @@ impl CopyReport {
         let rate = if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 };
         let mut text = format!(
             "{} -> {}: {} in {} ({}/s)",
-            options.input.display(),
-            options.output.display(),
+            options.input.named,
+            options.output.named,
             size::human(self.bytes),
             seconds(self.seconds),
             size::human(rate as u64),

@@ -3,9 +3,8 @@
 use super::args::CopyOptions;
 use super::conversation::Device;
 use super::watched_disk::Work;
-use crate::signals;
+use crate::signals::EndSignals;
 use anyhow::{Result, anyhow, bail};
-use blockyard_block::RequestError;
 use blockyard_protocol::frame::FrameError;
 use blockyard_protocol::messages::{self, Complete, GuestMessage, GuestOperation, Stage};
 use blockyard_vmm::event::{MachineEvent, VcpuEnd};
@@ -24,15 +23,16 @@ pub enum Event {
     Debug(String),
     /// The machine says something.
     Machine(MachineEvent),
-    /// Somebody wants us to stop: the signal's number.
-    Signal(i32),
 }
 
 /// How far the copy has come, and how much longer without progress is too long.
 pub struct Watch<'a> {
     options: &'a CopyOptions,
     events: Receiver<Event>,
+    signals: &'a EndSignals,
     length_bytes: u64,
+    /// Bytes in a sector of each device.
+    sector_bytes: [u32; 2],
     bar: ProgressBar,
     complete: Option<Complete>,
     /// Messages so far.
@@ -54,14 +54,22 @@ const BYTES_SLACK: u64 = 1 << 20;
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
 impl<'a> Watch<'a> {
-    /// Watches a guest that is to copy `length_bytes`.
-    pub fn new(options: &'a CopyOptions, events: Receiver<Event>, length_bytes: u64) -> Self {
+    /// Watches a guest that is to copy `length_bytes` from one device to the other, in sectors of `sector_bytes`.
+    pub fn new(
+        options: &'a CopyOptions,
+        events: Receiver<Event>,
+        signals: &'a EndSignals,
+        length_bytes: u64,
+        sector_bytes: [u32; 2],
+    ) -> Self {
         let bar = ProgressBar::hidden();
         bar.set_length(length_bytes);
         Self {
             options,
             events,
+            signals,
             length_bytes,
+            sector_bytes,
             bar,
             complete: None,
             frames: 0,
@@ -80,7 +88,7 @@ impl<'a> Watch<'a> {
         &mut self,
         life: impl Fn() -> u64,
         work: impl Fn() -> [Work; 2],
-        disk_error: impl Fn(Device) -> Option<RequestError>,
+        disk_error: impl Fn(Device) -> Option<String>,
     ) -> Result<Complete> {
         let started = Instant::now();
         let mut bar_shown = false;
@@ -92,6 +100,9 @@ impl<'a> Watch<'a> {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => bail!("the virtual machine is gone"),
             };
+            if let Some(signal) = self.signals.name() {
+                bail!("stopped by {signal}");
+            }
             if let Some(event) = event
                 && let Some(complete) = self.take(event, &disk_error)?
             {
@@ -133,7 +144,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    fn take(&mut self, event: Event, disk_error: &impl Fn(Device) -> Option<RequestError>) -> Result<Option<Complete>> {
+    fn take(&mut self, event: Event, disk_error: &impl Fn(Device) -> Option<String>) -> Result<Option<Complete>> {
         match event {
             Event::Guest(message) => {
                 let message = message.map_err(|error| anyhow!("the guest sent {error}"))?;
@@ -147,12 +158,11 @@ impl<'a> Watch<'a> {
                 bail!("the guest's driver broke the rules: {sentence}")
             }
             Event::Machine(MachineEvent::IoFailed(sentence)) => bail!("{sentence}"),
-            Event::Signal(signal) => bail!("stopped by {}", signals::name(signal)),
         }
         Ok(None)
     }
 
-    fn message(&mut self, message: GuestMessage, disk_error: &impl Fn(Device) -> Option<RequestError>) -> Result<()> {
+    fn message(&mut self, message: GuestMessage, disk_error: &impl Fn(Device) -> Option<String>) -> Result<()> {
         if self.complete.is_some() {
             bail!("the guest went on after it reported Complete");
         }
@@ -193,16 +203,13 @@ impl<'a> Watch<'a> {
     }
 
     /// The guest says where, the disk says why.
-    fn guest_error(
-        &self,
-        error: &messages::Error,
-        disk_error: &impl Fn(Device) -> Option<RequestError>,
-    ) -> anyhow::Error {
+    fn guest_error(&self, error: &messages::Error, disk_error: &impl Fn(Device) -> Option<String>) -> anyhow::Error {
         let device = if error.device.as_str() == Device::Output.name() { Device::Output } else { Device::Input };
-        let (path, sector_bytes) = match device {
-            Device::Input => (&self.options.input, self.options.input_sector_bytes),
-            Device::Output => (&self.options.output, self.options.output_sector_bytes),
+        let disk = match device {
+            Device::Input => &self.options.input.named,
+            Device::Output => &self.options.output.named,
         };
+        let sector_bytes = self.sector_bytes[device as usize];
         let verb = match error.operation {
             GuestOperation::Read => "read",
             GuestOperation::Write | GuestOperation::WriteZeroes => "write",
@@ -220,10 +227,9 @@ impl<'a> Watch<'a> {
         let offset = error.sector.saturating_mul(u64::from(sector_bytes));
         let place = if verb == "flush" { String::new() } else { format!(" at byte {offset}") };
         match disk_error(device) {
-            Some(why) => anyhow!("cannot {verb} {}{place}: {why}", path.display()),
+            Some(why) => anyhow!("cannot {verb} {disk}{place}: {why}"),
             None => anyhow!(
-                "the guest could not {verb} {}{place}: virtio-blk status {}{}",
-                path.display(),
+                "the guest could not {verb} {disk}{place}: virtio-blk status {}{}",
                 error.status,
                 if error.detail.is_empty() { String::new() } else { format!(", {}", printable(&error.detail)) },
             ),

@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A disk, and what its queues are up to.
-pub struct WatchedDisk<D> {
-    disk: D,
+pub struct WatchedDisk {
+    disk: Arc<dyn Disk>,
     activity: Arc<Activity>,
 }
 
@@ -43,9 +43,9 @@ impl Work {
     }
 }
 
-impl<D: Disk> WatchedDisk<D> {
+impl WatchedDisk {
     /// Watches `disk`.
-    pub fn new(disk: D) -> Self {
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
         Self { disk, activity: Arc::default() }
     }
 
@@ -65,7 +65,7 @@ impl<D: Disk> WatchedDisk<D> {
     }
 }
 
-impl<D: Disk> Disk for WatchedDisk<D> {
+impl Disk for WatchedDisk {
     fn geometry(&self) -> Geometry {
         self.disk.geometry()
     }

@@ -65,7 +65,7 @@ impl Drop for Server {
 }
 
 /// Whether somebody listens: /proc says so without a connection, which a server would take for its client.
-fn listens(socket: &Path) -> bool {
+pub(crate) fn listens(socket: &Path) -> bool {
     let path = socket.to_string_lossy();
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
     // The flag 10000 is set while a socket accepts connections (`__SO_ACCEPTCON`).

@@ -2,7 +2,7 @@
 
 use super::KvmHypervisor;
 use crate::{Entry, Error, Exit, Hypervisor};
-use blockyard_block::MemoryMap;
+use blockyard_block::{MemoryMap, explain};
 use rustix::fs::{Mode, OFlags, open, stat};
 use rustix::io::Errno;
 use std::fs;
@@ -43,7 +43,7 @@ pub fn probe() -> Probe {
     }
     let hypervisor = match KvmHypervisor::open() {
         Ok(hypervisor) => hypervisor,
-        Err(error) => return unusable(error.to_string(), None),
+        Err(error) => return unusable(explain(&error), None),
     };
     if emulates_guests() {
         return Probe {
@@ -59,7 +59,7 @@ pub fn probe() -> Probe {
     }
     match nanoseconds_per_instruction(&hypervisor) {
         Ok(measured) => judged(measured, ["kvm_intel", "kvm_amd"].into_iter().find(|module| is_loaded(module))),
-        Err(error) => unusable(format!("KVM is there, but runs no guest: {error}"), None),
+        Err(error) => unusable(format!("KVM is there, but runs no guest: {}", explain(&error)), None),
     }
 }
 
@@ -76,9 +76,9 @@ pub fn nanoseconds_per_instruction(hypervisor: &KvmHypervisor) -> Result<f64, Er
     code.extend(ITERATIONS.to_le_bytes());
     code.extend([0xff, 0xc9, 0x75, 0xfc, 0xf4]);
 
-    let memory = MemoryMap::allocate(&[(0, 0x2_0000)]).map_err(|error| Error::Refused(error.to_string()))?;
+    let memory = MemoryMap::allocate(&[(0, 0x2_0000)]).map_err(|error| Error::Refused(explain(&error)))?;
     let written = memory.guest_memory().write_slice(&code, GuestAddress(CODE));
-    written.map_err(|error| Error::Refused(error.to_string()))?;
+    written.map_err(|error| Error::Refused(explain(&error)))?;
     let mut vm = hypervisor.create_vm()?;
     vm.map_memory(0, &memory, 0)?;
     let entry = Entry::Flat64 { entry: CODE, stack_top: 0x2_0000, gdt: 0x1000, page_tables: 0x2000 };

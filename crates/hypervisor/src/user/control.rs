@@ -9,7 +9,7 @@ use super::layout::{
 use super::memory::GuestMemory;
 use super::registers::Registers;
 use crate::Error;
-use blockyard_block::MemoryMap;
+use blockyard_block::{MemoryMap, explain};
 use rustix::thread::futex;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -48,7 +48,7 @@ impl ControlArea {
     /// A zeroed one.
     pub(super) fn new() -> Result<Self, Error> {
         let memory = MemoryMap::allocate(&[(0, CONTROL_BYTES)])
-            .map_err(|error| Error::Refused(format!("no memory for the guest's control area: {error}")))?;
+            .map_err(|error| Error::Refused(format!("no control area for the guest: {}", explain(&error))))?;
         Ok(Self { memory })
     }
 

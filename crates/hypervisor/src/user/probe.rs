@@ -2,7 +2,7 @@
 
 use super::{LOWEST_ADDRESS, UserHypervisor, lowest_address};
 use crate::{Entry, Error, Exit, Hypervisor};
-use blockyard_block::MemoryMap;
+use blockyard_block::{MemoryMap, explain};
 use std::time::Instant;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -26,12 +26,12 @@ pub fn availability() -> Result<String, String> {
             Ok(format!("guest memory from {lowest:#x}; a guest process starts, halts and ends in {microseconds} µs"))
         }
         Ok(false) => Err("a guest process starts, but `hlt` does not trap as it should".to_owned()),
-        Err(error) => Err(format!("{error}{}", advice(&error))),
+        Err(error) => Err(format!("{}{}", explain(&error), advice(&error))),
     }
 }
 
 fn run_one_instruction(address: u64) -> Result<bool, Error> {
-    let no_memory = |error: &dyn std::fmt::Display| Error::Refused(error.to_string());
+    let no_memory = |error: &(dyn std::error::Error + 'static)| Error::Refused(explain(error));
     let memory = MemoryMap::allocate(&[(address, MEMORY_BYTES)]).map_err(|error| no_memory(&error))?;
     memory.guest_memory().write_obj(HLT, GuestAddress(address)).map_err(|error| no_memory(&error))?;
     let mut vm = UserHypervisor.create_vm()?;

@@ -37,7 +37,7 @@ mod shared;
 mod unmounter;
 mod worker;
 
-use blockyard_block::{Disk, Queue};
+use blockyard_block::{Disk, Queue, explain};
 use buffers::{BUFFER_COUNT, Buffers};
 use connection::Negotiation;
 use mountpoint::{MountIdentity, Mountpoint};
@@ -297,7 +297,8 @@ impl std::fmt::Debug for FuseFile {
 
 /// A queue, with the memory for as many requests as a worker has in hand.
 fn open_queue(disk: &dyn Disk) -> io::Result<(Box<dyn Queue>, Buffers)> {
-    let buffers = Buffers::new(disk.geometry().logical_block_bytes).map_err(io::Error::other)?;
+    let buffers =
+        Buffers::new(disk.geometry().logical_block_bytes).map_err(|error| io::Error::other(explain(&error)))?;
     let queue = disk.open_queue(buffers.memory(), BUFFER_COUNT)?;
     Ok((queue, buffers))
 }

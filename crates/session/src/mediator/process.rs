@@ -7,8 +7,8 @@ use super::message::{MessageError, ToDriver, ToMediator, VERSION, decode, encode
 use super::offer::{OfferError, offers};
 use crate::client::{SessionDisk, SessionOptions};
 use crate::server::ListenerError;
-use blockyard_block::Disk;
 use blockyard_block::partition_table::TableChoice;
+use blockyard_block::{Disk, explain};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::io;
@@ -38,7 +38,7 @@ pub enum MediatorError {
     #[error("the driver sent {0}")]
     Driver(String),
     /// The control socket or a wait fails.
-    #[error("the mediator cannot go on: {0}")]
+    #[error("the mediator cannot go on")]
     Os(#[from] io::Error),
     /// What is to be granted is not there.
     #[error(transparent)]
@@ -141,7 +141,7 @@ impl Mediator {
                 Ok((next == Next::Go).then_some(mediator))
             }
             Err(error) => {
-                let failed = encode(&ToDriver::Failed { reason: reason(&error) })?;
+                let failed = encode(&ToDriver::Failed { reason: reason(explain(&error)) })?;
                 // Nobody is there to be told when the driver is gone.
                 let _ = control.send(&failed, None, Patience::Wait);
                 Err(error)

@@ -1,0 +1,193 @@
+//! The disk that a copy writes: a file that takes its name when all is there, or a disk written in place.
+
+use super::args::{CopyOptions, SECTOR_BYTES_DEFAULT};
+use super::disk_end::DiskEnd;
+use super::source::Source;
+use crate::disk::{self, OpenDisk};
+use anyhow::{Context, Result, anyhow, bail};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{Disk, ExtentKind, MemoryMap, Operation, ReplacementFile, Request, same_file};
+use std::path::Path;
+
+/// The disk that is written.
+pub struct Destination {
+    /// The disk as the guest sees it.
+    pub end: DiskEnd,
+    /// Whether it reads as zeros wherever nothing was written.
+    pub zeroed: bool,
+    /// Bytes that a guest has to write or zero at least: the others read as zeros already.
+    pub must_write_bytes: u64,
+    named: DiskSpecification,
+    /// The file that takes its name at the end; `None` for a disk that is written in place.
+    replacement: Option<ReplacementFile>,
+}
+
+impl Destination {
+    /// Opens the output for `source`'s bytes.
+    ///
+    /// # Errors
+    /// When it is the input, is not there, cannot be written, or has too little room.
+    pub fn open(options: &CopyOptions, source: &Source) -> Result<Self> {
+        let (input, output) = (&options.input.named, &options.output.named);
+        refuse_same_disk(input, output)?;
+        match replaced_file(output) {
+            Some(path) => Self::replacement(options, source, path),
+            None => Self::in_place(options, source),
+        }
+    }
+
+    /// Storage for the data is had beforehand, holes stay holes.
+    fn replacement(options: &CopyOptions, source: &Source, path: &Path) -> Result<Self> {
+        let output = &options.output;
+        let replacement = ReplacementFile::create(path)?;
+        replacement.set_length(source.length_bytes)?;
+        // Where zeros are looked for, what is not written stays a hole.
+        let must_write_bytes = match options.detect_zeroes {
+            true => 0,
+            false => source.for_data(|range| preallocate(&replacement, range))?,
+        };
+        let file = replacement.file().try_clone().context("duplicating a file descriptor")?;
+        let sector_bytes = output.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT);
+        let opened = output.specification.clone().or_logical_block(sector_bytes).open_file(file)?;
+        Ok(Self {
+            end: DiskEnd::new(OpenDisk::local(opened), output, options.request_bytes)?,
+            zeroed: true,
+            must_write_bytes,
+            named: output.named.clone(),
+            replacement: Some(replacement),
+        })
+    }
+
+    fn in_place(options: &CopyOptions, source: &Source) -> Result<Self> {
+        let (output, needed) = (&options.output, source.length_bytes);
+        refuse_missing_image(&output.named, needed)?;
+        let mut specification = output.specification.clone();
+        if specification.raw_file().is_some() {
+            specification = specification.or_logical_block(output.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT));
+        }
+        let opened = disk::open_whole(&specification, &options.access(false))?;
+        let room = opened.length_bytes;
+        let end = DiskEnd::new(opened, output, options.request_bytes)?;
+        let geometry = end.disk.geometry();
+        if geometry.read_only {
+            bail!("{} is read-only: nothing can be copied there", output.named);
+        }
+        let (named, input) = (&output.named, &options.input.named);
+        if room < needed {
+            bail!("{named} has {room} bytes, too few for the {needed} bytes of {input}");
+        }
+        if geometry.capacity_bytes < needed.next_multiple_of(end.sector_bytes.into()) {
+            let sector_bytes = end.sector_bytes;
+            bail!("{named} has {room} bytes, too few for the {needed} bytes of {input} in sectors of {sector_bytes}");
+        }
+        let zeroed = is_zero(&*end.disk, needed).with_context(|| format!("cannot tell what is on {named}"))?;
+        let must_write_bytes = match (zeroed, options.detect_zeroes) {
+            (false, _) => needed,
+            (true, true) => 0,
+            (true, false) => source.for_data(|_| Ok(()))?,
+        };
+        Ok(Self { end, zeroed, must_write_bytes, named: named.clone(), replacement: None })
+    }
+
+    /// A copy that failed: says what has become of a destination that was written in place.
+    pub fn failed(&self, error: anyhow::Error) -> anyhow::Error {
+        let touched = self.replacement.is_none() && self.end.disk.work().bytes_taken > 0;
+        if touched { error.context(format!("{} is incomplete", self.named)) } else { error }
+    }
+
+    /// Gives a file its name. `durable`: its data and name are on stable storage afterwards.
+    ///
+    /// # Errors
+    /// When the operating system refuses; the old file is still there then.
+    pub fn finish(self, durable: bool) -> Result<()> {
+        let durable = durable && !self.named.is_cache_unsafe();
+        match self.replacement {
+            Some(replacement) => Ok(replacement.commit(durable)?),
+            // The guest has flushed it, if it was the built-in one.
+            None if durable => {
+                flush(&*self.end.disk).with_context(|| format!("cannot flush {}", self.named)).map_err(|error| {
+                    error.context(format!("{} has everything, but maybe not on stable storage", self.named))
+                })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The one place where it is decided how a destination is written: the file that is replaced as a whole, or appears; `None`
+/// for a disk that is there and is written in place.
+fn replaced_file(output: &DiskSpecification) -> Option<&Path> {
+    use std::os::unix::fs::FileTypeExt;
+    let is_block_device = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+    output.raw_file().filter(|path| !is_block_device(path))
+}
+
+/// As far as it can be told from names. Locks tell of images that have a file in common.
+fn refuse_same_disk(input: &DiskSpecification, output: &DiskSpecification) -> Result<()> {
+    let (Some(source), Some(destination)) = (input.path(), output.path()) else { return Ok(()) };
+    if !same_file(source, destination).unwrap_or(false) {
+        return Ok(());
+    }
+    if input.partition() != output.partition() {
+        bail!(
+            "{input} and {output} are on the same disk: serve its partitions (blockyard serve --partition) and copy from \
+             session to session"
+        );
+    }
+    bail!("{input} and {output} are the same disk");
+}
+
+/// An image that is not there would need a size and a kind that nobody has said.
+fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
+    let kind = match output.format() {
+        Some("qcow2") => "qcow2",
+        Some("vmdk") => "vmdk -o subformat=monolithicFlat",
+        _ => return Ok(()),
+    };
+    let Some(path) = output.path() else { return Ok(()) };
+    if path.try_exists().unwrap_or(true) {
+        return Ok(());
+    }
+    let (shown, size) = (path.display(), needed.next_multiple_of(SECTOR_BYTES_DEFAULT.into()));
+    Err(anyhow!(
+        "there is no image {shown} to copy to: make it first (qemu-img create -f {kind} {shown} {size}), or add format=raw \
+         for a raw file of that name"
+    ))
+}
+
+/// Pieces of data smaller than this are not worth a system call of their own.
+const PREALLOCATE_MIN_BYTES: u64 = 1 << 20;
+
+/// Allocates storage for data, which makes the writes a third faster on ext4 and finds a full disk early.
+fn preallocate(replacement: &ReplacementFile, range: std::ops::Range<u64>) -> Result<()> {
+    if range.end - range.start >= PREALLOCATE_MIN_BYTES {
+        replacement.preallocate(range)?;
+    }
+    Ok(())
+}
+
+/// Whether the first `length_bytes` of a disk are known to read as zeros.
+fn is_zero(disk: &dyn Disk, length_bytes: u64) -> std::io::Result<bool> {
+    let mut offset_bytes = 0;
+    while offset_bytes < length_bytes {
+        let extent = disk.extents(offset_bytes..length_bytes)?;
+        if extent.kind == ExtentKind::Data {
+            return Ok(false);
+        }
+        offset_bytes = extent.offset_bytes + extent.length_bytes;
+    }
+    Ok(true)
+}
+
+fn flush(disk: &dyn Disk) -> Result<()> {
+    const UNUSED_BYTES: usize = 4096;
+    let memory = MemoryMap::allocate(&[(0, UNUSED_BYTES)])?;
+    let mut queue = disk.open_queue(&memory, 1)?;
+    queue.push(&Request { operation: Operation::Flush, offset_bytes: 0, segments: &[], token: 0 })?;
+    let mut completions = Vec::with_capacity(1);
+    queue.drain(&mut completions)?;
+    for completion in completions {
+        completion.result?;
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! The disk that a copy reads.
+
+use super::args::{CopyOptions, SECTOR_BYTES_DEFAULT};
+use super::disk_end::DiskEnd;
+use crate::disk;
+use anyhow::{Result, bail};
+use blockyard_block::{Disk, ExtentKind};
+use std::ops::Range;
+
+/// The disk that is read.
+pub struct Source {
+    /// The disk as the guest sees it.
+    pub end: DiskEnd,
+    /// Bytes to copy: what the disk has, before it was rounded up to whole sectors.
+    pub length_bytes: u64,
+}
+
+impl Source {
+    /// Opens the input.
+    ///
+    /// # Errors
+    /// When it cannot be read as a disk.
+    pub fn open(options: &CopyOptions) -> Result<Self> {
+        let input = &options.input;
+        let block_bytes = input.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT);
+        // What `snapshot` would spare is spared anyway.
+        let mut specification = input.specification.clone().read_only();
+        if specification.raw_file().is_some() {
+            specification = specification.or_logical_block(block_bytes);
+        }
+        let opened = disk::open_whole(&specification, &options.access(true))?;
+        let length_bytes = opened.length_bytes;
+        let end = DiskEnd::new(opened, input, options.request_bytes)?;
+        let whole_bytes = end.disk.geometry().capacity_bytes;
+        if whole_bytes < length_bytes {
+            bail!(
+                "{} has {length_bytes} bytes, which are no whole number of sectors of {}: choose smaller ones",
+                input.named,
+                end.sector_bytes
+            );
+        }
+        Ok(Self { end, length_bytes })
+    }
+
+    /// Calls `take` for every range of data, in order; returns how many bytes that is.
+    ///
+    /// # Errors
+    /// When the disk cannot be asked, or `take` fails.
+    pub fn for_data(&self, mut take: impl FnMut(Range<u64>) -> Result<()>) -> Result<u64> {
+        let (mut offset_bytes, mut data_bytes) = (0, 0);
+        while offset_bytes < self.length_bytes {
+            let extent = self.end.disk.extents(offset_bytes..self.length_bytes)?;
+            let end = extent.offset_bytes + extent.length_bytes;
+            if extent.kind == ExtentKind::Data {
+                data_bytes += extent.length_bytes;
+                take(extent.offset_bytes..end)?;
+            }
+            offset_bytes = end;
+        }
+        Ok(data_bytes)
+    }
+}
