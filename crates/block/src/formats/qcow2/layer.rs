@@ -196,7 +196,9 @@ impl Layer {
             Own::Nothing => !nothing_is_zeros,
             Own::Special => true,
         };
-        Overwrites { something, frees: entry & COMPRESSED != 0 }
+        // Zeros that have a place may get another one, next to what is written with them.
+        let has_idle_place = entry & ZERO != 0 && entry & OFFSET_MASK != 0;
+        Overwrites { something, frees: entry & COMPRESSED != 0 || has_idle_place }
     }
 
     /// The entry of the cluster at `offset` in its slice, and the offset of the next cluster.

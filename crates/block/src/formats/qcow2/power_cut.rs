@@ -19,7 +19,7 @@ const FILE_BYTES_MAX: usize = 8 << 20;
 const DEPTH: usize = 8;
 const WRITE_BLOCKS_MAX: u64 = 20;
 const STEPS: usize = 900;
-const CUTS: u64 = 60;
+const CUTS: u64 = 30;
 /// For what takes milliseconds.
 const HANG: Duration = Duration::from_secs(30);
 

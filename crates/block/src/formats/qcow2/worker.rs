@@ -187,6 +187,8 @@ struct Working<'a> {
     slice: Box<SliceBuffer>,
     /// What is changed, until the queues find it so.
     changed: Vec<Range<u64>>,
+    /// What became zeros and is not in the file so.
+    zeroed: Vec<Range<u64>>,
     /// Clusters were freed; that must be in the file, where its order sees to it, before they are used again.
     frees: bool,
     /// Of the tables that imago has read since it was last made to forget them.
@@ -226,6 +228,7 @@ impl<'a> Working<'a> {
             buffer: Vec::new(),
             slice: Box::new(SliceBuffer::new()),
             changed: Vec::new(),
+            zeroed: Vec::new(),
             frees: false,
             tables_bytes: 0,
             discarded: Vec::new(),
@@ -321,6 +324,7 @@ impl<'a> Working<'a> {
         }
         self.write_metadata().map_err(|error| errno_of(&error))?;
         self.frees = false;
+        self.zeroed.clear();
         self.image.refresh(&self.changed, &mut self.slice);
         self.changed.clear();
         if wants_stable {
@@ -336,6 +340,16 @@ impl<'a> Working<'a> {
         let Some(range) = task.changes().filter(|range| !range.is_empty()) else { return Ok(()) };
         self.settle_frees()?;
         let image = self.image;
+        let cluster_bytes = image.cluster_bytes;
+        let clusters = range.start - range.start % cluster_bytes..range.end.saturating_add(cluster_bytes);
+        // What is looked at is the file.
+        if self.zeroed.iter().any(|zeroed| zeroed.start < clusters.end && clusters.start < zeroed.end) {
+            self.write_metadata()?;
+            self.zeroed.clear();
+        }
+        if matches!(task, Task::Discard { .. } | Task::WriteZeroes { .. }) {
+            self.zeroed.push(range.clone());
+        }
         // Not all of a disk is looked at.
         let overwrites = if range.end - range.start > FORESEEN_BYTES_MAX {
             Overwrites { something: true, frees: true }
