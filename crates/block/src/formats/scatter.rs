@@ -35,8 +35,10 @@ pub(super) struct Scatter {
     lent: usize,
     /// Readable while any queue's event or the mailbox's is.
     epoll: OwnedFd,
-    /// The mailbox's event was signalled for `finished`.
+    /// The mailbox's event was signalled from here: for `finished`, or because there is something to submit.
     signalled: bool,
+    /// Something was not submitted, which whoever caused it may not have been able to say.
+    stalled: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +135,7 @@ impl Scatter {
             lent: 0,
             epoll,
             signalled: false,
+            stalled: false,
         })
     }
 
@@ -196,6 +199,12 @@ impl Scatter {
     }
 
     pub(super) fn submit(&mut self) -> io::Result<()> {
+        let submitted = self.submit_all();
+        self.stalled = submitted.is_err();
+        submitted
+    }
+
+    fn submit_all(&mut self) -> io::Result<()> {
         loop {
             self.submit_queues()?;
             let stuck = self.waiting.len();
@@ -308,6 +317,9 @@ impl Scatter {
             completions.push(Completion { token, result });
             self.free.push(slot);
         }
+        if self.stalled && self.in_flight() > 0 {
+            self.signal();
+        }
     }
 
     pub(super) fn completion_event(&self) -> Option<BorrowedFd<'_>> {
@@ -319,6 +331,7 @@ impl Scatter {
             return Ok(());
         }
         self.submit_queues()?;
+        self.stalled = false;
         let mut busy = self.queues.iter_mut().filter(|queue| queue.in_flight() > 0);
         match (busy.next(), busy.next()) {
             (Some(only), None) if self.lent == 0 => return only.wait(events, timeout),
@@ -449,5 +462,72 @@ impl<'a> Cutter<'a> {
                 self.gone_bytes = 0;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layers::layer;
+    use crate::{Disk, MemoryDisk, MemoryMap};
+
+    /// A queue that cannot submit at first, and whose event says nothing of that.
+    struct Refusing {
+        queue: Box<dyn Queue>,
+        refusals: u32,
+        event: OwnedFd,
+    }
+
+    impl layer::QueueLayer for Refusing {
+        fn below(&self) -> &dyn Queue {
+            &*self.queue
+        }
+
+        fn below_mut(&mut self) -> &mut dyn Queue {
+            &mut *self.queue
+        }
+
+        fn submit(&mut self) -> io::Result<()> {
+            if self.refusals > 0 {
+                self.refusals -= 1;
+                return Err(rustix::io::Errno::AGAIN.into());
+            }
+            self.queue.submit()
+        }
+
+        fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.event.as_fd())
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_submitted_makes_the_event_readable() {
+        let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+        let queue = MemoryDisk::new(4096, 512).unwrap().open_queue(&memory, 4).unwrap();
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let mut scatter = Scatter::new(vec![Box::new(Refusing { queue, refusals: 2, event })], 4).unwrap();
+        let is_readable = |scatter: &Scatter| {
+            let mut descriptors = [rustix::event::PollFd::new(&scatter.epoll, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut descriptors, Some(&rustix::time::Timespec::default())).unwrap() == 1
+        };
+        let slot = scatter.begin(7).unwrap();
+        scatter.send(slot, 0, Operation::Read, 0, &[Segment { region: 0, offset_bytes: 0, length_bytes: 512 }]);
+        scatter.end(slot);
+        let mut completions = Vec::with_capacity(4);
+        for _ in 0..2 {
+            // As where a request goes on within a reap, which cannot say it.
+            assert!(scatter.submit().is_err());
+            for _ in 0..2 {
+                scatter.reap(&mut completions, |_| {});
+                assert!(completions.is_empty() && is_readable(&scatter));
+            }
+        }
+        scatter.submit().unwrap();
+        while scatter.in_flight() > 0 {
+            scatter.reap(&mut completions, |_| {});
+        }
+        assert_eq!(completions, [Completion { token: 7, result: Ok(()) }]);
+        scatter.reap(&mut completions, |_| {});
+        assert!(!is_readable(&scatter));
     }
 }

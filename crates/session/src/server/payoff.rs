@@ -32,7 +32,9 @@ pub(super) struct Payoff {
 
 impl Default for Payoff {
     fn default() -> Self {
-        Self { hold_is_better: false, trying: false, left: JUDGED, between: BETWEEN_MIN, before_ns: 0, began_ns: 0 }
+        // One more than is judged, which begins the time: the first request may come long after the thread started.
+        let left = JUDGED + 1;
+        Self { hold_is_better: false, trying: false, left, between: BETWEEN_MIN, before_ns: 0, began_ns: 0 }
     }
 }
 
@@ -103,6 +105,19 @@ mod tests {
         for (held_ns, at_once_ns) in [(40_000, 40_000), (150_000, 100_000), (39_000, 40_000), (500_000, 1_000_000)] {
             let held = held(&mut Payoff::default(), held_ns, at_once_ns);
             assert!(held < 16_000, "{held_ns} ns and {at_once_ns} ns a request: {held} held");
+        }
+    }
+
+    #[test]
+    fn the_time_before_the_first_request_is_no_request_s() {
+        for count in [1, 16] {
+            let mut payoff = Payoff::default();
+            let mut now_ns = 3_600_000_000_000;
+            for _ in 0..=JUDGED + TRIAL {
+                now_ns += 40_000 * u64::from(count);
+                payoff.taken(now_ns, count);
+            }
+            assert!(!payoff.hold_is_better, "the thread had run for an hour; {count} at a time");
         }
     }
 

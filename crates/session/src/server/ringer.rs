@@ -109,7 +109,7 @@ impl Ringer {
         };
         let blocks = [&raw mut block];
         // SAFETY: the kernel copies the block, after it has written a key into it, and reads no bytes into no buffer.
-        let submitted = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, blocks.as_ptr()) };
+        let submitted = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1 as libc::c_long, blocks.as_ptr()) };
         if submitted == 1 { Ok(()) } else { Err(last_errno()) }
     }
 
@@ -119,7 +119,7 @@ impl Ringer {
         // SAFETY: there is room for as many completions as are asked for. None is waited for. They say nothing of interest.
         unsafe {
             let into = completions.as_mut_ptr();
-            libc::syscall(libc::SYS_io_getevents, self.context, 0, COMPLETIONS, into, &raw const now);
+            libc::syscall(libc::SYS_io_getevents, self.context, 0 as libc::c_long, COMPLETIONS, into, &raw const now);
         }
     }
 }

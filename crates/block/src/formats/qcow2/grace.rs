@@ -59,12 +59,26 @@ impl Grace {
 impl Member {
     /// Begins a request: what is looked up from now on stays its own until [`Member::leave`].
     pub(super) fn enter(&self, grace: &Grace) -> Ticket {
-        let parity = grace.phase.load(Ordering::Acquire) & 1;
-        let count = &self.counts.in_flight[parity as usize];
+        loop {
+            if let Some(ticket) = self.enter_in(grace.phase.load(Ordering::Acquire), grace) {
+                return ticket;
+            }
+        }
+    }
+
+    /// Begins a request in `phase`; `None` when that is over already: counted there, nobody would wait for it, as it would pass
+    /// for one of the phase after the next change.
+    fn enter_in(&self, phase: u64, grace: &Grace) -> Option<Ticket> {
+        let ticket = Ticket((phase & 1) as u8);
+        let count = &self.counts.in_flight[usize::from(ticket.0)];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // Either the look-ups that follow see what was taken away, or whoever took it sees this count.
         fence(Ordering::SeqCst);
-        Ticket(parity as u8)
+        if grace.phase.load(Ordering::Relaxed) != phase {
+            self.leave(ticket);
+            return None;
+        }
+        Some(ticket)
     }
 
     pub(super) fn leave(&self, Ticket(parity): Ticket) {
@@ -99,6 +113,22 @@ mod tests {
         second.leave(after);
         assert!(grace.is_over());
         first.leave(later);
+    }
+
+    #[test]
+    fn a_request_that_begins_while_the_phase_changes_is_waited_for() {
+        let grace = Grace::default();
+        let queue = grace.join();
+        // Its thread was interrupted after it had looked at the phase.
+        let phase = grace.phase.load(Ordering::Acquire);
+        grace.begin();
+        assert!(grace.is_over());
+        assert!(queue.enter_in(phase, &grace).is_none());
+        let ticket = queue.enter(&grace);
+        grace.begin();
+        assert!(!grace.is_over(), "what it found may be in what was just taken away");
+        queue.leave(ticket);
+        assert!(grace.is_over());
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl Qcow2Queue {
                 }
                 self.scatter.end(slot);
             }
-            // Nobody submits for them; what is not taken now is taken when the caller does.
+            // Nobody submits for them; what is not taken now is taken when the caller does, whom the event wakes for that.
             let _ = self.scatter.submit();
         }
         resumed.clear();
