@@ -121,7 +121,9 @@ struct Unpacker<'unpack> {
 impl Unpacker<'_> {
     /// Finishes the directories that `name` is not in: what is put into one changes its time, and its permissions may forbid it.
     fn leave(&mut self, name: &Path, report: &mut Report<'_>) {
-        while let Some((_, path, mode, modified)) = self.directories.pop_if(|(within, ..)| name == within.as_path() || !name.starts_with(within)) {
+        while let Some((_, path, mode, modified)) =
+            self.directories.pop_if(|(within, ..)| name == within.as_path() || !name.starts_with(within))
+        {
             let finish = || {
                 let directory = self.directory(&path)?;
                 fchmod(&directory, Mode::from_raw_mode(mode))?;
