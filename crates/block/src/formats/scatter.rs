@@ -330,6 +330,11 @@ impl Scatter {
             _ => {}
         }
         self.collect();
+        if !self.waiting.is_empty() {
+            // What was collected made room, and only what is on its way is waited for.
+            self.refill();
+            self.submit_queues()?;
+        }
         if self.is_ready() {
             return Ok(());
         }

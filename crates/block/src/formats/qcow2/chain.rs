@@ -7,6 +7,7 @@ use super::image::{Access, Below, Image};
 use super::l2_cache::L2Cache;
 use super::layer::Layer;
 use super::medium::{ImageFile, Medium};
+use super::order::Order;
 use crate::formats::{AllowedDirectories, ImageError, demand};
 use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX};
 use imago::qcow2::Qcow2;
@@ -15,8 +16,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most files in a chain of backing files.
 const CHAIN_MAX: usize = 32;
@@ -44,7 +45,8 @@ pub(super) fn open_delta(
     is_temporary: bool,
 ) -> Result<Image, ImageError> {
     let nothing = AllowedDirectories::none();
-    let mut chain = Chain::new(*options, &nothing);
+    let options = FileOptions { cache_unsafe: options.cache_unsafe || is_temporary, ..*options };
+    let mut chain = Chain::new(options, &nothing);
     let top = chain.open_qcow2(file, path, options.read_only, Base::Given(base))?;
     let mut image = chain.finish(top)?;
     image.is_temporary = is_temporary;
@@ -80,6 +82,7 @@ enum Base {
 struct Top {
     header: Header,
     access: Access,
+    order: Option<Arc<Mutex<Order>>>,
     /// Indices of the image's own file and its data file.
     own: Vec<usize>,
 }
@@ -113,12 +116,17 @@ impl<'a> Chain<'a> {
             check::check(&image_file, &header).map_err(|problem| unusable(path, problem))?;
         }
         let failed = |error: io::Error| unusable(path, format!("is no qcow2 image that can be used: {error}"));
-        let medium = Medium::file(index, Arc::clone(&image_file));
+        let order = if read_only { None } else { Some(Order::new(Arc::clone(&image_file), &header).map_err(failed)?) };
+        let order = order.map(|order| Arc::new(Mutex::new(order)));
+        let medium = Medium::file(index, Arc::clone(&image_file), order.clone());
         let mut qcow2 = Qcow2::<Medium>::open_image(medium, !read_only).map_err(failed)?;
         let mut own = vec![index];
         if let Some(name) = &header.data_file {
             let (index, data_file) = self.open_data_file(path, name, read_only, header.cluster_bytes())?;
-            qcow2.set_data_file(Some(Medium::file(index, data_file)));
+            if let Some(order) = &order {
+                order.lock().unwrap_or_else(PoisonError::into_inner).set_data_file(Arc::clone(&data_file));
+            }
+            qcow2.set_data_file(Some(Medium::data_file(index, data_file, order.clone())));
             own.push(index);
         }
         let data_index = own.last().copied().unwrap_or(index);
@@ -128,7 +136,7 @@ impl<'a> Chain<'a> {
             Base::InHeader => self.open_backing(path, &header)?,
         };
         qcow2.set_backing(backing);
-        Ok(Top { header, access: Access::new(qcow2), own })
+        Ok(Top { header, access: Access::new(qcow2), order, own })
     }
 
     /// Adds an image's own file, whose metadata are read and written here and its data by queues.
@@ -147,7 +155,13 @@ impl<'a> Chain<'a> {
         let image_file =
             ImageFile::new(metadata_file, disk.length_bytes(), is_growing, options.cache_unsafe, table_bytes);
         let image_file = Arc::new(image_file);
-        self.below.push(Below { disk: Arc::new(disk), file: Some(Arc::clone(&image_file)) });
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        #[cfg(test)]
+        let disk = match &image_file.log {
+            Some(log) => Arc::new(crate::layers::WriteLogDisk::sharing(disk, Arc::clone(log))),
+            None => disk,
+        };
+        self.below.push(Below { disk, file: Some(Arc::clone(&image_file)) });
         Ok((self.below.len() - 1, image_file))
     }
 
@@ -222,7 +236,7 @@ impl<'a> Chain<'a> {
     }
 
     fn finish(self, top: Top) -> Result<Image, ImageError> {
-        let Top { header, access, own } = top;
+        let Top { header, access, order, own } = top;
         let read_only = self.options.read_only;
         let mut geometry = Geometry {
             capacity_bytes: 0,
@@ -243,6 +257,7 @@ impl<'a> Chain<'a> {
         let slice_entries = self.layers.iter().map(Layer::slice_entries).max().unwrap_or(1);
         Ok(Image {
             access,
+            order,
             l2_cache: L2Cache::new(L2_CACHE_BYTES, slices, slice_entries),
             layers: self.layers,
             base: self.base,

@@ -1,13 +1,13 @@
 //! What must hold before an image is written to: every cluster has one use, and its refcount knows.
 //!
-//! Metadata reach the page cache in an order in which a killed process does no harm, save for moments in which a new table is
-//! in use before its refcount says so. A machine that crashes may lose any of what was not flushed, refcounts included. A cluster that is in
+//! Images come from anybody, and from programs that a crash may have stopped between a table and its refcount. A cluster that is in
 //! use and called free would be given to other data as well: here its refcount is put right. Whatever else is wrong is
 //! refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of data.
 
 use super::header::{Header, Table};
 use super::medium::ImageFile;
 use std::io;
+use std::ops::Range;
 
 /// Most clusters of a file: 32 TiB in clusters of 64 KiB. Two bits are kept of each.
 const CLUSTERS_MAX: u64 = 1 << 29;
@@ -113,7 +113,7 @@ impl<'a> Scan<'a> {
         self.claim(0, header.cluster_bytes(), Use::Once)?;
         self.claim(header.refcounts.offset_bytes, header.refcounts.length_bytes, Use::Once)?;
         self.claim(header.l1.offset_bytes, header.l1.length_bytes, Use::Once)?;
-        for refblock in self.entries(header.refcounts)? {
+        for refblock in self.file.entries(header.refcounts)? {
             if refblock != 0 {
                 self.aligned("refcount block", refblock)?;
                 self.claim(refblock, header.cluster_bytes(), Use::Once)?;
@@ -125,7 +125,7 @@ impl<'a> Scan<'a> {
 
     fn claim_data(&mut self) -> Result<(), Problem> {
         let cluster_bytes = self.header.cluster_bytes();
-        for l1_entry in self.entries(self.header.l1)? {
+        for l1_entry in self.file.entries(self.header.l1)? {
             let l2_offset = l1_entry & OFFSET_MASK;
             if l2_offset == 0 {
                 continue;
@@ -133,7 +133,7 @@ impl<'a> Scan<'a> {
             self.aligned("L2 table", l2_offset)?;
             let how = if l1_entry & COPIED != 0 { Use::OnceInPlace } else { Use::Once };
             self.claim(l2_offset, cluster_bytes, how)?;
-            for entry in self.entries(Table { offset_bytes: l2_offset, length_bytes: cluster_bytes })? {
+            for entry in self.file.entries(Table { offset_bytes: l2_offset, length_bytes: cluster_bytes })? {
                 self.claim_cluster(entry)?;
             }
         }
@@ -163,14 +163,6 @@ impl<'a> Scan<'a> {
         damage(format!("the {what} at {offset} does not begin with a cluster"))
     }
 
-    /// The entries of a table, whose size is bounded by whoever knows of it.
-    fn entries(&self, table: Table) -> io::Result<Vec<u64>> {
-        let mut bytes = vec![0; table.length_bytes as usize];
-        self.file.read(&mut bytes, table.offset_bytes)?;
-        let (entries, _) = bytes.as_chunks();
-        Ok(entries.iter().map(|&entry| u64::from_be_bytes(entry)).collect())
-    }
-
     fn check_refcounts(&mut self) -> Result<(), Problem> {
         let per_block = (self.header.cluster_bytes() * 8) >> self.header.refcount_order;
         let clusters = self.uses.len() as u64 * 4;
@@ -186,7 +178,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    fn check_refblock(&self, offset: u64, clusters: std::ops::Range<u64>) -> Result<(), Problem> {
+    fn check_refblock(&self, offset: u64, clusters: Range<u64>) -> Result<(), Problem> {
         let mut block = Refblock::read(self.file, self.header, offset)?;
         let mut is_mended = false;
         for (index, cluster) in clusters.enumerate() {
@@ -204,43 +196,34 @@ impl<'a> Scan<'a> {
             }
         }
         if is_mended {
-            self.file.write(&block.bytes, offset)?;
+            self.file.write_stable(&block.bytes, offset)?;
         }
         Ok(())
     }
 }
 
 /// A block of refcounts, each of 2^order bits: those of less than a byte begin with a byte's lowest bits.
-struct Refblock {
-    bytes: Vec<u8>,
-    order: u32,
+pub(super) struct Refblock {
+    pub(super) bytes: Vec<u8>,
+    pub(super) order: u32,
 }
 
 impl Refblock {
-    fn read(file: &ImageFile, header: &Header, offset: u64) -> io::Result<Self> {
+    pub(super) fn read(file: &ImageFile, header: &Header, offset: u64) -> io::Result<Self> {
         let mut bytes = vec![0; header.cluster_bytes() as usize];
         file.read(&mut bytes, offset)?;
         Ok(Self { bytes, order: header.refcount_order })
     }
 
-    fn get(&self, index: usize) -> u64 {
-        match self.order {
-            0..=2 => {
-                let (byte, shift) = self.place(index);
-                u64::from(self.bytes[byte] >> shift) & ((1 << (1 << self.order)) - 1)
-            }
-            _ => {
-                let width = 1 << (self.order - 3);
-                self.bytes[index * width..][..width].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
-            }
-        }
+    pub(super) fn get(&self, index: usize) -> u64 {
+        refcount(&self.bytes, self.order, index)
     }
 
     /// Of a refcount that is zero.
-    fn set_to_one(&mut self, index: usize) {
+    pub(super) fn set_to_one(&mut self, index: usize) {
         match self.order {
             0..=2 => {
-                let (byte, shift) = self.place(index);
+                let (byte, shift) = place(self.order, index);
                 self.bytes[byte] |= 1 << shift;
             }
             _ => {
@@ -250,8 +233,31 @@ impl Refblock {
         }
     }
 
-    fn place(&self, index: usize) -> (usize, usize) {
-        let bit = index << self.order;
-        (bit / 8, bit % 8)
+    /// Indices, of which some differ from `other`, and none outside of them.
+    pub(super) fn changed(&self, other: &[u8]) -> Range<usize> {
+        let differs = |&at: &usize| self.bytes[at] != other[at];
+        let first = (0..self.bytes.len()).find(differs);
+        let last = (0..self.bytes.len()).rev().find(differs);
+        let (Some(first), Some(last)) = (first, last) else { return 0..0 };
+        (first * 8) >> self.order..((last + 1) * 8).div_ceil(1 << self.order)
     }
+}
+
+/// A refcount in a block.
+pub(super) fn refcount(bytes: &[u8], order: u32, index: usize) -> u64 {
+    match order {
+        0..=2 => {
+            let (byte, shift) = place(order, index);
+            u64::from(bytes[byte] >> shift) & ((1 << (1 << order)) - 1)
+        }
+        _ => {
+            let width = 1 << (order - 3);
+            bytes[index * width..][..width].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+        }
+    }
+}
+
+fn place(order: u32, index: usize) -> (usize, usize) {
+    let bit = index << order;
+    (bit / 8, bit % 8)
 }

@@ -111,7 +111,7 @@ pub(crate) fn create_delta(file: &File, path: &Path, size_bytes: u64, base: Qcow
 
 fn format(file: &File, options: &Qcow2CreateOptions) -> io::Result<()> {
     let image_file = ImageFile::new(file.try_clone()?, 0, true, false, options.cluster_bytes.into());
-    let medium = Medium::file(0, Arc::new(image_file));
+    let medium = Medium::file(0, Arc::new(image_file), None);
     let mode = match options.preallocation {
         Preallocation::Off => PreallocateMode::None,
         Preallocation::Metadata => PreallocateMode::FormatAllocate,

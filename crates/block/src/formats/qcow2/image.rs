@@ -2,14 +2,15 @@
 
 use super::grace::Grace;
 use super::l2_cache::{L2Cache, SliceKey};
-use super::layer::{Layer, Own, Patience, SliceBuffer};
+use super::layer::{Layer, Overwrites, Own, Patience, SliceBuffer};
 use super::medium::{ImageFile, Medium};
+use super::order::Order;
 use crate::{Disk, Extent, ExtentKind, Geometry};
 use imago::FormatAccess;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// An image as imago knows it.
 pub(super) type Access = FormatAccess<Medium>;
@@ -24,6 +25,8 @@ const REFRESHED_MAX: u64 = 4096;
 pub(super) struct Image {
     /// For the worker alone: what changes the image, and what is compressed.
     pub(super) access: Access,
+    /// Of an image that is written to: what its writes wait for.
+    pub(super) order: Option<Arc<Mutex<Order>>>,
     /// The images of the chain, the top one first.
     pub(super) layers: Vec<Layer>,
     /// Which of `below` is behind them all.
@@ -152,6 +155,28 @@ impl Image {
                 Err(_) => self.l2_cache.remove(key),
             }
         }
+    }
+
+    /// What a write of a range does to what is there, as far as the file knows.
+    pub(super) fn overwrites(&self, range: Range<u64>, buffer: &mut SliceBuffer) -> Overwrites {
+        let mut all = Overwrites::default();
+        let Some(top) = self.layers.first() else { return all };
+        let nothing_is_zeros = self.layers.len() == 1 && self.base.is_none();
+        let (mut at, end) = (range.start, range.end.min(self.size_bytes));
+        while at < end {
+            let Ok(entries) = top.load(top.slice_of(at), Patience::Endless, buffer) else {
+                return Overwrites { something: true, frees: true };
+            };
+            let slice_end = at + top.cut_to_slice(at, end - at);
+            while at < slice_end {
+                let (index, next) = top.index_and_next(at);
+                let entry = entries.and_then(|entries| entries.get(index)).copied().unwrap_or(0);
+                let one = top.overwrites(entry, nothing_is_zeros);
+                all = Overwrites { something: all.something || one.something, frees: all.frees || one.frees };
+                at = next;
+            }
+        }
+        all
     }
 
     /// Goes down the chain until an image has the bytes from `offset`: which has, and how many of `length`. `own` says

@@ -42,6 +42,15 @@ pub(super) enum Own {
     Special,
 }
 
+/// What a write of a run of bytes does to what is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Overwrites {
+    /// More than zeros is copied or hidden, or lies in the clusters that are to be used.
+    pub(super) something: bool,
+    /// Clusters are freed.
+    pub(super) frees: bool,
+}
+
 /// Whether to wait for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
@@ -177,6 +186,25 @@ impl Layer {
             found_bytes += cluster_bytes;
         }
         (own, found_bytes.min(length))
+    }
+
+    /// What a write of a cluster with this entry does; `nothing_is_zeros`: there is no image behind this one.
+    pub(super) fn overwrites(&self, entry: u64, nothing_is_zeros: bool) -> Overwrites {
+        let something = match self.meaning(entry) {
+            Own::Data { in_place, .. } => !in_place,
+            Own::Zeros => entry & OFFSET_MASK != 0,
+            Own::Nothing => !nothing_is_zeros,
+            Own::Special => true,
+        };
+        // Zeros that have a place may get another one, next to what is written with them.
+        let has_idle_place = entry & ZERO != 0 && entry & OFFSET_MASK != 0;
+        Overwrites { something, frees: entry & COMPRESSED != 0 || has_idle_place }
+    }
+
+    /// The entry of the cluster at `offset` in its slice, and the offset of the next cluster.
+    pub(super) fn index_and_next(&self, offset: u64) -> (usize, u64) {
+        let cluster = offset >> self.cluster_bits;
+        (cluster as usize & (self.slice_entries() - 1), (cluster + 1) << self.cluster_bits)
     }
 
     fn meaning(&self, entry: u64) -> Own {

@@ -1,19 +1,23 @@
 //! What an image lies on, as imago sees it. Metadata, and data where imago copies them, pass through here; what queues
 //! carry does not.
 
+use super::header::Table;
+use super::order::Order;
+#[cfg(test)]
+use crate::layers::WriteLog;
 use crate::{Completion, Disk, Geometry, MemoryMap, Operation, Queue, Request, Segment};
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::storage::PreallocateMode;
 use imago::storage::drivers::CommonStorageHelper;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync, ftruncate};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::fmt::{self, Debug, Display, Formatter};
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vm_memory::Bytes;
 
 /// Buffer through which a disk is read for imago.
@@ -28,7 +32,12 @@ pub(super) struct Medium {
 }
 
 enum Kind {
-    File(Arc<ImageFile>),
+    File {
+        file: Arc<ImageFile>,
+        /// Of an image that is written to.
+        order: Option<Arc<Mutex<Order>>>,
+        is_data_file: bool,
+    },
     Disk(Mutex<DiskReader>),
 }
 
@@ -46,6 +55,12 @@ pub(super) struct ImageFile {
     tables_read_bytes: AtomicU64,
     #[cfg(test)]
     pub(super) gate: tests::Gate,
+    #[cfg(test)]
+    pub(super) log: Option<Arc<WriteLog>>,
+    #[cfg(test)]
+    pub(super) skips_barriers: bool,
+    #[cfg(test)]
+    pub(super) counts: tests::Counts,
 }
 
 impl ImageFile {
@@ -60,6 +75,12 @@ impl ImageFile {
             tables_read_bytes: AtomicU64::new(0),
             #[cfg(test)]
             gate: tests::Gate::default(),
+            #[cfg(test)]
+            log: tests::LOG.take(),
+            #[cfg(test)]
+            skips_barriers: tests::SKIPS_BARRIERS.take(),
+            #[cfg(test)]
+            counts: tests::Counts::default(),
         }
     }
 
@@ -68,28 +89,88 @@ impl ImageFile {
         self.tables_read_bytes.swap(0, Ordering::Relaxed)
     }
 
+    /// The entries of a table, whose size is bounded by whoever knows of it.
+    pub(super) fn entries(&self, table: Table) -> io::Result<Vec<u64>> {
+        let mut bytes = vec![0; table.length_bytes as usize];
+        self.read(&mut bytes, table.offset_bytes)?;
+        let (entries, _) = bytes.as_chunks();
+        Ok(entries.iter().map(|&entry| u64::from_be_bytes(entry)).collect())
+    }
+
+    /// Whether it is a regular file that is written to.
+    pub(super) fn is_growing(&self) -> bool {
+        self.is_growing
+    }
+
     /// Never shrinks.
     pub(super) fn length_bytes(&self) -> u64 {
         self.length_bytes.load(Ordering::Acquire)
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
-        if !self.cache_unsafe {
-            fdatasync(&self.file)?;
+        if self.cache_unsafe {
+            return Ok(());
+        }
+        let sync = || fdatasync(&self.file);
+        #[cfg(test)]
+        self.counts.syncs.fetch_add(1, Ordering::Relaxed);
+        #[cfg(test)]
+        let sync = || logged(&self.log, |log| log.flush(sync), sync);
+        Ok(sync()?)
+    }
+
+    /// Gives a range's storage back; it reads as zeros afterwards. Not every file can.
+    pub(super) fn punch_hole(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(self.fallocate(mode, offset_bytes, length_bytes)?)
+    }
+
+    /// Writes within the file, or makes it longer.
+    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let write = || self.file.write_all_at(bytes, offset);
+        #[cfg(test)]
+        let write = || logged(&self.log, |log| log.write(offset, bytes, write), write);
+        write()?;
+        self.grown_to(offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    /// The same, and waits until these bytes are stable, not for what else was written.
+    pub(super) fn write_stable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.cache_unsafe {
+            return self.write(bytes, offset);
+        }
+        let write = || self.write_synchronously(bytes, offset);
+        #[cfg(test)]
+        self.counts.syncs.fetch_add(1, Ordering::Relaxed);
+        #[cfg(test)]
+        let write = || logged(&self.log, |log| log.write_stable(offset, bytes, write), write);
+        write()?;
+        self.grown_to(offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    fn write_synchronously(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match pwritev2(&self.file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    offset += count as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
 
-    /// Gives a range's storage back; it reads as anything afterwards.
-    pub(super) fn punch_hole(&self, offset_bytes: u64, length_bytes: u64) {
-        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // A file that cannot keeps its storage.
-        let _ = fallocate(&self.file, mode, offset_bytes, length_bytes);
-    }
-
-    /// Changes a few bytes of metadata.
-    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+    /// Zeroes a range that lies in the file.
+    fn fallocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
+        let zero = || fallocate(&self.file, mode, offset, length);
+        #[cfg(test)]
+        let zero = || logged(&self.log, |log| log.zero(offset..offset + length, zero), zero);
+        zero()
     }
 
     fn grown_to(&self, end: u64) {
@@ -116,6 +197,8 @@ impl ImageFile {
     pub(super) fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
         #[cfg(test)]
         self.gate.pass(offset);
+        #[cfg(test)]
+        self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         while !buffer.is_empty() {
             match self.file.read_at(buffer, offset) {
                 Ok(0) => {
@@ -154,7 +237,7 @@ impl ImageFile {
         if offset >= end {
             return Ok(());
         }
-        match fallocate(&self.file, mode, offset, end - offset) {
+        match self.fallocate(mode, offset, end - offset) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL) => {
                 Err(io::ErrorKind::Unsupported.into())
             }
@@ -192,8 +275,14 @@ impl DiskReader {
 }
 
 impl Medium {
-    pub(super) fn file(index: usize, file: Arc<ImageFile>) -> Self {
-        Self { index, kind: Kind::File(file), locks: CommonStorageHelper::default() }
+    /// An image's own file; with its `order` if it is written to.
+    pub(super) fn file(index: usize, file: Arc<ImageFile>, order: Option<Arc<Mutex<Order>>>) -> Self {
+        Self { index, kind: Kind::File { file, order, is_data_file: false }, locks: CommonStorageHelper::default() }
+    }
+
+    /// An image's external data file.
+    pub(super) fn data_file(index: usize, file: Arc<ImageFile>, order: Option<Arc<Mutex<Order>>>) -> Self {
+        Self { index, kind: Kind::File { file, order, is_data_file: true }, locks: CommonStorageHelper::default() }
     }
 
     pub(super) fn disk(index: usize, disk: &dyn Disk, name: String) -> io::Result<Self> {
@@ -206,14 +295,30 @@ impl Medium {
 
     fn writable_file(&self) -> io::Result<&ImageFile> {
         match &self.kind {
-            Kind::File(file) => Ok(file),
+            Kind::File { file, .. } => Ok(file),
             Kind::Disk(_) => Err(Errno::ROFS.into()),
         }
     }
 
+    fn order(&self) -> Option<MutexGuard<'_, Order>> {
+        match &self.kind {
+            Kind::File { order: Some(order), .. } => Some(order.lock().unwrap_or_else(PoisonError::into_inner)),
+            _ => None,
+        }
+    }
+
+    fn is_data_file(&self) -> bool {
+        matches!(self.kind, Kind::File { is_data_file: true, .. })
+    }
+
+    fn note_zeroes(&self, offset: u64) {
+        let offset = if self.is_data_file() { 0 } else { offset };
+        self.order().into_iter().for_each(|mut order| order.note_contents(offset));
+    }
+
     fn geometry(&self) -> Option<Geometry> {
         match &self.kind {
-            Kind::File(_) => None,
+            Kind::File { .. } => None,
             Kind::Disk(reader) => Some(reader.lock().unwrap_or_else(PoisonError::into_inner).geometry),
         }
     }
@@ -226,20 +331,21 @@ impl imago::Storage for Medium {
 
     fn size(&self) -> io::Result<u64> {
         match &self.kind {
-            Kind::File(file) => Ok(file.length_bytes()),
+            Kind::File { file, .. } => Ok(file.length_bytes()),
             Kind::Disk(_) => Ok(self.geometry().map_or(0, |geometry| geometry.capacity_bytes)),
         }
     }
 
     unsafe fn pure_readv(&self, bufv: IoVectorMut<'_>, mut offset: u64) -> io::Result<()> {
-        if let Kind::File(file) = &self.kind
+        if let Kind::File { file, .. } = &self.kind
             && bufv.len() == file.table_bytes
         {
             file.tables_read_bytes.fetch_add(file.table_bytes, Ordering::Relaxed);
         }
         for mut slice in bufv.into_inner() {
             match &self.kind {
-                Kind::File(file) => file.read(&mut slice, offset)?,
+                Kind::File { .. } if self.order().is_some_and(|order| order.read(&mut slice, offset)) => {}
+                Kind::File { file, .. } => file.read(&mut slice, offset)?,
                 Kind::Disk(reader) => {
                     reader.lock().unwrap_or_else(PoisonError::into_inner).read(&mut slice, offset)?;
                 }
@@ -252,19 +358,26 @@ impl imago::Storage for Medium {
     unsafe fn pure_writev(&self, bufv: IoVector<'_>, mut offset: u64) -> io::Result<()> {
         let file = self.writable_file()?;
         for slice in bufv.into_inner() {
-            file.file.write_all_at(&slice, offset)?;
+            match self.order() {
+                Some(mut order) if !self.is_data_file() => order.write(&slice, offset)?,
+                order => {
+                    order.into_iter().for_each(|mut order| order.note_contents(0));
+                    file.write(&slice, offset)?;
+                }
+            }
             offset += slice.len() as u64;
-            file.grown_to(offset);
         }
         Ok(())
     }
 
     unsafe fn pure_write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.note_zeroes(offset);
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.writable_file()?.write_zeroes(offset, length, mode)
     }
 
     unsafe fn pure_write_allocated_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.note_zeroes(offset);
         self.writable_file()?.write_zeroes(offset, length, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE)
     }
 
@@ -274,9 +387,12 @@ impl imago::Storage for Medium {
     }
 
     fn sync(&self) -> io::Result<()> {
-        match &self.kind {
-            Kind::File(file) => file.sync(),
-            Kind::Disk(_) => Ok(()),
+        match (&self.kind, self.order()) {
+            // That of the image's own file is both's.
+            (_, Some(_)) if self.is_data_file() => Ok(()),
+            (_, Some(mut order)) => order.sync(),
+            (Kind::File { file, .. }, None) => file.sync(),
+            (Kind::Disk(_), None) => Ok(()),
         }
     }
 
@@ -307,7 +423,7 @@ impl imago::Storage for Medium {
 impl Display for Medium {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::File(file) => write!(formatter, "{:?}", file.file),
+            Kind::File { file, .. } => write!(formatter, "{:?}", file.file),
             Kind::Disk(reader) => formatter.write_str(&reader.lock().unwrap_or_else(PoisonError::into_inner).name),
         }
     }
@@ -320,10 +436,35 @@ impl Debug for Medium {
 }
 
 #[cfg(test)]
+fn logged<R>(log: &Option<Arc<WriteLog>>, with: impl FnOnce(&WriteLog) -> R, without: impl FnOnce() -> R) -> R {
+    match log {
+        Some(log) => with(log),
+        None => without(),
+    }
+}
+
+#[cfg(test)]
 pub(super) mod tests {
+    use super::WriteLog;
+    use std::cell::Cell;
     use std::io;
     use std::ops::Range;
-    use std::sync::{Condvar, Mutex};
+    use std::sync::atomic::AtomicU64;
+    use std::sync::{Arc, Condvar, Mutex};
+
+    thread_local! {
+        /// Where the changes of the next image file that this thread opens are logged.
+        pub(in super::super) static LOG: Cell<Option<Arc<WriteLog>>> = const { Cell::new(None) };
+        /// Whether the next image file's metadata are written in no order.
+        pub(in super::super) static SKIPS_BARRIERS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// What was done to a file here, not by queues.
+    #[derive(Debug, Default)]
+    pub(in super::super) struct Counts {
+        pub(in super::super) syncs: AtomicU64,
+        pub(in super::super) read_bytes: AtomicU64,
+    }
 
     /// A range of a file that cannot be read until somebody says so, as of a disk that is slow.
     #[derive(Debug, Default)]

@@ -8,11 +8,12 @@
 //! before it is looked up there ([`layer`]).
 //!
 //! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it.
-//! What was flushed is on stable storage. A machine that crashes may leave refcounts that lag behind; [`check`] finds them
-//! when the image is next opened for writing.
+//! What was flushed is on stable storage, and a power cut leaves an image with nothing wrong but clusters that nobody uses ([`order`]).
 
 mod chain;
 mod check;
+#[cfg(test)]
+mod cost;
 mod create;
 #[cfg(test)]
 mod fuzz;
@@ -22,6 +23,9 @@ mod image;
 mod l2_cache;
 mod layer;
 mod medium;
+mod order;
+#[cfg(test)]
+mod power_cut;
 mod queue;
 mod worker;
 

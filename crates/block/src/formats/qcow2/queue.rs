@@ -300,10 +300,11 @@ impl Drop for Qcow2Queue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Qcow2CreateOptions, Qcow2Disk};
+    use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
     use super::*;
     use crate::{AllowedDirectories, Disk, FileOptions};
     use std::path::Path;
+    use std::time::Instant;
 
     const WRITE: Operation = Operation::Write { force_unit_access: false };
     const SEGMENTS: [Segment; 1] = [Segment { region: 0, length_bytes: 4096, offset_bytes: 0 }];
@@ -388,6 +389,39 @@ mod tests {
             assert!(completions.iter().all(|completion| *completion == Completion { token: 0, result: Ok(()) }));
             file.gate.open();
             assert_eq!(drained(&mut *queue), [Completion { token: slow_offset, result: Ok(()) }]);
+        }
+    }
+
+    /// Its pieces fill the queues of both files, and what one makes room for must not wait for the other.
+    #[test]
+    fn a_request_of_many_pieces_gets_through_a_queue_for_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        std::fs::write(directory.path().join("base"), vec![1; 1 << 20]).unwrap();
+        let backing = Some(Qcow2Backing { name: "base".into(), format: "raw".into() });
+        let options = Qcow2CreateOptions { cluster_bytes: 4096, backing, ..Qcow2CreateOptions::new(1 << 20) };
+        Qcow2Disk::create(&path, &options).unwrap();
+        let allowed = AllowedDirectories::new(&[directory.path()]).unwrap();
+        let disk = Qcow2Disk::open(&path, &FileOptions::default(), &allowed).unwrap();
+        let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
+        let mut queue = disk.open_queue(&memory, 1).unwrap();
+        for offset in (0..1 << 20).step_by(8192) {
+            push(&mut *queue, WRITE, offset);
+            drained(&mut *queue);
+        }
+        let segments = [Segment { region: 0, length_bytes: 1 << 20, offset_bytes: 0 }];
+        for _ in 0..200 {
+            let request = Request { operation: Operation::Read, offset_bytes: 0, segments: &segments, token: 0 };
+            queue.push(&request).unwrap();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let mut completions = Vec::new();
+            while completions.is_empty() {
+                assert!(Instant::now() < deadline, "pieces wait that nobody sends");
+                queue.submit().unwrap();
+                queue.wait(&[], Some(Duration::from_secs(20))).unwrap();
+                queue.reap(&mut completions);
+            }
+            assert_eq!(completions, [Completion { token: 0, result: Ok(()) }]);
         }
     }
 

@@ -7,10 +7,12 @@
 //! what is in the file do the queues find. Only this thread changes mappings, so what it looks up stays true while it works.
 //!
 //! A cluster that is discarded or zeroed keeps its place at first, marked as zeros: requests on their way to it do no harm.
-//! Once they are all done ([`super::grace`]) it is freed, and its storage given back.
+//! Once they are all done ([`super::grace`]) it is freed, and its storage given back. That is stable before anything else
+//! is put there ([`super::order`]): else a power cut could leave the cluster with two users, or old data as a new table.
 
 use super::image::Image;
-use super::layer::{Patience, SliceBuffer};
+use super::layer::{Overwrites, Patience, SliceBuffer};
+use super::order::Order;
 use crate::formats::scatter::Mailbox;
 use crate::{MemoryMap, RequestError, Segment};
 use imago::ShallowMapping;
@@ -32,6 +34,9 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// Tables that imago may hold, of all images of a chain: what it takes itself for one with clusters of 64 KiB.
 const TABLES_MAX_BYTES: u64 = 10 << 20;
+
+/// Ranges of zeros up to this length are looked at before they are written.
+const FORESEEN_BYTES_MAX: u64 = 256 << 20;
 
 /// How soon to look again whether what was discarded may be freed; it waits for requests that are in flight.
 const GRACE_PAUSE: Duration = Duration::from_millis(20);
@@ -182,6 +187,10 @@ struct Working<'a> {
     slice: Box<SliceBuffer>,
     /// What is changed, until the queues find it so.
     changed: Vec<Range<u64>>,
+    /// What became zeros and is not in the file so.
+    zeroed: Vec<Range<u64>>,
+    /// Clusters were freed; that must be in the file, where its order sees to it, before they are used again.
+    frees: bool,
     /// Of the tables that imago has read since it was last made to forget them.
     tables_bytes: u64,
     /// Discarded since the grace that is awaited began.
@@ -219,6 +228,8 @@ impl<'a> Working<'a> {
             buffer: Vec::new(),
             slice: Box::new(SliceBuffer::new()),
             changed: Vec::new(),
+            zeroed: Vec::new(),
+            frees: false,
             tables_bytes: 0,
             discarded: Vec::new(),
             awaiting: Vec::new(),
@@ -248,7 +259,7 @@ impl<'a> Working<'a> {
         self.awaiting.append(&mut self.discarded);
         let _ = catch_unwind(AssertUnwindSafe(|| {
             self.free_awaiting();
-            self.write_metadata()
+            self.write_metadata().and_then(|()| self.order().map_or(Ok(()), |mut order| order.end_reserve()))
         }));
     }
 
@@ -312,14 +323,66 @@ impl<'a> Working<'a> {
             return Ok(());
         }
         self.write_metadata().map_err(|error| errno_of(&error))?;
+        self.frees = false;
+        self.zeroed.clear();
         self.image.refresh(&self.changed, &mut self.slice);
         self.changed.clear();
-        if wants_stable && !self.image.is_temporary {
-            self.image.access.sync().map_err(|error| errno_of(&error))?;
+        if wants_stable {
+            self.sync().map_err(|error| errno_of(&error))?;
             // Only this thread makes anything unstable.
             self.image.is_unstable.store(false, Ordering::SeqCst);
         }
         Ok(())
+    }
+
+    /// Looks at what a job is about to write over.
+    fn foresee(&mut self, task: &Task) -> io::Result<()> {
+        let Some(range) = task.changes().filter(|range| !range.is_empty()) else { return Ok(()) };
+        self.settle_frees()?;
+        let image = self.image;
+        let cluster_bytes = image.cluster_bytes;
+        let clusters = range.start - range.start % cluster_bytes..range.end.saturating_add(cluster_bytes);
+        // What is looked at is the file.
+        if self.zeroed.iter().any(|zeroed| zeroed.start < clusters.end && clusters.start < zeroed.end) {
+            self.write_metadata()?;
+            self.zeroed.clear();
+        }
+        if matches!(task, Task::Discard { .. } | Task::WriteZeroes { .. }) {
+            self.zeroed.push(range.clone());
+        }
+        // Not all of a disk is looked at.
+        let overwrites = if range.end - range.start > FORESEEN_BYTES_MAX {
+            Overwrites { something: true, frees: true }
+        } else {
+            image.overwrites(range, &mut self.slice)
+        };
+        self.frees = overwrites.frees;
+        if let Some(mut order) = self.order() {
+            order.keeps_contents = overwrites.something;
+        }
+        Ok(())
+    }
+
+    /// What was freed may be used again behind this.
+    fn settle_frees(&mut self) -> io::Result<()> {
+        if mem::take(&mut self.frees) { self.write_metadata() } else { Ok(()) }
+    }
+
+    /// The same, in the middle of a job that frees.
+    fn settle_frees_of_one(&mut self) -> io::Result<()> {
+        let frees = self.frees;
+        self.settle_frees()?;
+        self.frees = frees;
+        Ok(())
+    }
+
+    fn order(&self) -> Option<MutexGuard<'a, Order>> {
+        self.image.order.as_ref().map(|order| order.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes what is in the files stable.
+    fn sync(&self) -> io::Result<()> {
+        if self.image.is_temporary { Ok(()) } else { self.image.access.sync() }
     }
 
     /// Writes imago's caches to the file: the page cache has them then.
@@ -328,6 +391,7 @@ impl<'a> Working<'a> {
     }
 
     fn perform_one(&mut self, job: &Job) -> Result<(), RequestError> {
+        self.foresee(&job.task).map_err(|error| errno_of(&error))?;
         self.changed.extend(job.task.changes());
         let done = match &job.task {
             Task::LookUp { .. } => Ok(()),
@@ -377,16 +441,22 @@ impl<'a> Working<'a> {
     fn write_buffer(&mut self, mut offset: u64, length: usize) -> Result<(), RequestError> {
         let image = self.image;
         let inside = image.size_bytes.saturating_sub(offset).min(length as u64) as usize;
+        let frees = self.frees;
         let mut written = 0;
         while written < inside {
             let mut step = inside - written;
             // A cluster whose old place may still be written to must get that place again, not have it given away: so it is
             // not written together with its neighbour, whose place decides then.
-            if self.is_discarded(offset..offset + step as u64) {
+            let is_discarded = self.is_discarded(offset..offset + step as u64);
+            if is_discarded || frees {
                 let room = image.cluster_bytes - offset % image.cluster_bytes;
                 step = step.min(usize::try_from(room).unwrap_or(usize::MAX));
+            }
+            if is_discarded {
                 self.keep(offset - offset % image.cluster_bytes);
             }
+            // What one cluster frees, another must not get before that is stable.
+            self.settle_frees_of_one().map_err(|error| errno_of(&error))?;
             image.access.write(&self.buffer[written..written + step], offset).map_err(|error| errno_of(&error))?;
             written += step;
             offset += step as u64;
@@ -428,6 +498,7 @@ impl<'a> Working<'a> {
         while at < end {
             let (mapping, found) = image.access.get_shallow_mapping(at, end - at)?;
             let next = at + found.clamp(1, end - at);
+            self.settle_frees_of_one()?;
             match mapping {
                 ShallowMapping::Raw { storage, offset, writable, .. } => {
                     let place = DataPlace { index: storage.index, offset_bytes: offset, is_shared: !writable };
@@ -462,9 +533,21 @@ impl<'a> Working<'a> {
             if !working.image.has_zero_clusters {
                 return working.write_zeros_as_data(range);
             }
-            working.image.access.write_zeroes(range.start, range.end - range.start)?;
+            let inner = working.whole_clusters(&range);
+            // What lies within one cluster has no inner part.
+            let parts = if inner.is_empty() {
+                [range.clone(), 0..0, 0..0]
+            } else {
+                [range.start..inner.start, inner.clone(), inner.end..range.end]
+            };
+            for part in parts {
+                if !part.is_empty() {
+                    let end = part.end.min(working.image.size_bytes);
+                    working.image.access.write_zeroes(part.start, end - part.start)?;
+                    working.settle_frees_of_one()?;
+                }
+            }
             if may_unmap && working.image.frees_clusters {
-                let inner = working.whole_clusters(&range);
                 working.note_discarded(&range, inner, place);
             }
             Ok(())
@@ -525,6 +608,8 @@ impl<'a> Working<'a> {
             // What cannot be freed stays allocated, as zeros.
             let _ = self.free(&discarded);
         }
+        // A disk that fails tells those who flush.
+        let _ = self.write_metadata();
     }
 
     /// Frees a range that nobody uses.
@@ -540,7 +625,10 @@ impl<'a> Working<'a> {
                 let length = (next - at).next_multiple_of(self.image.cluster_bytes);
                 let file = self.image.below.get(place.index).and_then(|below| below.file.as_ref());
                 if let Some(file) = file.filter(|_| !place.is_shared) {
-                    file.punch_hole(place.offset_bytes + (at - range.start), length);
+                    let punched = file.punch_hole(place.offset_bytes + (at - range.start), length);
+                    if punched.is_err() {
+                        self.order().into_iter().for_each(|mut order| order.frees_keep_contents());
+                    }
                 }
                 // SAFETY: nobody uses these clusters: they have been zeros for longer than any request in flight, and requests
                 // that look them up see no place. What imago itself looks up is used in this thread only.

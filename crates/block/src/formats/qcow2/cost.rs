@@ -1,0 +1,122 @@
+//! What an image costs: syncs for what is written, bytes read to open it.
+
+use super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, Operation, Request, Segment};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const DEPTH: u64 = 16;
+
+fn open(path: &Path) -> Qcow2Disk {
+    let allowed = AllowedDirectories::new(&[path.parent().unwrap()]).unwrap();
+    Qcow2Disk::open(path, &FileOptions::default(), &allowed).unwrap()
+}
+
+/// Carries out a request of `length_bytes` at each offset, [`DEPTH`] of them at a time.
+fn carry_out(disk: &Qcow2Disk, operation: Operation, length_bytes: u32, mut offsets: impl Iterator<Item = u64>) {
+    let memory = MemoryMap::allocate(&[(0, DEPTH as usize * length_bytes as usize)]).unwrap();
+    let mut queue = disk.open_queue(&memory, DEPTH as usize).unwrap();
+    let mut free: Vec<u64> = (0..DEPTH).collect();
+    let mut completions = Vec::new();
+    let began = Instant::now();
+    loop {
+        while !free.is_empty()
+            && let Some(offset_bytes) = offsets.next()
+        {
+            let slot = free.pop().unwrap();
+            let segments = [Segment { region: 0, length_bytes, offset_bytes: slot * u64::from(length_bytes) }];
+            queue.push(&Request { operation, offset_bytes, segments: &segments, token: slot }).unwrap();
+        }
+        if free.len() as u64 == DEPTH {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "it hangs");
+        queue.submit().unwrap();
+        queue.wait(&[], Some(Duration::from_secs(10))).unwrap();
+        queue.reap(&mut completions);
+        assert!(completions.iter().all(|completion| completion.result == Ok(())));
+        free.extend(completions.drain(..).map(|completion| completion.token));
+    }
+}
+
+fn scattered(count: u64, end_bytes: u64) -> impl Iterator<Item = u64> {
+    let blocks = end_bytes / 4096;
+    // Odd, so it visits no block twice before all.
+    (0..count).map(move |n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks * 4096)
+}
+
+const WRITE: Operation = Operation::Write { force_unit_access: false };
+
+fn syncs_of(disk: &Qcow2Disk) -> u64 {
+    disk.worker.image().below[0].file.as_ref().unwrap().counts.syncs.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_new_disk_is_filled_with_a_sync_for_16_mib() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    Qcow2Disk::create(&path, &Qcow2CreateOptions::new(1 << 30)).unwrap();
+    let disk = open(&path);
+    carry_out(&disk, WRITE, 64 << 10, (0..64 << 20).step_by(64 << 10));
+    let syncs = syncs_of(&disk);
+    println!("{syncs} syncs for 1024 writes");
+    assert!((1..=8).contains(&syncs), "{syncs} syncs");
+}
+
+#[test]
+fn copies_from_a_backing_file_share_a_sync() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::File::create(directory.path().join("base")).unwrap().set_len(1 << 30).unwrap();
+    let backing = Some(Qcow2Backing { name: "base".into(), format: "raw".into() });
+    Qcow2Disk::create(&path, &Qcow2CreateOptions { backing, ..Qcow2CreateOptions::new(1 << 30) }).unwrap();
+    let disk = open(&path);
+    let writes = 1024;
+    carry_out(&disk, WRITE, 4096, scattered(writes, 1 << 30));
+    let syncs = syncs_of(&disk);
+    println!("{syncs} syncs for {writes} writes");
+    assert!((1..=writes / 3).contains(&syncs), "{syncs} syncs");
+}
+
+/// Set for the process whose memory is measured.
+const MEASURED: &str = "BLOCKYARD_TEST_MEASURED_IMAGE";
+
+#[test]
+fn a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib() {
+    if let Some(path) = std::env::var_os(MEASURED) {
+        let disk = open(path.as_ref());
+        carry_out(&disk, Operation::Read, 4096, scattered(20_000, 1 << 40));
+        return println!("{}", std::fs::read_to_string("/proc/self/status").unwrap());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    let mut create = Command::new("qemu-img");
+    let created =
+        create.args(["create", "-q", "-f", "qcow2", "-o", "preallocation=metadata"]).arg(&path).arg("1T").status();
+    assert!(created.expect("qemu-img, of the Debian package qemu-utils").success());
+    let name = "formats::qcow2::cost::a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib";
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--exact", name, "--nocapture"]).env(MEASURED, &path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let status = String::from_utf8_lossy(&output.stdout).into_owned();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")).unwrap();
+    println!("{peak} KiB");
+    assert!(peak.parse::<u64>().unwrap() <= 64 << 10, "{peak} KiB");
+}
+
+#[test]
+fn a_large_empty_disk_is_opened_as_a_small_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let read_bytes = |size_bytes: u64| {
+        let path = directory.path().join("image");
+        Qcow2Disk::create(&path, &Qcow2CreateOptions::new(size_bytes)).unwrap();
+        let disk = open(&path);
+        disk.worker.image().below[0].file.as_ref().unwrap().counts.read_bytes.load(Ordering::Relaxed)
+    };
+    let (small, large) = (read_bytes(1 << 30), read_bytes(1 << 40));
+    println!("{small} and {large} bytes");
+    // The L1 table of 1 TiB has 16 KiB.
+    assert!(large - small <= 3 * (16 << 10), "{small} bytes are read of a small one, {large} of a large one");
+}

@@ -1,0 +1,347 @@
+//! Power cuts while an image is written to: in what its file may hold then nothing is wrong but that there are clusters that nobody
+//! uses, and when it is opened everything that was flushed is there.
+
+use super::medium::tests::{LOG, SKIPS_BARRIERS};
+use super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use crate::layers::{Recording, Replay, WriteLog};
+use crate::{AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, Segment};
+use std::fs;
+use std::mem;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const BLOCK: u64 = 512;
+const BLOCKS: u64 = 1024;
+/// More than the image ever grows to.
+const FILE_BYTES_MAX: usize = 8 << 20;
+const DEPTH: usize = 8;
+const WRITE_BLOCKS_MAX: u64 = 20;
+const STEPS: usize = 900;
+const CUTS: u64 = 30;
+/// For what takes milliseconds.
+const HANG: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Write,
+    Zero,
+    /// Zeros, or what was there.
+    Discard,
+}
+
+/// A change to a range of blocks, and behind how many events of the log something became known of it.
+#[derive(Debug)]
+struct Change {
+    kind: Kind,
+    blocks: std::ops::Range<u64>,
+    issued: usize,
+    completed: Option<usize>,
+    certain: Option<usize>,
+    is_forced: bool,
+}
+
+/// What a change leaves in a block: numbers that say which, or zeros.
+fn contents(kind: Kind, number: u64, block: u64) -> [u8; BLOCK as usize] {
+    let mut bytes = [0; BLOCK as usize];
+    if kind == Kind::Write {
+        for (index, word) in bytes.chunks_mut(8).enumerate() {
+            word.copy_from_slice(&((number << 32 | block).wrapping_mul(index as u64 * 2 + 1)).to_le_bytes());
+        }
+    }
+    bytes
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Writes, zeroes, discards and flushes wherever it likes, never the same block twice at once.
+struct Writer {
+    queue: Box<dyn Queue>,
+    memory: MemoryMap,
+    log: Arc<WriteLog>,
+    random: Random,
+    changes: Vec<Change>,
+    /// By slot: the change in flight.
+    slots: [Option<usize>; DEPTH],
+    /// The flush in flight, and how many events there were when it was issued.
+    flush: Option<usize>,
+}
+
+const FLUSH: u64 = u64::MAX;
+
+impl Writer {
+    fn step(&mut self) {
+        match self.random.below(24) {
+            0 if self.flush.is_none() => {
+                self.flush = Some(self.log.event_count());
+                self.push(Operation::Flush, 0, &[], FLUSH);
+            }
+            1..=15 => self.change(),
+            _ => self.reap(),
+        }
+    }
+
+    fn change(&mut self) {
+        let Some(slot) = self.slots.iter().position(Option::is_none) else { return self.reap() };
+        let kind = [Kind::Write, Kind::Write, Kind::Write, Kind::Zero, Kind::Discard][self.random.below(5) as usize];
+        let length = 1 + self.random.below(if kind == Kind::Write { WRITE_BLOCKS_MAX } else { 64 });
+        let start = self.random.below(BLOCKS);
+        let blocks = start..(start + length).min(BLOCKS);
+        let in_flight = self.slots.iter().flatten().map(|&change| &self.changes[change].blocks);
+        if in_flight.into_iter().any(|other| other.start < blocks.end && blocks.start < other.end) {
+            return;
+        }
+        let number = self.changes.len();
+        let is_forced = kind == Kind::Write && self.random.below(8) == 0;
+        let (offset_bytes, length_bytes) = (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
+        let segment = Segment {
+            region: 0,
+            length_bytes: length_bytes as u32,
+            offset_bytes: slot as u64 * WRITE_BLOCKS_MAX * BLOCK,
+        };
+        let (operation, segments) = match kind {
+            Kind::Write => (Operation::Write { force_unit_access: is_forced }, &[segment][..]),
+            Kind::Zero => (Operation::WriteZeroes { length_bytes, may_unmap: self.random.below(2) == 0 }, &[][..]),
+            Kind::Discard => (Operation::Discard { length_bytes }, &[][..]),
+        };
+        if kind == Kind::Write {
+            let bytes: Vec<u8> = blocks.clone().flat_map(|block| contents(kind, number as u64 + 1, block)).collect();
+            self.memory.slice(segment).unwrap().copy_from(&bytes);
+        }
+        let issued = self.log.event_count();
+        self.changes.push(Change { kind, blocks, issued, completed: None, certain: None, is_forced });
+        self.slots[slot] = Some(number);
+        self.push(operation, offset_bytes, segments, slot as u64);
+    }
+
+    fn push(&mut self, operation: Operation, offset_bytes: u64, segments: &[Segment], token: u64) {
+        self.queue.push(&Request { operation, offset_bytes, segments, token }).unwrap();
+        self.queue.submit().unwrap();
+    }
+
+    fn reap(&mut self) {
+        self.queue.wait(&[], Some(Duration::from_millis(1))).unwrap();
+        let mut completions: Vec<Completion> = Vec::new();
+        self.queue.reap(&mut completions);
+        let now = self.log.event_count();
+        for Completion { token, result } in completions {
+            assert_eq!(result, Ok(()));
+            if token == FLUSH {
+                let issued = self.flush.take().unwrap();
+                let flushed = |change: &&mut Change| change.completed.is_some_and(|at| at <= issued);
+                self.changes.iter_mut().filter(flushed).for_each(|change| _ = change.certain.get_or_insert(now));
+                continue;
+            }
+            let change = &mut self.changes[self.slots[token as usize].take().unwrap()];
+            change.completed = Some(now);
+            change.certain = change.is_forced.then_some(now);
+        }
+    }
+}
+
+/// What was written, and what a file that began as `before` was told meanwhile.
+struct Story {
+    directory: tempfile::TempDir,
+    before: Vec<u8>,
+    recording: Recording,
+    changes: Vec<Change>,
+    origin: Origin,
+}
+
+/// Where an image's data are from before it is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// There are none.
+    Nothing,
+    /// A chain of images.
+    Backing,
+    /// Compressed clusters of its own.
+    Compressed,
+}
+
+fn open(path: &Path) -> Result<Qcow2Disk, crate::ImageError> {
+    let allowed = AllowedDirectories::new(&[path.parent().unwrap()]).unwrap();
+    Qcow2Disk::open(path, &FileOptions::default(), &allowed)
+}
+
+fn create(directory: &Path, origin: Origin, cluster_bytes: u32) -> PathBuf {
+    let path = directory.join("image.qcow2");
+    let options = Qcow2CreateOptions { cluster_bytes, ..Qcow2CreateOptions::new(BLOCKS * BLOCK) };
+    if origin == Origin::Nothing {
+        Qcow2Disk::create(&path, &options).unwrap();
+        return path;
+    }
+    let bytes: Vec<u8> = (0..BLOCKS).flat_map(|block| contents(Kind::Write, 0, block)).collect();
+    let raw = directory.join("base.raw");
+    fs::write(&raw, bytes).unwrap();
+    if origin == Origin::Compressed {
+        let cluster_size = format!("cluster_size={cluster_bytes}");
+        let mut convert = Command::new("qemu-img");
+        convert.args(["convert", "-c", "-f", "raw", "-O", "qcow2", "-o", &cluster_size]).args([&raw, &path]);
+        assert!(output_of(&mut convert).status.success());
+        return path;
+    }
+    let on = |name: &str, format: &str| Some(Qcow2Backing { name: name.into(), format: format.into() });
+    let middle = Qcow2CreateOptions { backing: on("base.raw", "raw"), ..options.clone() };
+    Qcow2Disk::create(&directory.join("middle.qcow2"), &middle).unwrap();
+    Qcow2Disk::create(&path, &Qcow2CreateOptions { backing: on("middle.qcow2", "qcow2"), ..options }).unwrap();
+    path
+}
+
+fn output_of(command: &mut Command) -> Output {
+    command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run qemu-img ({error}): the Debian package qemu-utils has it"))
+}
+
+/// What hangs does so again when it is dropped.
+fn hung(queue: Box<dyn Queue>, doing: &str) -> ! {
+    let in_flight = queue.in_flight();
+    mem::forget(queue);
+    panic!("{doing}: {in_flight} requests did not complete within {HANG:?}");
+}
+
+fn write_a_story(origin: Origin, cluster_bytes: u32, seed: u64, in_order: bool) -> Story {
+    let directory = tempfile::tempdir().unwrap();
+    let path = create(directory.path(), origin, cluster_bytes);
+    let mut before = fs::read(&path).unwrap();
+    before.resize(FILE_BYTES_MAX, 0);
+    let log = Arc::<WriteLog>::default();
+    LOG.set(Some(Arc::clone(&log)));
+    SKIPS_BARRIERS.set(!in_order);
+    let disk = open(&path).unwrap();
+    let memory = MemoryMap::allocate(&[(0, DEPTH * (WRITE_BLOCKS_MAX * BLOCK) as usize)]).unwrap();
+    let queue = disk.open_queue(&memory, DEPTH + 1).unwrap();
+    let random = Random(seed);
+    let mut writer =
+        Writer { queue, memory, log: Arc::clone(&log), random, changes: Vec::new(), slots: [None; DEPTH], flush: None };
+    for _ in 0..STEPS {
+        writer.step();
+    }
+    let began = Instant::now();
+    while writer.queue.in_flight() > 0 {
+        if began.elapsed() > HANG {
+            hung(writer.queue, "writing");
+        }
+        writer.reap();
+    }
+    let Writer { queue, changes, .. } = writer;
+    drop((queue, disk));
+    Story { directory, before, recording: log.recording(BLOCK as u32), changes, origin }
+}
+
+impl Story {
+    /// Cuts the power; what is wrong then, of the first cut at which something is.
+    fn play(&self, seed: u64) -> Result<(), String> {
+        let mut random = Random(seed);
+        let events = self.recording.event_count() as u64;
+        let mut cuts: Vec<_> = (0..CUTS).map(|_| random.below(events + 1) as usize).collect();
+        cuts.sort_unstable();
+        let mut replay = Replay::new(&self.recording, self.before.clone());
+        for cut in cuts {
+            let image = replay.cut(cut, random.below(1 << 30)).unwrap();
+            let path = self.directory.path().join("cut.qcow2");
+            fs::write(&path, image).unwrap();
+            self.examine(&path, cut).map_err(|problem| format!("cut behind {cut} of {events} events: {problem}"))?;
+        }
+        Ok(())
+    }
+
+    fn examine(&self, path: &Path, cut: usize) -> Result<(), String> {
+        check_with_qemu(path)?;
+        let disk = open(path).map_err(|error| error.to_string())?;
+        let memory = MemoryMap::allocate(&[(0, (BLOCKS * BLOCK) as usize)]).unwrap();
+        let segment = Segment { region: 0, length_bytes: (BLOCKS * BLOCK) as u32, offset_bytes: 0 };
+        let mut queue = disk.open_queue(&memory, 1).unwrap();
+        queue.push(&Request { operation: Operation::Read, offset_bytes: 0, segments: &[segment], token: 0 }).unwrap();
+        let mut completions = Vec::new();
+        let began = Instant::now();
+        while completions.is_empty() {
+            if began.elapsed() > HANG {
+                hung(queue, "reading");
+            }
+            queue.submit().unwrap();
+            queue.wait(&[], Some(HANG)).unwrap();
+            queue.reap(&mut completions);
+        }
+        completions[0].result.map_err(|error| error.to_string())?;
+        let mut bytes = vec![0_u8; (BLOCKS * BLOCK) as usize];
+        memory.slice(segment).unwrap().copy_to(&mut bytes);
+        drop((queue, disk));
+        (0..BLOCKS).zip(bytes.chunks(BLOCK as usize)).try_for_each(|(block, bytes)| self.check(block, bytes, cut))?;
+        check_with_qemu(path)
+    }
+
+    /// A block holds what is certain, or what came later.
+    fn check(&self, block: u64, bytes: &[u8], cut: usize) -> Result<(), String> {
+        let of_block = self.changes.iter().zip(1..).filter(|(change, _)| change.blocks.contains(&block));
+        let issued = of_block.filter(|(change, _)| change.issued <= cut);
+        let first = if self.origin == Origin::Nothing { Kind::Zero } else { Kind::Write };
+        let mut possible = vec![contents(first, 0, block)];
+        for (change, number) in issued {
+            let is_certain = change.kind != Kind::Discard && change.certain.is_some_and(|at| at <= cut);
+            if is_certain {
+                possible.clear();
+            }
+            possible.push(contents(change.kind, number, block));
+        }
+        if possible.iter().any(|possible| possible == bytes) {
+            return Ok(());
+        }
+        Err(format!("block {block} holds neither what was flushed nor what came later: {:?}…", &bytes[..16]))
+    }
+}
+
+fn check_with_qemu(path: &Path) -> Result<(), String> {
+    // -U: whoever forks at this moment, as other tests do, holds a lock for as long as the child takes to begin.
+    let output = output_of(Command::new("qemu-img").args(["check", "-U", "-f", "qcow2"]).arg(path));
+    match output.status.code() {
+        // 3: clusters that nobody uses.
+        Some(0 | 3) => Ok(()),
+        _ => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// Where the data are from, the size of clusters, and a seed.
+const STORIES: [(Origin, u32, u64); 5] = [
+    (Origin::Nothing, 4096, 11),
+    (Origin::Backing, 4096, 12),
+    (Origin::Compressed, 4096, 13),
+    (Origin::Nothing, 512, 14),
+    (Origin::Backing, 512, 15),
+];
+
+#[test]
+fn nothing_that_was_flushed_is_lost_and_nothing_is_damaged() {
+    for (origin, cluster_bytes, seed) in STORIES {
+        let story = write_a_story(origin, cluster_bytes, seed, true);
+        story
+            .play(seed)
+            .unwrap_or_else(|problem| panic!("{origin:?}, seed {seed}, clusters of {cluster_bytes}: {problem}"));
+    }
+}
+
+#[test]
+fn a_disk_that_skips_flushes_is_caught() {
+    for (origin, cluster_bytes, seed) in STORIES {
+        let mut story = write_a_story(origin, cluster_bytes, seed, true);
+        story.recording = story.recording.without_flushes();
+        assert!(story.play(seed).is_err(), "{origin:?}, clusters of {cluster_bytes}");
+    }
+}
+
+#[test]
+fn metadata_that_are_written_in_no_order_are_caught() {
+    for (origin, cluster_bytes, seed) in STORIES {
+        let story = write_a_story(origin, cluster_bytes, seed, false);
+        assert!(story.play(seed).is_err(), "{origin:?}, clusters of {cluster_bytes}");
+    }
+}
