@@ -254,10 +254,15 @@ impl Watch {
 struct Process {
     child: Child,
     descriptor: OwnedFd,
+    is_reaped: bool,
 }
 
 impl Process {
     fn kill(&mut self) {
+        // Once it was waited for, its number may be another's.
+        if std::mem::replace(&mut self.is_reaped, true) {
+            return;
+        }
         let group = Pid::from_child(&self.child);
         // They may be gone already.
         let _ = kill_process_group(group, Signal::KILL);
@@ -379,7 +384,7 @@ impl Starting {
         let child = command.spawn().map_err(start("starting its process"))?;
         let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let descriptor = descriptor.map_err(|errno| Cause::Start("watching its process", errno.into()))?;
-        Ok(Process { child, descriptor })
+        Ok(Process { child, descriptor, is_reaped: false })
     }
 }
 

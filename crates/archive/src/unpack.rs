@@ -9,6 +9,7 @@ use rustix::fs::{
     linkat, mkdirat, openat2, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -23,6 +24,8 @@ const PIECE_BYTES: usize = 256 << 10;
 const BLOCK_BYTES: usize = 4096;
 /// Components of a path: Linux takes no longer ones.
 const DEPTH_MAX: usize = 2048;
+/// What may come before a file's data: names, attributes and the list of its holes, which are kept in memory.
+const DESCRIPTION_BYTES_MAX: u64 = 16 << 20;
 /// Set-ID bits and sticky are for the image's users, not for the host's.
 const PERMISSIONS: u32 = 0o777;
 
@@ -50,28 +53,44 @@ pub fn unpack(
 ) -> io::Result<u64> {
     let mut unpacker =
         Unpacker { destination, options, bytes: 0, directories: Vec::new(), buffer: vec![0; PIECE_BYTES] };
-    let mut archive = Archive::new(archive);
-    for entry in archive.entries()? {
+    let left = Cell::new(0);
+    let mut archive = Archive::new(Limited { archive, left: &left });
+    let mut entries = archive.entries()?;
+    loop {
+        left.set(DESCRIPTION_BYTES_MAX);
+        let Some(entry) = entries.next() else { break };
         let mut entry = entry?;
+        left.set(u64::MAX);
         let name = PathBuf::from(OsString::from_vec(entry.path_bytes().into_owned()));
+        unpacker.leave(&name, report);
         match unpacker.entry(&mut entry, &name) {
             Err(Fault::Archive(error)) => return Err(error),
             Err(Fault::File(what, error)) => report(&name, what, error),
             Ok(()) => {}
         }
+        // Of what was left out too: otherwise it would count as the next entry's description.
+        io::copy(&mut entry, &mut io::sink())?;
     }
-    // What is put into a directory changes its time, and its permissions may forbid it.
-    while let Some((path, mode, modified)) = unpacker.directories.pop() {
-        let finish = || {
-            let directory = unpacker.directory(&path)?;
-            fchmod(&directory, Mode::from_raw_mode(mode))?;
-            futimens(&directory, &times(modified))
-        };
-        if let Err(errno) = finish() {
-            report(&path, "cannot set the attributes of", errno.into());
-        }
-    }
+    unpacker.leave(Path::new(""), report);
     Ok(unpacker.bytes)
+}
+
+/// An archive of which no more than `left` bytes are read.
+struct Limited<'left, R> {
+    archive: R,
+    left: &'left Cell<u64>,
+}
+
+impl<R: Read> Read for Limited<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(into.len());
+        if most == 0 && !into.is_empty() {
+            return Err(io::Error::other("the names or attributes of a file in the archive are too long"));
+        }
+        let bytes = self.archive.read(&mut into[..most])?;
+        self.left.set(self.left.get().saturating_sub(bytes as u64));
+        Ok(bytes)
+    }
 }
 
 /// Why an entry was not unpacked.
@@ -94,12 +113,28 @@ struct Unpacker<'unpack> {
     destination: BorrowedFd<'unpack>,
     options: &'unpack UnpackOptions,
     bytes: u64,
-    /// Directories that were made: path, permissions, time.
-    directories: Vec<(PathBuf, u32, u64)>,
+    /// Directories that were made and that the archive is still in, outermost first: name in it, path, permissions, time.
+    directories: Vec<(PathBuf, PathBuf, u32, u64)>,
     buffer: Vec<u8>,
 }
 
 impl Unpacker<'_> {
+    /// Finishes the directories that `name` is not in: what is put into one changes its time, and its permissions may forbid it.
+    fn leave(&mut self, name: &Path, report: &mut Report<'_>) {
+        while let Some((_, path, mode, modified)) =
+            self.directories.pop_if(|(within, ..)| name == within.as_path() || !name.starts_with(within))
+        {
+            let finish = || {
+                let directory = self.directory(&path)?;
+                fchmod(&directory, Mode::from_raw_mode(mode))?;
+                futimens(&directory, &times(modified))
+            };
+            if let Err(errno) = finish() {
+                report(&path, "cannot set the attributes of", errno.into());
+            }
+        }
+    }
+
     fn entry<R: Read>(&mut self, entry: &mut Entry<'_, R>, name: &Path) -> Result<(), Fault> {
         let header = entry.header().clone();
         let mode = header.mode().map_err(Fault::Archive)? & PERMISSIONS;
@@ -112,7 +147,7 @@ impl Unpacker<'_> {
         match kind {
             EntryType::Directory => {
                 self.make_directory(&path).map_err(file("cannot make the directory"))?;
-                self.directories.push((path, mode, modified));
+                self.directories.push((name.to_owned(), path, mode, modified));
                 Ok(())
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {

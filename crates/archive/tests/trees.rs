@@ -3,7 +3,7 @@
 use blockyard_archive::{Source, UnpackOptions, pack, unpack};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -165,4 +165,17 @@ fn an_archive_that_is_too_much_or_cut_short_ends_without_half_a_file() {
     let (result, _) = unpacked(&whole[..2000], out.path(), &options());
     assert!(result.is_err());
     assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_name_without_end_does_not_fill_the_memory() {
+    let out = tempfile::tempdir().unwrap();
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::GNULongName);
+    header.set_size(1 << 40);
+    header.set_cksum();
+    let endless = io::Cursor::new(header.as_bytes().to_vec()).chain(io::repeat(b'x'));
+    let into = File::open(out.path()).unwrap();
+    let result = unpack(endless, into.as_fd(), &options(), &mut |_, _, _| {});
+    assert!(result.unwrap_err().to_string().contains("too long"));
 }

@@ -1,6 +1,6 @@
 //! Removing, making, moving and linking files.
 
-use crate::failures::{Failures, failure};
+use crate::failures::{Failures, failure, refusal};
 use crate::mounts::path_of;
 use blockyard_protocol::appliance::{Failure, Link, MakeDirectory, Remove, Rename};
 use std::ffi::OsStr;
@@ -15,7 +15,8 @@ pub(crate) fn remove(request: &Remove, failures: &mut Failures) {
         let path = path_of(path);
         let removed = match fs::symlink_metadata(path) {
             Err(error) => Err(error),
-            Ok(_) if path.components().count() <= 1 => Err(io::Error::other("it is the root directory")),
+            // What ends in `..` may be the root as well.
+            Ok(_) if path.file_name().is_none() => Err(io::Error::other("it is the root directory, or ends in `..`")),
             Ok(metadata) if metadata.is_dir() && request.recursive => fs::remove_dir_all(path),
             Ok(metadata) if metadata.is_dir() && request.directory => fs::remove_dir(path),
             Ok(_) => fs::remove_file(path),
@@ -31,6 +32,9 @@ pub(crate) fn remove(request: &Remove, failures: &mut Failures) {
 pub(crate) fn make_directories(request: &MakeDirectory, failures: &mut Failures) {
     for path in &request.paths {
         let path = path_of(path);
+        if request.parents && path.is_dir() {
+            continue;
+        }
         let made = DirBuilder::new().recursive(request.parents).mode(0o755).create(path);
         let made = made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(request.mode & 0o7777)));
         failures.note(path, "cannot make the directory", made);
@@ -60,6 +64,11 @@ pub(crate) fn rename(request: &Rename, failures: &mut Failures) -> Result<(), Fa
 pub(crate) fn link(request: &Link) -> Result<(), Failure> {
     let target = path_of(&request.target);
     let path = inside(path_of(&request.path), target.file_name());
+    let is_same =
+        || fs::canonicalize(target).is_ok_and(|target| fs::canonicalize(&path).is_ok_and(|path| path == target));
+    if request.force && !request.symbolic && (is_same() || fs::symlink_metadata(target).is_err()) {
+        return Err(refusal(format!("{}: cannot link: it is the same file, or not there", path.display())));
+    }
     let replaces = request.force && fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_dir());
     let cleared = if replaces { fs::remove_file(&path) } else { Ok(()) };
     let linked =

@@ -319,11 +319,13 @@ fn get_one(image: &mut OpenImage, source: &Path, target: &Path, into: bool) -> R
     let path = path_of(image_path(source));
     let Some(entry) = look_at(image, &path, false)? else { bail!("no such file or directory in the image") };
     let name = path.file_name().map(OsStr::to_owned);
-    if is_regular(entry.mode) && entry.links == 1 {
-        let to = match (&name, into) {
-            (Some(name), true) => target.join(name),
-            _ => target.to_owned(),
-        };
+    let to = match (&name, into) {
+        (Some(name), true) => target.join(name),
+        _ => target.to_owned(),
+    };
+    // A link in the directory may be one that came out of an image: it is replaced, as in trees, and not followed.
+    let is_link_within = into && to.is_symlink();
+    if is_regular(entry.mode) && entry.links == 1 && !is_link_within {
         return get_file(image, &path, &entry, &to);
     }
     get_tree(image, &path, name, target, into)
@@ -331,8 +333,11 @@ fn get_one(image: &mut OpenImage, source: &Path, target: &Path, into: bool) -> R
 
 /// The host's new file is the sink disk; it takes its name when it is complete.
 fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Result<()> {
-    let new = ReplacementFile::create(to)?;
     let size = entry.size;
+    if size > image.bytes_max() {
+        bail!("it claims to have {size} bytes, which the image cannot hold");
+    }
+    let new = ReplacementFile::create(to)?;
     new.set_length(size.checked_next_multiple_of(512).context("a file of an impossible size")?)?;
     if size > 0 {
         let through = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(new.file())));

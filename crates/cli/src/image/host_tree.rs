@@ -103,7 +103,10 @@ impl Unpacking {
     /// When it could not be, in whole or in part.
     pub fn finish(self) -> Result<u64> {
         let (unpacked, left_out) = self.unpacker.join().map_err(|_| anyhow!("the unpacker panicked"))?;
-        let bytes = unpacked.context("cannot unpack what the appliance sent")?;
+        // An archive's errors may quote it.
+        let harmless =
+            |error: io::Error| io::Error::new(error.kind(), super::open_image::printable(&error.to_string()));
+        let bytes = unpacked.map_err(harmless).context("cannot unpack what the appliance sent")?;
         if left_out.is_empty() { Ok(bytes) } else { Err(anyhow!(left_out.join("\nblockyard: "))) }
     }
 }

@@ -37,6 +37,23 @@ fn files_are_made_moved_linked_changed_and_removed() {
 }
 
 #[test]
+fn what_is_there_is_not_lost_by_odd_names() {
+    let rig = Rig::new(32, |root| {
+        fs::create_dir(root.join("etc")).unwrap();
+        fs::create_dir(root.join("private")).unwrap();
+        fs::write(root.join("a"), "a").unwrap();
+    });
+    rig.run("chmod", &["700", "/private"]);
+    rig.run("mkdir", &["-p", "/private", "/private/below"]);
+    assert!(rig.debugfs("stat /private").contains("Mode:  0700"), "{}", rig.debugfs("stat /private"));
+    assert!(rig.fail("rm", &["-rf", "/etc/.."]).contains("ends in `..`"));
+    assert!(rig.fail("ln", &["-f", "/a", "/a"]).contains("the same file"));
+    assert!(rig.fail("ln", &["-f", "/none", "/a"]).contains("not there"));
+    assert_eq!(rig.debugfs("cat /a"), "a");
+    rig.check();
+}
+
+#[test]
 fn failures_name_the_file_and_the_reason() {
     let rig = Rig::empty(32);
     assert_eq!(rig.fail("rm", &["/no"]), "blockyard: /no: cannot remove: No such file or directory\n");

@@ -213,3 +213,19 @@ fn a_disk_that_fails_fails_the_command() {
         );
     }
 }
+
+#[test]
+fn a_link_that_came_out_of_an_image_is_replaced_and_not_followed() {
+    let rig = Rig::new(16, |root| {
+        fs::create_dir_all(root.join("first")).unwrap();
+        fs::create_dir_all(root.join("second")).unwrap();
+        symlink("../victim", root.join("first/name")).unwrap();
+        fs::write(root.join("second/name"), "from the image").unwrap();
+    });
+    fs::write(rig.path("victim"), "mine").unwrap();
+    fs::create_dir(rig.path("out")).unwrap();
+    rig.run("get", &["/first/name", "/second/name", "out"]);
+    assert_eq!(fs::read(rig.path("victim")).unwrap(), b"mine");
+    assert_eq!(fs::read(rig.path("out/name")).unwrap(), b"from the image");
+    assert!(!rig.path("out/name").is_symlink());
+}
