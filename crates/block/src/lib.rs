@@ -19,6 +19,7 @@
 //! Deliberately absent: sectors (virtio's 512-byte unit stays in the virtio code), locks on the data path, and
 //! any knowledge of who sends the requests.
 
+pub mod comparison;
 pub mod conversion;
 mod counting_allocator;
 mod disk;

@@ -9,6 +9,7 @@ mod bench;
 mod copy;
 mod disk;
 mod doctor;
+mod image;
 mod partitions;
 mod serve;
 mod signals;
@@ -36,6 +37,7 @@ enum Command {
     Copy(copy::args::CopyArgs),
     Bench(bench::BenchArgs),
     Doctor(doctor::DoctorArgs),
+    Image(image::ImageCommandArgs),
     Partitions(partitions::PartitionsArgs),
     Serve(serve::args::ServeArgs),
     #[command(hide = true)]
@@ -47,18 +49,26 @@ fn main() -> ExitCode {
         Command::Copy(args) => copy::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Image(args) => image::run(&args),
         Command::Partitions(args) => partitions::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::ServePartitions(args) => serve::run_child(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        // It has been said.
+        Err(error) if error.is::<image::Differs>() => ExitCode::FAILURE,
         Err(error) => {
             // Nobody is there to be told that stderr is closed.
             let _ = writeln!(io::stderr(), "blockyard: {error:#}");
-            ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
+            ExitCode::from(if is_two(&error) { 2 } else { 1 })
         }
     }
+}
+
+/// Whether the exit status is 2: wrong usage, and what `image compare` could not compare.
+fn is_two(error: &anyhow::Error) -> bool {
+    error.is::<UsageError>() || error.is::<image::NotComparable>()
 }
 
 /// Prints a text and a newline on stdout.
