@@ -43,7 +43,8 @@ pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<Qcow2Mapping> 
     let (offset, mut length_bytes) = (range.start, range.end - range.start);
     for (depth, layer) in image.layers.iter().enumerate() {
         if offset >= layer.size_bytes {
-            return Ok(Qcow2Mapping { length_bytes, depth, kind: Qcow2MappingKind::Absent });
+            // As QEMU has it: the image above says so, by being longer.
+            return Ok(Qcow2Mapping { length_bytes, depth: depth.saturating_sub(1), kind: Qcow2MappingKind::Absent });
         }
         let (own, own_bytes) = image.own_now(depth, offset, length_bytes.min(layer.size_bytes - offset))?;
         length_bytes = own_bytes;
@@ -58,7 +59,7 @@ pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<Qcow2Mapping> 
     let base = image.base.and_then(|index| image.below.get(index));
     let capacity_bytes = base.map_or(0, |base| base.disk.geometry().capacity_bytes);
     let Some(base) = base.filter(|_| offset < capacity_bytes) else {
-        let depth = image.layers.len().saturating_sub(usize::from(base.is_none()));
+        let depth = image.layers.len().saturating_sub(1);
         return Ok(Qcow2Mapping { length_bytes, depth, kind: Qcow2MappingKind::Absent });
     };
     let extent = base.disk.extents(offset..capacity_bytes.min(offset.saturating_add(length_bytes)))?;
