@@ -62,12 +62,6 @@ const TARGETS: &[Target] = &[
     partition_table("fuzz::fuzz_any_bytes_of_a_disk"),
     partition_table("fuzz::fuzz_chains_of_boot_records"),
     partition_table("fuzz::fuzz_gpts_with_right_checksums"),
-    in_library("blockyard-session", "client::io_buffer::tests::fuzz_ranges_never_overlap_and_nothing_is_lost"),
-    Target {
-        package: "blockyard-session",
-        binary: &["--test", "client"],
-        test: "hostile::fuzz_a_hostile_server_neither_hangs_nor_confuses_the_client",
-    },
     in_library("blockyard-session", "mediator::driver::tests::fuzz_a_mediator_cannot_grant_what_it_must_not"),
     in_library("blockyard-session", "mediator::message::tests::fuzz_any_datagram_is_understood_or_refused"),
     in_library("blockyard-session", "mediator::export::tests::fuzz_what_is_parsed_is_shown_as_it_is_parsed"),

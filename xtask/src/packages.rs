@@ -5,7 +5,8 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 12] = [
+    ("attr", "setfattr"),
     ("busybox-static", "user space of the lab"),
     ("e2fsprogs", "file systems that copies are checked with"),
     ("fdisk", "sfdisk: partition tables"),
@@ -13,6 +14,7 @@ const PACKAGES: [(&str, &str); 10] = [
     ("fuse3", "fusermount3"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
+    ("strace", "what a command executes"),
     ("user-mode-linux", "a Linux guest that needs no hypervisor"),
     ("util-linux", "losetup, unshare"),
     ("xz-utils", "unpacking kernel modules"),

@@ -77,8 +77,9 @@ pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Res
 /// How long a server that went away is waited for: somebody restarts it, or it is gone.
 pub const RECONNECT: Duration = Duration::from_secs(10);
 
-/// How long a server may take to notice that its last client has gone. Until then it turns the next one away.
-const LEAVING_CLIENT: Duration = Duration::from_millis(500);
+/// How long a server may take to notice that its last client has gone, and until then turns the next one away; or to listen on the
+/// socket that it has just made.
+const SERVER_BUSY: Duration = Duration::from_millis(500);
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 fn connect(session: &SessionSpecification, reconnect: Duration) -> Result<SessionDisk, OpenError> {
@@ -87,7 +88,9 @@ fn connect(session: &SessionSpecification, reconnect: Duration) -> Result<Sessio
     let (start, mut pause) = (Instant::now(), RETRY_PAUSE);
     loop {
         match SessionDisk::connect(&session.path, &options) {
-            Err(SessionError::Closed(_) | SessionError::Os { .. }) if start.elapsed() < LEAVING_CLIENT => {
+            Err(SessionError::Closed(_) | SessionError::Os { .. } | SessionError::NobodyListens(_))
+                if start.elapsed() < SERVER_BUSY =>
+            {
                 thread::sleep(pause);
                 pause *= 2;
             }

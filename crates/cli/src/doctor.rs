@@ -1,11 +1,18 @@
 //! `blockyard doctor`: what this machine can do.
 
+mod facility;
+mod kernel;
+mod program;
+mod user_mode_linux;
+
 use crate::print;
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap};
 use blockyard_vmm::backend::{self, BackendReport};
 use clap::Args;
+use facility::{Facility, Lack};
 use serde::Serialize;
+use std::path::Path;
 
 /// Say what this machine can do, and what would make it do more.
 ///
@@ -30,12 +37,7 @@ struct Backend {
 struct Report {
     backends: Vec<Backend>,
     io_uring: Facility,
-}
-
-#[derive(Serialize)]
-struct Facility {
-    usable: bool,
-    reason: String,
+    facilities: Vec<Facility>,
 }
 
 impl From<BackendReport> for Backend {
@@ -50,11 +52,17 @@ impl From<BackendReport> for Backend {
 /// # Errors
 /// When nothing here can run a guest.
 pub fn run(args: &DoctorArgs) -> Result<()> {
-    let io_uring = match try_io_uring() {
-        Ok(()) => Facility { usable: true, reason: "the kernel gives rings".into() },
-        Err(error) => Facility { usable: false, reason: format!("{error}: threads do its work") },
-    };
-    let report = Report { backends: backend::report().map(Backend::from).into_iter().collect(), io_uring };
+    // They answer while the rest is looked at.
+    let uml = user_mode_linux::find();
+    let qemu = QEMU.map(|(name, ..)| program::find(name).map(|path| (program::ask(&path), path)));
+    let backends = backend::report().map(Backend::from).into();
+    let mut facilities = vec![kernel::fuse(), kernel::landlock(), kernel::user_namespaces(), uml.facility()];
+    facilities.extend(QEMU.into_iter().zip(qemu).map(|((name, purpose, package), asked)| {
+        let missing = || Lack::new("it is not on the PATH", format!("apt-get install {package}"));
+        let answer = |(asked, path): (program::Asked, std::path::PathBuf)| version(&path, asked);
+        Facility::new(name, purpose, asked.ok_or_else(missing).and_then(answer))
+    }));
+    let report = Report { backends, io_uring: io_uring(), facilities };
     if args.json {
         print(&serde_json::to_string_pretty(&report)?)?;
     } else {
@@ -64,6 +72,31 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
         bail!("no backend is usable here");
     }
     Ok(())
+}
+
+/// Programs of QEMU's, what for, and the Debian package.
+const QEMU: [(&str, &str, &str); 3] = [
+    ("qemu-system-x86_64", "machines with served disks", "qemu-system-x86"),
+    ("qemu-img", "comparisons (`blockyard bench copy`)", "qemu-utils"),
+    ("qemu-storage-daemon", "comparisons with another server", "qemu-system-common"),
+];
+
+fn version(path: &Path, asked: program::Asked) -> Result<String, Lack> {
+    match asked.answer() {
+        Ok(version) => Ok(format!("{}: {version}", path.display())),
+        Err(why) => Err(Lack::for_good(format!("{}: {why}", path.display()))),
+    }
+}
+
+fn io_uring() -> Facility {
+    let found = match try_io_uring() {
+        Ok(()) => Ok("the kernel gives rings".to_owned()),
+        Err(error) => Err(Lack::new(
+            format!("{error}: threads do its work"),
+            "sysctl kernel.io_uring_disabled=0, and a container whose seccomp profile allows it",
+        )),
+    };
+    Facility::new("uring", "many requests at once without a thread for each", found)
 }
 
 /// Opens a queue on this program's own file.
@@ -87,8 +120,33 @@ fn render(report: &Report) -> String {
         lines.extend(backend.remedy.iter().map(|remedy| format!("            to change that: {remedy}")));
     }
     lines.push("How the host can do I/O (--engine):".to_owned());
-    let verdict = if report.io_uring.usable { "usable" } else { "not usable" };
-    lines.push(format!("  {:<9} {verdict}\n            {}", "uring", report.io_uring.reason));
+    lines.extend(describe(&report.io_uring));
     lines.extend(["threads", "sync"].map(|engine| format!("  {engine:<9} usable")));
+    lines.push("What else is there:".to_owned());
+    lines.extend(report.facilities.iter().flat_map(describe));
     lines.join("\n")
+}
+
+fn describe(facility: &Facility) -> Vec<String> {
+    let Facility { name, purpose, usable, reason, remedy } = facility;
+    let verdict = if *usable { "usable" } else { "not usable" };
+    let mut lines = vec![format!("  {name:<9} {verdict}; for {purpose}\n            {reason}")];
+    lines.extend(remedy.iter().map(|remedy| format!("            to change that: {remedy}")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_comes_with_what_it_is_for_and_the_remedy() {
+        let lack = Lack::new("it is not on the PATH", "apt-get install it");
+        let lines = describe(&Facility::new("it", "doing things", Err(lack))).join("\n");
+        assert_eq!(
+            lines,
+            "  it        not usable; for doing things\n            it is not on the PATH\n            \
+             to change that: apt-get install it"
+        );
+    }
 }

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: blockyard_block::CountingAllocator = blockyard_block::CountingAllocator;
 
-/// Move, serve and measure virtual-machine disks.
+/// Move, serve, fill and measure virtual-machine disks.
 #[derive(Parser)]
 #[command(name = "blockyard", version, about, max_term_width = 100)]
 struct Cli {
@@ -41,6 +41,8 @@ enum Command {
     Partitions(partitions::PartitionsArgs),
     Serve(serve::args::ServeArgs),
     #[command(hide = true)]
+    ApplianceKernel(image::KernelArgs),
+    #[command(hide = true)]
     ServePartitions(serve::ChildArgs),
 }
 
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Image(args) => image::run(&args),
+        Command::ApplianceKernel(args) => image::run_kernel(&args),
         Command::Partitions(args) => partitions::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::ServePartitions(args) => serve::run_child(&args),

@@ -1,22 +1,23 @@
 //! `blockyard partitions`: which partitions a disk has.
 
-use crate::disk::open_disk;
-use crate::{print, size};
-use anyhow::{Context, Result};
+use crate::{UsageError, disk, print, size};
+use anyhow::{Result, anyhow};
 use blockyard_bench::table::Table;
 use blockyard_block::Disk;
 use blockyard_block::partition_table::{
     Partition, PartitionKind, PartitionTable, Restriction, Scheme, TableChoice, read_as,
 };
+use blockyard_block::specification::{DiskSpecification, OpenError};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// List the partitions of a disk.
 ///
 /// Reads MBR tables with logical partitions, and GPTs. What is odd about a table is told on stderr. Numbers are those that
-/// Linux gives, and those that `blockyard serve --partition` takes.
+/// Linux gives, and those that `blockyard serve --partition` takes. A disk that another program writes is read all the same.
 #[derive(Args)]
 pub struct PartitionsArgs {
     /// Disk: [kind:]path[,key=value...]
@@ -55,17 +56,36 @@ impl From<TableArgument> for TableChoice {
 /// # Errors
 /// When the disk cannot be read, or there is no telling which partitions it has.
 pub fn run(args: &PartitionsArgs) -> Result<()> {
-    let disk = open_disk(&args.disk, true, &args.allow_dir)?;
+    let Opened { disk, note } = open(&args.disk, &args.allow_dir)?;
     let choice = args.table.map_or(TableChoice::Auto, TableChoice::from);
-    let table = read_as(&*disk, choice).with_context(|| args.disk.clone())?;
+    let table = read_as(&*disk, choice).map_err(|error| anyhow!("{}: {}", args.disk, error.advising("--table ")))?;
+    let warnings: Vec<_> = note.into_iter().chain(table.warnings.iter().map(ToString::to_string)).collect();
     if args.json {
-        return print(&serde_json::to_string_pretty(&Report::new(&*disk, &table))?);
+        return print(&serde_json::to_string_pretty(&Report::new(&*disk, &table, warnings))?);
     }
-    for warning in &table.warnings {
+    for warning in warnings {
         // Nobody is there to be told that stderr is closed.
         let _ = writeln!(io::stderr(), "blockyard: {}: {warning}", args.disk);
     }
     print(&render(&table))
+}
+
+struct Opened {
+    disk: Arc<dyn Disk>,
+    /// What is to be known about what is read.
+    note: Option<String>,
+}
+
+/// Opens the disk for reading, with whoever else has it if need be: a table changes rarely, and a look at it harms nobody.
+fn open(disk: &str, allow_dirs: &[PathBuf]) -> Result<Opened> {
+    let specification: DiskSpecification = disk.parse().map_err(|error| UsageError(format!("{error}")))?;
+    let error = match disk::open(&specification, true, allow_dirs) {
+        Ok(disk) => return Ok(Opened { disk, note: None }),
+        Err(error) => error,
+    };
+    let Some(holder) = error.downcast_ref::<OpenError>().and_then(OpenError::holder) else { return Err(error) };
+    let note = Some(format!("{holder} has it open and may be changing it"));
+    Ok(Opened { disk: disk::open(&specification.unlocked(), true, allow_dirs)?, note })
 }
 
 #[derive(Serialize)]
@@ -96,14 +116,14 @@ struct Row {
 }
 
 impl Report {
-    fn new(disk: &dyn Disk, table: &PartitionTable) -> Self {
+    fn new(disk: &dyn Disk, table: &PartitionTable, warnings: Vec<String>) -> Self {
         let geometry = disk.geometry();
         Self {
             scheme: table.scheme.map(scheme_name),
             capacity_bytes: geometry.capacity_bytes,
             logical_block_bytes: geometry.logical_block_bytes,
             partitions: table.partitions.iter().map(|partition| Row::new(table, partition)).collect(),
-            warnings: table.warnings.iter().map(ToString::to_string).collect(),
+            warnings,
         }
     }
 }

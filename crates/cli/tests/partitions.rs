@@ -94,11 +94,52 @@ fn two_tables_need_a_choice() {
     bytes[446 + 4] = 0x83;
     bytes[446 + 12..446 + 16].copy_from_slice(&1000u32.to_le_bytes());
     fs::write(&path, &bytes).unwrap();
-    run(&mut partitions(&path)).failed(1, &["two valid partition tables", "--table"]);
+    run(&mut partitions(&path)).failed(1, &["two valid partition tables", "with --table mbr or --table gpt"]);
+    let part = format!("{},partition=1", path.display());
+    run(&mut partitions(Path::new(&part))).failed(1, &["two valid partition tables", "with table=mbr or table=gpt"]);
     let mbr = run(partitions(&path).args(["--table", "mbr"])).succeeded().stdout;
     assert!(mbr.contains("Linux ") && !mbr.contains("root"), "{mbr}");
     let gpt = run(partitions(&path).args(["--table", "gpt"])).succeeded().stdout;
     assert!(gpt.contains("root"), "{gpt}");
+}
+
+/// As `qemu-img --force-share` would: listing is reading. What serves a disk has to have it for itself, even for reading only, as
+/// with QEMU: a guest that caches what it reads is none the wiser when it changes.
+#[test]
+fn a_disk_that_another_program_writes_is_listed_but_not_served() {
+    let yard = Yard::new();
+    let path = disk(&yard, GPT);
+    let socket = yard.path("qemu.sock");
+    let blockdev = format!("driver=file,node-name=disk,filename={}", path.display());
+    let export =
+        format!("vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path={}", socket.display());
+    let mut qemu = Command::new("qemu-storage-daemon");
+    qemu.args(["--blockdev", &blockdev, "--export", &export]);
+    let mut qemu = Ended(qemu.spawn().expect("qemu-storage-daemon comes with the package `qemu-system-common`"));
+    while !socket.exists() {
+        assert!(qemu.0.try_wait().unwrap().is_none(), "qemu-storage-daemon has ended");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+
+    let told = run(&mut partitions(&path)).succeeded();
+    let note = "has it open and may be changing it";
+    assert!(told.stdout.contains("root"));
+    assert!(told.stderr.contains("qemu-storage-d") && told.stderr.contains(note), "{}", told.stderr);
+    let json = run(partitions(&path).arg("--json")).succeeded().json();
+    assert!(json["warnings"][0].as_str().unwrap().contains(note));
+    let mut serve = blockyard();
+    serve.arg("serve").arg(format!("{},ro", path.display())).arg("--socket").arg(yard.path("ours.sock"));
+    run(&mut serve).failed(1, &["disk.img is in use", "for writing"]);
+}
+
+/// Ends a process however the test ends.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]

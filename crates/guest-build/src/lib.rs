@@ -44,14 +44,17 @@ pub fn build_all(package: &str, target_directory: &Path) -> io::Result<PathBuf> 
 }
 
 fn run_cargo(package: &str, selection: &[&str], target_directory: &Path) -> io::Result<()> {
+    let mut arguments = vec!["build", "--release", "--locked", "--target", TARGET, "--package", package];
+    arguments.extend(selection);
+    run(&guests_directory(), &arguments, target_directory)
+        .map_err(|error| io::Error::other(format!("building guest {package} {} failed: {error}", selection.join(" "))))
+}
+
+/// Runs cargo in the workspace at `root`.
+fn run(root: &Path, arguments: &[&str], target_directory: &Path) -> io::Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command
-        .current_dir(guests_directory())
-        .args(["build", "--release", "--locked", "--target", TARGET, "--package", package])
-        .args(selection)
-        .arg("--target-dir")
-        .arg(std::path::absolute(target_directory)?);
+    command.current_dir(root).args(arguments).arg("--target-dir").arg(std::path::absolute(target_directory)?);
     // What cargo tells a build script or a test about the host's build must not steer the guest's.
     for (name, _) in env::vars_os() {
         let name_text = name.to_string_lossy();
@@ -63,10 +66,7 @@ fn run_cargo(package: &str, selection: &[&str], target_directory: &Path) -> io::
         }
     }
     let status = command.status()?;
-    if !status.success() {
-        return Err(io::Error::other(format!("building guest {package} {} failed: {status}", selection.join(" "))));
-    }
-    Ok(())
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("cargo ended with {status}"))) }
 }
 
 fn output_directory(target_directory: &Path) -> PathBuf {
@@ -93,6 +93,41 @@ pub fn build_from_build_script(package: &str, binary: &str) -> PathBuf {
     match build(package, binary, &out_directory.join("guests")) {
         Ok(path) => path,
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// Builds the appliance's agent from a build script, as [`build_from_build_script`] builds guests. It is a Linux program of the host's
+/// own workspace, with a profile that makes it small.
+///
+/// # Panics
+/// When the build fails.
+pub fn build_agent_from_build_script() -> PathBuf {
+    let guests = guests_directory();
+    let root = guests.join("..");
+    for path in
+        ["guests/agent", "crates/archive/src", "crates/protocol/src", ".cargo/config.toml", "Cargo.toml", "Cargo.lock"]
+    {
+        println!("cargo::rerun-if-changed={}", root.join(path).display());
+    }
+    let out_directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
+    let target_directory = out_directory.join("agent");
+    // Not to be moved about: User-Mode Linux fails to run a static program that is.
+    let fixed = format!("target.{TARGET}.rustflags=[\"-Crelocation-model=static\"]");
+    let arguments = [
+        "build",
+        "--config",
+        &fixed,
+        "--profile",
+        "agent",
+        "--locked",
+        "--target",
+        TARGET,
+        "--package",
+        "blockyard-agent",
+    ];
+    match run(&root, &arguments, &target_directory) {
+        Ok(()) => target_directory.join(TARGET).join("agent/blockyard-agent"),
+        Err(error) => panic!("building the agent: {error}"),
     }
 }
 

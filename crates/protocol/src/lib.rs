@@ -3,12 +3,15 @@
 //! reads and writes in which order ([`plan`], [`progress`]).
 //!
 //! Everything here is without `std`, without an allocator and without `unsafe`: the guest has none, and what it does can be
-//! tested on the host.
+//! tested on the host. The exception is the appliance's part (feature `appliance`): its messages are [`appliance`], generated from
+//! `appliance.proto`, and how data go through its transfer disks is [`stream`].
 //!
 //! Deliberately absent: anything that touches a port or a device.
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "appliance")]
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
@@ -16,6 +19,26 @@ pub mod frame;
 pub mod layout;
 pub mod plan;
 pub mod progress;
+#[cfg(feature = "appliance")]
+pub mod stream;
+
+#[cfg(feature = "appliance")]
+#[rustfmt::skip]
+#[allow(clippy::all, missing_docs, nonstandard_style, unreachable_pub, unused, irrefutable_let_patterns)]
+#[path = "appliance_messages.rs"]
+mod appliance_generated;
+
+/// The messages of `appliance.proto`. What a frame can hold is their bound.
+#[cfg(feature = "appliance")]
+pub mod appliance {
+    pub use crate::appliance_generated::blockyard::appliance::Request_::Operation;
+    pub use crate::appliance_generated::blockyard::appliance::*;
+
+    /// The protocol's version: host and agent come out of one build, so this only ever differs by accident.
+    pub const VERSION: u32 = 1;
+    /// Most bytes in a frame, length and message.
+    pub const FRAME_BYTES_MAX: usize = crate::frame::LENGTH_BYTES + u16::MAX as usize;
+}
 
 #[rustfmt::skip]
 #[allow(clippy::all, missing_docs, nonstandard_style, unreachable_pub, unused, irrefutable_let_patterns)]

@@ -51,6 +51,18 @@ pub enum ConfinementError {
     Landlock(String),
 }
 
+/// The version of Landlock that the kernel has.
+///
+/// # Errors
+/// When it has none, or it is switched off.
+pub fn landlock_abi() -> std::io::Result<u32> {
+    const LANDLOCK_CREATE_RULESET_VERSION: libc::c_uint = 1;
+    let (none, size) = (std::ptr::null::<libc::c_void>(), 0usize);
+    // SAFETY: with this flag, the call looks at nothing and returns a number.
+    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, size, LANDLOCK_CREATE_RULESET_VERSION) };
+    u32::try_from(abi).map_err(|_| std::io::Error::last_os_error())
+}
+
 impl Confinement {
     /// Gives up, for good, what is not needed.
     ///
@@ -156,7 +168,7 @@ const BLKGETSIZE64: u64 = 0x8008_1272;
 const FUSE_DEV_IOC_CLONE: u64 = 0x8004_e500;
 
 /// What serving takes: descriptors that are open already, memory, time, threads.
-const ALLOWED: [i64; 91] = [
+const ALLOWED: [i64; 95] = [
     // Data.
     libc::SYS_read,
     libc::SYS_write,
@@ -195,7 +207,11 @@ const ALLOWED: [i64; 91] = [
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
     libc::SYS_timerfd_gettime,
-    // Clients.
+    // Clients. They are rung by asynchronous I/O.
+    libc::SYS_io_setup,
+    libc::SYS_io_submit,
+    libc::SYS_io_getevents,
+    libc::SYS_io_destroy,
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_recvmsg,

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::{env, fs};
 
+mod aligned;
 mod devices;
 mod frames;
 mod images;
@@ -96,6 +97,7 @@ fn corpora() -> Vec<Corpus> {
         .chain(devices::corpora())
         .chain(images::corpora())
         .chain(sessions::corpora())
+        .chain(aligned::corpora())
         .chain([replay::corpus(), specifications::corpus()])
         .collect()
 }

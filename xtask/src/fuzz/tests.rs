@@ -32,7 +32,9 @@ fn no_target_is_forgotten() {
         let named = |target: &&Target| target.test.rsplit("::").next() == Some(function);
         assert!(TARGETS.iter().any(|target| named(&target)), "{function} is missing in xtask/src/fuzz.rs");
     }
-    for Target { test, .. } in TARGETS {
+    for (index, Target { package, test, .. }) in TARGETS.iter().enumerate() {
+        let twice = TARGETS[..index].iter().any(|other| (other.package, other.test) == (*package, *test));
+        assert!(!twice, "{test} is in xtask/src/fuzz.rs twice");
         let function = test.rsplit("::").next().unwrap();
         assert!(functions.iter().any(|found| found == function), "{test} is in xtask/src/fuzz.rs only");
     }

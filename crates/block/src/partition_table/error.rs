@@ -10,9 +10,7 @@ pub enum PartitionTableError {
     #[error("cannot read the partition table")]
     Read(#[from] io::Error),
     /// Both tables are valid and say different things.
-    #[error(
-        "the disk has two valid partition tables, an MBR and a GPT, that differ: say which one counts, with --table mbr or --table gpt"
-    )]
+    #[error("the disk has two valid partition tables, an MBR and a GPT, that differ: say which one counts")]
     Ambiguous,
     /// The protective MBR promises a GPT that is not there or is broken.
     #[error("the partition table (GPT) is damaged: at the start of the disk {primary}; at its end {backup}")]
@@ -36,11 +34,24 @@ pub enum PartitionTableError {
     #[error("the disk has no MBR: its first sector is not a partition table")]
     NoMbr,
     /// An MBR was asked for, and it only protects a GPT.
-    #[error("the disk's MBR has no partitions of its own, it only says that there is a GPT: use --table gpt")]
+    #[error("the disk's MBR has no partitions of its own, it only says that there is a GPT: use that")]
     OnlyProtective,
     /// A GPT was asked for.
     #[error("the disk has no GPT")]
     NoGpt,
+}
+
+impl PartitionTableError {
+    /// The whole sentence, with what to do about it where a choice of the table would help; `option` is what stands before a
+    /// table's name where the user makes that choice, `table=` for example.
+    #[must_use]
+    pub fn advising(&self, option: &str) -> String {
+        match self {
+            Self::Ambiguous => format!("{self}, with {option}mbr or {option}gpt"),
+            Self::OnlyProtective => format!("{self}, with {option}gpt"),
+            _ => self.to_string(),
+        }
+    }
 }
 
 /// What is odd about a table, without making it useless.

@@ -94,6 +94,8 @@ struct FileSpecification {
     cache_unsafe: bool,
     /// `None`: whoever opens it chooses.
     logical_block_bytes: Option<u32>,
+    /// Not said in text: what goes without is the command's choice.
+    lock: bool,
 }
 
 /// A disk served by another process, for whoever knows how to reach it.
@@ -163,6 +165,17 @@ impl DiskSpecification {
             self.delta = None;
         }
         self
+    }
+
+    /// The same disk, saying `ro` and without locks: for a look at what another program may be writing. What is read fits together
+    /// only as far as that program's writes happen to.
+    #[must_use]
+    pub fn unlocked(self) -> Self {
+        let mut unlocked = self.read_only();
+        if let Backend::File(file) = &mut unlocked.backend {
+            file.lock = false;
+        }
+        unlocked
     }
 
     /// Whether changes go nowhere lasting.

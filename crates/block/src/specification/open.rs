@@ -89,6 +89,15 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The program that has the file for itself, where that is what is in the way: [`DiskSpecification::unlocked`] goes round it.
+    pub fn holder(&self) -> Option<&str> {
+        match self {
+            Self::File(FileDiskError::Locked { holder, .. })
+            | Self::Image(ImageError::File(FileDiskError::Locked { holder, .. })) => Some(holder),
+            _ => None,
+        }
+    }
+
     /// Something went wrong with the file, socket or part of the disk that `subject` names.
     pub fn other(subject: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Other { subject: subject.into(), source: source.into() }
@@ -249,7 +258,7 @@ impl FileSpecification {
             logical_block_bytes: self.logical_block_bytes.unwrap_or(LOGICAL_BLOCK_BYTES),
             cache_unsafe: self.cache_unsafe,
             direct: self.direct,
-            lock: true,
+            lock: self.lock,
         }
     }
 }
@@ -278,7 +287,7 @@ fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool, path
         let disk = path.unwrap_or(Path::new("the disk")).to_owned();
         OpenError::Partition { disk, number, source }
     };
-    let found = partition_table::read_as(&*disk, table).map_err(|error| bad(error.into()))?;
+    let found = partition_table::read_as(&*disk, table).map_err(|error| bad(error.advising("table=").into()))?;
     let range = found.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
     Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
 }

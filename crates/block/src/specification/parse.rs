@@ -253,6 +253,7 @@ fn backend(kind: Kind, path: &PathPart, settings: &Settings<'_>) -> Result<Backe
             engine: settings.value("engine", engine)?,
             cache_unsafe: settings.value("cache", cache)?.is_some(),
             logical_block_bytes,
+            lock: true,
         }),
         Kind::Session => Backend::Session(SessionSpecification {
             path: PathBuf::from(&path.text),

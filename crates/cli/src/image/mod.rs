@@ -1,30 +1,50 @@
 //! `blockyard image`: disk images, and the files in them.
 //!
-//! This file lists the subcommands. Those here work on images as a whole and boot nothing.
+//! This file lists the subcommands. Those on images as a whole work on them in this process, shut in; those on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
 
+mod changes;
 mod compare;
 mod convert;
+mod copying;
 mod create;
+mod disk_usage;
+mod file_mode;
+mod find;
+mod host_tree;
 mod image_options;
 mod info;
+mod listing;
+mod ls;
 mod map;
 mod measure;
 mod named_image;
 mod new_image;
 mod new_partitions;
+mod open_image;
+mod pattern;
+mod records;
 mod resize;
 mod shut_in;
+mod space;
+mod stat;
+mod tar;
 mod watch;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 pub use compare::{Differs, NotComparable};
+pub use open_image::{KernelArgs, run_kernel};
 
-/// Make, look into, convert and compare disk images.
+/// Make disk images, convert them, look into them and fill them, without root, mounts or KVM.
 ///
-/// The words and options are qemu-img's. IMAGE is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img or
-/// disk.qcow2; without -f, the name's ending says its format. Once its files are open, a command that reads an image is confined to
-/// them. New images appear under their names when they are complete.
+/// IMAGE is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img or disk.qcow2.
+///
+/// create, info, convert, resize, map, measure and compare have qemu-img's words and options; without -f, the name's ending says an image's
+/// format. New images appear under their names when they are complete.
+///
+/// The others are for the files in an image. Its root file system is found by looking, and what
+/// its /etc/fstab says is mounted too; -m PART[:DIR] overrides. A Linux guest does the work (User-Mode Linux: `blockyard doctor`), so that
+/// neither this program nor the host's kernel reads an untrusted file system. Success means that what was changed is on stable storage.
 ///
 /// Exit status: 0 for success, 1 on failure, 2 on wrong usage.
 #[derive(Args)]
@@ -42,6 +62,22 @@ enum Command {
     Map(map::MapArgs),
     Measure(measure::MeasureArgs),
     Compare(compare::CompareArgs),
+    Ls(ls::LsArgs),
+    Cat(copying::CatArgs),
+    Stat(stat::StatArgs),
+    Df(space::DfArgs),
+    Find(find::FindArgs),
+    Du(disk_usage::DuArgs),
+    Rm(changes::RmArgs),
+    Mkdir(changes::MkdirArgs),
+    Mv(changes::MvArgs),
+    Ln(changes::LnArgs),
+    Chmod(changes::ChmodArgs),
+    Chown(changes::ChownArgs),
+    Put(copying::PutArgs),
+    Get(copying::GetArgs),
+    TarIn(tar::TarInArgs),
+    TarOut(tar::TarOutArgs),
 }
 
 /// Runs the command.
@@ -57,5 +93,21 @@ pub fn run(args: &ImageCommandArgs) -> Result<()> {
         Command::Map(args) => map::run(args),
         Command::Measure(args) => measure::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Ls(args) => ls::run(args),
+        Command::Cat(args) => copying::cat(args),
+        Command::Stat(args) => stat::run(args),
+        Command::Df(args) => space::run(args),
+        Command::Find(args) => find::run(args),
+        Command::Du(args) => disk_usage::run(args),
+        Command::Rm(args) => changes::remove(args),
+        Command::Mkdir(args) => changes::make_directories(args),
+        Command::Mv(args) => changes::rename(args),
+        Command::Ln(args) => changes::link(args),
+        Command::Chmod(args) => changes::change_mode(args),
+        Command::Chown(args) => changes::change_owner(args),
+        Command::Put(args) => copying::put(args),
+        Command::Get(args) => copying::get(args),
+        Command::TarIn(args) => tar::unpack(args),
+        Command::TarOut(args) => tar::pack(args),
     }
 }

@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 /// How often to look before the clock is read again.
 const LOOKS: u32 = 32;
+/// What has not come by then takes a while: other threads may use the CPU meanwhile, if any waits for it. With more threads
+/// that look than CPUs, whoever is looked for might be one of them.
+const YIELD_AFTER: Duration = Duration::from_micros(5);
 /// The first step up from not looking at all.
 const STEP: Duration = Duration::from_micros(5);
 
@@ -47,8 +50,12 @@ impl Spin {
                     return true;
                 }
             }
-            if start.elapsed() >= most {
+            let elapsed = start.elapsed();
+            if elapsed >= most {
                 return false;
+            }
+            if elapsed >= YIELD_AFTER {
+                std::thread::yield_now();
             }
         }
     }

@@ -55,7 +55,7 @@ pub struct Offers {
 #[derive(Debug, thiserror::Error)]
 pub enum OfferError {
     /// There is no telling which partitions the disk has.
-    #[error(transparent)]
+    #[error("{}", .0.advising("--table "))]
     Table(#[from] PartitionTableError),
     /// A partition is not to be had.
     #[error(transparent)]

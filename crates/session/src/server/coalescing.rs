@@ -17,9 +17,9 @@ use super::payoff::Payoff;
 const BATCH_MAX: u32 = 32;
 /// A driver that has made nothing available for so many of its usual gaps between two requests waits for us; gaps in a guest
 /// whose system calls go through ptrace were 8 µs on one machine and 39 µs on another.
-const QUIET_GAPS: u64 = 4;
+const QUIET_GAPS: u64 = 6;
 const QUIET_NS_MIN: u64 = 15_000;
-const QUIET_NS_MAX: u64 = 200_000;
+const QUIET_NS_MAX: u64 = 400_000;
 /// No completion is held for longer than a full batch takes at the driver's pace, and for no longer than this part of what the
 /// disk's requests take when it has others.
 const HELD_NS_MIN: u64 = 300_000;
@@ -89,7 +89,10 @@ impl Coalescing {
     pub(super) fn active(&mut self, now_ns: u64, taken: u16) {
         self.active_ns = now_ns;
         if taken > 0 {
-            self.payoff.taken(now_ns, taken);
+            if self.payoff.taken(now_ns, taken) {
+                // What kept the batch small before may have passed.
+                (self.trying, self.try_in, self.try_interval) = (false, 0, TRY_INTERVAL_MIN);
+            }
             let gap_ns = (now_ns - self.taken_ns) / u64::from(taken);
             self.taken_ns = now_ns;
             // A gap in which it waits for us is no more than silence.
@@ -218,7 +221,7 @@ mod tests {
     fn holding_ends_where_it_does_not_pay() {
         for (depth, gap_ns) in [(8, 100_000), (64, 40_000), (256, 10_000)] {
             let (held, batch) = run(&mut Coalescing::default(), Driver { depth, gap_ns, interrupt_ns: 500 });
-            assert!(held < gap_ns / 10 && batch < 1.1, "{gap_ns} ns: held {held} ns, {batch} to a notification");
+            assert!(held < gap_ns / 5 && batch < 1.1, "{gap_ns} ns: held {held} ns, {batch} to a notification");
         }
     }
 

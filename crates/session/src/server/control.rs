@@ -1,8 +1,9 @@
 //! The thread that speaks with a session's client.
 
+use super::backend_requests::BackendRequests;
 use super::client_memory::{ClientMemory, REGIONS_MAX};
-use super::connection::{Connection, ConnectionEnd, send_now};
-use super::event_descriptor::EventDescriptor;
+use super::connection::{Connection, ConnectionEnd};
+use super::event_descriptor::{Call, Kick};
 use super::in_flight::InFlightMemory;
 use super::message::{self, Header, InFlightArea, Region, Request};
 use super::session::{EndReason, Shared};
@@ -86,9 +87,9 @@ struct Vring {
     /// In the client's own addresses: descriptor table, available ring, used ring.
     addresses: Option<[u64; 3]>,
     next_available: u16,
-    kick: Option<OwnedFd>,
-    call: Option<OwnedFd>,
-    error: Option<EventDescriptor>,
+    kick: Option<Kick>,
+    call: Option<Call>,
+    error: Option<Call>,
     enabled: bool,
     /// The task that runs it.
     running: Option<u64>,
@@ -101,6 +102,7 @@ pub(super) struct Control {
     export: Export,
     serial: [u8; SERIAL_BYTES],
     shared: Arc<Shared>,
+    epoll: OwnedFd,
     connection: Connection,
     features: u64,
     protocol_features: u64,
@@ -109,13 +111,14 @@ pub(super) struct Control {
     in_flight: Option<InFlightMemory>,
     vrings: Vec<Vring>,
     /// Where the client hears that the configuration changed.
-    backend_requests: Option<OwnedFd>,
+    backend_requests: Option<BackendRequests>,
     config: [u8; CONFIG_BYTES],
 }
 
 const CONNECTION: u64 = 0;
 const WAKE: u64 = 1;
 const DISK: u64 = 2;
+const BACKEND_REQUESTS: u64 = 3;
 
 impl Control {
     pub(super) fn new(
@@ -124,17 +127,18 @@ impl Control {
         connection: Connection,
         export: Export,
         shared: Arc<Shared>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let mut serial = [0; SERIAL_BYTES];
         serial.iter_mut().zip(export.name.bytes()).for_each(|(to, from)| *to = from);
         let vrings = (0..export.queues).map(|_| Vring::default()).collect();
         let config = block_config(&export.disk.geometry(), export.queues, QUEUE_SIZE_USUAL);
-        Self {
+        Ok(Self {
             inner,
             number,
             export,
             serial,
             shared,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             connection,
             features: 0,
             protocol_features: 0,
@@ -144,7 +148,7 @@ impl Control {
             vrings,
             backend_requests: None,
             config,
-        }
+        })
     }
 
     /// Serves the client until the session is over.
@@ -155,7 +159,7 @@ impl Control {
         };
         self.stop_all();
         if matches!(reason, EndReason::Client(_) | EndReason::Server(_)) {
-            self.vrings.iter().filter_map(|vring| vring.error.as_ref()).for_each(EventDescriptor::ring);
+            self.vrings.iter().filter_map(|vring| vring.error.as_ref()).for_each(Call::ring);
         }
         self.connection.shut_down();
         let shared = Arc::clone(&self.shared);
@@ -165,19 +169,15 @@ impl Control {
     }
 
     fn serve(&mut self) -> io::Result<EndReason> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let add = |source: rustix::fd::BorrowedFd<'_>, data: u64, flags| {
-            epoll::add(&epoll, source, epoll::EventData::new_u64(data), flags)
-        };
-        add(self.connection.as_fd(), CONNECTION, epoll::EventFlags::IN)?;
-        add(self.shared.wake.as_fd(), WAKE, epoll::EventFlags::IN)?;
+        self.watch(&self.connection, CONNECTION, epoll::EventFlags::IN)?;
+        self.watch(&self.shared.wake, WAKE, epoll::EventFlags::IN)?;
         if let Some(event) = self.export.disk.change_event() {
             // An edge: others watch the disk, too, so it is not ours to read.
-            add(event, DISK, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+            self.watch(event, DISK, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         }
         loop {
             let mut events = [MaybeUninit::uninit(); 4];
-            let ready = match epoll::wait(&epoll, &mut events, None) {
+            let ready = match epoll::wait(&self.epoll, &mut events, None) {
                 Ok((ready, _)) => ready,
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
@@ -189,8 +189,12 @@ impl Control {
                         self.shared.wake.take();
                         self.shared.shall_end()
                     }
-                    _ => {
+                    DISK => {
                         self.tell_of_change();
+                        None
+                    }
+                    _ => {
+                        self.backend_requests.iter_mut().for_each(BackendRequests::speak);
                         None
                     }
                 };
@@ -199,6 +203,10 @@ impl Control {
                 }
             }
         }
+    }
+
+    fn watch(&self, source: impl AsFd, data: u64, flags: epoll::EventFlags) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(data), flags)?)
     }
 
     /// Does what the messages say that have come: a few, so that a client that floods us still hears that it shall end.
@@ -253,13 +261,15 @@ impl Control {
             Request::SetConfig => {
                 return Err(Fault::Refused("nothing in the configuration can be written".to_owned()));
             }
-            Request::SetBackendRequests(socket) => self.backend_requests = Some(socket),
+            Request::SetBackendRequests(socket) => self.set_backend_requests(socket).map_err(client)?,
             Request::GetInFlight { queues, queue_size, payload_bytes } => {
                 return self.create_in_flight(queues, queue_size, payload_bytes);
             }
             Request::SetInFlight(area, file) => return self.set_in_flight(area, file),
             Request::GetStatus => return Ok(Reply::number(self.status)),
             Request::SetStatus(status) => self.set_status(status),
+            // Logging is not offered. This is answered all the same, and as what it is: not done.
+            Request::SetLogBase => return Ok(Reply::number(1)),
             Request::Unknown => return Ok(Reply::Unknown),
             vring => return self.perform_on_vring(vring),
         }
@@ -285,10 +295,13 @@ impl Control {
                 let base = [index, vring.next_available.into()];
                 return Ok(Reply::Payload(base.iter().flat_map(|word| word.to_ne_bytes()).collect()));
             }
-            Request::SetVringKick { index, kick } => self.stopped(index)?.kick = Some(kick),
+            Request::SetVringKick { index, kick } => {
+                let kick = Kick::new(kick, &self.inner.ringer).map_err(client)?;
+                self.stopped(index)?.kick = Some(kick);
+            }
             Request::SetVringCall { index, call } => self.set_call(index, call)?,
             Request::SetVringError { index, error } => {
-                let error = error.map(EventDescriptor::new).transpose().map_err(client)?;
+                let error = error.map(|error| self.call(error)).transpose()?;
                 self.vring(index)?.error = error;
             }
             Request::SetVringEnable { index, enable } => {
@@ -367,14 +380,17 @@ impl Control {
     }
 
     fn set_call(&mut self, index: u32, call: Option<OwnedFd>) -> Result<(), Fault> {
-        let event = call.as_ref().map(|call| call.try_clone().and_then(EventDescriptor::new));
-        let event = event.transpose().map_err(client)?;
+        let call = call.map(|call| self.call(call)).transpose()?;
         let vring = self.vring(index)?;
-        vring.call = call;
+        vring.call.clone_from(&call);
         if let Some(task) = vring.running {
-            self.inner.thread_of(self.number, index as u16).send(Command::SetCall { task, call: event });
+            self.inner.thread_of(self.number, index as u16).send(Command::SetCall { task, call });
         }
         Ok(())
+    }
+
+    fn call(&self, descriptor: OwnedFd) -> Result<Call, Fault> {
+        Call::new(descriptor, &self.inner.ringer).map_err(client)
     }
 
     fn vring(&mut self, index: u32) -> Result<&mut Vring, Fault> {
@@ -453,9 +469,7 @@ impl Control {
         let parts = self.parts(index, addresses, Arc::clone(&wish))?.map_err(queue_fault)?;
         let queue = BlockVirtqueue::open(parts).map_err(queue_fault)?;
         let vring = &mut self.vrings[usize::from(index)];
-        let event = |descriptor: &OwnedFd| descriptor.try_clone().and_then(EventDescriptor::new).map_err(client);
-        let Some(kick) = &vring.kick else { return Ok(()) };
-        let (kick, call) = (event(kick)?, vring.call.as_ref().map(event).transpose()?);
+        let (Some(kick), call) = (vring.kick.clone(), vring.call.clone()) else { return Ok(()) };
         let id = self.inner.next_number();
         vring.running = Some(id);
         let task = Box::new(Task::new(id, queue, wish, kick, call, Arc::clone(&self.shared)));
@@ -507,13 +521,24 @@ impl Control {
         }))
     }
 
+    fn set_backend_requests(&mut self, socket: OwnedFd) -> io::Result<()> {
+        if let Some(old) = self.backend_requests.take() {
+            // The client may have it still, and then epoll would go on with it.
+            let _ = epoll::delete(&self.epoll, &old);
+        }
+        let new = BackendRequests::new(socket)?;
+        // An edge, so that it does not matter how long it is writable with nothing to say.
+        self.watch(&new, BACKEND_REQUESTS, epoll::EventFlags::OUT | epoll::EventFlags::ET)?;
+        self.backend_requests = Some(new);
+        Ok(())
+    }
+
     /// The disk says that it changed.
     fn tell_of_change(&mut self) {
         let fresh = block_config(&self.export.disk.geometry(), self.export.queues, QUEUE_SIZE_USUAL);
         let changed = std::mem::replace(&mut self.config, fresh) != fresh;
-        if let (true, Some(socket)) = (changed, &self.backend_requests) {
-            // A client that reads none of these will find the change when it next asks.
-            let _ = send_now(socket, &message::config_change(), None);
+        if let (true, Some(client)) = (changed, &mut self.backend_requests) {
+            client.config_changed();
         }
     }
 }

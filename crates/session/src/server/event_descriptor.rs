@@ -1,63 +1,78 @@
 //! The descriptors by which client and server ring each other.
+//!
+//! The client has them, too, and does with them what it likes: nothing that is done to one here may wait for it.
 
 use super::connection::send_now;
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
-use rustix::net::{RecvFlags, recv};
+use super::ringer::Ringer;
+use rustix::fs::{FileType, fstat};
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::socket_domain;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-/// Reads of a socket at a time.
-const DRAINS_MAX: usize = 16;
+/// What a client rings: an eventfd, which only has to be waited for. Of other descriptors some would have to be read, and
+/// who else reads them could make that wait; an epoll could have us search what the client put into it.
+#[derive(Clone, Debug)]
+pub(super) struct Kick(Arc<OwnedFd>);
 
-/// A client's eventfd, or the socket that User-Mode Linux uses in place of one. What else a descriptor may be could make us wait,
-/// or do something when it is written to.
-#[derive(Debug)]
-pub(super) struct EventDescriptor {
-    descriptor: OwnedFd,
-    socket: bool,
+impl Kick {
+    pub(super) fn new(descriptor: OwnedFd, ringer: &Ringer) -> io::Result<Self> {
+        match ringer.is_eventfd(descriptor.as_fd()) {
+            true => Ok(Self(Arc::new(descriptor))),
+            false => Err(io::Error::other(format!("a kick must be an eventfd, not {}", kind_of(&descriptor)))),
+        }
+    }
 }
 
-impl EventDescriptor {
-    pub(super) fn new(descriptor: OwnedFd) -> io::Result<Self> {
-        let socket = match FileType::from_raw_mode(fstat(&descriptor)?.st_mode) {
-            FileType::Socket => true,
-            // An eventfd's file has no type, as no anonymous inode's has; of those, only an eventfd can be written to.
-            FileType::Unknown => false,
-            other => return Err(io::Error::other(format!("an event must be an eventfd or a socket, not {other:?}"))),
-        };
-        if !socket {
-            // Whether we wait is the file's choice, not a write's. The client shares it; other servers do this, too.
-            let flags = fcntl_getfl(&descriptor)?;
-            fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?;
+impl AsFd for Kick {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What a client hears: its eventfd, or the unix socket that User-Mode Linux uses in place of one.
+#[derive(Clone, Debug)]
+pub(super) enum Call {
+    Eventfd(Arc<OwnedFd>, Arc<Ringer>),
+    /// Sending to other families' sockets may wait for who else is sending, whatever is said about waiting.
+    UnixSocket(Arc<OwnedFd>),
+}
+
+impl Call {
+    pub(super) fn new(descriptor: OwnedFd, ringer: &Arc<Ringer>) -> io::Result<Self> {
+        if ringer.is_eventfd(descriptor.as_fd()) {
+            Ok(Self::Eventfd(Arc::new(descriptor), Arc::clone(ringer)))
+        } else if is_unix_socket(&descriptor) {
+            Ok(Self::UnixSocket(Arc::new(descriptor)))
+        } else {
+            let found = kind_of(&descriptor);
+            Err(io::Error::other(format!("a call must be an eventfd or a unix socket, not {found}")))
         }
-        Ok(Self { descriptor, socket })
     }
 
     /// Rings. Nothing to be done when that fails: then it is readable already, or nobody listens.
     pub(super) fn ring(&self) {
-        let one = 1u64.to_ne_bytes();
-        if self.socket {
-            let _ = send_now(&self.descriptor, &one, None);
-        } else {
-            let _ = rustix::io::retry_on_intr(|| rustix::io::write(&self.descriptor, &one));
-        }
-    }
-
-    /// Takes rings off a socket, whose buffer would be full some day. An eventfd only counts them.
-    pub(super) fn drain(&self) {
-        let mut bytes = [0; 256];
-        // What comes faster than this makes it readable again.
-        for _ in 0..if self.socket { DRAINS_MAX } else { 0 } {
-            match recv(&self.descriptor, &mut bytes[..], RecvFlags::DONTWAIT) {
-                Ok((256, _)) => {}
-                _ => break,
-            }
+        match self {
+            Self::Eventfd(descriptor, ringer) => ringer.ring(descriptor.as_fd()),
+            Self::UnixSocket(descriptor) => drop(send_now(descriptor, &1u64.to_ne_bytes(), None)),
         }
     }
 }
 
-impl AsFd for EventDescriptor {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+/// Whether this is a socket that can be sent to without waiting for anybody.
+pub(super) fn is_unix_socket(descriptor: &OwnedFd) -> bool {
+    socket_domain(descriptor).is_ok_and(|family| family == AddressFamily::UNIX)
+}
+
+/// For people.
+fn kind_of(descriptor: &OwnedFd) -> &'static str {
+    match fstat(descriptor).map(|status| FileType::from_raw_mode(status.st_mode)) {
+        Ok(FileType::Socket) => "another socket",
+        Ok(FileType::RegularFile) => "a file",
+        Ok(FileType::Directory) => "a directory",
+        Ok(FileType::Fifo) => "a pipe",
+        Ok(FileType::CharacterDevice | FileType::BlockDevice) => "a device",
+        _ => "something else",
     }
 }

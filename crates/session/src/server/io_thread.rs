@@ -1,6 +1,6 @@
 //! The threads that serve queues.
 
-use super::event_descriptor::EventDescriptor;
+use super::event_descriptor::Call;
 use super::flow::{Contention, Flow};
 use super::polling::Polling;
 use super::task::Task;
@@ -22,7 +22,7 @@ pub(super) enum Command {
     /// Stop a queue; whoever asks hears where it stopped, once nothing is in flight any more.
     Stop { task: u64, reply: mpsc::Sender<u16> },
     /// Ring this for a queue from now on.
-    SetCall { task: u64, call: Option<EventDescriptor> },
+    SetCall { task: u64, call: Option<Call> },
     /// End the thread. All its queues were stopped before.
     Exit,
 }
@@ -119,6 +119,10 @@ const INBOX: u64 = u64::MAX;
 const KICK: u64 = 0;
 const COMPLETION: u64 = 1;
 
+/// A thread that has found no work for so long lets others have the CPU between two looks, if any waits for it. With more
+/// threads that look than CPUs, a client might be one of them; or the kernel's, with a write of ours.
+const YIELD_AFTER_NS: u64 = 5000;
+
 /// Descriptors that become ready and are heard of in one wait.
 const EVENTS: usize = 64;
 
@@ -162,8 +166,13 @@ impl Serving {
                 self.active_ns = now_ns;
                 continue;
             }
-            if now_ns - self.active_ns < self.polling.duration_ns() && !self.flows.is_empty() {
-                std::hint::spin_loop();
+            let idle_ns = now_ns - self.active_ns;
+            if idle_ns < self.polling.duration_ns() && !self.flows.is_empty() {
+                if idle_ns < YIELD_AFTER_NS {
+                    std::hint::spin_loop()
+                } else {
+                    thread::yield_now()
+                }
                 continue;
             }
             if !self.arm() {

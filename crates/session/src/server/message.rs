@@ -30,6 +30,7 @@ pub(super) mod code {
     pub(crate) const SET_OWNER: u32 = 3;
     pub(crate) const RESET_OWNER: u32 = 4;
     pub(crate) const SET_MEM_TABLE: u32 = 5;
+    pub(crate) const SET_LOG_BASE: u32 = 6;
     pub(crate) const SET_VRING_NUM: u32 = 8;
     pub(crate) const SET_VRING_ADDR: u32 = 9;
     pub(crate) const SET_VRING_BASE: u32 = 10;
@@ -199,6 +200,8 @@ pub(super) enum Request {
     SetInFlight(InFlightArea, OwnedFd),
     GetStatus,
     SetStatus(u64),
+    /// With a descriptor of the log: who sends that waits for an answer.
+    SetLogBase,
     /// Whatever else: what came with it is closed.
     Unknown,
 }
@@ -266,6 +269,7 @@ impl Message<'_> {
             code::SET_INFLIGHT_FD => return Ok(Request::SetInFlight(self.in_flight_area()?, self.only_descriptor()?)),
             code::GET_STATUS => Request::GetStatus,
             code::SET_STATUS => Request::SetStatus(self.u64(0)?),
+            code::SET_LOG_BASE if !self.descriptors.is_empty() => return Ok(Request::SetLogBase),
             _ => return Ok(Request::Unknown),
         };
         self.expect_descriptors(0)?;

@@ -16,6 +16,7 @@
 //! locks every virtqueue and tracks nothing in flight), logging of dirty memory for migration, in-band notifications, and any
 //! policy of who gets which disk.
 
+mod backend_requests;
 mod client_memory;
 mod coalescing;
 mod connection;
@@ -28,6 +29,7 @@ mod listener;
 mod message;
 mod payoff;
 mod polling;
+mod ringer;
 mod session;
 mod statistics;
 mod task;
@@ -37,6 +39,7 @@ use connection::Connection;
 use control::Control;
 use io_thread::{Command, IoThread};
 pub use listener::{Listener, ListenerError};
+use ringer::Ringer;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use session::Shared;
 pub use session::{EndReason, Session};
@@ -100,6 +103,7 @@ pub struct Server {
 #[derive(Debug)]
 struct Inner {
     threads: Vec<IoThread>,
+    ringer: Arc<Ringer>,
     numbers: AtomicU64,
 }
 
@@ -120,7 +124,8 @@ impl Server {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When there shall be none, or the system refuses one, or a CPU is not there.
+    /// When there shall be none, or the system refuses one, or a CPU is not there, or the kernel has no asynchronous I/O to
+    /// ring clients with.
     pub fn start(options: &ServerOptions) -> io::Result<Self> {
         if options.threads == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a server needs a thread"));
@@ -128,7 +133,8 @@ impl Server {
         let poll = if machine_has_one_cpu() { Duration::ZERO } else { options.poll };
         let cpu = |index: usize| options.cpus.get(index % options.cpus.len().max(1)).copied();
         let threads = (0..options.threads).map(|index| IoThread::start(index, poll, move_to(cpu(index))));
-        Ok(Self { inner: Arc::new(Inner { threads: threads.collect::<io::Result<_>>()?, numbers: AtomicU64::new(0) }) })
+        let (threads, ringer) = (threads.collect::<io::Result<_>>()?, Arc::new(Ringer::new()?));
+        Ok(Self { inner: Arc::new(Inner { threads, ringer, numbers: AtomicU64::new(0) }) })
     }
 
     /// Serves `export` to the client at the other end of `stream`, from now on.
@@ -143,7 +149,7 @@ impl Server {
         let shared = Arc::new(Shared::new(Arc::clone(&export.name), export.queues)?);
         let number = self.inner.next_number();
         let connection = Connection::new(stream)?;
-        let control = Control::new(Arc::clone(&self.inner), number, connection, export, Arc::clone(&shared));
+        let control = Control::new(Arc::clone(&self.inner), number, connection, export, Arc::clone(&shared))?;
         thread::Builder::new().name(format!("session{number}")).spawn(move || control.run())?;
         Ok(Session { shared })
     }

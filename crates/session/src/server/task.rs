@@ -1,7 +1,7 @@
 //! A queue of a session, as the thread that runs it has it.
 
 use super::coalescing::{Coalescing, Decision, Held};
-use super::event_descriptor::EventDescriptor;
+use super::event_descriptor::{Call, Kick};
 use super::session::{EndReason, Shared};
 use blockyard_devices::virtio::{BlockVirtqueue, DeviceFailure, FailureCause, Limit, Pass, QueueNotifier};
 use std::os::fd::BorrowedFd;
@@ -35,8 +35,8 @@ pub(super) struct Task {
     /// `None` once the disk's queue broke: then nothing is in flight any more.
     queue: Option<BlockVirtqueue>,
     next_available: u16,
-    kick: EventDescriptor,
-    call: Option<EventDescriptor>,
+    kick: Kick,
+    call: Option<Call>,
     wish: Arc<Wish>,
     coalescing: Coalescing,
     session: Arc<Shared>,
@@ -51,8 +51,8 @@ impl Task {
         id: u64,
         queue: BlockVirtqueue,
         wish: Arc<Wish>,
-        kick: EventDescriptor,
-        call: Option<EventDescriptor>,
+        kick: Kick,
+        call: Option<Call>,
         session: Arc<Shared>,
     ) -> Self {
         let next_available = queue.next_available();
@@ -61,7 +61,7 @@ impl Task {
         Self { id, queue: Some(queue), next_available, kick, call, wish, coalescing, session, stopping, failed }
     }
 
-    pub(super) fn kick(&self) -> &EventDescriptor {
+    pub(super) fn kick(&self) -> &Kick {
         &self.kick
     }
 
@@ -71,7 +71,6 @@ impl Task {
 
     /// The driver has rung.
     pub(super) fn kicked(&self) {
-        self.kick.drain();
         if let Some(queue) = &self.queue {
             queue.count_doorbells(1);
         }
@@ -166,7 +165,7 @@ impl Task {
     }
 
     /// Rings this from now on: once now, as what was rung before may not have been heard.
-    pub(super) fn set_call(&mut self, call: Option<EventDescriptor>) {
+    pub(super) fn set_call(&mut self, call: Option<Call>) {
         self.call = call;
         if let Some(call) = &self.call {
             call.ring();

@@ -4,11 +4,13 @@ use crate::client::*;
 use blockyard_block::{Disk, MemoryDisk, MemoryMap};
 use blockyard_session::server::{EndReason, Server};
 use bolero::TypeGenerator;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create};
 use std::fs::File;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -64,9 +66,16 @@ fn descriptors_that_cannot_be() {
     assert!(with(12, &words(&[0x100]), &[]).contains("polling for ever"));
     assert!(with(13, &words(&[0]), &[null.as_fd(); 2]).contains("came with 2 descriptors"));
     assert!(with(1, &[], &[null.as_fd(); 9]).contains("more than 8 descriptors"));
-    for descriptor in [null.as_fd(), pipe.as_fd(), File::open("/").unwrap().as_fd()] {
-        assert!(with(13, &words(&[0]), &[descriptor]).contains("an event must be an eventfd or a socket"));
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (unix, _) = UnixStream::pair().unwrap();
+    let directory = File::open("/").unwrap();
+    for descriptor in [null.as_fd(), pipe.as_fd(), directory.as_fd(), epoll.as_fd(), tcp.as_fd()] {
+        assert!(with(13, &words(&[0]), &[descriptor]).contains("a call must be an eventfd or a unix socket, not "));
+        assert!(with(12, &words(&[0]), &[descriptor]).contains("a kick must be an eventfd, not "));
+        assert!(with(21, &[], &[descriptor]).contains("not a unix stream socket"));
     }
+    assert!(with(12, &words(&[0]), &[unix.as_fd()]).contains("a kick must be an eventfd, not another socket"));
     let region = words(&[1, GUEST, 4096, USER, 0, 0, 0, 0, 0]);
     assert!(with(5, &region, &[null.as_fd()]).contains("is not in a file"));
     assert!(with(5, &region, &[File::open("/proc/self/exe").unwrap().as_fd()]).contains("cannot be mapped"));
@@ -171,6 +180,42 @@ fn memory_that_goes_away() {
         assert_eq!(end(&session), EndReason::Client("the client's memory was cut short while it was in use".into()));
         assert_eq!(bystander.driver(0).run(IN, 0, 0x80_0000, 512), 0);
     }
+}
+
+/// The client makes its call eventfd one that a write waits for, and keeps it full, again and again: others on the same I/O
+/// thread go on, and so does the client, which need not be waited for to be served.
+#[test]
+fn a_call_that_a_write_would_wait_for() {
+    let server = server(Duration::ZERO);
+    let (bystander, going_on) = Client::start(&server, export(disk(), 1, 1));
+    let (client, session) = Client::start(&server, export(disk(), 1, 1));
+    let full = AtomicBool::new(false);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let call = client.call[0].as_fd();
+            let flags = fcntl_getfl(call).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                fcntl_setfl(call, flags | OFlags::NONBLOCK).unwrap();
+                // All that goes in, whatever is in it already.
+                for bit in (0..64).rev() {
+                    let _ = rustix::io::write(call, &(1u64 << bit).to_ne_bytes());
+                }
+                fcntl_setfl(call, flags - OFlags::NONBLOCK).unwrap();
+                full.store(true, Ordering::Relaxed);
+                std::thread::yield_now();
+            }
+        });
+        wait_for(|| full.load(Ordering::Relaxed));
+        let (mut hostile, mut other) = (client.driver(0), bystander.driver(0));
+        for _ in 0..500 {
+            assert_eq!(hostile.run(IN, 0, 0x80_0000, 512), 0);
+            assert_eq!(other.run(IN, 0, 0x80_0000, 512), 0);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(session.end_reason().is_none());
+    assert!(going_on.end_reason().is_none());
 }
 
 /// Somebody who sends and never reads.

@@ -4,7 +4,7 @@ use crate::client::*;
 use blockyard_block::{Disk, Extent, Geometry, MemoryDisk, MemoryMap, Queue};
 use blockyard_devices::EventFd;
 use blockyard_session::server::EndReason;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -98,14 +98,13 @@ fn memory_may_come_and_go_while_queues_run() {
 
 /// User-Mode Linux has sockets for events.
 #[test]
-fn events_may_be_sockets() {
+fn a_call_may_be_a_socket() {
     let server = server(Duration::from_micros(20));
     let (client, _session) = Client::connect(&server, export(disk(), 1, 1));
     client.negotiate();
     client.share_memory();
     client.start_queue(0, 0);
-    let ((kick, their_kick), (call, their_call)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
-    client.send(12, &words(&[0]), &[their_kick.as_fd()]);
+    let (call, their_call) = UnixStream::pair().unwrap();
     client.send(13, &words(&[0]), &[their_call.as_fd()]);
     client.synchronize();
     let mut driver = client.driver(0);
@@ -113,7 +112,7 @@ fn events_may_be_sockets() {
         driver.add(0, IN, 0, 0x80_0000, 4096);
         assert!(!driver.queue.enable_interrupts());
         if driver.queue.publish() {
-            rustix::io::write(&kick, &1u64.to_ne_bytes()).unwrap();
+            client.kick[0].ring();
         }
         assert!(readable(&call, TIMEOUT));
         rustix::io::read(&call, &mut [0u8; 64]).unwrap();
@@ -218,6 +217,63 @@ fn a_disk_that_grows_is_told_of() {
     assert_eq!(client.receive(24).unwrap().0[12..], 2048u64.to_le_bytes());
     assert_eq!(driver.run(IN, 1024, 0x80_0000, 512), 0);
     assert!(!readable(&ours, Duration::from_millis(20)), "once, and the connection stays");
+}
+
+#[test]
+fn a_change_that_there_is_no_room_to_tell_of_is_told_later() {
+    let disk = Growing {
+        disk: MemoryDisk::new(1 << 20, 512).unwrap(),
+        grown: AtomicU64::new(0),
+        event: EventFd::new().unwrap(),
+    };
+    let disk = Arc::new(disk);
+    let server = server(Duration::ZERO);
+    let (client, _session) = Client::start(&server, export(disk.clone(), 1, 1));
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    client.send(21, &[], &[theirs.as_fd()]);
+    client.synchronize();
+    let stuff = |length| {
+        let mut sent = 0;
+        while let Ok(more) = rustix::net::send(&theirs, &vec![7; length], rustix::net::SendFlags::DONTWAIT) {
+            sent += more;
+        }
+        sent
+    };
+    let sent = stuff(4096) + stuff(1);
+    disk.grown.store(1, Ordering::SeqCst);
+    disk.event.ring();
+    let asked = || {
+        client.send(24, &[&halves(&[0, 8, 0])[..], &[0; 8]].concat(), &[]);
+        client.receive(24).unwrap().0[12..] == 2048u64.to_le_bytes()
+    };
+    wait_for(asked);
+
+    let mut found = Vec::new();
+    ours.set_read_timeout(Some(TIMEOUT)).unwrap();
+    while found.len() < sent + 12 {
+        let mut some = [0; 65536];
+        let length = (&ours).read(&mut some).unwrap();
+        found.extend_from_slice(&some[..length]);
+    }
+    assert_eq!(found[sent..], halves(&[2, 1, 0])[..]);
+    assert!(!readable(&ours, Duration::from_millis(20)), "once");
+}
+
+/// Logging is not offered: SET_LOG_BASE with its descriptor is a question all the same, the rest is not.
+#[test]
+fn logging_is_answered_with_no() {
+    let server = server(Duration::ZERO);
+    let (client, session) = Client::start(&server, export(disk(), 1, 1));
+    let log = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    client.send(6, &words(&[4096, 0]), &[log.as_fd()]);
+    assert_eq!(client.receive(6).unwrap().0, words(&[1]));
+    client.send(6, &words(&[4096]), &[]);
+    assert_eq!(client.acknowledged(6, &words(&[4096, 0]), &[log.as_fd()]), 1, "once");
+    assert_eq!(client.acknowledged(6, &words(&[4096]), &[]), 1);
+    client.send(7, &[], &[log.as_fd()]);
+    assert_eq!(client.acknowledged(7, &[], &[log.as_fd()]), 1);
+    assert_eq!(client.driver(0).run(IN, 0, 0x80_0000, 4096), 0);
+    assert!(session.end_reason().is_none());
 }
 
 #[test]

@@ -39,10 +39,11 @@ const EFI: &str = "28732ac11ff8d211ba4b00a0c93ec93b11111111222233334444555555555
 const ROOT: &str = "af3dc60f838472478e793d69d8477de41111111122223333444466666666666628000000000000008b00000000000000010000000000000072006f006f0074";
 const SWAP: &str = "6dfd5706aba4c44384e50933c84b4f4f11111111222233334444777777777777c800000000000000ef";
 
-pub(super) fn corpora() -> [Corpus; 2] {
+pub(super) fn corpora() -> [Corpus; 3] {
     [
         Corpus { source: SOURCE, function: "fuzz_any_bytes_of_a_disk", modules: MODULES, seeds: disks() },
         Corpus { source: SOURCE, function: "fuzz_chains_of_boot_records", modules: MODULES, seeds: chains() },
+        Corpus { source: SOURCE, function: "fuzz_gpts_with_right_checksums", modules: MODULES, seeds: gpts() },
     ]
 }
 
@@ -87,5 +88,37 @@ fn chains() -> Vec<(&'static str, Seed)> {
         ("out-of-the-disk", record(start(2), 100, logical, [EXTENDED, 200, 10, 0])),
         ("over-its-own-link", record(start(2), 100, [LINUX, 0, 10, 255], UNUSED)),
         ("over-the-next-link", record(record(start(3), 100, [LINUX, 1, 30, 255], link(20)), 120, logical, UNUSED)),
+    ]
+}
+
+/// GPTs: what is different from a good one in the copy at the start and in its backup, entries of kind, first and last
+/// block, and which copy is written first.
+fn gpts() -> Vec<(&'static str, Seed)> {
+    const CHANGES: u16 = 11;
+    const TWO: &[[u8; 3]] = &[[1, 40, 99], [1, 100, 200]];
+    const OVERLAPPING: &[[u8; 3]] = &[[1, 40, 100], [1, 100, 200]];
+    const REVERSED: &[[u8; 3]] = &[[1, 99, 40]];
+    const OVER_THE_TABLE: &[[u8; 3]] = &[[1, 0, 99]];
+    let change = |kind: u8| Seed::default().choice(kind, CHANGES);
+    let disk = |change: Option<Seed>, entries: &[[u8; 3]]| {
+        let changes = |seed: Seed| match &change {
+            Some(Seed(bytes)) => seed.length(1).bytes(bytes),
+            None => seed.length(0),
+        };
+        let seed = changes(changes(Seed::default())).length(entries.len());
+        entries.iter().fold(seed, |seed, entry| seed.bytes(entry)).bool(false)
+    };
+    vec![
+        ("good", disk(None, TWO)),
+        ("overlapping", disk(None, OVERLAPPING)),
+        ("reversed", disk(None, REVERSED)),
+        ("over-the-table", disk(None, OVER_THE_TABLE)),
+        ("header-of-no-bytes", disk(Some(change(1).u32(0)), TWO)),
+        ("backup-beyond-the-disk", disk(Some(change(2).u64(u64::MAX)), TWO)),
+        ("usable-to-the-end-of-all-numbers", disk(Some(change(5).u64(u64::MAX)), TWO)),
+        ("entries-beyond-the-disk", disk(Some(change(7).u64(u64::MAX)), TWO)),
+        ("entries-over-the-header", disk(Some(change(6).u8(1)), TWO)),
+        ("entries-of-no-bytes", disk(Some(change(10).u32(0)), TWO)),
+        ("entries-larger-than-the-disk", disk(Some(change(10).u32(1 << 31)), TWO)),
     ]
 }

@@ -33,12 +33,13 @@ pub struct Target {
 }
 
 /// The columns, in their order.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "null", open: null },
     Target { name: BASE_FILE, open: |yard| yard.disk(&yard.file_text(), PARTITION_START_BYTES, ()) },
     Target { name: "file+layers", open: file_with_layers },
-    Target { name: "session-128K", open: |yard| session(yard, "128K") },
-    Target { name: "session-4M", open: |yard| session(yard, "4M") },
+    Target { name: "session", open: |yard| session(yard, "") },
+    Target { name: "session-128K", open: |yard| session(yard, ",io-buffer=128K") },
+    Target { name: "session-4M", open: |yard| session(yard, ",io-buffer=4M") },
     Target { name: "mediated", open: |yard| partition(yard, &[]) },
     Target { name: "copying", open: |yard| partition(yard, &["--copying"]) },
     Target { name: "fuse", open: fuse },
@@ -72,10 +73,10 @@ fn file_with_layers(yard: &Yard) -> Result<OpenTarget> {
     Ok(OpenTarget { disk, start_bytes: 0, keeper: Box::new(()) })
 }
 
-fn session(yard: &Yard, io_buffer: &str) -> Result<OpenTarget> {
+fn session(yard: &Yard, key: &str) -> Result<OpenTarget> {
     let socket = yard.scratch("session")?;
     let server = ServeProcess::start(&["--socket".as_ref(), socket.path.as_os_str()], yard, || socket.path.exists())?;
-    let spec = format!("session:{},io-buffer={io_buffer}", socket.path.display());
+    let spec = format!("session:{}{key}", socket.path.display());
     yard.disk(&spec, PARTITION_START_BYTES, (server, socket))
 }
 

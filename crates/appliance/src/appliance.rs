@@ -1,0 +1,429 @@
+//! A running appliance.
+
+use crate::channel::Channel;
+use crate::error::{ApplianceError, Cause};
+use crate::initramfs;
+use crate::kernel::Kernel;
+use crate::kernel_log::KernelLog;
+use crate::kernel_process::KernelArguments;
+use crate::slot::{Slot, SlotDisk};
+use crate::stream::{Outside, StreamSink, StreamSource};
+use blockyard_block::Disk;
+use blockyard_protocol::appliance::{Operation, Ready, Request, Response, VERSION};
+use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
+use blockyard_session::server::{Export, Server, ServerOptions, Session};
+use micropb::MessageDecode;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How often to look whether somebody wants the end, and whether there is progress.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A disk of an image.
+#[derive(Clone)]
+pub struct ImageDisk {
+    /// The disk. One that is for reading says so itself.
+    pub disk: Arc<dyn Disk>,
+    /// What it is called in messages.
+    pub name: Arc<str>,
+}
+
+impl fmt::Debug for ImageDisk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "ImageDisk({})", self.name)
+    }
+}
+
+/// What an appliance is made of.
+pub struct ApplianceOptions {
+    /// What boots.
+    pub kernel: Kernel,
+    /// PID 1: a static program (`guests/agent`).
+    pub agent: &'static [u8],
+    /// A program, and its first arguments, that calls [`crate::kernel_process::run`] with those that follow.
+    pub launcher: (PathBuf, Vec<&'static str>),
+    /// The guest's memory.
+    pub memory_bytes: u64,
+    /// How long it may do nothing while it is asked for something.
+    pub timeout: Duration,
+    /// Whether its console goes to stderr too.
+    pub verbose: bool,
+    /// Asked now and then: the signal that wants it to end.
+    pub interrupted: Box<dyn Fn() -> Option<String>>,
+}
+
+/// A guest with the disks of an image. It ends when it is dropped: what was not synced is lost.
+pub struct Appliance {
+    // In this order: no process of the guest is left when its disks go.
+    process: Process,
+    channel: Channel,
+    sessions: Vec<Session>,
+    /// How many of these are images, which come first.
+    images: usize,
+    source: Arc<SlotDisk>,
+    sink: Arc<SlotDisk>,
+    /// Streams that may be waiting for somebody who is not the guest.
+    streams: Vec<Weak<dyn Outside>>,
+    log: KernelLog,
+    options: ApplianceOptions,
+    requests: u32,
+    _server: Server,
+    /// Gone once it runs: so a command that is killed leaves nothing behind.
+    directory: Option<TempDir>,
+}
+
+impl Appliance {
+    /// Boots it, with `disks` as /dev/vda, /dev/vdb and so on.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn boot(options: ApplianceOptions, disks: &[ImageDisk]) -> Result<Self, ApplianceError> {
+        Starting::new(options, disks).map_err(without_log)?.boot()
+    }
+
+    /// Asks for `operation` and waits until it is done or has failed: both are in the response.
+    ///
+    /// # Errors
+    /// When the appliance is of no more use.
+    pub fn call(&mut self, operation: Operation) -> Result<Response, ApplianceError> {
+        self.call_once(operation).map_err(|cause| self.failed(cause))
+    }
+
+    fn call_once(&mut self, operation: Operation) -> Result<Response, Cause> {
+        self.requests = self.requests.wrapping_add(1);
+        let frame = Channel::encode(&Request { number: self.requests, operation: Some(operation) })?;
+        let mut left = &frame[..];
+        let mut watch = Watch::new(self);
+        while !left.is_empty() {
+            left = self.channel.send(left)?;
+            if !left.is_empty() {
+                self.wait(PollFlags::OUT, &mut watch)?;
+            }
+        }
+        let response: Response = self.receive(&mut watch)?;
+        if response.number != self.requests {
+            return Err(Cause::Protocol(format!("response {} to request {}", response.number, self.requests)));
+        }
+        Ok(response)
+    }
+
+    fn receive<M: MessageDecode + Default>(&mut self, watch: &mut Watch) -> Result<M, Cause> {
+        loop {
+            if let Some(message) = self.channel.receive()? {
+                return Ok(message);
+            }
+            self.wait(PollFlags::IN, watch)?;
+        }
+    }
+
+    /// Waits until the channel is ready, or it is time to look again.
+    fn wait(&self, flags: PollFlags, watch: &mut Watch) -> Result<(), Cause> {
+        let mut descriptors =
+            vec![PollFd::new(&self.channel, flags), PollFd::new(&self.process.descriptor, PollFlags::IN)];
+        let ended = self.sessions.iter().map(Session::ended);
+        descriptors.extend(ended.map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN)));
+        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+        match poll(&mut descriptors, Some(&tick)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(Cause::Start("waiting for it", errno.into())),
+        }
+        if let Some(signal) = (self.options.interrupted)() {
+            return Err(Cause::Interrupted(signal));
+        }
+        if descriptors[0].revents().intersects(PollFlags::IN | PollFlags::OUT) {
+            return Ok(());
+        }
+        if descriptors[1].revents().intersects(PollFlags::IN) {
+            return Err(Cause::Ended);
+        }
+        if let Some(reason) = self.sessions.iter().find_map(Session::end_reason) {
+            return Err(Cause::Disk(reason.to_string()));
+        }
+        watch.check(self)
+    }
+
+    /// What the guest has read and written so far.
+    fn bytes_moved(&self) -> u64 {
+        let counts = self.sessions.iter().map(|session| session.statistics().counts);
+        counts.map(|counts| counts.bytes_read + counts.bytes_written + counts.flushes).sum()
+    }
+
+    /// The guest reads `disk` as the source from now on: up to the next binding.
+    pub fn bind_source(&mut self, disk: Arc<dyn Disk>) {
+        self.source.bind(disk);
+    }
+
+    /// The guest reads a stream as the source.
+    pub fn bind_source_stream(&mut self, stream: &Arc<StreamSource>) {
+        self.streams.push(Arc::downgrade(&stream.outside()));
+        self.source.bind(Arc::clone(stream) as Arc<dyn Disk>);
+    }
+
+    /// The guest writes to `disk` as the sink from now on.
+    pub fn bind_sink(&mut self, disk: Arc<dyn Disk>) {
+        self.sink.bind(disk);
+    }
+
+    /// The guest writes a stream as the sink.
+    pub fn bind_sink_stream<W: io::Write + Send + 'static>(&mut self, stream: &Arc<StreamSink<W>>) {
+        self.streams.push(Arc::downgrade(&stream.outside()));
+        self.sink.bind(Arc::clone(stream) as Arc<dyn Disk>);
+    }
+
+    /// Empties both transfer disks.
+    pub fn release(&mut self) {
+        self.source.release();
+        self.sink.release();
+        self.streams.clear();
+    }
+
+    /// What the guest's kernel has complained about, the last lines. For when something failed: what it said on its console may come
+    /// a moment after its agent's response.
+    pub fn kernel_log(&self) -> Vec<String> {
+        let deadline = Instant::now() + Duration::from_millis(50);
+        loop {
+            let complaints = self.log.complaints();
+            if !complaints.is_empty() || Instant::now() > deadline {
+                return complaints;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Requests to the images' disks that failed on the host: whatever the guest makes of them, something is not as it should be.
+    pub fn failed_requests(&self) -> u64 {
+        self.sessions.iter().take(self.images).map(|session| session.statistics().counts.errors).sum()
+    }
+
+    /// Process id of the guest's first process.
+    pub fn process_id(&self) -> u32 {
+        self.process.child.id()
+    }
+
+    fn failed(&mut self, cause: Cause) -> ApplianceError {
+        if matches!(cause, Cause::Ended) {
+            // Its last words are on their way.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.process.kill();
+        ApplianceError { cause, kernel_log: self.log.complaints() }
+    }
+}
+
+fn without_log(cause: Cause) -> ApplianceError {
+    ApplianceError { cause, kernel_log: Vec::new() }
+}
+
+/// Since when there was no progress.
+struct Watch {
+    since: Instant,
+    bytes_moved: u64,
+}
+
+impl Watch {
+    fn new(appliance: &Appliance) -> Self {
+        Self { since: Instant::now(), bytes_moved: appliance.bytes_moved() }
+    }
+
+    fn check(&mut self, appliance: &Appliance) -> Result<(), Cause> {
+        let bytes_moved = appliance.bytes_moved();
+        let outside = appliance.streams.iter().filter_map(Weak::upgrade).any(|stream| stream.waits_outside());
+        if bytes_moved != self.bytes_moved || outside {
+            *self = Self { since: Instant::now(), bytes_moved };
+        }
+        let timeout = appliance.options.timeout;
+        if self.since.elapsed() > timeout { Err(Cause::Hung(timeout)) } else { Ok(()) }
+    }
+}
+
+/// The guest's processes.
+struct Process {
+    child: Child,
+    descriptor: OwnedFd,
+}
+
+impl Process {
+    fn kill(&mut self) {
+        let group = Pid::from_child(&self.child);
+        // They may be gone already.
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// An appliance that does not run yet.
+struct Starting {
+    options: ApplianceOptions,
+    directory: TempDir,
+    server: Server,
+    exports: Vec<Export>,
+    listeners: Vec<UnixListener>,
+    source: Arc<SlotDisk>,
+    sink: Arc<SlotDisk>,
+}
+
+impl Starting {
+    fn new(options: ApplianceOptions, disks: &[ImageDisk]) -> Result<Self, Cause> {
+        let start = |what| move |error| Cause::Start(what, error);
+        let directory = tempfile::Builder::new().prefix("blockyard-").tempdir().map_err(start("making a directory"))?;
+        fs::create_dir(directory.path().join("root")).map_err(start("making a directory"))?;
+        let initramfs = directory.path().join("initramfs");
+        initramfs::write(&initramfs, &options.kernel, options.agent).map_err(start("writing its initramfs"))?;
+        let source = SlotDisk::new(TRANSFER_DISK_BYTES, true).map_err(start("making a disk"))?;
+        let sink = SlotDisk::new(TRANSFER_DISK_BYTES, false).map_err(start("making a disk"))?;
+        let export = |name: Arc<str>, disk| Export { name, disk, queues: 1, weight: NonZeroU32::MIN };
+        let mut exports: Vec<_> =
+            disks.iter().map(|image| export(Arc::clone(&image.name), Arc::clone(&image.disk))).collect();
+        exports.push(export("source".into(), Arc::new(Slot(Arc::clone(&source)))));
+        exports.push(export("sink".into(), Arc::new(Slot(Arc::clone(&sink)))));
+        let listeners = (0..exports.len()).map(|index| UnixListener::bind(directory.path().join(index.to_string())));
+        let listeners = listeners.collect::<io::Result<_>>().map_err(start("making its disks' sockets"))?;
+        let server = Server::start(&ServerOptions::default()).map_err(start("starting its disks' threads"))?;
+        Ok(Self { options, directory, server, exports, listeners, source, sink })
+    }
+
+    fn boot(self) -> Result<Appliance, ApplianceError> {
+        let start = |what| move |error| without_log(Cause::Start(what, error));
+        let (control, line) = UnixStream::pair().map_err(start("making its serial line"))?;
+        // Both ways, or the kernel takes it for no console.
+        let (console, end) = UnixStream::pair().map_err(start("making its console"))?;
+        let process = self.spawn(line, end).map_err(without_log)?;
+        let log = KernelLog::follow(console, self.options.verbose).map_err(start("following its console"))?;
+        let channel = Channel::new(control).map_err(start("opening its serial line"))?;
+        let deadline = Instant::now() + self.options.timeout;
+        let mut appliance = Appliance {
+            process,
+            channel,
+            sessions: Vec::new(),
+            // All but the transfer disks.
+            images: self.listeners.len().saturating_sub(2),
+            source: self.source,
+            sink: self.sink,
+            streams: Vec::new(),
+            log,
+            options: self.options,
+            requests: 0,
+            _server: self.server,
+            directory: Some(self.directory),
+        };
+        // In the order in which the kernel finds its disks.
+        for (listener, export) in self.listeners.iter().zip(self.exports) {
+            let attached = appliance.accept(listener, export, deadline);
+            attached.map_err(|cause| appliance.failed(cause))?;
+        }
+        appliance.await_ready().map_err(|cause| appliance.failed(cause))?;
+        // It has its sockets and has read its initramfs.
+        appliance.directory = None;
+        Ok(appliance)
+    }
+
+    fn spawn(&self, line: UnixStream, console: UnixStream) -> Result<Process, Cause> {
+        let start = |what| move |error| Cause::Start(what, error);
+        let memory_bytes = self.options.memory_bytes;
+        let mut arguments = vec![
+            format!("mem={}M", memory_bytes >> 20),
+            "initrd=initramfs".to_owned(),
+            "rdinit=/init".to_owned(),
+            "con=null".to_owned(),
+            "con0=fd:1,fd:1".to_owned(),
+            "ssl=null".to_owned(),
+            "ssl0=fd:0,fd:0".to_owned(),
+            "printk.time=1".to_owned(),
+            // Measurements and self-tests that make up nine tenths of a boot. What is tested when it is first needed need not be
+            // before (Linux, crypto/algapi.c, crypto_start_tests); nobody swaps, or has pseudo-terminals.
+            "initcall_blacklist=raid6_select_algo,calibrate_xor_blocks,crypto_algapi_init,init_zswap".to_owned(),
+            "cryptomgr.notests".to_owned(),
+            "pty.legacy_count=0".to_owned(),
+            // It ends when it panics, and it panics when it is damaged.
+            "oops=panic".to_owned(),
+            // Whose files these are is for others to say.
+            "lsm=".to_owned(),
+        ];
+        if !self.options.verbose {
+            arguments.push("quiet".to_owned());
+        }
+        arguments.extend((0..self.exports.len()).map(|index| format!("virtio_uml.device={index}:2")));
+        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+        let kernel = KernelArguments::outer(memory_bytes, &self.options.kernel.program, arguments);
+        let (launcher, first) = &self.options.launcher;
+        let console_twin = console.try_clone().map_err(start("making its console"))?;
+        let mut command = Command::new(launcher);
+        command
+            .args(first)
+            .args(kernel.to_arguments())
+            .current_dir(self.directory.path())
+            .process_group(0)
+            .stdin(Stdio::from(OwnedFd::from(line)))
+            .stdout(Stdio::from(OwnedFd::from(console)))
+            .stderr(Stdio::from(OwnedFd::from(console_twin)));
+        let child = command.spawn().map_err(start("starting its process"))?;
+        let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let descriptor = descriptor.map_err(|errno| Cause::Start("watching its process", errno.into()))?;
+        Ok(Process { child, descriptor })
+    }
+}
+
+impl Appliance {
+    /// Waits for the kernel to connect to a disk.
+    fn accept(&mut self, listener: &UnixListener, export: Export, deadline: Instant) -> Result<(), Cause> {
+        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+        loop {
+            let mut descriptors = [
+                PollFd::new(listener, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.process.descriptor.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut descriptors, Some(&tick)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(Cause::Start("waiting for it", errno.into())),
+            }
+            if let Some(signal) = (self.options.interrupted)() {
+                return Err(Cause::Interrupted(signal));
+            }
+            if descriptors[0].revents().contains(PollFlags::IN) {
+                break;
+            }
+            if descriptors[1].revents().contains(PollFlags::IN) {
+                return Err(Cause::Ended);
+            }
+            if Instant::now() > deadline {
+                return Err(Cause::Hung(self.options.timeout));
+            }
+        }
+        let attach = || self._server.attach(listener.accept()?.0, export);
+        let session = attach().map_err(|error| Cause::Start("attaching a disk", error))?;
+        self.sessions.push(session);
+        Ok(())
+    }
+
+    fn await_ready(&mut self) -> Result<(), Cause> {
+        let mut watch = Watch::new(self);
+        let ready: Ready = self.receive(&mut watch)?;
+        match ready.version {
+            VERSION => {
+                self.log.forget();
+                Ok(())
+            }
+            other => Err(Cause::Protocol(format!("its agent speaks version {other}, not {VERSION}"))),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What ends an appliance.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// Why the appliance did not do what it was asked. The appliance is of no more use.
+#[derive(Debug)]
+pub struct ApplianceError {
+    /// What happened.
+    pub cause: Cause,
+    /// What the kernel said last, if it complained.
+    pub kernel_log: Vec<String>,
+}
+
+/// What happened to an appliance.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The host refused something.
+    #[error("the appliance cannot be started: {0}: {1}")]
+    Start(&'static str, io::Error),
+    /// It is gone.
+    #[error("the appliance has ended while it was needed")]
+    Ended,
+    /// One of its disks is gone.
+    #[error("the appliance has lost a disk: {0}")]
+    Disk(String),
+    /// It does nothing any more.
+    #[error("the appliance has made no progress for {} s (--timeout)", .0.as_secs())]
+    Hung(Duration),
+    /// It said what it must not.
+    #[error("the appliance does not keep to its protocol: {0}")]
+    Protocol(String),
+    /// Somebody does not want it any more: the signal.
+    #[error("ended by {0}")]
+    Interrupted(String),
+}
+
+impl fmt::Display for ApplianceError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.cause)?;
+        if self.kernel_log.is_empty() || matches!(self.cause, Cause::Interrupted(_)) {
+            return Ok(());
+        }
+        write!(formatter, "; its kernel says: {}", self.kernel_log.join(" · "))
+    }
+}
+
+impl std::error::Error for ApplianceError {}

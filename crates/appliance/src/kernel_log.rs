@@ -1,0 +1,102 @@
+//! What the guest's kernel says on its console.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{io, thread};
+
+/// Lines that are kept, and bytes of each.
+const LINES_MAX: usize = 256;
+const LINE_BYTES_MAX: u64 = 400;
+/// Lines that an error shows.
+const SHOWN: usize = 4;
+
+/// The last lines of the console. The guest can say what it likes: it is text that cannot command a terminal.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KernelLog {
+    lines: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl KernelLog {
+    /// Follows a console until it is closed, and says what comes on stderr too if `verbose`.
+    pub(crate) fn follow(console: impl Read + Send + 'static, verbose: bool) -> io::Result<Self> {
+        let log = Self::default();
+        let lines = Arc::clone(&log.lines);
+        thread::Builder::new().name("kernel log".into()).spawn(move || {
+            let mut console = BufReader::new(console);
+            while let Some(line) = next_line(&mut console) {
+                if verbose {
+                    eprintln!("{line}");
+                }
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                if lines.len() == LINES_MAX {
+                    lines.pop_front();
+                }
+                lines.push_back(line);
+            }
+        })?;
+        Ok(log)
+    }
+
+    /// Forgets what was said while it booted: half of it is complaints about nothing.
+    pub(crate) fn forget(&self) {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The last few complaints: the console has nothing but errors of the kernel's, and words of User-Mode Linux, which have no time
+    /// in front.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut complaints: Vec<_> = lines.iter().filter_map(|line| complaint(line)).collect();
+        complaints.dedup();
+        complaints.split_off(complaints.len().saturating_sub(SHOWN))
+    }
+}
+
+/// A line without its time, if it is one that counts.
+fn complaint(line: &str) -> Option<String> {
+    if line.starts_with("agent: ") {
+        return Some(line.to_owned());
+    }
+    // The level is there when it panics without a console.
+    let line = match line.strip_prefix('<').and_then(|line| line.split_once('>')) {
+        Some((level, line)) if level.parse::<u8>().is_ok_and(|level| level <= 3) => line,
+        Some(_) => return None,
+        None => line,
+    };
+    let (time, text) = line.strip_prefix('[')?.split_once("] ")?;
+    time.trim().parse::<f64>().ok()?;
+    Some(text.to_owned())
+}
+
+/// The next line, cut where it is too long; `None` at the end.
+fn next_line(console: &mut impl BufRead) -> Option<String> {
+    let mut bytes = Vec::new();
+    let length = console.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let printable = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
+    (length > 0).then(|| text.trim_end_matches(['\r', '\n']).chars().map(printable).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_are_the_kernels_lines_without_their_times() {
+        let console =
+            "Checking that ptrace works...OK\n[    0.010000] EXT4-fs (vda): bad\u{1b}[2J\n[nonsense] x\nagent: no\n";
+        let log = KernelLog::follow(console.as_bytes(), false).unwrap();
+        while log.lines.lock().unwrap().len() < 4 {
+            thread::yield_now();
+        }
+        assert_eq!(log.complaints(), ["EXT4-fs (vda): bad\u{fffd}[2J", "agent: no"]);
+    }
+
+    #[test]
+    fn a_guest_cannot_make_us_keep_more_than_a_little() {
+        let console = io::repeat(b'x').take(10 << 20);
+        let mut lines = BufReader::new(console);
+        assert_eq!(next_line(&mut lines).unwrap().len() as u64, LINE_BYTES_MAX);
+    }
+}

@@ -1,0 +1,219 @@
+//! The process that the kernel runs in, and what it is shut into before the kernel is executed.
+//!
+//! User-Mode Linux is executed by a program of ours, which first gives up what the kernel does not need, as only a process without
+//! other threads can: [`run`] is that program's `main`, in two stages. The outer one makes namespaces, where this user may: processes,
+//! network, IPC, host name, mounts. The inner one, first of its processes, gets a root directory with nothing but the kernel, the C
+//! library, its disks' sockets and memory to run in; then Landlock where the host has it; then it starts the kernel. Where
+//! namespaces are not to be had, Landlock alone keeps it from files, and there is one stage.
+//!
+//! It dies with whoever started it: by the parent-death signal, and with all of its processes, which the namespace, or else the
+//! process group, keeps together.
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, Scope,
+};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+};
+use rustix::process::{
+    Resource, Rlimit, Signal, getegid, geteuid, getppid, pivot_root, set_parent_process_death_signal, setrlimit,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
+
+/// What the guest has besides its memory, in its tmpfs.
+const TEMPORARY_SLACK_BYTES: u64 = 64 << 20;
+/// Where a program of this machine finds its libraries, its loader among them.
+const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
+
+/// What [`run`] is told, as its arguments: stage, process that started it, bytes of the guest's memory, the kernel, the kernel's
+/// arguments.
+#[derive(Debug)]
+pub struct KernelArguments {
+    stage: Stage,
+    parent: u32,
+    memory_bytes: u64,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Outer,
+    Inner,
+}
+
+impl KernelArguments {
+    /// For the outer stage.
+    pub(crate) fn outer(memory_bytes: u64, program: &Path, arguments: Vec<OsString>) -> Self {
+        Self { stage: Stage::Outer, parent: std::process::id(), memory_bytes, program: program.to_owned(), arguments }
+    }
+
+    /// As arguments of a program.
+    pub(crate) fn to_arguments(&self) -> Vec<OsString> {
+        let stage = if self.stage == Stage::Outer { "outer" } else { "inner" };
+        let mut all: Vec<OsString> =
+            vec![stage.into(), self.parent.to_string().into(), self.memory_bytes.to_string().into()];
+        all.push(self.program.clone().into());
+        all.extend(self.arguments.iter().cloned());
+        all
+    }
+
+    fn parse(arguments: &[OsString]) -> Option<Self> {
+        let [stage, parent, memory_bytes, program, arguments @ ..] = arguments else { return None };
+        let number = |text: &OsStr| text.to_str()?.parse::<u64>().ok();
+        Some(Self {
+            stage: if stage == "outer" { Stage::Outer } else { Stage::Inner },
+            parent: u32::try_from(number(parent)?).ok()?,
+            memory_bytes: number(memory_bytes)?,
+            program: program.into(),
+            arguments: arguments.to_vec(),
+        })
+    }
+}
+
+/// Becomes the kernel, shut in. To be called first thing in a process of its own, without other threads, with what
+/// `KernelArguments::to_arguments` gave; `again` are the program's own arguments that lead here.
+///
+/// # Errors
+/// When it cannot: whoever started this finds the sentence in the kernel's log.
+pub fn run(arguments: &[OsString], again: &[&str]) -> io::Result<Infallible> {
+    let arguments = KernelArguments::parse(arguments).ok_or_else(|| io::Error::other("not for people"))?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    match arguments.stage {
+        Stage::Outer => outer(arguments, again),
+        Stage::Inner => inner(&arguments, true),
+    }
+}
+
+fn outer(arguments: KernelArguments, again: &[&str]) -> io::Result<Infallible> {
+    // It may have died before the signal was set.
+    if getppid().is_none_or(|parent| parent.as_raw_nonzero().get().unsigned_abs() != arguments.parent) {
+        exit(1);
+    }
+    set_no_new_privs(true)?;
+    // A panic of the guest's must not leave its memory on the host's disk.
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    if let Err(error) = make_namespaces() {
+        eprintln!("no namespaces of its own for the appliance: {error}");
+        return inner(&arguments, false);
+    }
+    let inner = KernelArguments { stage: Stage::Inner, parent: 0, ..arguments };
+    let mut command = Command::new("/proc/self/exe");
+    let status = command.args(again).args(inner.to_arguments()).status()?;
+    exit(status.code().unwrap_or(1));
+}
+
+/// Namespaces of this process's own; the process namespace is that of the next process it starts.
+fn make_namespaces() -> io::Result<()> {
+    use rustix::thread::UnshareFlags as Flags;
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    let flags = Flags::NEWUSER | Flags::NEWNS | Flags::NEWPID | Flags::NEWNET | Flags::NEWIPC | Flags::NEWUTS;
+    #[allow(
+        deprecated,
+        reason = "its unsafe successor is for flags that share less between threads: there is one thread here"
+    )]
+    rustix::thread::unshare(flags)?;
+    // user_namespaces(7): nobody but this user is there, as root, so that the inner stage keeps its rights when it is executed.
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {group} 1"))
+}
+
+/// The current directory has the sockets and the initramfs.
+fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> {
+    let directory = std::env::current_dir()?;
+    let (program, temporary) = if isolated {
+        private_root(arguments, &directory)?;
+        (PathBuf::from("/kernel"), PathBuf::from("/tmp"))
+    } else {
+        (arguments.program.clone(), roomy_directory(arguments.memory_bytes, &directory))
+    };
+    restrict_files(&program, &temporary)?;
+    let mut command = Command::new(program);
+    command.args(&arguments.arguments).env_clear().env("TMPDIR", &temporary).env("HOME", &temporary);
+    if isolated {
+        // What the root directory took; without new privileges, nothing brings them back.
+        let none = CapabilitySet::empty();
+        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+        // The kernel ends itself with a signal when it panics, which the first process of a namespace does not hear.
+        let status = command.status()?;
+        exit(status.code().unwrap_or(1));
+    }
+    Err(command.exec())
+}
+
+/// A root directory with what the kernel needs: mounted over what was there, which is then let go of.
+fn private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<()> {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let root = directory.join("root");
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("root", &root, "tmpfs", flags, c"mode=0700,size=1m")?;
+    let below = |path: &str| root.join(path.trim_start_matches('/'));
+    File::create(below("kernel"))?;
+    mount_bind_recursive(&arguments.program, below("kernel"))?;
+    for library in LIBRARIES.iter().filter(|library| Path::new(library).is_dir()) {
+        fs::create_dir_all(below(library))?;
+        mount_bind_recursive(*library, below(library))?;
+    }
+    for name in ["tmp", "d"] {
+        fs::create_dir(below(name))?;
+    }
+    let options = format!("mode=0700,size={}", arguments.memory_bytes.saturating_add(TEMPORARY_SLACK_BYTES));
+    let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
+    // The guest's memory is a file here, which it executes.
+    mount("tmp", below("tmp"), "tmpfs", flags, options.as_c_str())?;
+    mount_bind_recursive(directory, below("d"))?;
+    std::env::set_current_dir(&root)?;
+    pivot_root(".", ".")?;
+    unmount(".", UnmountFlags::DETACH)?;
+    std::env::set_current_dir("/d")
+}
+
+/// A directory for the guest's memory, which it executes: of those that allow that, the first with room.
+fn roomy_directory(memory_bytes: u64, otherwise: &Path) -> PathBuf {
+    let named = std::env::var_os("TMPDIR").map(PathBuf::from);
+    let usual = ["/dev/shm", "/tmp", "/var/tmp"].map(PathBuf::from);
+    let suits = |directory: &PathBuf| {
+        let Ok(place) = statvfs(directory) else { return false };
+        let free = place.f_bavail.saturating_mul(place.f_frsize);
+        let writable =
+            rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR).is_ok();
+        !place.f_flag.contains(StatVfsMountFlags::NOEXEC) && free >= memory_bytes && writable
+    };
+    named.into_iter().chain(usual).find(suits).unwrap_or_else(|| otherwise.to_owned())
+}
+
+/// Takes every file but the kernel's own from this process, as far as the host's kernel can.
+fn restrict_files(program: &Path, temporary: &Path) -> io::Result<()> {
+    let read = AccessFs::from_read(ABI::V7);
+    let all = AccessFs::from_all(ABI::V7);
+    let places = LIBRARIES.iter().map(Path::new).chain([program]).map(|path| (path, read));
+    let own = [Path::new("."), temporary].map(|path| (path, all));
+    let odd = [("/proc", AccessFs::ReadFile.into()), ("/dev/null", AccessFs::ReadFile | AccessFs::WriteFile)];
+    let odd = odd.map(|(path, access)| (Path::new(path), access));
+    // What is not there need not be allowed.
+    let rules = places.chain(own).chain(odd).filter_map(|(path, access)| {
+        let access = if path.is_dir() { access } else { access & AccessFs::from_file(ABI::V7) };
+        Some(Ok::<_, landlock::RulesetError>(PathBeneath::new(PathFd::new(path).ok()?, access)))
+    });
+    let restrict = || {
+        Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(ABI::V7))?
+            .handle_access(AccessNet::from_all(ABI::V7))?
+            .scope(Scope::from_all(ABI::V7))?
+            .create()?
+            .add_rules(rules)?
+            .restrict_self()
+    };
+    restrict().map(drop).map_err(|error| io::Error::other(format!("cannot confine the appliance: {error}")))
+}

@@ -1,0 +1,28 @@
+//! A Linux guest used as a tool: it has the kernel that reads file systems, so that neither this process nor the host's kernel
+//! has to.
+//!
+//! An [`Appliance`] is a running guest with the disks of an image and two transfer disks. [`Appliance::call`] asks its agent
+//! (`guests/agent`) for something, over a serial line; data go through the transfer disks, which the host binds to a disk or a
+//! stream ([`StreamSource`], [`StreamSink`]) for each operation. All disks are served by threads of this process.
+//!
+//! The kernel is User-Mode Linux ([`Kernel`]), an ordinary program; [`kernel_process`] says how it is shut in. What is in an image
+//! may own that kernel: whatever comes from it is judged like what comes from any other guest.
+//!
+//! Deliberately absent: formats of listings and names of commands (they are the command's), knowledge of file systems
+//! (the guest's), and other kernels, which would meet the same interface.
+#![forbid(unsafe_code)]
+
+mod appliance;
+mod channel;
+mod error;
+mod initramfs;
+mod kernel;
+mod kernel_log;
+pub mod kernel_process;
+mod slot;
+mod stream;
+
+pub use appliance::{Appliance, ApplianceOptions, ImageDisk};
+pub use error::ApplianceError;
+pub use kernel::{Kernel, KernelError};
+pub use stream::{StreamSink, StreamSource};

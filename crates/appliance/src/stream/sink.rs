@@ -1,0 +1,188 @@
+//! A disk whose bytes go into a writer.
+
+use super::board::{Board, StreamOperation, Taken};
+use super::{Outside, geometry};
+use blockyard_block::{Disk, Extent, ExtentKind, Geometry, MemoryMap, Queue, RequestError};
+use blockyard_protocol::stream::{CHUNK_BYTES, MARK_BYTES, Mark};
+use rustix::io::Errno;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// A request that writes more than this is none of the agent's.
+const REQUEST_BYTES_MAX: u64 = (MARK_BYTES + CHUNK_BYTES) as u64;
+
+/// A disk that is written once, in order ([`blockyard_protocol::stream`] has its format).
+pub struct StreamSink<W> {
+    board: Arc<Board>,
+    writer: Mutex<Option<JoinHandle<io::Result<W>>>>,
+}
+
+impl<W: Write + Send + 'static> StreamSink<W> {
+    /// A stream whose data go into `writer`. A thread writes them.
+    ///
+    /// # Errors
+    /// When the system refuses a thread or a descriptor.
+    pub fn new(writer: W) -> io::Result<Arc<Self>> {
+        let board = Arc::new(Board::new()?);
+        let served = Arc::clone(&board);
+        let thread = thread::Builder::new().name("stream sink".into()).spawn(move || {
+            let result = serve(&served, writer);
+            // Nobody takes more, for whatever reason.
+            served.close(RequestError::Os(Errno::PIPE.raw_os_error()));
+            result
+        })?;
+        Ok(Arc::new(Self { board, writer: Mutex::new(Some(thread)) }))
+    }
+
+    /// Waits until all that came is written, and gives the writer back. For when the guest has said that it is done.
+    ///
+    /// # Errors
+    /// The writer's own, or when the stream has not come to its end.
+    pub fn finish(&self) -> io::Result<W> {
+        let thread = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = thread.ok_or_else(|| io::Error::other("the stream was finished before"))?;
+        self.board.close(RequestError::Os(Errno::PIPE.raw_os_error()));
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the stream's thread panicked")))
+    }
+}
+
+impl<W> StreamSink<W> {
+    pub(crate) fn outside(&self) -> Arc<dyn Outside> {
+        Arc::clone(&self.board) as Arc<dyn Outside>
+    }
+}
+
+impl<W> Drop for StreamSink<W> {
+    fn drop(&mut self) {
+        self.board.close(RequestError::Os(Errno::PIPE.raw_os_error()));
+    }
+}
+
+/// Takes what the guest writes until the last chunk has come.
+fn serve<W: Write>(board: &Board, mut writer: W) -> io::Result<W> {
+    let mut parser = Parser::default();
+    let mut offset = 0;
+    let mut bytes = Vec::new();
+    while !parser.ended {
+        bytes.clear();
+        let open = board.serve_one(offset..offset + 1, |taken| copy_in(&mut bytes, taken));
+        if !open {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the appliance ended its answer early"));
+        }
+        offset += bytes.len() as u64;
+        board.outside(|| parser.parse(&bytes, &mut writer))?;
+    }
+    writer.flush()?;
+    Ok(writer)
+}
+
+fn copy_in(into: &mut Vec<u8>, taken: &Taken<'_>) -> bool {
+    if taken.length_bytes > REQUEST_BYTES_MAX {
+        return false;
+    }
+    into.resize(taken.length_bytes as usize, 0);
+    let mut rest = &mut into[..];
+    for segment in taken.segments {
+        let Some(slice) = taken.memory.slice(*segment) else { return false };
+        let (now, later) = rest.split_at_mut(segment.length_bytes as usize);
+        slice.copy_to(now);
+        rest = later;
+    }
+    true
+}
+
+/// Where in a chunk the stream is.
+#[derive(Default)]
+struct Parser {
+    mark: Vec<u8>,
+    /// Data still to come of this chunk, and zeros behind them.
+    data_left: usize,
+    padding_left: usize,
+    last: bool,
+    ended: bool,
+}
+
+impl Parser {
+    /// Takes the next bytes of the stream, and passes the data among them on.
+    fn parse(&mut self, mut bytes: &[u8], writer: &mut impl Write) -> io::Result<()> {
+        while !bytes.is_empty() && !self.ended {
+            if self.data_left > 0 {
+                let (data, rest) = bytes.split_at(self.data_left.min(bytes.len()));
+                writer.write_all(data)?;
+                self.data_left -= data.len();
+                bytes = rest;
+            } else if self.padding_left > 0 {
+                let skipped = self.padding_left.min(bytes.len());
+                self.padding_left -= skipped;
+                bytes = &bytes[skipped..];
+            } else {
+                let (mark, rest) = bytes.split_at((MARK_BYTES - self.mark.len()).min(bytes.len()));
+                self.mark.extend_from_slice(mark);
+                bytes = rest;
+                if self.mark.len() == MARK_BYTES {
+                    let mark = Mark::decode(&self.mark).map_err(io::Error::other)?;
+                    self.mark.clear();
+                    self.data_left = mark.bytes;
+                    self.padding_left = mark.padded_bytes() - mark.bytes;
+                    self.last = mark.last;
+                }
+            }
+            self.ended = self.last && self.mark.is_empty() && self.data_left == 0 && self.padding_left == 0;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Send> Disk for StreamSink<W> {
+    fn geometry(&self) -> Geometry {
+        geometry(false)
+    }
+
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        let length_bytes = range.end.saturating_sub(range.start);
+        Ok(Extent { offset_bytes: range.start, length_bytes, kind: ExtentKind::Data })
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        self.board.open(memory, depth, StreamOperation::Write)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(data: &[u8], last: bool) -> Vec<u8> {
+        let mark = Mark { bytes: data.len(), last };
+        let mut chunk = mark.encode().to_vec();
+        chunk.extend_from_slice(data);
+        chunk.resize(MARK_BYTES + mark.padded_bytes(), 0);
+        chunk
+    }
+
+    #[test]
+    fn data_come_out_of_any_pieces() {
+        let data: Vec<u8> = (0..1300u32).map(|number| number as u8).collect();
+        let stream = [chunk(&data[..700], false), chunk(&[], false), chunk(&data[700..], true)].concat();
+        for piece in [1, 7, 512, 513, stream.len()] {
+            let (mut parser, mut out) = (Parser::default(), Vec::new());
+            stream.chunks(piece).for_each(|piece| parser.parse(piece, &mut out).unwrap());
+            assert_eq!((parser.ended, &out), (true, &data), "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_mark_ends_the_stream() {
+        let mut parser = Parser::default();
+        assert!(parser.parse(&[0xff; MARK_BYTES], &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn an_empty_last_chunk_ends_the_stream() {
+        let mut parser = Parser::default();
+        parser.parse(&chunk(&[], true), &mut Vec::new()).unwrap();
+        assert!(parser.ended);
+    }
+}

@@ -1,0 +1,20 @@
+//! Trees of files as tar archives.
+//!
+//! [`pack()`] is for whoever has the files: the host that puts a tree into an image, the appliance that gives one back. [`unpack()`] is for the
+//! host, which takes an archive from an appliance that it does not trust: it makes files below one directory and nowhere else.
+//! (The appliance unpacks by itself, in an image's own root.)
+#![forbid(unsafe_code)]
+
+mod pack;
+mod unpack;
+
+pub use pack::{Source, pack};
+pub use unpack::{UnpackOptions, unpack};
+
+use std::path::Path;
+
+/// Hears of a file that could not be packed or unpacked, and why. The rest goes on.
+pub type Report<'report> = dyn FnMut(&Path, &str, std::io::Error) + 'report;
+
+/// How pax archives name an extended attribute.
+const XATTR: &str = "SCHILY.xattr.";

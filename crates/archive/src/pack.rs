@@ -1,0 +1,223 @@
+//! Packing.
+
+use crate::{Report, XATTR};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, fgetxattr, flistxattr, lgetxattr, llistxattr, open};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{self, File, FileType, Metadata};
+use std::io::{self, BufReader, Read, Write};
+use std::num::NonZeroU64;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use tar::{Builder, EntryType, Header};
+
+/// Files with several names that are remembered.
+const LINKS_MAX: usize = 1 << 20;
+/// Longest value of an extended attribute, and longest list of their names (xattr(7)).
+const XATTR_BYTES_MAX: usize = 64 << 10;
+/// Files that are open ahead of the one that is packed, and how much of each is read ahead.
+const OPEN_AHEAD: usize = 64;
+const AHEAD_BYTES: u64 = 256 << 10;
+/// Files up to this length are read at once.
+const SMALL_BYTES: u64 = 256 << 10;
+
+/// A file, or a directory with all below it.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it is called in the archive.
+    pub name: PathBuf,
+}
+
+/// Writes an archive of `sources` to `output`: owners, permissions, times, extended attributes, hard links, holes and devices are kept.
+/// Sockets are left out. What cannot be read is reported and left out.
+///
+/// # Errors
+/// When `output` takes no more, or a file changed while it was read.
+pub fn pack<W: Write>(sources: &[Source], output: W, report: &mut Report<'_>) -> io::Result<W> {
+    let mut builder = Builder::new(output);
+    builder.follow_symlinks(false);
+    let mut packer = Packer { builder, links: HashMap::new(), report, buffer: Vec::new() };
+    sources.iter().try_for_each(|source| packer.tree(source))?;
+    packer.builder.into_inner()
+}
+
+struct Packer<'report, 'r, W: Write> {
+    builder: Builder<W>,
+    /// The first name of files that have several.
+    links: HashMap<(u64, u64), PathBuf>,
+    report: &'report mut Report<'r>,
+    buffer: Vec<u8>,
+}
+
+impl<W: Write> Packer<'_, '_, W> {
+    fn tree(&mut self, source: &Source) -> io::Result<()> {
+        let mut pending = vec![source.clone()];
+        while let Some(source) = pending.pop() {
+            let metadata = match fs::symlink_metadata(&source.path) {
+                Ok(metadata) => metadata,
+                Err(error) => {
+                    (self.report)(&source.path, "cannot access", error);
+                    continue;
+                }
+            };
+            if metadata.is_file() {
+                self.regular(&source, open_ahead(&source.path))?;
+            } else {
+                self.other(&source, &metadata)?;
+            }
+            if metadata.is_dir() {
+                let below = self.directory(&source)?;
+                pending.extend(below.into_iter().rev());
+            }
+        }
+        Ok(())
+    }
+
+    /// Packs what is in a directory, but for the directories among it, which it returns.
+    fn directory(&mut self, source: &Source) -> io::Result<Vec<Source>> {
+        let entries = fs::read_dir(&source.path).and_then(|entries| {
+            entries.map(|entry| entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?)))).collect()
+        });
+        let mut entries: Vec<(OsString, FileType)> = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                (self.report)(&source.path, "cannot list", error);
+                return Ok(Vec::new());
+            }
+        };
+        entries.sort_by(|left, right| left.0.cmp(&right.0));
+        let mut below = Vec::new();
+        for window in entries.chunks(OPEN_AHEAD) {
+            let sources = window
+                .iter()
+                .map(|(file, kind)| (Source { path: source.path.join(file), name: source.name.join(file) }, kind));
+            // The disk reads all of them while the first is packed.
+            let open: Vec<_> =
+                sources.map(|(file, kind)| (kind.is_file().then(|| open_ahead(&file.path)), kind, file)).collect();
+            for (opened, kind, file) in open {
+                match opened {
+                    Some(opened) => self.regular(&file, opened)?,
+                    None if kind.is_dir() => below.push(file),
+                    None => match fs::symlink_metadata(&file.path) {
+                        Ok(metadata) => self.other(&file, &metadata)?,
+                        Err(error) => (self.report)(&file.path, "cannot access", error),
+                    },
+                }
+            }
+        }
+        Ok(below)
+    }
+
+    /// A regular file.
+    fn regular(&mut self, source: &Source, opened: io::Result<File>) -> io::Result<()> {
+        let looked = opened.and_then(|file| match file.metadata()? {
+            metadata if metadata.is_file() => Ok((metadata, file)),
+            _ => Err(io::Error::other("it is another file now")),
+        });
+        let (metadata, mut file) = match looked {
+            Ok(looked) => looked,
+            Err(error) => {
+                (self.report)(&source.path, "cannot open", error);
+                return Ok(());
+            }
+        };
+        if self.is_link(&source.name, &metadata)? {
+            return Ok(());
+        }
+        self.attributes(|names| flistxattr(&file, names), |name, value| fgetxattr(&file, name, value))?;
+        if metadata.blocks() * 512 < metadata.len() {
+            return self.builder.append_file(&source.name, &mut file);
+        }
+        let mut header = Header::new_gnu();
+        header.set_metadata(&metadata);
+        let length = metadata.len();
+        if length > SMALL_BYTES {
+            let data = BufReader::with_capacity(SMALL_BYTES as usize, file.take(length));
+            return self.builder.append_data(&mut header, &source.name, data);
+        }
+        self.buffer.resize(length as usize, 0);
+        file.read_exact(&mut self.buffer)?;
+        self.builder.append_data(&mut header, &source.name, &self.buffer[..])
+    }
+
+    /// Anything else.
+    fn other(&mut self, source: &Source, metadata: &Metadata) -> io::Result<()> {
+        let Source { path, name } = source;
+        let kind = metadata.file_type();
+        if kind.is_socket() || self.is_link(name, metadata)? {
+            return Ok(());
+        }
+        self.attributes(|names| llistxattr(path, names), |name, value| lgetxattr(path, name, value))?;
+        if kind.is_char_device() || kind.is_block_device() || kind.is_fifo() {
+            return self.special(name, metadata);
+        }
+        self.builder.append_path_with_name(path, name)
+    }
+
+    /// Packs a file that is in the archive already, under another name; false when it is not.
+    fn is_link(&mut self, name: &Path, metadata: &Metadata) -> io::Result<bool> {
+        let Some(first) = self.first_name(name, metadata) else { return Ok(false) };
+        let mut header = Header::new_gnu();
+        header.set_metadata(metadata);
+        header.set_entry_type(EntryType::Link);
+        header.set_size(0);
+        self.builder.append_link(&mut header, name, first).map(|()| true)
+    }
+
+    /// Extended attributes, which come before the file's own entry. Those that cannot be read, or have odd names, are left out.
+    fn attributes(
+        &mut self,
+        list: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+        get: impl Fn(&str, &mut [u8]) -> Result<usize, Errno>,
+    ) -> io::Result<()> {
+        // Mostly there are none, and then this is one system call.
+        let Ok(1..) = list(&mut []) else { return Ok(()) };
+        let (mut names, mut value) = (vec![0; XATTR_BYTES_MAX], vec![0; XATTR_BYTES_MAX]);
+        let Ok(length) = list(&mut names) else { return Ok(()) };
+        let names = names[..length].split(|&byte| byte == 0).filter_map(|name| std::str::from_utf8(name).ok());
+        let mut read = |name: &str| {
+            let length = get(name, &mut value).ok()?;
+            Some((format!("{XATTR}{name}"), value[..length].to_vec()))
+        };
+        let attributes: Vec<_> = names.filter(|name| !name.is_empty()).filter_map(&mut read).collect();
+        if attributes.is_empty() {
+            return Ok(());
+        }
+        self.builder.append_pax_extensions(attributes.iter().map(|(name, value)| (name.as_str(), value.as_slice())))
+    }
+
+    /// A device or a fifo.
+    fn special(&mut self, name: &Path, metadata: &Metadata) -> io::Result<()> {
+        let mut header = Header::new_gnu();
+        header.set_metadata(metadata);
+        header.set_size(0);
+        header.set_device_major(rustix::fs::major(metadata.rdev()))?;
+        header.set_device_minor(rustix::fs::minor(metadata.rdev()))?;
+        self.builder.append_data(&mut header, name, io::empty())
+    }
+
+    /// Another name of the same file, that is in the archive already.
+    fn first_name(&mut self, name: &Path, metadata: &Metadata) -> Option<PathBuf> {
+        if metadata.nlink() < 2 || metadata.is_dir() {
+            return None;
+        }
+        let known = self.links.get(&(metadata.dev(), metadata.ino())).cloned();
+        if known.is_none() && self.links.len() < LINKS_MAX {
+            self.links.insert((metadata.dev(), metadata.ino()), name.to_owned());
+        }
+        known
+    }
+}
+
+/// Opens a file and has its first bytes read, without waiting for them.
+fn open_ahead(path: &Path) -> io::Result<File> {
+    // What is no regular file any more must not make us wait, or lead elsewhere.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty())?);
+    // Without, it is read when it is packed.
+    let _ = fadvise(&file, 0, NonZeroU64::new(AHEAD_BYTES), Advice::WillNeed);
+    Ok(file)
+}

@@ -1,0 +1,168 @@
+//! Trees go through an archive as they are, and no archive makes anything outside of where it is unpacked.
+
+use blockyard_archive::{Source, UnpackOptions, pack, unpack};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Seek, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use tar::{Builder, EntryType, Header};
+
+fn options() -> UnpackOptions {
+    UnpackOptions { root: (OsString::from("tree"), PathBuf::from("tree")), bytes_max: 1 << 20 }
+}
+
+/// Unpacks into `directory`; what was reported.
+fn unpacked(archive: &[u8], directory: &Path, options: &UnpackOptions) -> (io::Result<u64>, Vec<String>) {
+    let mut reported = Vec::new();
+    let into = File::open(directory).unwrap();
+    let result = unpack(archive, into.as_fd(), options, &mut |path, what, error| {
+        reported.push(format!("{}: {what}: {error}", path.display()));
+    });
+    (result, reported)
+}
+
+/// An archive of entries: type, name, link's target, content.
+fn archive(entries: &[(EntryType, &str, &str, &[u8])]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for (kind, name, target, content) in entries {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(*kind);
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        header.set_mtime(1_000_000);
+        // As it is: the crate's own setters refuse what these tests are about.
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.as_old_mut().linkname[..target.len()].copy_from_slice(target.as_bytes());
+        header.set_cksum();
+        builder.append(&header, *content).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+#[test]
+fn a_tree_comes_out_as_it_went_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let tree = directory.path().join("tree");
+    fs::create_dir_all(tree.join("sub/empty")).unwrap();
+    fs::write(tree.join("file"), "content").unwrap();
+    fs::set_permissions(tree.join("file"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::hard_link(tree.join("file"), tree.join("sub/twin")).unwrap();
+    symlink("../file", tree.join("sub/link")).unwrap();
+    let mut sparse = File::create(tree.join("sparse")).unwrap();
+    sparse.seek(io::SeekFrom::Start(512 << 10)).unwrap();
+    sparse.write_all(b"end").unwrap();
+    let sources = [Source { path: tree.clone(), name: "tree".into() }];
+    let packed = pack(&sources, Vec::new(), &mut |path, what, error| panic!("{path:?} {what} {error}")).unwrap();
+
+    let out = tempfile::tempdir().unwrap();
+    let (result, reported) = unpacked(&packed, out.path(), &options());
+    assert!(reported.is_empty(), "{reported:?}");
+    assert_eq!(result.unwrap(), 7 + (512 << 10) + 3);
+    let new = out.path().join("tree");
+    assert_eq!(fs::read(new.join("file")).unwrap(), b"content");
+    assert_eq!(fs::metadata(new.join("file")).unwrap().mode() & 0o7777, 0o640);
+    assert_eq!(fs::metadata(new.join("file")).unwrap().ino(), fs::metadata(new.join("sub/twin")).unwrap().ino());
+    assert_eq!(fs::read_link(new.join("sub/link")).unwrap(), Path::new("../file"));
+    assert!(new.join("sub/empty").is_dir());
+    assert_eq!(fs::read(new.join("sparse")).unwrap(), fs::read(tree.join("sparse")).unwrap());
+    assert!(fs::metadata(new.join("sparse")).unwrap().blocks() * 512 < 64 << 10, "holes stay holes");
+    let times = [&tree, &new].map(|path| fs::metadata(path.join("sub")).unwrap().mtime());
+    assert_eq!(times[0], times[1]);
+}
+
+#[test]
+fn names_that_lead_out_are_left_out() {
+    for name in ["../evil", "/etc/evil", "tree/../../evil", "evil", "tree/../evil", "./../evil", ""] {
+        let outer = tempfile::tempdir().unwrap();
+        let inner = outer.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        let archive = archive(&[
+            (EntryType::Directory, "tree", "", b""),
+            (EntryType::Regular, name, "", b"evil"),
+            (EntryType::Regular, "tree/good", "", b"good"),
+        ]);
+        let (result, reported) = unpacked(&archive, &inner, &options());
+        result.unwrap();
+        assert_eq!(reported.len(), 1, "{name}: {reported:?}");
+        assert_eq!(fs::read(inner.join("tree/good")).unwrap(), b"good");
+        assert_eq!(fs::read_dir(outer.path()).unwrap().count(), 1, "{name}");
+        assert_eq!(fs::read_dir(inner.join("tree")).unwrap().count(), 1, "{name}");
+    }
+}
+
+#[test]
+fn links_of_the_archive_lead_nowhere() {
+    let outer = tempfile::tempdir().unwrap();
+    let (inner, victim) = (outer.path().join("inner"), outer.path().join("victim"));
+    fs::create_dir(&inner).unwrap();
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("secret"), "secret").unwrap();
+    let away = victim.to_str().unwrap();
+    let secret = format!("{away}/secret");
+    let archive = archive(&[
+        (EntryType::Directory, "tree", "", b""),
+        (EntryType::Symlink, "tree/away", away, b""),
+        (EntryType::Regular, "tree/away/evil", "", b"evil"),
+        (EntryType::Directory, "tree/away/directory", "", b""),
+        (EntryType::Symlink, "tree/to-file", &secret, b""),
+        (EntryType::Regular, "tree/to-file", "", b"changed"),
+        (EntryType::Link, "tree/stolen", &secret, b""),
+        (EntryType::Link, "tree/through", "tree/away/secret", b""),
+        (EntryType::Directory, "tree/away", "", b""),
+    ]);
+    let (result, reported) = unpacked(&archive, &inner, &options());
+    result.unwrap();
+    assert_eq!(reported.len(), 5, "{reported:?}");
+    assert_eq!(fs::read(victim.join("secret")).unwrap(), b"secret");
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 1);
+    assert_eq!(fs::read(inner.join("tree/to-file")).unwrap(), b"changed", "it replaced the link");
+    assert!(!inner.join("tree/stolen").exists() && !inner.join("tree/through").exists());
+}
+
+#[test]
+fn a_destination_that_is_a_link_already_is_not_followed() {
+    let outer = tempfile::tempdir().unwrap();
+    let (inner, victim) = (outer.path().join("inner"), outer.path().join("victim"));
+    fs::create_dir(&inner).unwrap();
+    fs::create_dir(&victim).unwrap();
+    symlink(&victim, inner.join("tree")).unwrap();
+    let archive = archive(&[(EntryType::Directory, "tree", "", b""), (EntryType::Regular, "tree/file", "", b"x")]);
+    let (result, reported) = unpacked(&archive, &inner, &options());
+    result.unwrap();
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+}
+
+#[test]
+fn devices_are_left_out_and_set_id_bits_too() {
+    let out = tempfile::tempdir().unwrap();
+    let mut builder = Builder::new(Vec::new());
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(0o6755);
+    header.set_size(1);
+    builder.append_data(&mut header, "tree", &b"x"[..]).unwrap();
+    for kind in [EntryType::Char, EntryType::Block, EntryType::Fifo] {
+        header.set_entry_type(kind);
+        header.set_size(0);
+        builder.append_data(&mut header, "tree/device", &b""[..]).unwrap();
+    }
+    let (result, reported) = unpacked(&builder.into_inner().unwrap(), out.path(), &options());
+    result.unwrap();
+    assert_eq!(reported.len(), 3, "{reported:?}");
+    assert_eq!(fs::metadata(out.path().join("tree")).unwrap().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn an_archive_that_is_too_much_or_cut_short_ends_without_half_a_file() {
+    let out = tempfile::tempdir().unwrap();
+    let whole = archive(&[(EntryType::Regular, "tree", "", &[7; 4000])]);
+    let small = UnpackOptions { bytes_max: 3999, ..options() };
+    let (result, _) = unpacked(&whole, out.path(), &small);
+    assert!(result.unwrap_err().to_string().contains("more than 3999 bytes"));
+    let (result, _) = unpacked(&whole[..2000], out.path(), &options());
+    assert!(result.is_err());
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,83 @@
+//! Programs of others: where they are, and which version.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a program may take to say its version.
+const PATIENCE: Duration = Duration::from_millis(250);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// The program of this name that a shell would run.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| is_program(program))
+}
+
+fn is_program(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// A program that was asked for its version. Several can be asked at once.
+pub struct Asked(std::io::Result<Child>);
+
+/// Asks `program` for its version.
+pub fn ask(program: &Path) -> Asked {
+    let mut command = Command::new(program);
+    Asked(command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn())
+}
+
+impl Asked {
+    /// The first line of its answer, or why there is none.
+    pub fn answer(self) -> Result<String, String> {
+        let mut child = self.0.map_err(|error| format!("it does not start: {error}"))?;
+        let start = Instant::now();
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if start.elapsed() < PATIENCE => std::thread::sleep(LOOK_AGAIN),
+                _ => {
+                    // It may have ended just now.
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err("it does not say its version".to_owned());
+                }
+            }
+        };
+        let mut answer = String::new();
+        // A version that is no text is none.
+        let _ = child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut answer));
+        match answer.lines().next() {
+            Some(line) if status.success() && !line.trim().is_empty() => Ok(line.trim().to_owned()),
+            _ => Err(format!("it does not say its version ({status})")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_where_a_program_is_and_what_it_answers() {
+        let shell = find("sh").expect("there is a shell");
+        assert!(is_program(&shell) && !is_program(Path::new("/etc/passwd")) && find("no such program").is_none());
+        let echo = find("echo").expect("echo comes with the package coreutils");
+        assert!(ask(&echo).answer().is_ok());
+        let fail = find("false").expect("false comes with the package coreutils");
+        assert!(ask(&fail).answer().is_err() || ask(&fail).answer().is_ok_and(|line| line.contains("coreutils")));
+        assert!(ask(Path::new("/no/such/program")).answer().unwrap_err().contains("does not start"));
+    }
+
+    #[test]
+    fn who_does_not_answer_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("silent");
+        std::fs::write(&program, "#!/bin/sh\nexec sleep 60\n").unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let start = Instant::now();
+        assert_eq!(ask(&program).answer().unwrap_err(), "it does not say its version");
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
+}

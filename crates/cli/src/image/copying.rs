@@ -1,0 +1,391 @@
+//! `blockyard image cat`, `put` and `get`: data of files, between an image and the host.
+//!
+//! A single file is a disk: the appliance reads the host's file, or writes the new one, directly. Stdin and stdout are streams. A tree
+//! is a stream that is a tar archive.
+
+use super::host_tree::{PackedTree, Unpacking};
+use super::listing::{is_directory, is_regular};
+use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, image_path, image_paths, path_of};
+use crate::UsageError;
+use anyhow::{Context, Result, anyhow, bail};
+use blockyard_appliance::{StreamSink, StreamSource};
+use blockyard_archive::{Source, UnpackOptions};
+use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile};
+use blockyard_protocol::appliance::{
+    Compression, Entry, Fetch, Operation, Range, Read, Record, Store, TarIn, TarOut, Walk,
+};
+use clap::Args;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Ranges of a sparse file that a request has room for; one with more is copied with its holes.
+const RANGES_MAX: usize = 2000;
+/// What stands for stdin and stdout.
+const STANDARD: &str = "-";
+
+/// Print files of an image.
+#[derive(Args)]
+pub struct CatArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// The files.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+}
+
+/// Runs `cat`.
+///
+/// # Errors
+/// When one cannot be read, or stdout takes no more.
+pub fn cat(args: &CatArgs) -> Result<()> {
+    let mut image = OpenImage::open(&args.image, Access::Read)?;
+    write_out(&mut image, Operation::Read(Read { paths: image_paths(&args.paths) }), io::stdout())?;
+    image.close()
+}
+
+/// Has the appliance send a stream, and gives it to `output`.
+///
+/// # Errors
+/// When it cannot be sent, or the output takes no more.
+pub fn write_out<W: io::Write + Send + 'static>(image: &mut OpenImage, operation: Operation, output: W) -> Result<W> {
+    let sink = StreamSink::new(output).context("making a stream")?;
+    image.appliance.bind_sink_stream(&sink);
+    let done = image.call(operation);
+    let finished = sink.finish();
+    image.appliance.release();
+    match (done, finished) {
+        // The output's own failure is why the appliance failed.
+        (_, Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            Err(anyhow!("cannot write the output: {error}"))
+        }
+        (Err(error), _) => Err(error),
+        (Ok(_), finished) => finished.context("cannot write the output"),
+    }
+}
+
+/// Has the appliance take a stream.
+///
+/// # Errors
+/// When it cannot be taken, or `input` fails.
+pub fn read_in(image: &mut OpenImage, operation: Operation, input: impl io::Read + Send + 'static) -> Result<u64> {
+    let source = StreamSource::new(input).context("making a stream")?;
+    image.appliance.bind_source_stream(&source);
+    let done = image.call(operation);
+    let finished = source.finish();
+    image.appliance.release();
+    match (done, finished) {
+        (_, Err(error)) => Err(anyhow!("cannot read the input: {error}")),
+        (done, Ok(())) => done.map(|response| response.bytes),
+    }
+}
+
+/// Copy files and trees of the host into an image.
+///
+/// As with cp: into DST if that is a directory, else to that name. Owners, permissions, times, extended attributes, hard links,
+/// holes and devices are kept.
+#[derive(Args)]
+pub struct PutArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to copy (- for stdin), then where to in the image.
+    #[arg(value_name = "SRC… DST", num_args = 2.., required = true)]
+    paths: Vec<PathBuf>,
+    /// In the image everything belongs to root.
+    #[arg(long)]
+    root_owned: bool,
+}
+
+/// Runs `put`.
+///
+/// # Errors
+/// When something could not be copied: what was copied before stays.
+pub fn put(args: &PutArgs) -> Result<()> {
+    let Some((target, sources)) = args.paths.split_last() else { return Ok(()) };
+    // Before anything is booted.
+    let sources = sources.iter().map(|path| HostSource::look(path)).collect::<Result<Vec<_>>>()?;
+    let mut image = OpenImage::open(&args.image, Access::Write)?;
+    let copied = put_all(&mut image, &sources, target, args.root_owned);
+    let closed = image.close();
+    copied.and(closed)
+}
+
+fn put_all(image: &mut OpenImage, sources: &[HostSource], target: &Path, root_owned: bool) -> Result<()> {
+    let into = look(image, target)?.is_some_and(|entry| is_directory(entry.mode));
+    if !into && sources.len() > 1 {
+        bail!("{}: not a directory of the image, so it cannot take {} files", target.display(), sources.len());
+    }
+    for source in sources {
+        let copied = match source {
+            HostSource::Standard if into => bail!("{}: stdin has no name to have in a directory", target.display()),
+            HostSource::Standard => put_stdin(image, target, root_owned),
+            HostSource::File(path, metadata) => put_file(image, path, metadata, target, root_owned),
+            HostSource::Tree(path) => put_tree(image, path, target, into, root_owned),
+        };
+        copied.with_context(|| source.name())?;
+    }
+    Ok(())
+}
+
+/// Something of the host's that shall be copied.
+enum HostSource {
+    Standard,
+    File(PathBuf, Metadata),
+    /// Anything but a regular file.
+    Tree(PathBuf),
+}
+
+impl HostSource {
+    fn look(path: &Path) -> Result<Self> {
+        if path == Path::new(STANDARD) {
+            return Ok(Self::Standard);
+        }
+        let metadata = fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
+        // Files with attributes or other names go as archives, which keep them.
+        let plain = metadata.is_file() && metadata.nlink() == 1 && !has_attributes(path);
+        Ok(if plain { Self::File(path.to_owned(), metadata) } else { Self::Tree(path.to_owned()) })
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Standard => "stdin".to_owned(),
+            Self::File(path, _) | Self::Tree(path) => path.display().to_string(),
+        }
+    }
+}
+
+fn has_attributes(path: &Path) -> bool {
+    matches!(rustix::fs::llistxattr(path, &mut [0u8; 0][..]), Ok(1..))
+}
+
+/// What is at a path of the image, through links; `None` when nothing is.
+fn look(image: &mut OpenImage, path: &Path) -> Result<Option<Entry>> {
+    look_at(image, path, true)
+}
+
+fn look_at(image: &mut OpenImage, path: &Path, follow: bool) -> Result<Option<Entry>> {
+    struct First(Option<Entry>);
+    impl RecordTaker for First {
+        type Output = Option<Entry>;
+        fn take(&mut self, record: Record) -> io::Result<()> {
+            if let (Record::Entry(entry), None) = (record, &self.0) {
+                self.0 = Some(entry);
+            }
+            Ok(())
+        }
+        fn finish(self) -> io::Result<Self::Output> {
+            Ok(self.0)
+        }
+    }
+    let walk = Walk { paths: vec![image_path(path)], follow, ..Walk::default() };
+    image.records_if_any(Operation::Walk(walk), First(None))
+}
+
+fn name_of(path: &Path) -> Vec<u8> {
+    path.file_name().unwrap_or(OsStr::new("")).as_bytes().to_vec()
+}
+
+fn put_stdin(image: &mut OpenImage, target: &Path, root_owned: bool) -> Result<()> {
+    let (user_id, group_id) = match root_owned {
+        true => (0, 0),
+        false => (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let store = Store {
+        path: image_path(target),
+        stream: true,
+        mode: 0o644,
+        user_id,
+        group_id,
+        modified: now.as_secs().try_into().unwrap_or(i64::MAX),
+        ..Store::default()
+    };
+    read_in(image, Operation::Store(store), io::stdin()).map(drop)
+}
+
+/// The host's file is the source disk.
+fn put_file(image: &mut OpenImage, path: &Path, metadata: &Metadata, target: &Path, root_owned: bool) -> Result<()> {
+    let owner = if root_owned { (0, 0) } else { (metadata.uid(), metadata.gid()) };
+    let mut store = Store {
+        path: image_path(target),
+        name: name_of(path),
+        size: metadata.len(),
+        mode: metadata.mode() & 0o7777,
+        user_id: owner.0,
+        group_id: owner.1,
+        modified: metadata.mtime(),
+        modified_ns: metadata.mtime_nsec() as u32,
+        ..Store::default()
+    };
+    if metadata.len() > 0 {
+        let disk = FileDisk::open(path, &FileOptions { read_only: true, ..FileOptions::default() })?;
+        store.data = data_ranges(&disk, metadata.len())?;
+        image.appliance.bind_source(Arc::new(disk));
+    }
+    let done = image.call(Operation::Store(store));
+    image.appliance.release();
+    done.map(drop)
+}
+
+/// Where a file has data: empty for everywhere, or when there are too many places. A file that is one hole has one empty range.
+fn data_ranges(disk: &FileDisk, length: u64) -> Result<Vec<Range>> {
+    let (mut ranges, mut at, mut holes) = (Vec::new(), 0, false);
+    let capacity = disk.geometry().capacity_bytes;
+    while at < length {
+        let extent = disk.extents(at..capacity).context("looking for holes")?;
+        let end = extent.offset_bytes.saturating_add(extent.length_bytes).min(length);
+        match extent.kind {
+            ExtentKind::Data => ranges.push(Range { offset: extent.offset_bytes, length: end - extent.offset_bytes }),
+            ExtentKind::Zero | ExtentKind::Hole => holes = true,
+        }
+        if ranges.len() > RANGES_MAX || end <= at {
+            return Ok(Vec::new());
+        }
+        at = end;
+    }
+    if ranges.is_empty() && holes {
+        ranges.push(Range { offset: 0, length: 0 });
+    }
+    // Whole blocks, so that a block is written once.
+    let aligned = ranges.iter().all(|range| range.offset % 4096 == 0);
+    Ok(if holes && aligned { ranges } else { Vec::new() })
+}
+
+fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, into: bool, root_owned: bool) -> Result<()> {
+    let target_bytes = image_path(target);
+    let whole = path.canonicalize().ok().filter(|_| path.file_name().is_none());
+    let own_name = whole.as_deref().unwrap_or(path).file_name().unwrap_or(OsStr::new("."));
+    let (directory, name) = if into {
+        (target_bytes, own_name.to_owned())
+    } else if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+        // The tree gets the target's name: what is in it goes there.
+        (target_bytes, OsString::from("."))
+    } else {
+        let target = path_of(target_bytes);
+        let name = target.file_name().unwrap_or(OsStr::new(".")).to_owned();
+        (target.parent().unwrap_or(Path::new("/")).as_os_str().as_bytes().to_vec(), name)
+    };
+    let packed = PackedTree::new(vec![Source { path: path.to_owned(), name: name.into() }]).context("packing")?;
+    let unpack = TarIn { directory, into, own: !root_owned };
+    read_in(image, Operation::TarIn(unpack), packed).map(drop)
+}
+
+/// Copy files and trees of an image to the host.
+///
+/// As with cp: into DST if that is a directory, else to that name; - writes one file to stdout. Permissions without set-ID bits, times, `user.`
+/// attributes, hard links and holes are kept; what is copied belongs to whoever copies it. Devices are left out: tar-out keeps them.
+#[derive(Args)]
+pub struct GetArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to copy, then where to on the host.
+    #[arg(value_name = "SRC… DST", num_args = 2.., required = true)]
+    paths: Vec<PathBuf>,
+}
+
+/// Runs `get`.
+///
+/// # Errors
+/// When something could not be copied. No file of the host is half written.
+pub fn get(args: &GetArgs) -> Result<()> {
+    let Some((target, sources)) = args.paths.split_last() else { return Ok(()) };
+    let standard = target == Path::new(STANDARD);
+    let into = !standard && target.is_dir();
+    if sources.len() > 1 && !into {
+        return Err(UsageError(format!(
+            "{} is no directory, so it cannot take {} files",
+            target.display(),
+            sources.len()
+        ))
+        .into());
+    }
+    let mut image = OpenImage::open(&args.image, Access::Read)?;
+    if standard {
+        let read = Read { paths: image_paths(sources) };
+        write_out(&mut image, Operation::Read(read), io::stdout())?;
+        return image.close();
+    }
+    for source in sources {
+        get_one(&mut image, source, target, into).with_context(|| source.display().to_string())?;
+    }
+    image.close()
+}
+
+fn get_one(image: &mut OpenImage, source: &Path, target: &Path, into: bool) -> Result<()> {
+    let path = path_of(image_path(source));
+    let Some(entry) = look_at(image, &path, false)? else { bail!("no such file or directory in the image") };
+    let name = path.file_name().map(OsStr::to_owned);
+    if is_regular(entry.mode) && entry.links == 1 {
+        let to = match (&name, into) {
+            (Some(name), true) => target.join(name),
+            _ => target.to_owned(),
+        };
+        return get_file(image, &path, &entry, &to);
+    }
+    get_tree(image, &path, name, target, into)
+}
+
+/// The host's new file is the sink disk; it takes its name when it is complete.
+fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Result<()> {
+    let new = ReplacementFile::create(to)?;
+    let size = entry.size;
+    new.set_length(size.checked_next_multiple_of(512).context("a file of an impossible size")?)?;
+    if size > 0 {
+        let through = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(new.file())));
+        let disk = FileDisk::open(&through, &FileOptions { lock: false, ..FileOptions::default() })?;
+        image.appliance.bind_sink(Arc::new(disk));
+        let fetched = image.call(Operation::Fetch(Fetch { path: path.as_os_str().as_bytes().to_vec(), size }));
+        image.appliance.release();
+        fetched?;
+    }
+    new.set_length(size)?;
+    let modified =
+        rustix::fs::Timespec { tv_sec: entry.modified, tv_nsec: i64::from(entry.modified_ns.min(999_999_999)) };
+    let times = rustix::fs::Timestamps { last_access: modified, last_modification: modified };
+    let replaces = new.replaces_existing();
+    rustix::fs::futimens(new.file(), &times).map_err(io::Error::from).context("setting its time")?;
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(entry.mode & 0o777);
+    if !replaces {
+        new.file().set_permissions(permissions).context("setting its permissions")?;
+    }
+    Ok(new.commit(false)?)
+}
+
+fn get_tree(image: &mut OpenImage, path: &Path, name: Option<OsString>, target: &Path, into: bool) -> Result<()> {
+    // The image's own root is called `.` in its archive, and so never matches a name.
+    let name = name.ok_or_else(|| anyhow!("the whole image is for `tar-out`"))?;
+    let (directory, place) = if into {
+        (target.to_owned(), PathBuf::from(&name))
+    } else {
+        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let own = target.file_name().ok_or_else(|| anyhow!("{} is no name for a file", target.display()))?;
+        (parent.to_owned(), PathBuf::from(own))
+    };
+    let directory = File::open(&directory).with_context(|| directory.display().to_string())?;
+    let options = UnpackOptions { root: (name.clone(), place), bytes_max: image.bytes_max() };
+    let (unpacking, input) = Unpacking::start(directory, options).context("unpacking")?;
+    let request = TarOut {
+        directory: path.parent().unwrap_or(Path::new("/")).as_os_str().as_bytes().to_vec(),
+        paths: vec![name.as_bytes().to_vec()],
+        compression: Compression::None,
+    };
+    let sent = write_out(image, Operation::TarOut(request), input);
+    let sent = sent.map(drop);
+    // Its own failure is why nothing more could be sent.
+    let unpacked = unpacking.finish();
+    match (sent, unpacked) {
+        (Ok(()), unpacked) => unpacked.map(drop),
+        (Err(_), Err(error)) if !is_truncation(&error) => Err(error),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Whether an archive only ended too early.
+fn is_truncation(error: &anyhow::Error) -> bool {
+    let source = error.root_cause().downcast_ref::<io::Error>();
+    source.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
+}

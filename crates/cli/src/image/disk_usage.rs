@@ -1,0 +1,154 @@
+//! `blockyard image du`.
+
+use super::listing::{Names, human_size, is_directory};
+use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, image_paths};
+use anyhow::Result;
+use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
+use clap::Args;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::PathBuf;
+
+/// Say how much space files of an image take, in KiB: directories with all below them. What has several names counts once.
+#[derive(Args)]
+pub struct DuArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to look at.
+    #[arg(value_name = "PATH", default_value = "/")]
+    paths: Vec<PathBuf>,
+    /// Only what was named.
+    #[arg(short = 's', long)]
+    summarize: bool,
+    /// Sizes like 1.5K.
+    #[arg(short = 'H', long = "human-readable")]
+    human: bool,
+    /// Stay on the file systems that the paths are on.
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When something cannot be looked at.
+pub fn run(args: &DuArgs) -> Result<()> {
+    let mut image = OpenImage::open(&args.image, Access::Read)?;
+    let walk = Walk {
+        paths: image_paths(&args.paths),
+        depth: u32::MAX,
+        one_file_system: args.one_file_system,
+        ..Walk::default()
+    };
+    let sums = Sums {
+        names: Names::new(),
+        summarize: args.summarize,
+        human: args.human,
+        open: Vec::new(),
+        named: None,
+        ahead: HashMap::new(),
+        seen: HashSet::new(),
+    };
+    image.records(Operation::Walk(walk), sums)?;
+    image.close()
+}
+
+/// Files with several names that are remembered; more than these count as often as they are met.
+const SEEN_MAX: usize = 1 << 22;
+/// Directories that are remembered until they are looked into; the blocks of others count for those that they are in.
+const AHEAD_MAX: usize = 1 << 20;
+
+struct Sums {
+    names: Names,
+    summarize: bool,
+    human: bool,
+    /// The directories that the walk is in, outermost first: path, depth, blocks of 512 bytes of all below so far.
+    open: Vec<(Vec<u8>, u32, u64)>,
+    /// What was named last: its path, and its own blocks.
+    named: Option<(Vec<u8>, u64)>,
+    /// Directories that were met and not yet looked into, with their own blocks.
+    ahead: HashMap<Vec<u8>, u64>,
+    seen: HashSet<(u64, u64)>,
+}
+
+impl Sums {
+    /// Ends the directories that are at `depth` or deeper.
+    fn leave(&mut self, depth: u32) -> io::Result<()> {
+        while let Some((path, at, blocks)) = self.open.pop_if(|(_, at, _)| *at >= depth) {
+            match self.open.last_mut() {
+                Some((_, _, above)) => *above = above.saturating_add(blocks),
+                None => {
+                    let own = self.named.take().map_or(0, |(_, blocks)| blocks);
+                    self.print(&path, blocks.saturating_add(own))?;
+                    continue;
+                }
+            }
+            if !self.summarize && at > 0 {
+                self.print(&path, blocks)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what was named.
+    fn leave_all(&mut self) -> io::Result<()> {
+        self.leave(0)?;
+        match self.named.take() {
+            Some((path, blocks)) => self.print(&path, blocks),
+            None => Ok(()),
+        }
+    }
+
+    fn print(&mut self, path: &[u8], blocks: u64) -> io::Result<()> {
+        let bytes = blocks.saturating_mul(512);
+        let size = if self.human { human_size(bytes) } else { bytes.div_ceil(1024).to_string() };
+        self.names.text(&format!("{size}\t"))?;
+        self.names.name(path)?;
+        self.names.text("\n")
+    }
+
+    /// Blocks that count for a file: none when it was met under another name.
+    fn counted(&mut self, entry: &Entry) -> u64 {
+        let several = entry.links > 1 && !is_directory(entry.mode);
+        if several && self.seen.len() < SEEN_MAX && !self.seen.insert((entry.device, entry.inode)) {
+            return 0;
+        }
+        entry.blocks
+    }
+}
+
+impl RecordTaker for Sums {
+    type Output = ();
+
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        match record {
+            Record::Directory(directory) => {
+                self.leave(directory.depth)?;
+                let own = self.ahead.remove(&directory.path).unwrap_or(0);
+                self.open.push((directory.path, directory.depth, own));
+            }
+            Record::Entry(entry) if entry.name.contains(&b'/') => {
+                self.leave_all()?;
+                let blocks = self.counted(&entry);
+                self.named = Some((entry.name, blocks));
+            }
+            Record::Entry(entry) => {
+                let blocks = self.counted(&entry);
+                let Some((path, _, sum)) = self.open.last_mut() else { return Ok(()) };
+                if is_directory(entry.mode) && self.ahead.len() < AHEAD_MAX {
+                    let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
+                    self.ahead.insert([path, slash, &entry.name].concat(), blocks);
+                } else {
+                    *sum = sum.saturating_add(blocks);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.leave_all()?;
+        self.names.finish()
+    }
+}

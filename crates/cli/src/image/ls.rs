@@ -1,0 +1,186 @@
+//! `blockyard image ls`.
+
+use super::listing::{Names, is_directory, is_link, mode_text, owner, size_text, time_text};
+use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, image_paths};
+use anyhow::Result;
+use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
+use clap::Args;
+use std::io;
+use std::path::PathBuf;
+
+/// Lines that are kept to make their columns equally wide: a damaged or hostile directory may have any number.
+const LINES_MAX: usize = 1 << 16;
+
+/// List files of an image, one a line, in order of name; times are UTC.
+#[derive(Args)]
+pub struct LsArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to list.
+    #[arg(value_name = "PATH", default_value = "/")]
+    paths: Vec<PathBuf>,
+    /// Mode, links, owner, group, size and time too.
+    #[arg(short = 'l')]
+    long: bool,
+    /// Directories' contents, all the way down.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Names that begin with a dot too.
+    #[arg(short = 'a', short_alias = 'A', long)]
+    all: bool,
+    /// Directories themselves, not what is in them.
+    #[arg(short = 'd', long)]
+    directory: bool,
+    /// With -l, sizes like 1.5K.
+    #[arg(short = 'H', long = "human-readable")]
+    human: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When something cannot be listed.
+pub fn run(args: &LsArgs) -> Result<()> {
+    let mut image = OpenImage::open(&args.image, Access::Read)?;
+    let depth = match (args.directory, args.recursive) {
+        (true, _) => 0,
+        (_, true) => u32::MAX,
+        _ => 1,
+    };
+    let walk = Walk {
+        paths: image_paths(&args.paths),
+        depth,
+        details: args.long,
+        follow: !args.long && !args.directory,
+        one_file_system: false,
+    };
+    let lister = Lister {
+        names: Names::new(),
+        long: args.long,
+        all: args.all,
+        human: args.human,
+        looks_in: depth > 0,
+        headings: args.recursive || args.paths.len() > 1,
+        begun: false,
+        within: false,
+        lines: Vec::new(),
+    };
+    image.records(Operation::Walk(walk), lister)?;
+    image.close()
+}
+
+struct Lister {
+    names: Names,
+    long: bool,
+    all: bool,
+    human: bool,
+    /// Directories that are named are looked into.
+    looks_in: bool,
+    /// A directory's name comes before what is in it.
+    headings: bool,
+    begun: bool,
+    /// The lines are of a directory's entries.
+    within: bool,
+    lines: Vec<Line>,
+}
+
+/// A file, with the columns of `-l`.
+struct Line {
+    columns: Option<Columns>,
+    name: Vec<u8>,
+    target: Vec<u8>,
+}
+
+struct Columns {
+    mode: String,
+    links: String,
+    user: String,
+    group: String,
+    size: String,
+    time: String,
+    blocks: u64,
+}
+
+impl Line {
+    fn new(entry: Entry, long: bool, human: bool) -> Self {
+        let columns = long.then(|| Columns {
+            mode: mode_text(entry.mode),
+            links: entry.links.to_string(),
+            user: owner(&entry.user, entry.user_id),
+            group: owner(&entry.group, entry.group_id),
+            size: size_text(&entry, human),
+            time: time_text(entry.modified, false),
+            blocks: entry.blocks,
+        });
+        let target = if is_link(entry.mode) { entry.target } else { Vec::new() };
+        Self { columns, name: entry.name, target }
+    }
+}
+
+impl Lister {
+    /// Prints the lines that belong together.
+    fn flush(&mut self) -> io::Result<()> {
+        let lines = std::mem::take(&mut self.lines);
+        let columns = || lines.iter().filter_map(|line| line.columns.as_ref());
+        if self.long && self.within {
+            let blocks = columns().fold(0u64, |sum, columns| sum.saturating_add(columns.blocks));
+            self.names.text(&format!("total {}\n", blocks / 2))?;
+        }
+        let width = |of: fn(&Columns) -> &String| columns().map(|columns| of(columns).len()).max().unwrap_or(0);
+        let (links, user) = (width(|columns| &columns.links), width(|columns| &columns.user));
+        let (group, size) = (width(|columns| &columns.group), width(|columns| &columns.size));
+        for line in &lines {
+            if let Some(Columns { mode, links: l, user: u, group: g, size: s, time, .. }) = &line.columns {
+                self.names.text(&format!("{mode} {l:>links$} {u:<user$} {g:<group$} {s:>size$} {time} "))?;
+            }
+            self.names.name(&line.name)?;
+            if line.columns.is_some() && !line.target.is_empty() {
+                self.names.text(" -> ")?;
+                self.names.name(&line.target)?;
+            }
+            self.names.text("\n")?;
+        }
+        Ok(())
+    }
+}
+
+impl RecordTaker for Lister {
+    type Output = ();
+
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        match record {
+            Record::Directory(directory) => {
+                self.flush()?;
+                if self.headings {
+                    self.names.text(if self.begun { "\n" } else { "" })?;
+                    self.names.name(&directory.path)?;
+                    self.names.text(":\n")?;
+                }
+                (self.begun, self.within) = (true, true);
+            }
+            // A path that was named is absolute; the entry of a directory is a name.
+            Record::Entry(entry) if entry.name.contains(&b'/') => {
+                self.flush()?;
+                self.within = false;
+                if !(self.looks_in && is_directory(entry.mode)) {
+                    self.begun = true;
+                    self.lines.push(Line::new(entry, self.long, self.human));
+                }
+            }
+            Record::Entry(entry) if self.all || !entry.name.starts_with(b".") => {
+                self.lines.push(Line::new(entry, self.long, self.human));
+                if self.lines.len() == LINES_MAX {
+                    self.flush()?;
+                    self.within = false;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        self.names.finish()
+    }
+}

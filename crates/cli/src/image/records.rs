@@ -1,0 +1,113 @@
+//! A stream of records, as it comes from the appliance.
+
+use super::open_image::RecordTaker;
+use blockyard_protocol::appliance::{FRAME_BYTES_MAX, Failure, Record};
+use blockyard_protocol::frame::{self, LENGTH_BYTES};
+use std::io::{self, Write};
+
+/// Failures that are kept.
+const FAILURES_MAX: usize = 16;
+
+/// Takes the bytes of a stream and gives the records in it to somebody; failures it keeps itself.
+pub struct RecordStream<T> {
+    taker: T,
+    failures: Vec<Failure>,
+    partial: Vec<u8>,
+}
+
+impl<T: RecordTaker> RecordStream<T> {
+    pub fn new(taker: T) -> Self {
+        Self { taker, failures: Vec::new(), partial: Vec::new() }
+    }
+
+    /// Who took the records, and what could not be listed.
+    pub fn into_parts(self) -> (T, Vec<Failure>) {
+        (self.taker, self.failures)
+    }
+
+    /// Takes the whole records that `bytes` begins with; how many bytes they have.
+    fn take_whole(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut taken = 0;
+        while let Some((length, rest)) = bytes[taken..].split_first_chunk::<LENGTH_BYTES>() {
+            let length = frame::message_bytes(*length, FRAME_BYTES_MAX).map_err(io::Error::other)?;
+            let Some(body) = rest.get(..length) else { break };
+            let mut record = Record::default();
+            frame::decode(body, &mut record).map_err(io::Error::other)?;
+            match record {
+                Record::Failure(failure) if self.failures.len() < FAILURES_MAX => self.failures.push(failure),
+                Record::Failure(_) | Record::None => {}
+                record => self.taker.take(record)?,
+            }
+            taken += LENGTH_BYTES + length;
+        }
+        Ok(taken)
+    }
+}
+
+impl<T: RecordTaker> Write for RecordStream<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.partial.is_empty() {
+            let taken = self.take_whole(bytes)?;
+            self.partial.extend_from_slice(&bytes[taken..]);
+        } else {
+            let mut together = std::mem::take(&mut self.partial);
+            together.extend_from_slice(bytes);
+            let taken = self.take_whole(&together)?;
+            together.drain(..taken);
+            self.partial = together;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.partial.is_empty() {
+            Ok(())
+        } else {
+            Err(io::Error::other("the appliance's listing ends in the middle"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_protocol::appliance::Directory;
+
+    #[derive(Default)]
+    struct Depths(Vec<u32>);
+
+    impl RecordTaker for Depths {
+        type Output = Vec<u32>;
+
+        fn take(&mut self, record: Record) -> io::Result<()> {
+            if let Record::Directory(directory) = record {
+                self.0.push(directory.depth);
+            }
+            Ok(())
+        }
+
+        fn finish(self) -> io::Result<Vec<u32>> {
+            Ok(self.0)
+        }
+    }
+
+    #[test]
+    fn records_come_out_of_any_pieces_and_half_a_one_is_an_error() {
+        let mut bytes = Vec::new();
+        for depth in 1..=3 {
+            let mut buffer = [0; 64];
+            let record = Record::Directory(Directory { path: vec![b'x'; 9], depth });
+            bytes.extend_from_slice(frame::encode(&record, &mut buffer).unwrap());
+        }
+        for piece in 1..=bytes.len() {
+            let mut stream = RecordStream::new(Depths::default());
+            bytes.chunks(piece).for_each(|piece| stream.write_all(piece).unwrap());
+            stream.flush().unwrap();
+            assert_eq!(stream.into_parts().0.0, [1, 2, 3]);
+        }
+        let mut stream = RecordStream::new(Depths::default());
+        stream.write_all(&bytes[..5]).unwrap();
+        assert!(stream.flush().is_err());
+        assert!(RecordStream::new(Depths::default()).write(&[2, 0, 0xff, 0xff]).is_err());
+    }
+}

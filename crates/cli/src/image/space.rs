@@ -1,0 +1,84 @@
+//! `blockyard image df`.
+
+use super::listing::human_size;
+use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, printable};
+use crate::print;
+use anyhow::Result;
+use blockyard_bench::table::Table;
+use blockyard_protocol::appliance::{FileSystem, Operation, Record, Usage};
+use clap::Args;
+use std::io;
+
+/// Say how full an image's file systems are, in KiB.
+#[derive(Args)]
+pub struct DfArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Sizes like 1.5K.
+    #[arg(short = 'H', long = "human-readable")]
+    human: bool,
+    /// Inodes instead of space.
+    #[arg(short = 'i', long)]
+    inodes: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When a file system cannot be asked.
+pub fn run(args: &DfArgs) -> Result<()> {
+    let mut image = OpenImage::open(&args.image, Access::Read)?;
+    let systems = image.records(Operation::Usage(Usage::default()), FileSystems::default())?;
+    let what = if args.inodes { "inodes" } else { "size" };
+    let mut table = Table::new(&["device", "type", what, "used", "available", "use", "mounted on"]);
+    for system in &systems {
+        table.row(row(system, args));
+    }
+    print(table.render().trim_end())?;
+    image.close()
+}
+
+fn row(system: &FileSystem, args: &DfArgs) -> Vec<String> {
+    let (all, free, available, unit) = match args.inodes {
+        true => (system.files, system.free_files, system.free_files, None),
+        false => (system.blocks, system.free, system.available, Some(system.block_size)),
+    };
+    let used = all.saturating_sub(free);
+    let percent = (u128::from(used) * 100).checked_div(u128::from(used) + u128::from(available));
+    let size = |count: u64| match unit {
+        None => count.to_string(),
+        Some(unit) if args.human => human_size(count.saturating_mul(unit)),
+        Some(unit) => count.saturating_mul(unit).div_ceil(1024).to_string(),
+    };
+    vec![
+        printable(&system.device),
+        printable(&system.r#type),
+        size(all),
+        size(used),
+        size(available),
+        percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent}%")),
+        printable(&String::from_utf8_lossy(&system.directory)),
+    ]
+}
+
+/// File systems that are shown: more than any image has.
+const FILE_SYSTEMS_MAX: usize = 256;
+
+#[derive(Default)]
+struct FileSystems(Vec<FileSystem>);
+
+impl RecordTaker for FileSystems {
+    type Output = Vec<FileSystem>;
+
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        match record {
+            Record::FileSystem(system) if self.0.len() < FILE_SYSTEMS_MAX => self.0.push(system),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> io::Result<Self::Output> {
+        Ok(self.0)
+    }
+}

@@ -1,0 +1,80 @@
+//! `blockyard image stat`.
+
+use super::listing::{Names, is_link, mode_text, owner, time_text, type_name};
+use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, image_paths};
+use anyhow::Result;
+use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
+use clap::Args;
+use std::io;
+use std::path::PathBuf;
+
+/// Say what is known of files of an image; times are UTC.
+#[derive(Args)]
+pub struct StatArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// The files.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Of links, what they lead to.
+    #[arg(short = 'L', long)]
+    dereference: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When something cannot be looked at.
+pub fn run(args: &StatArgs) -> Result<()> {
+    let mut image = OpenImage::open(&args.image, Access::Read)?;
+    let walk = Walk { paths: image_paths(&args.paths), details: true, follow: args.dereference, ..Walk::default() };
+    image.records(Operation::Walk(walk), Printer(Names::new()))?;
+    image.close()
+}
+
+struct Printer(Names);
+
+impl RecordTaker for Printer {
+    type Output = ();
+
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        let Record::Entry(entry) = record else { return Ok(()) };
+        let Self(names) = self;
+        names.text("  File: ")?;
+        names.name(&entry.name)?;
+        if is_link(entry.mode) {
+            names.text(" -> ")?;
+            names.name(&entry.target)?;
+        }
+        names.text(&facts(&entry))
+    }
+
+    fn finish(self) -> io::Result<()> {
+        self.0.finish()
+    }
+}
+
+/// As stat(1) arranges them.
+fn facts(entry: &Entry) -> String {
+    let (user, group) = (owner(&entry.user, entry.user_id), owner(&entry.group, entry.group_id));
+    let device = match (entry.major, entry.minor) {
+        (0, 0) => String::new(),
+        (major, minor) => format!("\tDevice type: {major},{minor}"),
+    };
+    format!(
+        "\n  Size: {}\tBlocks: {}\t{}\n Inode: {}\tLinks: {}{device}\nAccess: ({:04o}/{})\tUid: ({}/{user})\tGid: ({}/{group})\n\
+         Access: {}\nModify: {}\nChange: {}\n",
+        entry.size,
+        entry.blocks,
+        type_name(entry.mode),
+        entry.inode,
+        entry.links,
+        entry.mode & 0o7777,
+        mode_text(entry.mode),
+        entry.user_id,
+        entry.group_id,
+        time_text(entry.accessed, true),
+        time_text(entry.modified, true),
+        time_text(entry.changed, true),
+    )
+}

@@ -1,0 +1,215 @@
+//! Data go in and come out as they are.
+
+use crate::rig::{Rig, failure, noise, tool};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+#[test]
+fn files_of_odd_lengths_go_in_and_come_out() {
+    let rig = Rig::empty(64);
+    let lengths = [0, 1, 511, 512, 4095, 4096, 4097, 1 << 20, (9 << 20) + 3];
+    let names: Vec<_> = lengths.iter().map(|length| format!("in{length}")).collect();
+    for (name, &length) in names.iter().zip(&lengths) {
+        fs::write(rig.path(name), noise(length)).unwrap();
+        fs::set_permissions(rig.path(name), fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    let (to, out) = (String::from("/"), String::from("out"));
+    rig.run("put", &names.iter().chain([&to]).map(String::as_str).collect::<Vec<_>>());
+    rig.check();
+    fs::create_dir(rig.path("out")).unwrap();
+    let inside: Vec<_> = names.iter().map(|name| format!("/{name}")).collect();
+    rig.run("get", &inside.iter().chain([&out]).map(String::as_str).collect::<Vec<_>>());
+    for (name, &length) in names.iter().zip(&lengths) {
+        let (content, new) = (noise(length), rig.path("out").join(name));
+        rig.debugfs(&format!("dump /{name} {}", rig.path("dumped").display()));
+        assert!(fs::read(rig.path("dumped")).unwrap() == content, "{length} went in");
+        assert!(fs::read(&new).unwrap() == content, "{length} came out");
+        let (old, new) = (fs::metadata(rig.path(name)).unwrap(), fs::metadata(new).unwrap());
+        assert_eq!((old.mtime(), old.mode()), (new.mtime(), new.mode()), "{length}");
+    }
+    assert!(rig.debugfs("stat /in511").contains("Mode:  0640"));
+}
+
+#[test]
+fn holes_stay_holes() {
+    let rig = Rig::empty(64);
+    let mut sparse = File::create(rig.path("in")).unwrap();
+    sparse.seek(SeekFrom::Start(8 << 20)).unwrap();
+    sparse.write_all(&noise(70_000)).unwrap();
+    sparse.set_len(40 << 20).unwrap();
+    rig.run("put", &["in", "/"]);
+    let stat = rig.run("stat", &["/in"]);
+    assert!(stat.contains("Size: 41943040"), "{stat}");
+    rig.run("get", &["/in", "out"]);
+    rig.check();
+    assert!(fs::read(rig.path("in")).unwrap() == fs::read(rig.path("out")).unwrap());
+    let blocks = fs::metadata(rig.path("out")).unwrap().blocks();
+    assert!(blocks * 512 < 1 << 20, "{blocks}");
+    let inside = rig.run("du", &["-s", "/in"]);
+    assert!(inside.split('\t').next().unwrap().parse::<u64>().unwrap() < 1024, "{inside}");
+}
+
+#[test]
+fn stdin_goes_in_and_stdout_comes_out() {
+    let rig = Rig::empty(64);
+    let content = noise((3 << 20) + 17);
+    let mut child = rig.command("put", &["-", "/piped"]).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&content).unwrap();
+    assert!(child.wait().unwrap().success());
+    let output = rig.command("get", &["/piped", "-"]).output().unwrap();
+    assert!(output.status.success() && output.stdout == content);
+    // Somebody who has seen enough is told nothing was wrong with the image.
+    let mut child = rig.command("cat", &["/piped"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdout.take().unwrap().read_exact(&mut [0; 10]).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write the output: Broken pipe"));
+    rig.check();
+}
+
+fn tree(root: &Path) {
+    fs::create_dir_all(root.join("sub/empty")).unwrap();
+    for number in 0..300 {
+        fs::write(root.join(format!("sub/file{number}")), noise(number * 13)).unwrap();
+    }
+    fs::hard_link(root.join("sub/file7"), root.join("twin")).unwrap();
+    symlink("sub/file1", root.join("link")).unwrap();
+    symlink("/etc/passwd", root.join("absolute")).unwrap();
+    fs::write(root.join("very-long-name-".repeat(15)), "long").unwrap();
+    fs::set_permissions(root.join("sub"), fs::Permissions::from_mode(0o711)).unwrap();
+}
+
+#[test]
+fn trees_go_in_and_come_out() {
+    let rig = Rig::empty(64);
+    let root = rig.path("tree");
+    fs::create_dir(&root).unwrap();
+    tree(&root);
+    rig.run("mkdir", &["/srv"]);
+    rig.run("put", &["tree", "/srv"]);
+    rig.run("put", &["tree", "/copy"]);
+    rig.check();
+    fs::create_dir(rig.path("out")).unwrap();
+    rig.run("get", &["/srv/tree", "/copy", "out"]);
+    rig.run("get", &["/copy", "named"]);
+    for copy in ["out/tree", "out/copy", "named"] {
+        let (old, new) = (root.to_str().unwrap(), rig.path(copy));
+        tool("diff", "diffutils", ["-r", "--no-dereference", old, new.to_str().unwrap()]);
+        let inode = |name: &str| fs::metadata(new.join(name)).unwrap().ino();
+        assert_eq!(inode("twin"), inode("sub/file7"), "{copy}");
+        assert_eq!(fs::metadata(new.join("sub")).unwrap().mode() & 0o7777, 0o711, "{copy}");
+    }
+}
+
+#[test]
+fn archives_of_three_kinds_keep_everything() {
+    let rig = Rig::empty(64);
+    let root = rig.path("tree");
+    fs::create_dir(&root).unwrap();
+    tree(&root);
+    tool("mknod", "coreutils", [root.join("null").as_os_str(), "c".as_ref(), "1".as_ref(), "3".as_ref()]);
+    tool("setfattr", "attr", ["-n", "user.color", "-v", "blue", root.join("sub/file3").to_str().unwrap()]);
+    tool("chown", "coreutils", ["1234:5678", root.join("sub/file2").to_str().unwrap()]);
+    let pack = |options: &[&str], name: &str| {
+        let mut arguments = vec!["--xattrs", "--format=pax", "-C", root.to_str().unwrap()];
+        arguments.extend(options);
+        let path = rig.path(name);
+        arguments.extend(["-cf", path.to_str().unwrap(), "."]);
+        tool("tar", "tar", arguments);
+    };
+    pack(&[], "a.tar");
+    pack(&["--gzip"], "a.tar.gz");
+    pack(&["--zstd"], "a.tar.zst");
+    for (name, directory) in [("a.tar", "/plain"), ("a.tar.gz", "/gzip"), ("a.tar.zst", "/zstd")] {
+        rig.run("tar-in", &[name, directory]);
+    }
+    rig.check();
+    for directory in ["/plain", "/gzip", "/zstd"] {
+        let owned = rig.debugfs(&format!("stat {directory}/sub/file2"));
+        assert!(owned.contains("User:  1234") && owned.contains("Group:  5678"), "{owned}");
+        assert!(rig.debugfs(&format!("ea_get {directory}/sub/file3 user.color")).contains("blue"));
+        assert!(rig.debugfs(&format!("stat {directory}/null")).contains("Device major/minor number: 01:03"));
+        assert!(rig.debugfs(&format!("stat {directory}/twin")).contains("Links: 2"));
+    }
+    let listing = |archive: &str| {
+        let list = tool("tar", "tar", ["--numeric-owner", "-tvf", rig.path(archive).to_str().unwrap()]);
+        let mut lines: Vec<_> =
+            list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        lines.sort();
+        lines
+    };
+    for name in ["b.tar", "b.tar.gz", "b.tar.zst"] {
+        rig.run("tar-out", &["/gzip", name]);
+        // Which of two names is the file and which the link is the packer's choice.
+        let whole = |lines: Vec<String>| {
+            let kept = lines.into_iter().filter(|line| !line.contains("twin") && !line.contains("file7"));
+            // GNU tar calls them ./NAME.
+            kept.map(|line| line.replace(" ./", " ").trim_end_matches([' ', '.', '/']).to_owned()).collect::<Vec<_>>()
+        };
+        assert!(whole(listing(name)) == whole(listing("a.tar")), "{name}: {:?}", listing(name).first());
+    }
+}
+
+#[test]
+fn everything_may_belong_to_root() {
+    let rig = Rig::empty(32);
+    fs::write(rig.path("in"), "x").unwrap();
+    tool("chown", "coreutils", ["1234:5678", rig.path("in").to_str().unwrap()]);
+    rig.run("put", &["in", "/kept"]);
+    rig.run("put", &["--root-owned", "in", "/changed"]);
+    assert!(rig.debugfs("stat /kept").contains("User:  1234"));
+    assert!(rig.debugfs("stat /changed").contains("User:     0"));
+}
+
+#[test]
+fn no_space_is_said_and_leaves_a_file_system_in_good_order() {
+    let rig = Rig::empty(16);
+    fs::write(rig.path("in"), noise(20 << 20)).unwrap();
+    assert!(rig.fail("put", &["in", "/"]).contains("No space left on device"));
+    rig.check();
+    let tar = rig.path("a.tar");
+    tool("tar", "tar", ["-C", rig.directory.path().to_str().unwrap(), "-cf", tar.to_str().unwrap(), "in"]);
+    assert!(rig.fail("tar-in", &["a.tar"]).contains("No space left on device"));
+    rig.check();
+}
+
+#[test]
+fn what_is_no_archive_is_refused() {
+    let rig = Rig::empty(16);
+    for (name, content) in
+        [("noise", noise(5000)), ("empty", Vec::new()), ("gzip", [vec![0x1f, 0x8b], noise(3000)].concat())]
+    {
+        fs::write(rig.path(name), content).unwrap();
+        assert!(rig.fail("tar-in", &[name]).contains("cannot unpack the archive"), "{name}");
+    }
+    rig.check();
+}
+
+#[test]
+fn a_host_file_is_what_it_was_when_nothing_could_be_copied() {
+    let rig = Rig::empty(16);
+    fs::write(rig.path("out"), "old").unwrap();
+    assert!(rig.fail("get", &["/nothing", "out"]).contains("no such file or directory in the image"));
+    assert!(rig.fail("tar-out", &["/nothing", "out"]).contains("No such file or directory"));
+    assert_eq!(fs::read(rig.path("out")).unwrap(), b"old");
+    assert!(rig.fail("put", &["no-file", "/"]).contains("no-file"));
+}
+
+#[test]
+fn a_disk_that_fails_fails_the_command() {
+    for fault in ["flush-error:1", "write-error:0.3", "write-error:8th"] {
+        let rig = Rig::empty(32);
+        fs::write(rig.path("in"), noise(3 << 20)).unwrap();
+        let image = format!("{},faults={fault}", rig.image.display());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+        command.args(["image", "put", &image, "in", "/"]).current_dir(rig.directory.path());
+        let said = failure(command.output().unwrap());
+        assert!(
+            said.contains("failed") || said.contains("Input/output error") || said.contains("Read-only"),
+            "{fault}: {said}"
+        );
+    }
+}

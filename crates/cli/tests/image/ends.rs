@@ -1,0 +1,146 @@
+//! However it ends, nothing of the appliance is left, and the image is one that can be repaired.
+
+use crate::rig::{Rig, failure, noise};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()
+}
+
+fn is_alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap().starts_with('Z'))
+}
+
+/// All processes below `root`.
+fn descendants(root: u32) -> Vec<u32> {
+    let all: Vec<u32> =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    let mut found = vec![root];
+    loop {
+        let more: Vec<_> = all
+            .iter()
+            .copied()
+            .filter(|pid| !found.contains(pid) && parent_of(*pid).is_some_and(|parent| found.contains(&parent)))
+            .collect();
+        if more.is_empty() {
+            found.retain(|pid| *pid != root);
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+/// Whether a process is the appliance's kernel.
+fn is_kernel(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|line| line.windows(14).any(|window| window == b"rdinit=/init\0m"))
+        || fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|name| name.trim() == "kernel" || name.starts_with("linux"))
+}
+
+/// `put -`, in the middle of its stream: the file that it fills is there.
+#[allow(clippy::zombie_processes, reason = "each test waits for it")]
+fn in_mid_copy(rig: &Rig, options: &[&str]) -> (Child, Vec<u32>) {
+    let mut arguments = options.to_vec();
+    arguments.extend(["-", "/file"]);
+    let mut child = rig.command("put", &arguments).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(&noise(6 << 20)).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let processes = descendants(child.id());
+        if processes.iter().any(|pid| is_kernel(*pid)) {
+            sleep(Duration::from_millis(500));
+            return (child, processes);
+        }
+        assert!(Instant::now() < deadline, "the appliance does not start");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+fn all_gone(processes: &[u32]) {
+    let deadline = Instant::now() + PATIENCE;
+    while processes.iter().any(|pid| is_alive(*pid)) {
+        assert!(Instant::now() < deadline, "still there: {processes:?}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// e2fsck has nothing left to do once it has repaired.
+fn can_be_repaired(rig: &Rig) {
+    let repaired = Command::new("/usr/sbin/e2fsck").arg("-fy").arg(&rig.image).output().unwrap();
+    assert!(matches!(repaired.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&repaired.stdout));
+    rig.check();
+}
+
+#[test]
+fn ctrl_c_ends_it_at_once() {
+    let rig = Rig::empty(64);
+    let (child, processes) = in_mid_copy(&rig, &[]);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let begin = Instant::now();
+    let said = failure(child.wait_with_output().unwrap());
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(said.contains("ended by Ctrl-C (SIGINT)"), "{said}");
+    all_gone(&processes);
+    can_be_repaired(&rig);
+}
+
+#[test]
+fn a_killed_command_takes_its_appliance_along() {
+    let rig = Rig::empty(64);
+    let (mut child, processes) = in_mid_copy(&rig, &[]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    all_gone(&processes);
+    can_be_repaired(&rig);
+}
+
+#[test]
+fn a_killed_kernel_is_noticed_at_once() {
+    let rig = Rig::empty(64);
+    let (child, processes) = in_mid_copy(&rig, &[]);
+    let kernel = processes.iter().copied().find(|pid| is_kernel(*pid)).unwrap();
+    let begin = Instant::now();
+    kill_process(Pid::from_raw(kernel as i32).unwrap(), Signal::KILL).unwrap();
+    let said = failure(child.wait_with_output().unwrap());
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(said.contains("the appliance has"), "{said}");
+    all_gone(&processes);
+    can_be_repaired(&rig);
+}
+
+#[test]
+fn a_kernel_that_hangs_is_given_up() {
+    let rig = Rig::empty(64);
+    let (mut child, processes) = in_mid_copy(&rig, &["--timeout", "2"]);
+    for pid in processes.iter().copied().filter(|pid| is_kernel(*pid)) {
+        kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::STOP).unwrap();
+    }
+    // While stdin gives nothing, the appliance is not to blame.
+    child.stdin.as_mut().unwrap().write_all(&noise(6 << 20)).unwrap_or_default();
+    drop(child.stdin.take());
+    let said = failure(child.wait_with_output().unwrap());
+    assert!(said.contains("no progress for 2 s (--timeout)"), "{said}");
+    all_gone(&processes);
+}
+
+#[test]
+fn a_slow_stdin_is_no_fault_of_the_appliance() {
+    let rig = Rig::empty(64);
+    let (mut child, _) = in_mid_copy(&rig, &["--timeout", "1"]);
+    sleep(Duration::from_secs(3));
+    child.stdin.as_mut().unwrap().write_all(b"end").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(rig.run("stat", &["/file"]).contains(&format!("Size: {}", (6 << 20) + 3)));
+    rig.check();
+}

@@ -1,0 +1,10 @@
+//! `blockyard image`: what other people's tools make it reads, and what it makes they read.
+
+mod changes;
+mod damage;
+mod data;
+mod ends;
+mod partitions;
+mod reading;
+mod rig;
+mod shut_in;

@@ -1,0 +1,100 @@
+//! Images for tests, and what other tools say of them.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A directory with an image in it.
+pub(crate) struct Rig {
+    pub(crate) directory: TempDir,
+    pub(crate) image: PathBuf,
+}
+
+impl Rig {
+    /// An ext4 image with what `fill` puts into a directory.
+    pub(crate) fn new(megabytes: u64, fill: impl FnOnce(&Path)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (image, root) = (directory.path().join("disk.img"), directory.path().join("root"));
+        fs::create_dir(&root).unwrap();
+        fill(&root);
+        File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
+        tool(
+            "mke2fs",
+            "e2fsprogs",
+            [OsStr::new("-q"), "-t".as_ref(), "ext4".as_ref(), "-d".as_ref(), root.as_ref(), image.as_ref()],
+        );
+        Self { directory, image }
+    }
+
+    /// An ext4 image with nothing in it.
+    pub(crate) fn empty(megabytes: u64) -> Self {
+        Self::new(megabytes, |_| {})
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// `blockyard image SUBCOMMAND [OPTIONS…] IMAGE ARGUMENTS…`, run in the directory.
+    pub(crate) fn command(&self, subcommand: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+        command.args(["image", subcommand]).arg(&self.image).args(arguments).current_dir(self.directory.path());
+        command
+    }
+
+    /// Runs it and expects success; what it printed.
+    pub(crate) fn run(&self, subcommand: &str, arguments: &[&str]) -> String {
+        let output = self.command(subcommand, arguments).output().unwrap();
+        assert!(output.status.success(), "{subcommand} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs it and expects that it fails; what it says.
+    pub(crate) fn fail(&self, subcommand: &str, arguments: &[&str]) -> String {
+        failure(self.command(subcommand, arguments).output().unwrap())
+    }
+
+    /// The file system is in good order.
+    pub(crate) fn check(&self) {
+        let output = Command::new("e2fsck").arg("-fn").arg(&self.image).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    /// What debugfs says to a request.
+    pub(crate) fn debugfs(&self, request: &str) -> String {
+        tool("debugfs", "e2fsprogs", [OsStr::new("-R"), request.as_ref(), self.image.as_ref()])
+    }
+}
+
+/// What a command that failed as it should says: exit status 1, and a sentence.
+pub(crate) fn failure(output: Output) -> String {
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("blockyard: "), "{said}");
+    said
+}
+
+/// Runs a tool that a package brings; what it printed.
+pub(crate) fn tool<I: IntoIterator<Item: AsRef<OsStr>>>(program: &str, package: &str, arguments: I) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let output = command.output().unwrap_or_else(|error| panic!("{program} ({error}): it is in Debian's {package}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Bytes that no compression or zero detection makes less, the same every time.
+pub(crate) fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| next().to_le_bytes()).collect();
+    bytes.truncate(length);
+    bytes
+}

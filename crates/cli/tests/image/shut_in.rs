@@ -1,0 +1,107 @@
+//! What the appliance may do on the host, and who may have one.
+
+use crate::rig::{Rig, tool};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::process::Command;
+
+/// Debian's user nobody.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn nothing_is_executed_but_this_program_and_the_kernel() {
+    let rig = Rig::empty(16);
+    let log = rig.path("strace");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", "trace=execve,execveat", "-e", "signal=none", "-o"]).arg(&log);
+    // User-Mode Linux traces its own processes, which nobody may do who is traced: what it executes before that is all there is.
+    command.arg(env!("CARGO_BIN_EXE_blockyard")).args(["image", "ls", "--timeout", "3"]).arg(&rig.image);
+    command.output().unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
+    let log = fs::read_to_string(log).unwrap();
+    let mut executed: Vec<_> =
+        log.lines().filter(|line| line.contains("= 0")).filter_map(|line| line.split('"').nth(1)).collect();
+    executed.sort_unstable();
+    executed.dedup();
+    assert_eq!(executed, ["/kernel", "/proc/self/exe", env!("CARGO_BIN_EXE_blockyard")], "{log}");
+}
+
+/// The test's command, as a user who is not root.
+fn as_nobody(rig: &Rig) -> Command {
+    fs::set_permissions(rig.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    chown(&rig.image, Some(NOBODY), Some(NOBODY)).unwrap();
+    // Where that user may execute it.
+    let program = rig.path("blockyard");
+    fs::copy(env!("CARGO_BIN_EXE_blockyard"), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "env",
+        "HOME=/",
+        "TMPDIR=/tmp",
+    ]);
+    command.arg(program);
+    command
+}
+
+#[test]
+fn a_user_who_is_not_root_has_one_too() {
+    let rig = Rig::new(16, |root| fs::write(root.join("greeting"), "hello\n").unwrap());
+    let output = as_nobody(&rig).args(["image", "cat"]).arg(&rig.image).arg("/greeting").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{}", String::from_utf8_lossy(&output.stderr));
+    let output = as_nobody(&rig).args(["image", "mkdir"]).arg(&rig.image).arg("/made").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    rig.check();
+}
+
+#[test]
+fn namespaces_are_not_needed() {
+    let rig = Rig::new(16, |root| fs::write(root.join("greeting"), "hello\n").unwrap());
+    let inner = as_nobody(&rig);
+    // A user namespace in which no more can be made, with a /dev/shm as poor as a container's.
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces\n\
+                  mount -t tmpfs -o size=64m,noexec shm /dev/shm && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    let program = inner.get_args().last().unwrap();
+    command.arg(program).args(["image", "cat", "--verbose"]).arg(&rig.image).arg("/greeting");
+    chown(&rig.image, Some(0), Some(0)).unwrap();
+    let output = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no namespaces of its own"));
+}
+
+#[test]
+fn without_a_kernel_it_is_said_where_to_get_one() {
+    let rig = Rig::empty(16);
+    let output = rig.command("ls", &[]).env("BLOCKYARD_UML", "/nonexistent/linux.uml").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("BLOCKYARD_UML names /nonexistent/linux.uml"));
+    assert_eq!(output.status.code(), Some(1));
+    // A program that is no kernel, beside modules that are: it ends at once.
+    let prefix = rig.path("usr");
+    fs::create_dir_all(prefix.join("bin")).unwrap();
+    fs::create_dir_all(prefix.join("lib/uml")).unwrap();
+    fs::copy("/bin/true", prefix.join("bin/linux.uml")).unwrap();
+    tool("cp", "coreutils", ["-a", "/usr/lib/uml/modules", prefix.join("lib/uml").to_str().unwrap()]);
+    let output = rig.command("ls", &[]).env("BLOCKYARD_UML", prefix.join("bin/linux.uml")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "blockyard: the appliance has ended while it was needed\n");
+}
+
+#[test]
+fn a_kernel_that_was_unpacked_elsewhere_is_used() {
+    let rig = Rig::new(16, |root| fs::write(root.join("greeting"), "hello\n").unwrap());
+    let prefix = rig.path("uml/usr");
+    fs::create_dir_all(prefix.join("bin")).unwrap();
+    fs::create_dir_all(prefix.join("lib/uml")).unwrap();
+    fs::copy("/usr/bin/linux.uml", prefix.join("bin/linux.uml")).unwrap();
+    tool("cp", "coreutils", ["-a", "/usr/lib/uml/modules", prefix.join("lib/uml").to_str().unwrap()]);
+    // Modules of another version beside its own.
+    fs::create_dir_all(prefix.join("lib/uml/modules/1.2.3/kernel/drivers/block")).unwrap();
+    fs::write(prefix.join("lib/uml/modules/1.2.3/kernel/drivers/block/virtio_blk.ko"), "none").unwrap();
+    let output =
+        rig.command("cat", &["/greeting"]).env("BLOCKYARD_UML", prefix.join("bin/linux.uml")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{}", String::from_utf8_lossy(&output.stderr));
+}

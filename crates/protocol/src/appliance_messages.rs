@@ -1,0 +1,6162 @@
+// Generated from appliance.proto by `cargo xtask generate`: change that file, not this one.
+
+pub mod r#blockyard {
+    pub mod r#appliance {
+        /// The agent runs, and has the disks.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Ready {
+            /// of this protocol
+            pub r#version: u32,
+            /// as `uname -r` has it
+            pub r#kernel: ::alloc::string::String,
+        }
+        impl Ready {}
+        impl ::micropb::MessageDecode for Ready {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#version;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#kernel;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Ready {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Ready.kernel) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#version;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#kernel;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#version;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#kernel;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// A file system, and where it shall be, or is.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct MountPoint {
+            /// vda1; empty: whatever is found to be the root
+            pub r#device: ::alloc::string::String,
+            /// absolute
+            pub r#directory: ::alloc::vec::Vec<u8>,
+            /// ext4; empty: whatever it is found to be
+            pub r#type: ::alloc::string::String,
+            /// from the agent: what is worth telling, such as a journal that was not replayed
+            pub r#note: ::alloc::string::String,
+        }
+        impl MountPoint {}
+        impl ::micropb::MessageDecode for MountPoint {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#device;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#directory;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#type;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#note;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for MountPoint {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.MountPoint.device) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.MountPoint.directory) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.MountPoint.type) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.MountPoint.note) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#type;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(26u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#note;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(34u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#type;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#note;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// Mount file systems: those that are named, or else the root file system that is found by looking, and what its fstab says.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Mount {
+            pub r#read_only: bool,
+            pub r#synchronous: bool,
+            /// the first so many are images
+            pub r#disks: u32,
+            /// the root first
+            pub r#points: ::alloc::vec::Vec<MountPoint>,
+        }
+        impl Mount {}
+        impl ::micropb::MessageDecode for Mount {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#read_only;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#synchronous;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#disks;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: MountPoint = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#points.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Mount {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Mount.points) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#read_only;
+                    if *val_ref {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#synchronous;
+                    if *val_ref {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#points.iter().enumerate() {
+                        encoder.encode_varint32(34u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#read_only;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#synchronous;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#points.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                size
+            }
+        }
+        /// Unmount all. When it is done, what was written is on stable storage as far as the disks are.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct Unmount {}
+        impl Unmount {}
+        impl ::micropb::MessageDecode for Unmount {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Unmount {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                size
+            }
+        }
+        /// Look at files: a stream of Records.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Walk {
+            pub r#paths: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            /// how deep: 0 is the paths themselves, 1 what is in them
+            pub r#depth: u32,
+            /// owners' names and links' targets too
+            pub r#details: bool,
+            /// paths that are links: look at what they lead to
+            pub r#follow: bool,
+            pub r#one_file_system: bool,
+        }
+        impl Walk {}
+        impl ::micropb::MessageDecode for Walk {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#paths.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#depth;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#details;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#follow;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#one_file_system;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Walk {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Walk.paths) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#depth;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#details;
+                    if *val_ref {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#follow;
+                    if *val_ref {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#one_file_system;
+                    if *val_ref {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#depth;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#details;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#follow;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#one_file_system;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// A file that was looked at.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Entry {
+            /// within the directory that came before; a path as it was given where none did
+            pub r#name: ::alloc::vec::Vec<u8>,
+            /// type and permissions, as stat has them
+            pub r#mode: u32,
+            pub r#inode: u64,
+            /// of the file system
+            pub r#device: u64,
+            pub r#links: u64,
+            pub r#user_id: u32,
+            pub r#group_id: u32,
+            /// bytes
+            pub r#size: u64,
+            /// of 512 bytes
+            pub r#blocks: u64,
+            /// seconds since 1970
+            pub r#modified: i64,
+            pub r#modified_ns: u32,
+            pub r#accessed: i64,
+            pub r#changed: i64,
+            /// of the device that it is
+            pub r#major: u32,
+            pub r#minor: u32,
+            /// its owner's name, as the image's /etc/passwd has it; may be empty
+            pub r#user: ::alloc::string::String,
+            pub r#group: ::alloc::string::String,
+            /// of a link
+            pub r#target: ::alloc::vec::Vec<u8>,
+        }
+        impl Entry {}
+        impl ::micropb::MessageDecode for Entry {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#name;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#mode;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#inode;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#device;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#links;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        6u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#user_id;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        7u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#group_id;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        8u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#size;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        9u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#blocks;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        10u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#modified;
+                            {
+                                let val = decoder.decode_int64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        11u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#modified_ns;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        12u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#accessed;
+                            {
+                                let val = decoder.decode_int64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        13u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#changed;
+                            {
+                                let val = decoder.decode_int64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        14u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#major;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        15u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#minor;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        16u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#user;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        17u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#group;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        18u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#target;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Entry {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Entry.name) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Entry.user) unbounded string or bytes"),
+                    | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Entry.group) unbounded string or bytes"),
+                    | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Entry.target) unbounded string or bytes"),
+                    | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#name;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#mode;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#inode;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#device;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#links;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#user_id;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(48u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#group_id;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(56u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(64u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#blocks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(72u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#modified;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(80u32)?;
+                        encoder.encode_int64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#modified_ns;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(88u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#accessed;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(96u32)?;
+                        encoder.encode_int64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#changed;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(104u32)?;
+                        encoder.encode_int64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#major;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(112u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#minor;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(120u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#user;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(130u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#group;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(138u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#target;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(146u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#name;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#mode;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#inode;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#device;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#links;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#user_id;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#group_id;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#blocks;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#modified;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_int64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#modified_ns;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#accessed;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_int64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#changed;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_int64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#major;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#minor;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#user;
+                    if !val_ref.is_empty() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#group;
+                    if !val_ref.is_empty() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#target;
+                    if !val_ref.is_empty() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// The entries that follow are in this directory.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Directory {
+            pub r#path: ::alloc::vec::Vec<u8>,
+            pub r#depth: u32,
+        }
+        impl Directory {}
+        impl ::micropb::MessageDecode for Directory {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#depth;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Directory {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Directory.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#depth;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#depth;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Something that could not be done.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Failure {
+            /// 0: the sentence says it all
+            pub r#errno: u32,
+            /// with which file, if with one
+            pub r#path: ::alloc::vec::Vec<u8>,
+            /// what was being done, or what is wrong
+            pub r#sentence: ::alloc::string::String,
+        }
+        impl Failure {}
+        impl ::micropb::MessageDecode for Failure {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#errno;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#sentence;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Failure {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Failure.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Failure.sentence) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#errno;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#sentence;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(26u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#errno;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#sentence;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// Part of a listing.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub enum Record {
+            Entry(Entry),
+            Directory(Directory),
+            Failure(Failure),
+            FileSystem(FileSystem),
+            #[default]
+            None,
+        }
+        impl ::micropb::MessageDecode for Record {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            let mut_ref = loop {
+                                if let Self::Entry(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Entry(::core::default::Default::default());
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        2u32 => {
+                            let mut_ref = loop {
+                                if let Self::Directory(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Directory(
+                                    ::core::default::Default::default(),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        3u32 => {
+                            let mut_ref = loop {
+                                if let Self::Failure(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Failure(::core::default::Default::default());
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        4u32 => {
+                            let mut_ref = loop {
+                                if let Self::FileSystem(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::FileSystem(
+                                    ::core::default::Default::default(),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Record {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match 'oneof: {
+                    let mut max_size = 0;
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Entry as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Directory as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Failure as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< FileSystem as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    ::core::result::Result::Ok(max_size)
+                } {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                match &self {
+                    Self::Entry(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(10u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                    Self::Directory(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(18u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                    Self::Failure(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(26u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                    Self::FileSystem(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(34u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                    Self::None => {}
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                match &self {
+                    Self::Entry(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                    Self::Directory(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                    Self::Failure(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                    Self::FileSystem(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                    Self::None => {}
+                }
+                size
+            }
+        }
+        /// How full the mounted file systems are: a stream of Records.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct Usage {}
+        impl Usage {}
+        impl ::micropb::MessageDecode for Usage {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Usage {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                size
+            }
+        }
+        /// A mounted file system.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct FileSystem {
+            pub r#device: ::alloc::string::String,
+            pub r#directory: ::alloc::vec::Vec<u8>,
+            pub r#type: ::alloc::string::String,
+            /// bytes
+            pub r#block_size: u64,
+            pub r#blocks: u64,
+            /// blocks
+            pub r#free: u64,
+            /// blocks, for users who are not root
+            pub r#available: u64,
+            pub r#files: u64,
+            pub r#free_files: u64,
+        }
+        impl FileSystem {}
+        impl ::micropb::MessageDecode for FileSystem {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#device;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#directory;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#type;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#block_size;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#blocks;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        6u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#free;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        7u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#available;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        8u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#files;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        9u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#free_files;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for FileSystem {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.FileSystem.device) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.FileSystem.directory) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.FileSystem.type) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#type;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(26u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#block_size;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#blocks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#free;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(48u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#available;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(56u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#files;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(64u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#free_files;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(72u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#type;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#block_size;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#blocks;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#free;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#available;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#files;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#free_files;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// The bytes of files, one after another, as a stream.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Read {
+            pub r#paths: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+        }
+        impl Read {}
+        impl ::micropb::MessageDecode for Read {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#paths.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Read {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Read.paths) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// Write a file out of the source disk: raw bytes from its start, or a stream.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Store {
+            /// the file, or a directory that it goes into
+            pub r#path: ::alloc::vec::Vec<u8>,
+            /// what it is called there, if that is a directory
+            pub r#name: ::alloc::vec::Vec<u8>,
+            /// bytes, if it is not a stream
+            pub r#size: u64,
+            pub r#stream: bool,
+            /// permissions of a new file
+            pub r#mode: u32,
+            pub r#user_id: u32,
+            pub r#group_id: u32,
+            /// seconds since 1970
+            pub r#modified: i64,
+            pub r#modified_ns: u32,
+            /// where there is data, in order; none: everywhere
+            pub r#data: ::alloc::vec::Vec<Range>,
+        }
+        impl Store {}
+        impl ::micropb::MessageDecode for Store {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#name;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#size;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#stream;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#mode;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        6u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#user_id;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        7u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#group_id;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        8u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#modified;
+                            {
+                                let val = decoder.decode_int64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        9u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#modified_ns;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        10u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: Range = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#data.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Store {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Store.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Store.name) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Store.data) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#name;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#stream;
+                    if *val_ref {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#mode;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#user_id;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(48u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#group_id;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(56u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#modified;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(64u32)?;
+                        encoder.encode_int64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#modified_ns;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(72u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#data.iter().enumerate() {
+                        encoder.encode_varint32(82u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#name;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#stream;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#mode;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#user_id;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#group_id;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#modified;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_int64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#modified_ns;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#data.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                size
+            }
+        }
+        /// Bytes of a file.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct Range {
+            pub r#offset: u64,
+            pub r#length: u64,
+        }
+        impl Range {}
+        impl ::micropb::MessageDecode for Range {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#offset;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#length;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Range {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#offset;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#length;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#offset;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#length;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Copy a file's data to the same places of the sink disk; the rest is zeros.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Fetch {
+            pub r#path: ::alloc::vec::Vec<u8>,
+            /// what it was found to have
+            pub r#size: u64,
+        }
+        impl Fetch {}
+        impl ::micropb::MessageDecode for Fetch {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#size;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Fetch {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Fetch.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Unpack the tar archive that comes as a stream.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct TarIn {
+            pub r#directory: ::alloc::vec::Vec<u8>,
+            /// the directory must be there; without, it is made
+            pub r#into: bool,
+            /// files get the archive's owners; without, root's
+            pub r#own: bool,
+        }
+        impl TarIn {}
+        impl ::micropb::MessageDecode for TarIn {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#directory;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#into;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#own;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for TarIn {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.TarIn.directory) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#into;
+                    if *val_ref {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#own;
+                    if *val_ref {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#into;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#own;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// Pack files as a stream that is a tar archive.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct TarOut {
+            /// which paths are relative to
+            pub r#directory: ::alloc::vec::Vec<u8>,
+            /// none: all that is in the directory
+            pub r#paths: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            pub r#compression: Compression,
+        }
+        impl TarOut {}
+        impl ::micropb::MessageDecode for TarOut {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#directory;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#paths.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#compression;
+                            {
+                                let val = decoder
+                                    .decode_int32()
+                                    .map(|n| Compression(n as _))?;
+                                let val_ref = &val;
+                                if val_ref.0 != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for TarOut {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.TarOut.directory) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.TarOut.paths) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(Compression::_MAX_SIZE), | size | size +
+                    1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#compression;
+                    if val_ref.0 != 0 {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_int32(val_ref.0 as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#compression;
+                    if val_ref.0 != 0 {
+                        size += 1usize + ::micropb::size::sizeof_int32(val_ref.0 as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Remove files.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Remove {
+            pub r#paths: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            pub r#recursive: bool,
+            /// what is not there is no failure
+            pub r#force: bool,
+            /// empty directories too
+            pub r#directory: bool,
+        }
+        impl Remove {}
+        impl ::micropb::MessageDecode for Remove {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#paths.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#recursive;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#force;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#directory;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Remove {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Remove.paths) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#recursive;
+                    if *val_ref {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#force;
+                    if *val_ref {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#directory;
+                    if *val_ref {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#recursive;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#force;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#directory;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct MakeDirectory {
+            pub r#paths: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            pub r#parents: bool,
+            pub r#mode: u32,
+        }
+        impl MakeDirectory {}
+        impl ::micropb::MessageDecode for MakeDirectory {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#paths.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#parents;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#mode;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for MakeDirectory {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.MakeDirectory.paths) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#parents;
+                    if *val_ref {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#mode;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#parents;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#mode;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Move files into a directory, or one to a name.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Rename {
+            pub r#sources: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            pub r#target: ::alloc::vec::Vec<u8>,
+            pub r#no_clobber: bool,
+        }
+        impl Rename {}
+        impl ::micropb::MessageDecode for Rename {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#sources.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#target;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#no_clobber;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Rename {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Rename.sources) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Rename.target) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    for (i, val_ref) in self.r#sources.iter().enumerate() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#target;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#no_clobber;
+                    if *val_ref {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    for (i, val_ref) in self.r#sources.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#target;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#no_clobber;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// Link to a file.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Link {
+            /// as written into a symbolic link; a path otherwise
+            pub r#target: ::alloc::vec::Vec<u8>,
+            /// the link, or a directory that it goes into
+            pub r#path: ::alloc::vec::Vec<u8>,
+            pub r#symbolic: bool,
+            /// replace what is there
+            pub r#force: bool,
+        }
+        impl Link {}
+        impl ::micropb::MessageDecode for Link {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#target;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#symbolic;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#force;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Link {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Link.target) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Link.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#target;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#symbolic;
+                    if *val_ref {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#force;
+                    if *val_ref {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#target;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#symbolic;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#force;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// A part of a change of permissions, as chmod(1) has them: for `affected` bits, `operator` one of + - =.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct ModeClause {
+            /// mask of permission bits
+            pub r#affected: u32,
+            /// '+', '-', '='
+            pub r#operator: u32,
+            /// permissions within `affected`
+            pub r#bits: u32,
+            /// X: execute, for directories and what somebody may execute already
+            pub r#if_executable: bool,
+            /// 'u', 'g', 'o': take that one's bits; 0: `bits`
+            pub r#copy_from: u32,
+        }
+        impl ModeClause {}
+        impl ::micropb::MessageDecode for ModeClause {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#affected;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#operator;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#bits;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#if_executable;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#copy_from;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for ModeClause {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#affected;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#operator;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#bits;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#if_executable;
+                    if *val_ref {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#copy_from;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#affected;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#operator;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#bits;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#if_executable;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#copy_from;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct ChangeMode {
+            pub r#paths: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            pub r#clauses: ::alloc::vec::Vec<ModeClause>,
+            pub r#recursive: bool,
+        }
+        impl ChangeMode {}
+        impl ::micropb::MessageDecode for ChangeMode {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#paths.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ModeClause = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#clauses.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#recursive;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for ChangeMode {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.ChangeMode.paths) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.ChangeMode.clauses) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#clauses.iter().enumerate() {
+                        encoder.encode_varint32(18u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#recursive;
+                    if *val_ref {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#clauses.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    let val_ref = &self.r#recursive;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// Change owners. Names are those of the image's /etc/passwd and /etc/group.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct ChangeOwner {
+            pub r#paths: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            /// empty: stays
+            pub r#user: ::alloc::string::String,
+            /// empty: stays
+            pub r#group: ::alloc::string::String,
+            pub r#recursive: bool,
+            pub r#no_dereference: bool,
+        }
+        impl ChangeOwner {}
+        impl ::micropb::MessageDecode for ChangeOwner {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#paths.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#user;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#group;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#recursive;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#no_dereference;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for ChangeOwner {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.ChangeOwner.paths) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.ChangeOwner.user) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.ChangeOwner.group) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#user;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#group;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(26u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#recursive;
+                    if *val_ref {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#no_dereference;
+                    if *val_ref {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#user;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#group;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#recursive;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#no_dereference;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// Everything to stable storage.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct Sync {}
+        impl Sync {}
+        impl ::micropb::MessageDecode for Sync {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Sync {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                size
+            }
+        }
+        /// A disk was bound anew: wait until the kernel has its size.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct Await {
+            pub r#disk: u32,
+            /// bytes
+            pub r#capacity: u64,
+        }
+        impl Await {}
+        impl ::micropb::MessageDecode for Await {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#disk;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#capacity;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Await {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#disk;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#capacity;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#disk;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#capacity;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Request {
+            /// comes back
+            pub r#number: u32,
+            pub r#operation: ::core::option::Option<Request_::Operation>,
+        }
+        impl Request {}
+        impl ::micropb::MessageDecode for Request {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#number;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Mount(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Mount(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        3u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Unmount(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Unmount(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        4u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Walk(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Walk(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        5u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Usage(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Usage(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        6u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Read(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Read(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        7u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Store(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Store(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        8u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Fetch(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Fetch(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        9u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::TarIn(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::TarIn(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        10u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::TarOut(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::TarOut(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        11u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Remove(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Remove(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        12u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::MakeDirectory(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::MakeDirectory(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        13u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Rename(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Rename(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        14u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Link(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Link(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        15u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::ChangeMode(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::ChangeMode(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        16u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::ChangeOwner(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::ChangeOwner(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        17u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Sync(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Sync(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        18u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Await(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Await(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Request {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match 'oneof: {
+                    let mut max_size = 0;
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Mount as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Unmount as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Walk as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Usage as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Read as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Store as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Fetch as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< TarIn as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< TarOut as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Remove as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< MakeDirectory as ::micropb::MessageEncode
+                        > ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)),
+                        | size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Rename as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Link as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< ChangeMode as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< ChangeOwner as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Sync as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Await as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    ::core::result::Result::Ok(max_size)
+                } {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#number;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                if let Some(oneof) = &self.r#operation {
+                    match &*oneof {
+                        Request_::Operation::Mount(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(18u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Unmount(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(26u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Walk(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(34u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Usage(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(42u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Read(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(50u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Store(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(58u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Fetch(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(66u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::TarIn(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(74u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::TarOut(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(82u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Remove(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(90u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::MakeDirectory(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(98u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Rename(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(106u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Link(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(114u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::ChangeMode(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(122u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::ChangeOwner(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(130u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Sync(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(138u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Await(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(146u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#number;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                if let Some(oneof) = &self.r#operation {
+                    match &*oneof {
+                        Request_::Operation::Mount(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Unmount(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Walk(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Usage(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Read(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Store(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Fetch(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::TarIn(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::TarOut(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Remove(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::MakeDirectory(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Rename(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Link(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::ChangeMode(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 1usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::ChangeOwner(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Sync(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Await(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                    }
+                }
+                size
+            }
+        }
+        /// Inner types for `Request`
+        pub mod Request_ {
+            #[derive(Debug, PartialEq, Clone)]
+            pub enum Operation {
+                Mount(super::Mount),
+                Unmount(super::Unmount),
+                Walk(super::Walk),
+                Usage(super::Usage),
+                Read(super::Read),
+                Store(super::Store),
+                Fetch(super::Fetch),
+                TarIn(super::TarIn),
+                TarOut(super::TarOut),
+                Remove(super::Remove),
+                MakeDirectory(super::MakeDirectory),
+                Rename(super::Rename),
+                Link(super::Link),
+                ChangeMode(super::ChangeMode),
+                ChangeOwner(super::ChangeOwner),
+                Sync(super::Sync),
+                Await(super::Await),
+            }
+        }
+        /// How a request ended.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Response {
+            pub r#number: u32,
+            /// the first few; none: all went well
+            pub r#failures: ::alloc::vec::Vec<Failure>,
+            /// how many there were
+            pub r#failed: u64,
+            /// by Mount
+            pub r#mounted: ::alloc::vec::Vec<MountPoint>,
+            /// that a stream had, or that were copied
+            pub r#bytes: u64,
+        }
+        impl Response {}
+        impl ::micropb::MessageDecode for Response {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#number;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: Failure = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#failures.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#failed;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: MountPoint = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#mounted.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#bytes;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Response {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Response.failures) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Response.mounted) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#number;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#failures.iter().enumerate() {
+                        encoder.encode_varint32(18u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#failed;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#mounted.iter().enumerate() {
+                        encoder.encode_varint32(34u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#bytes;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#number;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#failures.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    let val_ref = &self.r#failed;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#mounted.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    let val_ref = &self.r#bytes;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(transparent)]
+        pub struct Compression(pub i32);
+        impl Compression {
+            /// Maximum encoded size of the enum
+            pub const _MAX_SIZE: usize = 10usize;
+            pub const None: Self = Self(0);
+            pub const Gzip: Self = Self(1);
+            pub const Zstd: Self = Self(2);
+        }
+        impl core::default::Default for Compression {
+            fn default() -> Self {
+                Self(0)
+            }
+        }
+        impl core::convert::From<i32> for Compression {
+            fn from(val: i32) -> Self {
+                Self(val)
+            }
+        }
+        impl core::fmt::Debug for Compression {
+            fn fmt(
+                &self,
+                formatter: &mut core::fmt::Formatter<'_>,
+            ) -> core::fmt::Result {
+                match *self {
+                    Compression::None => formatter.write_str("None"),
+                    Compression::Gzip => formatter.write_str("Gzip"),
+                    Compression::Zstd => formatter.write_str("Zstd"),
+                    Self(n) => formatter.debug_tuple("_Unknown").field(&n).finish(),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The socket on which the server speaks first (VHOST_USER_SET_BACKEND_REQ_FD): to say that the configuration changed.
+
+use super::connection::send_now;
+use super::event_descriptor::is_unix_socket;
+use super::message;
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use rustix::net::sockopt::socket_type;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The socket, and what there was no room to say. A client that is slow to read hears of several changes at once, but of the
+/// last one for certain.
+#[derive(Debug)]
+pub(super) struct BackendRequests {
+    socket: OwnedFd,
+    owes_change: bool,
+}
+
+impl BackendRequests {
+    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+        if !is_unix_socket(&socket) || socket_type(&socket)? != SocketType::STREAM {
+            return Err(io::Error::other("what the server shall speak on is not a unix stream socket"));
+        }
+        Ok(Self { socket, owes_change: false })
+    }
+
+    /// The configuration changed.
+    pub(super) fn config_changed(&mut self) {
+        self.owes_change = true;
+        self.speak();
+    }
+
+    /// Says what there was no room to say, if there is now: to be called when the socket becomes writable.
+    pub(super) fn speak(&mut self) {
+        // So short a message goes whole or not at all. Whoever has closed the other end wants to hear nothing.
+        if self.owes_change {
+            self.owes_change = matches!(send_now(&self.socket, &message::config_change(), None), Err(Errno::AGAIN));
+        }
+    }
+}
+
+impl AsFd for BackendRequests {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

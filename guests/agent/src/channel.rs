@@ -1,0 +1,48 @@
+//! The serial line to the host: frames, one message each.
+
+use blockyard_protocol::appliance::FRAME_BYTES_MAX;
+use blockyard_protocol::frame::{self, LENGTH_BYTES};
+use micropb::{MessageDecode, MessageEncode};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+
+/// User-Mode Linux's first serial line.
+const LINE: &str = "/dev/ttyS0";
+
+pub(crate) struct Channel {
+    line: File,
+    buffer: Vec<u8>,
+}
+
+impl Channel {
+    /// Opens the line, and makes it carry bytes as they are.
+    pub(crate) fn open() -> io::Result<Self> {
+        let line = OpenOptions::new().read(true).write(true).open(LINE)?;
+        let mut mode = tcgetattr(&line)?;
+        mode.make_raw();
+        tcsetattr(&line, OptionalActions::Now, &mode)?;
+        Ok(Self { line, buffer: vec![0; FRAME_BYTES_MAX] })
+    }
+
+    /// The next message; `None` when the host has hung up.
+    pub(crate) fn receive<M: MessageDecode + Default>(&mut self) -> io::Result<Option<M>> {
+        let mut length = [0; LENGTH_BYTES];
+        match self.line.read_exact(&mut length) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let bytes = frame::message_bytes(length, FRAME_BYTES_MAX).map_err(io::Error::other)?;
+        let body = &mut self.buffer[..bytes];
+        self.line.read_exact(body)?;
+        let mut message = M::default();
+        frame::decode(body, &mut message).map_err(io::Error::other)?;
+        Ok(Some(message))
+    }
+
+    pub(crate) fn send<M: MessageEncode>(&mut self, message: &M) -> io::Result<()> {
+        let frame = frame::encode(message, &mut self.buffer).map_err(io::Error::other)?;
+        self.line.write_all(frame)
+    }
+}

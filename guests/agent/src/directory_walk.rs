@@ -1,0 +1,158 @@
+//! Listings: what is in directories, and how full file systems are.
+
+use crate::failures::failure;
+use crate::mounts::{Mounts, path_of};
+use crate::owner_names::OwnerNames;
+use blockyard_protocol::appliance::{Directory, Entry, FRAME_BYTES_MAX, FileSystem, Record, Walk};
+use blockyard_protocol::frame;
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Longest path that is looked into, which is Linux's.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// Writes records for `request` to `sink`: a directory's entries after its own record, in order of name, then what is below them.
+pub(crate) fn walk(request: &Walk, sink: &mut dyn Write) -> io::Result<()> {
+    let names = request.details.then(|| (OwnerNames::users(), OwnerNames::groups()));
+    let mut walker = Walker { request, names, frame: vec![0; FRAME_BYTES_MAX], sink };
+    for path in &request.paths {
+        let path = path_of(path);
+        let metadata = if request.follow { fs::metadata(path) } else { fs::symlink_metadata(path) };
+        match metadata {
+            Err(error) => walker.fail(path, "cannot access", &error)?,
+            Ok(metadata) => {
+                walker.entry(path.as_os_str(), path, &metadata)?;
+                if metadata.is_dir() {
+                    walker.tree(path, metadata.dev())?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Walker<'request> {
+    request: &'request Walk,
+    names: Option<(OwnerNames, OwnerNames)>,
+    frame: Vec<u8>,
+    sink: &'request mut dyn Write,
+}
+
+impl Walker<'_> {
+    /// What is in the directory at `path`, as deep as wanted.
+    fn tree(&mut self, path: &Path, device: u64) -> io::Result<()> {
+        let mut pending = vec![(path.to_owned(), 1)];
+        while let Some((directory, depth)) = pending.pop() {
+            if depth > self.request.depth {
+                continue;
+            }
+            let below = self.directory(&directory, depth, device)?;
+            pending.extend(below.into_iter().rev().map(|path| (path, depth + 1)));
+        }
+        Ok(())
+    }
+
+    /// The entries of one directory; the directories among them.
+    fn directory(&mut self, path: &Path, depth: u32, device: u64) -> io::Result<Vec<PathBuf>> {
+        if path.as_os_str().len() > PATH_BYTES_MAX {
+            self.fail(path, "too deep to look into", &io::Error::from_raw_os_error(36))?;
+            return Ok(Vec::new());
+        }
+        let mut names = match fs::read_dir(path).and_then(|entries| {
+            entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>()
+        }) {
+            Ok(names) => names,
+            Err(error) => {
+                self.fail(path, "cannot list", &error)?;
+                return Ok(Vec::new());
+            }
+        };
+        names.sort();
+        self.record(&Record::Directory(Directory { path: path.as_os_str().as_bytes().to_vec(), depth }))?;
+        let mut below = Vec::new();
+        for name in names {
+            let path = path.join(&name);
+            match fs::symlink_metadata(&path) {
+                Err(error) => self.fail(&path, "cannot access", &error)?,
+                Ok(metadata) => {
+                    self.entry(&name, &path, &metadata)?;
+                    if metadata.is_dir() && (!self.request.one_file_system || metadata.dev() == device) {
+                        below.push(path);
+                    }
+                }
+            }
+        }
+        Ok(below)
+    }
+
+    fn entry(&mut self, name: &OsStr, path: &Path, metadata: &Metadata) -> io::Result<()> {
+        let mut entry = Entry {
+            name: name.as_bytes().to_vec(),
+            mode: metadata.mode(),
+            inode: metadata.ino(),
+            device: metadata.dev(),
+            links: metadata.nlink(),
+            user_id: metadata.uid(),
+            group_id: metadata.gid(),
+            size: metadata.size(),
+            blocks: metadata.blocks(),
+            modified: metadata.mtime(),
+            modified_ns: metadata.mtime_nsec() as u32,
+            accessed: metadata.atime(),
+            changed: metadata.ctime(),
+            major: rustix::fs::major(metadata.rdev()),
+            minor: rustix::fs::minor(metadata.rdev()),
+            ..Entry::default()
+        };
+        if let Some((users, groups)) = &self.names {
+            entry.user = users.name(metadata.uid());
+            entry.group = groups.name(metadata.gid());
+            if metadata.is_symlink() {
+                // A damaged one is listed all the same.
+                entry.target =
+                    fs::read_link(path).map(|target| target.into_os_string().into_encoded_bytes()).unwrap_or_default();
+            }
+        }
+        self.record(&Record::Entry(entry))
+    }
+
+    fn fail(&mut self, path: &Path, what: &str, error: &io::Error) -> io::Result<()> {
+        self.record(&Record::Failure(failure(path, what, error)))
+    }
+
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        write_record(record, &mut self.frame, self.sink)
+    }
+}
+
+fn write_record(record: &Record, buffer: &mut [u8], sink: &mut dyn Write) -> io::Result<()> {
+    sink.write_all(frame::encode(record, buffer).map_err(io::Error::other)?)
+}
+
+/// Writes a record for each mounted file system to `sink`.
+pub(crate) fn usage(mounts: &Mounts, sink: &mut dyn Write) -> io::Result<()> {
+    let mut buffer = vec![0; FRAME_BYTES_MAX];
+    for mounted in &mounts.mounted {
+        let point = &mounted.point;
+        let record = match rustix::fs::statvfs(path_of(&point.directory)) {
+            Err(errno) => Record::Failure(failure(path_of(&point.directory), "cannot access", &errno.into())),
+            Ok(usage) => Record::FileSystem(FileSystem {
+                device: point.device.clone(),
+                directory: point.directory.clone(),
+                r#type: point.r#type.clone(),
+                block_size: usage.f_frsize,
+                blocks: usage.f_blocks,
+                free: usage.f_bfree,
+                available: usage.f_bavail,
+                files: usage.f_files,
+                free_files: usage.f_ffree,
+            }),
+        };
+        write_record(&record, &mut buffer, sink)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Removing, making, moving and linking files.
+
+use crate::failures::{Failures, failure};
+use crate::mounts::path_of;
+use blockyard_protocol::appliance::{Failure, Link, MakeDirectory, Remove, Rename};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// rm(1).
+pub(crate) fn remove(request: &Remove, failures: &mut Failures) {
+    for path in &request.paths {
+        let path = path_of(path);
+        let removed = match fs::symlink_metadata(path) {
+            Err(error) => Err(error),
+            Ok(_) if path.components().count() <= 1 => Err(io::Error::other("it is the root directory")),
+            Ok(metadata) if metadata.is_dir() && request.recursive => fs::remove_dir_all(path),
+            Ok(metadata) if metadata.is_dir() && request.directory => fs::remove_dir(path),
+            Ok(_) => fs::remove_file(path),
+        };
+        match removed {
+            Err(error) if request.force && error.kind() == io::ErrorKind::NotFound => {}
+            removed => failures.note(path, "cannot remove", removed),
+        }
+    }
+}
+
+/// mkdir(1).
+pub(crate) fn make_directories(request: &MakeDirectory, failures: &mut Failures) {
+    for path in &request.paths {
+        let path = path_of(path);
+        let made = DirBuilder::new().recursive(request.parents).mode(0o755).create(path);
+        let made = made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(request.mode & 0o7777)));
+        failures.note(path, "cannot make the directory", made);
+    }
+}
+
+/// mv(1).
+pub(crate) fn rename(request: &Rename, failures: &mut Failures) -> Result<(), Failure> {
+    let target = path_of(&request.target);
+    let into = fs::metadata(target).is_ok_and(|metadata| metadata.is_dir());
+    if !into && request.sources.len() != 1 {
+        return Err(failure(target, "cannot move several files there", &io::Error::from_raw_os_error(20)));
+    }
+    for source in &request.sources {
+        let source = path_of(source);
+        let name = source.file_name().unwrap_or(OsStr::new("."));
+        let target = if into { target.join(name) } else { target.to_owned() };
+        if request.no_clobber && fs::symlink_metadata(&target).is_ok() {
+            continue;
+        }
+        failures.note(source, "cannot move", fs::rename(source, target));
+    }
+    Ok(())
+}
+
+/// ln(1).
+pub(crate) fn link(request: &Link) -> Result<(), Failure> {
+    let target = path_of(&request.target);
+    let path = inside(path_of(&request.path), target.file_name());
+    let replaces = request.force && fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_dir());
+    let cleared = if replaces { fs::remove_file(&path) } else { Ok(()) };
+    let linked =
+        cleared.and_then(|()| if request.symbolic { symlink(target, &path) } else { fs::hard_link(target, &path) });
+    linked.map_err(|error| failure(&path, "cannot link", &error))
+}
+
+/// `path`, or the place for `name` in it if it is a directory.
+pub(crate) fn inside(path: &Path, name: Option<&OsStr>) -> PathBuf {
+    match name {
+        Some(name) if fs::metadata(path).is_ok_and(|metadata| metadata.is_dir()) => path.join(name),
+        _ => path.to_owned(),
+    }
+}

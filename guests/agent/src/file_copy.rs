@@ -1,0 +1,211 @@
+//! The data of single files, between the image and the transfer disks.
+
+use crate::failures::{Failures, failure};
+use crate::file_changes::inside;
+use crate::mounts::path_of;
+use crate::stream::{AlignedBuffer, ReadAhead, SinkStream, SourceStream, TransferDisks};
+use blockyard_protocol::appliance::{Failure, Fetch, Range, Read as ReadRequest, Store};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, Timespec, Timestamps, fallocate, futimens, seek};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::{File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes that are read or written at once: several requests, which a disk works on side by side.
+const PIECE_BYTES: usize = 4 << 20;
+/// What direct writes are multiples of: every block size that Linux mounts here.
+const BLOCK_BYTES: usize = 4096;
+
+/// Writes the bytes of files to `sink`, one after another.
+pub(crate) fn read(request: &ReadRequest, sink: &mut SinkStream, failures: &mut Failures) -> io::Result<()> {
+    let mut buffer = vec![0; 256 << 10];
+    for path in &request.paths {
+        let path = path_of(path);
+        let mut file = match open(path) {
+            Ok(file) => file,
+            Err(error) => {
+                failures.note(path, "cannot open", Err(error));
+                continue;
+            }
+        };
+        loop {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                // The host does not take more: nothing else can be done.
+                Ok(bytes) => sink.write_all(&buffer[..bytes])?,
+                Err(error) => {
+                    failures.note(path, "cannot read", Err(error));
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens a regular file for reading: nothing that could make us wait.
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    let kind = file.metadata()?.file_type();
+    match (kind.is_file(), kind.is_dir()) {
+        (true, _) => Ok(file),
+        (_, true) => Err(Errno::ISDIR.into()),
+        _ => Err(io::Error::other("it is not a regular file")),
+    }
+}
+
+/// Writes a file out of the source disk; how many bytes.
+pub(crate) fn store(request: &Store, disks: &TransferDisks) -> Result<u64, Failure> {
+    let name = (!request.name.is_empty()).then(|| OsStr::from_bytes(&request.name));
+    let path = inside(path_of(&request.path), name);
+    let bad = |what: &str| {
+        let (path, what) = (path.clone(), what.to_owned());
+        move |error: io::Error| failure(&path, &what, &error)
+    };
+    // A fifo would make us wait for somebody to read it.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(request.mode & 0o777)
+        .custom_flags(flags)
+        .open(&path);
+    let file = file.map_err(bad("cannot create"))?;
+    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return Err(bad("cannot write")(io::Error::other("it is not a regular file")));
+    }
+    let bytes = if request.stream {
+        store_stream(&file, disks)
+    } else {
+        store_raw(request, &path, &file, disks).map(|()| request.size)
+    };
+    let bytes = bytes.map_err(bad("cannot write"))?;
+    set_attributes(request, &file).map_err(bad("cannot set the attributes of"))?;
+    Ok(bytes)
+}
+
+fn store_stream(mut file: &File, disks: &TransferDisks) -> io::Result<u64> {
+    let mut stream = SourceStream::open(&disks.source)?;
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(stream.total),
+            bytes => file.write_all(&buffer[..bytes])?,
+        }
+    }
+}
+
+/// Copies the ranges with data, past the page cache of both sides.
+fn store_raw(request: &Store, path: &Path, file: &File, disks: &TransferDisks) -> io::Result<()> {
+    let everything = [Range { offset: 0, length: request.size }];
+    let ranges = if request.data.is_empty() { &everything[..] } else { &request.data[..] };
+    let direct = File::options().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path);
+    let writer = direct.as_ref().unwrap_or(file);
+    for range in ranges.iter().filter(|range| range.length > 0) {
+        // The blocks in one piece; where the file system cannot, they come as they are written.
+        if fallocate(file, FallocateFlags::empty(), range.offset, range.length) == Err(Errno::NOSPC) {
+            return Err(Errno::NOSPC.into());
+        }
+        let pieces = read_disk(Arc::clone(&disks.source), range)?;
+        while let Some(piece) = pieces.next()? {
+            writer.write_all_at(&piece.buffer[..piece.bytes.next_multiple_of(BLOCK_BYTES)], piece.offset)?;
+            pieces.recycle(piece.buffer);
+        }
+    }
+    file.set_len(request.size)
+}
+
+/// Reads a range of a disk in whole blocks; what is behind its end are zeros.
+fn read_disk(disk: Arc<File>, range: &Range) -> io::Result<ReadAhead> {
+    let (mut offset, end) = (range.offset, range.offset.saturating_add(range.length));
+    ReadAhead::start(PIECE_BYTES, move |buffer| {
+        let bytes = (end - offset).min(PIECE_BYTES as u64) as usize;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let sectors = bytes.next_multiple_of(512);
+        disk.read_exact_at(&mut buffer[..sectors], offset)?;
+        buffer[bytes..bytes.next_multiple_of(BLOCK_BYTES)].fill(0);
+        offset += bytes as u64;
+        Ok(Some((offset - bytes as u64, bytes)))
+    })
+}
+
+fn set_attributes(request: &Store, file: &File) -> io::Result<()> {
+    fchown(file, Some(request.user_id), Some(request.group_id))?;
+    file.set_permissions(Permissions::from_mode(request.mode & 0o7777))?;
+    let time = Timespec { tv_sec: request.modified, tv_nsec: request.modified_ns.into() };
+    Ok(futimens(file, &Timestamps { last_access: time, last_modification: time })?)
+}
+
+/// Writes a file's data to the same places of the sink disk; how many bytes.
+pub(crate) fn fetch(request: &Fetch, disks: &TransferDisks) -> Result<u64, Failure> {
+    let path = path_of(&request.path);
+    let bad = |what: &str| {
+        let what = what.to_owned();
+        move |error: io::Error| failure(path, &what, &error)
+    };
+    let file = open(path).map_err(bad("cannot open"))?;
+    let size = file.metadata().map_err(bad("cannot access"))?.len();
+    if size != request.size {
+        return Err(bad("cannot read")(io::Error::other("its size has changed")));
+    }
+    let direct = File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path);
+    let reader = Arc::new(direct.unwrap_or_else(|_| file.try_clone().unwrap_or(file)));
+    let mut copied = 0;
+    let mut at = 0;
+    while let Some(range) = next_data(&reader, at, size).map_err(bad("cannot read"))? {
+        at = range.offset + range.length;
+        copied += range.length;
+        let pieces = read_file(Arc::clone(&reader), &range).map_err(bad("cannot read"))?;
+        while let Some(piece) = pieces.next().map_err(bad("cannot read"))? {
+            let whole = piece.bytes.next_multiple_of(512);
+            disks.sink.write_all_at(&piece.buffer[..whole], piece.offset).map_err(bad("cannot send"))?;
+            pieces.recycle(piece.buffer);
+        }
+    }
+    Ok(copied)
+}
+
+/// The next range with data at or behind `at`, in whole blocks unless it ends with the file.
+fn next_data(file: &File, at: u64, size: u64) -> io::Result<Option<Range>> {
+    let block = BLOCK_BYTES as u64;
+    if at >= size {
+        return Ok(None);
+    }
+    let start = match seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start / block * block,
+        Err(Errno::NXIO) => return Ok(None),
+        // A file system that does not know: all is data.
+        Err(_) => return Ok(Some(Range { offset: at, length: size - at })),
+    };
+    let end = seek(file, SeekFrom::Hole(start.max(at))).unwrap_or(size);
+    let end = end.checked_next_multiple_of(block).unwrap_or(size).min(size);
+    Ok(Some(Range { offset: start, length: end.saturating_sub(start) }).filter(|range| range.length > 0))
+}
+
+fn read_file(file: Arc<File>, range: &Range) -> io::Result<ReadAhead> {
+    let (mut offset, end) = (range.offset, range.offset + range.length);
+    ReadAhead::start(PIECE_BYTES, move |buffer: &mut AlignedBuffer| {
+        let bytes = (end - offset).min(PIECE_BYTES as u64) as usize;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let mut filled = 0;
+        while filled < bytes {
+            let upto = (bytes - filled).next_multiple_of(BLOCK_BYTES).min(PIECE_BYTES - filled);
+            match file.read_at(&mut buffer[filled..filled + upto], offset + filled as u64)? {
+                0 => return Err(io::Error::other("it ends before its size")),
+                read => filled = (filled + read).min(bytes),
+            }
+        }
+        buffer[bytes..bytes.next_multiple_of(512)].fill(0);
+        offset += bytes as u64;
+        Ok(Some((offset - bytes as u64, bytes)))
+    })
+}

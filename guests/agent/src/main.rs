@@ -1,0 +1,50 @@
+//! PID 1 of the appliance: does on the files of an image what the host asks for, one request after another.
+//!
+//! It says so over the serial line ([`channel`]) and moves data through two transfer disks ([`stream`]). While an image is mounted
+//! it lives in it (`chroot`): every path is the image's, and no link leads out. It trusts the host, and nothing in the image;
+//! whatever an image does to it or to its kernel stays in the appliance.
+//!
+//! Deliberately absent: other programs, a shell, a network, a clock of its own.
+
+mod attributes;
+mod block_devices;
+mod channel;
+mod directory_walk;
+mod failures;
+mod file_changes;
+mod file_copy;
+mod fstab;
+mod mounts;
+mod operations;
+mod owner_names;
+mod stream;
+mod system;
+mod tar_in;
+mod tar_out;
+
+use blockyard_protocol::appliance::{Ready, Request, VERSION};
+use channel::Channel;
+use mounts::Mounts;
+use std::io;
+use stream::TransferDisks;
+
+fn main() {
+    if let Err(error) = serve() {
+        eprintln!("agent: {error}");
+    }
+    system::power_off();
+}
+
+/// Serves until the host hangs up.
+fn serve() -> io::Result<()> {
+    system::set_up()?;
+    let mut channel = Channel::open()?;
+    let disks = TransferDisks::open()?;
+    let mut mounts = Mounts::new()?;
+    channel.send(&Ready { version: VERSION, kernel: system::kernel_version() })?;
+    while let Some(request) = channel.receive::<Request>()? {
+        let response = operations::perform(request, &mut mounts, &disks);
+        channel.send(&response)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Which request is done where.
+
+use crate::failures::{Failures, failure, refusal};
+use crate::mounts::Mounts;
+use crate::stream::{SinkStream, TransferDisks};
+use crate::{attributes, directory_walk, file_changes, file_copy, tar_in, tar_out};
+use blockyard_protocol::appliance::{Await, Failure, Operation, Request, Response};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long the kernel may take to see that a disk was bound anew.
+const AWAIT: Duration = Duration::from_secs(10);
+
+/// Carries out a request. Whatever happens to it, there is a response.
+pub(crate) fn perform(request: Request, mounts: &mut Mounts, disks: &TransferDisks) -> Response {
+    let mut response = Response { number: request.number, ..Response::default() };
+    let mut failures = Failures::default();
+    let done = match request.operation {
+        None => Err(refusal("the agent does not know this request")),
+        Some(operation) => perform_operation(operation, mounts, disks, &mut failures, &mut response),
+    };
+    if let Err(problem) = done {
+        failures.add(problem);
+    }
+    response.failures = failures.first;
+    response.failed = failures.count;
+    response
+}
+
+fn perform_operation(
+    operation: Operation,
+    mounts: &mut Mounts,
+    disks: &TransferDisks,
+    failures: &mut Failures,
+    response: &mut Response,
+) -> Result<(), Failure> {
+    let outside =
+        matches!(operation, Operation::Mount(_) | Operation::Unmount(_) | Operation::Sync(_) | Operation::Await(_));
+    if !outside && !mounts.is_mounted() {
+        return Err(refusal("nothing is mounted"));
+    }
+    match operation {
+        Operation::Mount(mount) => {
+            mounts.mount(&mount)?;
+            response.mounted = mounts.mounted.iter().map(|mounted| mounted.point.clone()).collect();
+            Ok(())
+        }
+        Operation::Unmount(_) => mounts.unmount(),
+        Operation::Sync(_) => {
+            rustix::fs::sync();
+            Ok(())
+        }
+        Operation::Await(wanted) => wait_for_capacity(&wanted),
+        Operation::Walk(walk) => {
+            response.bytes = to_sink(disks, |sink| directory_walk::walk(&walk, sink))?;
+            Ok(())
+        }
+        Operation::Usage(_) => {
+            response.bytes = to_sink(disks, |sink| directory_walk::usage(mounts, sink))?;
+            Ok(())
+        }
+        Operation::Read(read) => {
+            response.bytes = to_sink(disks, |sink| file_copy::read(&read, sink, failures))?;
+            Ok(())
+        }
+        Operation::TarOut(request) => {
+            response.bytes = to_sink(disks, |sink| tar_out::write(&request, sink, failures))?;
+            Ok(())
+        }
+        Operation::TarIn(request) => tar_in::unpack(&request, disks, failures).map(|bytes| response.bytes = bytes),
+        Operation::Store(store) => file_copy::store(&store, disks).map(|bytes| response.bytes = bytes),
+        Operation::Fetch(fetch) => file_copy::fetch(&fetch, disks).map(|bytes| response.bytes = bytes),
+        Operation::Remove(remove) => {
+            file_changes::remove(&remove, failures);
+            Ok(())
+        }
+        Operation::MakeDirectory(make) => {
+            file_changes::make_directories(&make, failures);
+            Ok(())
+        }
+        Operation::Rename(rename) => file_changes::rename(&rename, failures),
+        Operation::Link(link) => file_changes::link(&link),
+        Operation::ChangeMode(change) => {
+            attributes::change_mode(&change, failures);
+            Ok(())
+        }
+        Operation::ChangeOwner(change) => attributes::change_owner(&change, failures),
+    }
+}
+
+/// Whatever `write` does, the stream ends, so that the host does not wait for more.
+fn to_sink(disks: &TransferDisks, write: impl FnOnce(&mut SinkStream) -> io::Result<()>) -> Result<u64, Failure> {
+    let mut sink = SinkStream::open(&disks.sink);
+    let bad = |error: io::Error| failure(Path::new(""), "cannot send the result", &error);
+    let written = write(&mut sink);
+    let finished = sink.finish();
+    written.map_err(bad)?;
+    finished.map_err(bad)
+}
+
+fn wait_for_capacity(wanted: &Await) -> Result<(), Failure> {
+    let disk = char::from(b'a' + wanted.disk.min(25) as u8);
+    let file = format!("/sys/block/vd{disk}/size");
+    let begin = Instant::now();
+    while begin.elapsed() < AWAIT {
+        let sectors = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        if sectors.is_some_and(|sectors| sectors.checked_mul(512) == Some(wanted.capacity)) {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Err(refusal(format!("the kernel does not see the new size of vd{disk}")))
+}
