@@ -16,6 +16,7 @@ use crate::{Disk, Extent, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};
 use backing::Backing;
 pub(crate) use backing::check_logical_block;
 pub use error::FileDiskError;
+pub use lock::FileUsers;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;

@@ -19,6 +19,8 @@
 //! Deliberately absent: sectors (virtio's 512-byte unit stays in the virtio code), locks on the data path, and
 //! any knowledge of who sends the requests.
 
+pub mod comparison;
+pub mod conversion;
 mod counting_allocator;
 mod disk;
 pub mod duration;
@@ -27,6 +29,7 @@ mod file;
 mod formats;
 pub mod layers;
 mod memory;
+mod memory_contents;
 mod memory_map;
 mod null;
 pub mod partition_table;
@@ -39,13 +42,15 @@ pub mod size;
 pub mod specification;
 mod truncation_guard;
 mod wait;
+mod write;
 
 pub use counting_allocator::CountingAllocator;
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
 pub use explain::explain;
-pub use file::{Engine, FileDisk, FileDiskError, FileOptions};
+pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers};
 pub use formats::{
-    AllowedDirectories, ImageError, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, VmdkDisk,
+    AllowedDirectories, ChainImage, ImageError, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Info,
+    Qcow2Mapping, Qcow2MappingKind, Qcow2Writer, VmdkDisk, image_chain,
 };
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};
@@ -55,3 +60,4 @@ pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
 pub use shared_words::{SharedWords, Word};
+pub use write::{flush, write_bytes};

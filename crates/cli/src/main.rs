@@ -59,12 +59,19 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        // It has been said.
+        Err(error) if error.is::<image::Differs>() => ExitCode::FAILURE,
         Err(error) => {
             // Nobody is there to be told that stderr is closed.
             let _ = writeln!(io::stderr(), "blockyard: {error:#}");
-            ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
+            ExitCode::from(if is_two(&error) { 2 } else { 1 })
         }
     }
+}
+
+/// Whether the exit status is 2: wrong usage, and what `image compare` could not compare.
+fn is_two(error: &anyhow::Error) -> bool {
+    error.is::<UsageError>() || error.is::<image::NotComparable>()
 }
 
 /// Prints a text and a newline on stdout.

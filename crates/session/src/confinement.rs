@@ -23,6 +23,8 @@ use std::path::PathBuf;
 pub struct Confinement {
     /// Directories in which it removes its sockets at the end.
     pub removes_in: Vec<PathBuf>,
+    /// Directories in which it gives files that it wrote their names, in the place of others.
+    pub replaces_in: Vec<PathBuf>,
     /// Whether it connects to unix sockets: a session that outlives its server does.
     pub connects: bool,
 }
@@ -88,7 +90,10 @@ impl Confinement {
         let directories = self.removes_in.iter().filter_map(|path| PathFd::new(path).ok());
         let remove = BitFlags::from(AccessFs::RemoveFile);
         let rules = directories.map(|directory| Ok::<_, landlock::RulesetError>(PathBeneath::new(directory, remove)));
-        let status = ruleset.add_rules(rules)?.restrict_self()?;
+        let names = AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Refer;
+        let replaces = self.replaces_in.iter().filter_map(|path| PathFd::new(path).ok());
+        let replaces = replaces.map(|directory| Ok::<_, landlock::RulesetError>(PathBeneath::new(directory, names)));
+        let status = ruleset.add_rules(rules)?.add_rules(replaces)?.restrict_self()?;
         Ok(match status.ruleset {
             RulesetStatus::FullyEnforced => Landlock::Full,
             RulesetStatus::PartiallyEnforced => Landlock::Partial,
@@ -112,6 +117,10 @@ impl Confinement {
             let one_of =
                 values.iter().map(|&value| SeccompRule::new(vec![SeccompCondition::new(argument, Dword, Eq, value)?]));
             rules.insert(call, one_of.collect::<Result<_, _>>()?);
+        }
+        if !self.replaces_in.is_empty() {
+            let calls = [libc::SYS_linkat, libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_fchmod];
+            rules.extend(calls.map(|call| (call, Vec::new())));
         }
         if self.connects {
             let unix = SeccompCondition::new(0, Dword, Eq, libc::AF_UNIX as u64)?;

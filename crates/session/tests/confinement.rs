@@ -45,7 +45,7 @@ fn serves_what_is_open() {
     let disk = File::options().read(true).write(true).open(directory.join("disk")).unwrap();
     let listener = UnixListener::bind(&socket).unwrap();
     let mut client = UnixStream::connect(&socket).unwrap();
-    let confinement = Confinement { removes_in: vec![directory.join("sockets")], connects: false };
+    let confinement = Confinement { removes_in: vec![directory.join("sockets")], ..Confinement::default() };
 
     let landlock = confinement.enter().unwrap();
 
@@ -82,7 +82,7 @@ fn connects_where_it_must() {
     let socket = Path::new(&directory).join("sockets/socket");
     let _listener = UnixListener::bind(&socket).unwrap();
 
-    Confinement { removes_in: Vec::new(), connects: true }.enter().unwrap();
+    Confinement { connects: true, ..Confinement::default() }.enter().unwrap();
 
     UnixStream::connect(&socket).unwrap();
     refused(TcpListener::bind("127.0.0.1:0"), "making a TCP socket");

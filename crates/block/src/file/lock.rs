@@ -9,9 +9,10 @@ mod holder;
 
 use super::FileDiskError;
 use super::backing::{DYING_USER, RETRY_PAUSE};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,33 @@ pub(super) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), File
 
 fn failed(path: &Path, source: io::Error) -> FileDiskError {
     FileDiskError::Lock { path: path.to_owned(), source }
+}
+
+/// Who uses an image, as far as locks tell: each a name and process, or only that there is somebody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileUsers {
+    /// One that may write to it.
+    pub writer: Option<String>,
+    /// One that reads it.
+    pub reader: Option<String>,
+}
+
+impl FileUsers {
+    /// Looks at the locks of the file at `path`; takes none.
+    ///
+    /// # Errors
+    /// When the file cannot be opened for reading.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let user =
+            |permission: i64| match conflict_at(&file, USED + permission) {
+                Err(error) if has_no_locks(&error) => Ok(None),
+                Err(error) => Err(error),
+                Ok(conflict) => Ok(conflict
+                    .map(|conflict| holder::find(&file, conflict).unwrap_or_else(|| "another process".to_owned()))),
+            };
+        Ok(Self { writer: user(WRITE)?, reader: user(CONSISTENT_READ)? })
+    }
 }
 
 /// Another's lock.

@@ -59,7 +59,7 @@ impl AllowedDirectories {
         if name.is_empty() || name.contains('\0') {
             return Err(unusable(format!("refers to a file by an impossible name, {name:?}")));
         }
-        let directory = image.canonicalize().map_err(failed)?;
+        let directory = image.canonicalize().or_else(|error| without_image(image, error)).map_err(failed)?;
         let directory = directory.parent().unwrap_or(Path::new("/"));
         let target = directory.join(name).canonicalize().map_err(failed)?;
         let covering = self.directories.iter().find_map(|(path, fd)| Some((fd, target.strip_prefix(path).ok()?)));
@@ -73,6 +73,16 @@ impl AllowedDirectories {
 }
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The path of an image that has not got its name yet.
+fn without_image(image: &Path, error: io::Error) -> io::Result<PathBuf> {
+    match (image.parent(), image.file_name()) {
+        (Some(directory), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(directory.canonicalize()?.join(name))
+        }
+        _ => Err(error),
+    }
+}
 
 /// Goes down `path` one name at a time, following nothing: what `openat2` does with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS,
 /// also where a container's filter does not know that call.

@@ -1,5 +1,6 @@
 //! What a partition says it is for.
 
+use super::Scheme;
 use super::guid::Guid;
 use std::fmt;
 
@@ -23,6 +24,30 @@ impl PartitionKind {
         }
     }
 
+    /// The type that a word stands for in tables of this scheme: one of [`PartitionKind::words`], or the type as tables write it.
+    pub fn of_word(word: &str, scheme: Scheme) -> Option<Self> {
+        let known = WORDS.iter().find(|(known, ..)| known.eq_ignore_ascii_case(word));
+        match (scheme, known) {
+            (Scheme::Gpt, Some((_, guid, _))) => guid.map(|number| Self::Gpt(Guid::from_number(number))),
+            (Scheme::Mbr, Some((_, _, id))) => id.map(Self::Mbr),
+            (Scheme::Gpt, None) => word.parse().ok().filter(|&guid| guid != Guid::ZERO).map(Self::Gpt),
+            (Scheme::Mbr, None) => {
+                let digits = word.trim_start_matches("0x");
+                let id = u8::from_str_radix(digits, 16).ok().filter(|&id| id != 0 && digits.len() <= 2);
+                id.map(Self::Mbr)
+            }
+        }
+    }
+
+    /// The words for types in tables of this scheme.
+    pub fn words(scheme: Scheme) -> impl Iterator<Item = &'static str> {
+        let has = move |(_, guid, id): &(&str, Option<u128>, Option<u8>)| match scheme {
+            Scheme::Gpt => guid.is_some(),
+            Scheme::Mbr => id.is_some(),
+        };
+        WORDS.iter().filter(move |known| has(known)).map(|(word, ..)| *word)
+    }
+
     /// Whether it is an extended partition of an MBR, which only holds others: types 05, 0f and 85.
     pub fn is_extended(self) -> bool {
         matches!(self, Self::Mbr(0x05 | 0x0f | 0x85))
@@ -38,6 +63,22 @@ impl fmt::Display for PartitionKind {
         }
     }
 }
+
+/// Words for types of new partitions: a GPT's type, an MBR's.
+const WORDS: [(&str, Option<u128>, Option<u8>); 12] = [
+    ("linux", Some(0x0fc63daf_8483_4772_8e79_3d69d8477de4), Some(0x83)),
+    ("esp", Some(0xc12a7328_f81f_11d2_ba4b_00a0c93ec93b), Some(0xef)),
+    ("swap", Some(0x0657fd6d_a4ab_43c4_84e5_0933c84b4f4f), Some(0x82)),
+    ("bios", Some(0x21686148_6449_6e6f_744e_656564454649), None),
+    ("boot", Some(0xbc13c2ff_59e6_4262_a352_b275fd6f7172), None),
+    ("root", Some(0x4f68bce3_e8cd_4db1_96e7_fbcaf984b709), None),
+    ("home", Some(0x933ac7e1_2eb4_4f13_b844_0e14e2aef915), None),
+    ("data", Some(0xebd0a0a2_b9e5_4433_87c0_68b6b72699c7), Some(0x07)),
+    ("fat32", None, Some(0x0c)),
+    ("lvm", Some(0xe6d6d379_f507_44c2_a23c_238f2a3df928), Some(0x8e)),
+    ("raid", Some(0xa19d880f_05fc_4d3b_a006_743f0f84911e), Some(0xfd)),
+    ("luks", Some(0xca7d7ccb_63ed_4c53_861c_1742536059cc), None),
+];
 
 /// The names are sfdisk's, so that people find what they know.
 const MBR_NAMES: [(u8, &str); 30] = [
@@ -119,6 +160,21 @@ mod tests {
         assert_eq!(PartitionKind::Mbr(0x0c).name(), Some("W95 FAT32 (LBA)"));
         assert_eq!(PartitionKind::Mbr(0x0c).to_string(), "0c");
         assert_eq!(PartitionKind::Mbr(0x7f).name(), None);
+    }
+
+    #[test]
+    fn words_stand_for_types_that_have_a_name() {
+        for scheme in [Scheme::Gpt, Scheme::Mbr] {
+            for word in PartitionKind::words(scheme) {
+                let kind = PartitionKind::of_word(word, scheme).unwrap();
+                assert!(kind.name().is_some(), "{word}");
+                assert_eq!(PartitionKind::of_word(&kind.to_string(), scheme), Some(kind));
+            }
+        }
+        assert_eq!(PartitionKind::of_word("0x83", Scheme::Mbr), Some(PartitionKind::Mbr(0x83)));
+        for (word, scheme) in [("fat32", Scheme::Gpt), ("luks", Scheme::Mbr), ("", Scheme::Gpt), ("0", Scheme::Mbr)] {
+            assert_eq!(PartitionKind::of_word(word, scheme), None, "{word}");
+        }
     }
 
     #[test]

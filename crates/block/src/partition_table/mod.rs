@@ -7,7 +7,9 @@
 //! Which table counts is decided as Genode's part_block does, see [`TableChoice`]. A table is hostile input: reading one
 //! takes bounded time and memory, whatever is in it.
 //!
-//! Deliberately absent: writing tables, and older kinds of table (BSD disk labels, Sun, Amiga).
+//! [`PartitionTable::create`] makes a new table.
+//!
+//! Deliberately absent: changing tables, and older kinds of table (BSD disk labels, Sun, Amiga).
 
 mod boot_sector;
 mod crc32;
@@ -16,12 +18,14 @@ mod gpt;
 mod guid;
 mod kind;
 mod mbr;
+mod new_table;
 mod restriction;
 
 pub use error::{LeftOut, PartitionError, PartitionTableError, Warning};
 pub use gpt::GptFault;
 pub use guid::{Guid, NotAGuid};
 pub use kind::PartitionKind;
+pub use new_table::{NewPartition, NewTableError, lay_out};
 
 use crate::{Disk, DiskReader};
 use gpt::Gpt;

@@ -1,29 +1,48 @@
 //! `blockyard image`: disk images, and the files in them.
 //!
-//! This file lists the subcommands. Those on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
+//! This file lists the subcommands. Those on images as a whole work on them in this process, shut in; those on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
 
 mod changes;
+mod compare;
+mod convert;
 mod copying;
+mod create;
 mod disk_usage;
 mod file_mode;
 mod find;
 mod host_tree;
+mod image_options;
+mod info;
 mod listing;
 mod ls;
+mod map;
+mod measure;
+mod named_image;
+mod new_image;
+mod new_partitions;
 mod open_image;
 mod pattern;
 mod records;
+mod resize;
+mod shut_in;
 mod space;
 mod stat;
 mod tar;
+mod watch;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+pub use compare::{Differs, NotComparable};
 pub use open_image::{KernelArgs, run_kernel};
 
-/// Look into disk images and fill them, without root, mounts or KVM.
+/// Make disk images, convert them, look into them and fill them, without root, mounts or KVM.
 ///
-/// IMAGE is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img or disk.qcow2. Its root file system is found by looking, and what
+/// IMAGE is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img or disk.qcow2.
+///
+/// create, info, convert, resize, map, measure and compare have qemu-img's words and options; without -f, the name's ending says an image's
+/// format. New images appear under their names when they are complete.
+///
+/// The others are for the files in an image. Its root file system is found by looking, and what
 /// its /etc/fstab says is mounted too; -m PART[:DIR] overrides. A Linux guest does the work (User-Mode Linux: `blockyard doctor`), so that
 /// neither this program nor the host's kernel reads an untrusted file system. Success means that what was changed is on stable storage.
 ///
@@ -36,6 +55,13 @@ pub struct ImageCommandArgs {
 
 #[derive(Subcommand)]
 enum Command {
+    Create(create::CreateArgs),
+    Info(info::InfoArgs),
+    Convert(convert::ConvertArgs),
+    Resize(resize::ResizeArgs),
+    Map(map::MapArgs),
+    Measure(measure::MeasureArgs),
+    Compare(compare::CompareArgs),
     Ls(ls::LsArgs),
     Cat(copying::CatArgs),
     Stat(stat::StatArgs),
@@ -60,6 +86,13 @@ enum Command {
 /// When the image cannot be had, or something on it failed.
 pub fn run(args: &ImageCommandArgs) -> Result<()> {
     match &args.command {
+        Command::Create(args) => create::run(args),
+        Command::Info(args) => info::run(args),
+        Command::Convert(args) => convert::run(args),
+        Command::Resize(args) => resize::run(args),
+        Command::Map(args) => map::run(args),
+        Command::Measure(args) => measure::run(args),
+        Command::Compare(args) => compare::run(args),
         Command::Ls(args) => ls::run(args),
         Command::Cat(args) => copying::cat(args),
         Command::Stat(args) => stat::run(args),

@@ -56,7 +56,8 @@ impl Preparation {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
             _ => PathBuf::from("."),
         };
-        let confinement = Confinement { removes_in: sockets.iter().map(directory).collect(), connects };
+        let confinement =
+            Confinement { removes_in: sockets.iter().map(directory).collect(), connects, ..Confinement::default() };
         if confinement.enter()? == Landlock::Absent {
             self.screen.tell("this kernel has no Landlock: only system calls are confined");
         }

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most files in a chain of backing files.
-const CHAIN_MAX: usize = 32;
+pub(super) const CHAIN_MAX: usize = 32;
 
 /// What L2 tables take of memory, for a whole chain: those of 64 GiB with clusters of 64 KiB, of 4 GiB with clusters of 4 KiB.
 const L2_CACHE_BYTES: usize = 8 << 20;
@@ -30,7 +30,16 @@ const PAGE_BYTES: u64 = 4096;
 
 /// Opens the image at `path`.
 pub(super) fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Image, ImageError> {
-    let file = open_file(path, options.read_only)?;
+    open_in(open_file(path, options.read_only)?, path, options, allowed)
+}
+
+/// Opens the image in `file`. `path` is for messages, and what the image refers to starts from there.
+pub(super) fn open_in(
+    file: File,
+    path: &Path,
+    options: &FileOptions,
+    allowed: &AllowedDirectories,
+) -> Result<Image, ImageError> {
     let mut chain = Chain::new(*options, allowed);
     let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
     chain.finish(top)
@@ -57,7 +66,7 @@ pub(super) fn open_delta(
 }
 
 /// Opens a file that somebody named, not an image.
-fn open_file(path: &Path, read_only: bool) -> Result<File, ImageError> {
+pub(super) fn open_file(path: &Path, read_only: bool) -> Result<File, ImageError> {
     let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
     // Opening a FIFO would wait for its other end.
     let kind = std::fs::metadata(path).map_err(failed)?.file_type();
@@ -275,7 +284,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {
+pub(super) fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {
     let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
     let mut first = Vec::new();
     let mut reader = file;

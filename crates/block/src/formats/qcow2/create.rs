@@ -60,7 +60,7 @@ impl Qcow2CreateOptions {
         Self { size_bytes, cluster_bytes: 64 << 10, preallocation: Preallocation::Off, backing: None }
     }
 
-    fn check(&self) -> Result<(), ImageError> {
+    pub(super) fn check(&self) -> Result<(), ImageError> {
         let Self { size_bytes, cluster_bytes, preallocation, ref backing } = *self;
         let clusters_are_possible = (CLUSTER_MIN_BYTES..=CLUSTER_MAX_BYTES).contains(&cluster_bytes);
         if !clusters_are_possible || !cluster_bytes.is_power_of_two() {
@@ -99,6 +99,12 @@ pub(super) fn create(path: &Path, options: &Qcow2CreateOptions) -> Result<(), Im
     let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
     format(replacement.file(), options).map_err(failed)?;
     Ok(replacement.commit(true)?)
+}
+
+/// Makes the empty `file` an image; `path` is for messages.
+pub(super) fn create_in(file: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
+    options.check()?;
+    format(file, options).map_err(|source| ImageError::System { action: "write", path: path.to_owned(), source })
 }
 
 /// Makes the empty `file` a delta on a disk.

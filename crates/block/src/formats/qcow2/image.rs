@@ -229,7 +229,7 @@ impl Image {
     }
 
     /// From memory or from the file, in the caller's thread.
-    fn own_now(&self, number: usize, offset: u64, length: u64) -> io::Result<(Own, u64)> {
+    pub(super) fn own_now(&self, number: usize, offset: u64, length: u64) -> io::Result<(Own, u64)> {
         if let Ok(own) = self.own_in_cache(number, offset, length) {
             return Ok(own);
         }

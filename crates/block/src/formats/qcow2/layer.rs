@@ -10,8 +10,8 @@ use std::sync::Arc;
 pub(super) const SLICE_ENTRIES_MAX: usize = 512;
 
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
-const COPIED: u64 = 1 << 63;
-const COMPRESSED: u64 = 1 << 62;
+pub(super) const COPIED: u64 = 1 << 63;
+pub(super) const COMPRESSED: u64 = 1 << 62;
 const ZERO: u64 = 1;
 
 /// An image of a chain. Its numbers come from a checked header.

@@ -20,20 +20,26 @@ mod fuzz;
 mod grace;
 mod header;
 mod image;
+mod info;
 mod l2_cache;
 mod layer;
+mod map;
 mod medium;
 mod order;
 #[cfg(test)]
 mod power_cut;
 mod queue;
+mod resize;
 mod worker;
+mod writer;
 
 use super::{AllowedDirectories, ImageError};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, Queue};
 pub(crate) use create::create_delta;
 pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions};
 use image::Image;
+pub use info::{ChainImage, Qcow2Info, image_chain};
+pub use map::{Qcow2Mapping, Qcow2MappingKind};
 use queue::Qcow2Queue;
 use std::fs::File;
 use std::io;
@@ -41,6 +47,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use worker::Worker;
+pub use writer::Qcow2Writer;
 
 /// A disk in a qcow2 image, versions 2 and 3, with backing files (raw or qcow2) and external data files.
 ///
@@ -69,6 +76,45 @@ impl Qcow2Disk {
     /// When the options contradict each other, or the file cannot be written; then the old file is as it was.
     pub fn create(path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
         create::create(path, options)
+    }
+
+    /// Makes the empty `file` an image. It is open for reading and writing; `path` is what messages call it.
+    ///
+    /// # Errors
+    /// When the options contradict each other, or the file cannot be written.
+    pub fn create_in(file: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
+        create::create_in(file, path, options)
+    }
+
+    /// Opens the image in `file` as [`Qcow2Disk::open`] does the one at a path: `path` is what messages call it, and where what it refers
+    /// to starts from.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::open`].
+    pub fn open_in(
+        file: File,
+        path: &Path,
+        options: &FileOptions,
+        allowed: &AllowedDirectories,
+    ) -> Result<Self, ImageError> {
+        Self::on(chain::open_in(file, path, options, allowed)?, path)
+    }
+
+    /// Changes the size of the disk in the image at `path`. What is new reads as zeros, whatever is behind the image; what is cut off
+    /// is gone.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::open`] for writing; when the image has snapshots, or the size is impossible.
+    pub fn resize(path: &Path, size_bytes: u64, allowed: &AllowedDirectories) -> Result<(), ImageError> {
+        resize::resize(path, size_bytes, allowed)
+    }
+
+    /// What there is at the beginning of `range`, and for how long at most.
+    ///
+    /// # Errors
+    /// When the image cannot be read, or the range is empty or reaches outside the disk.
+    pub fn map(&self, range: Range<u64>) -> io::Result<Qcow2Mapping> {
+        map::map(self.worker.image(), range)
     }
 
     /// Opens a delta, in `file`, on a disk that is open already: whatever is not in the delta is read from there.

@@ -1,0 +1,167 @@
+//! Copying all of a disk into another one or into a new image, by several threads, holes and zeros left out.
+//!
+//! Each thread takes the next piece of the source ([`plan`]), reads it, looks for zeros, and writes the rest from the same
+//! memory ([`worker`]): what one thread reads it writes itself, while its cache still has it. Nothing is copied but what is
+//! compressed.
+
+mod compressed;
+mod plan;
+mod worker;
+
+use crate::{Disk, Qcow2Writer, RequestError};
+use plan::Plan;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Least length of a run of zeros that is looked for.
+pub const ZERO_RUN_BYTES_MIN: u32 = 4096;
+
+/// Bytes of a piece, unless a cluster is larger.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Most threads.
+pub const THREADS_MAX: usize = 16;
+
+/// Where a conversion writes.
+#[derive(Clone, Copy)]
+pub enum ConversionTarget<'a> {
+    /// A disk, at least as large as the source.
+    Disk {
+        /// The disk.
+        disk: &'a dyn Disk,
+        /// It reads as zeros everywhere.
+        is_zero: bool,
+        /// Storage of zeros that are found in data is given back, which only matters where it has some.
+        unmap: bool,
+    },
+    /// A new image, of the source's size rounded up to 512 bytes.
+    Qcow2 {
+        /// The image.
+        writer: &'a Qcow2Writer,
+        /// Compress each cluster that becomes smaller by it.
+        compress: bool,
+    },
+}
+
+/// How a conversion is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConversionOptions {
+    /// Threads, from 1 to [`THREADS_MAX`].
+    pub threads: usize,
+    /// Pieces that each thread has under way, at least 1. More than one is for disks that are waited for.
+    pub depth: usize,
+    /// Runs of zeros at least this long are looked for in data: a multiple of [`ZERO_RUN_BYTES_MIN`]. `None`: nothing is looked for.
+    pub zero_run_bytes: Option<u32>,
+}
+
+/// Why a conversion did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ConversionError {
+    /// The source.
+    #[error("cannot read the source at byte {offset_bytes}: {error}")]
+    Read {
+        /// Where the request began.
+        offset_bytes: u64,
+        /// How it failed.
+        error: RequestError,
+    },
+    /// The target.
+    #[error("cannot write at byte {offset_bytes}: {error}")]
+    Write {
+        /// Where on the disk the piece that failed begins.
+        offset_bytes: u64,
+        /// How it failed.
+        error: RequestError,
+    },
+    /// A disk or a file as a whole.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    /// Whoever watched it did not want more.
+    #[error("the conversion was stopped")]
+    Stopped,
+}
+
+/// A conversion: made, then run once.
+pub struct Conversion<'a> {
+    source: &'a dyn Disk,
+    target: ConversionTarget<'a>,
+    options: ConversionOptions,
+    piece_bytes: u64,
+    plan: Plan<'a>,
+    /// Bytes of the source that are done, zeros included.
+    done_bytes: AtomicU64,
+    is_over: AtomicBool,
+    /// The first one.
+    failure: Mutex<Option<ConversionError>>,
+}
+
+/// How often the watcher is called.
+const WATCH: Duration = Duration::from_millis(100);
+
+impl<'a> Conversion<'a> {
+    /// Prepares to copy all of `source`.
+    pub fn new(source: &'a dyn Disk, target: ConversionTarget<'a>, options: ConversionOptions) -> Self {
+        let block_bytes = |disk: &dyn Disk| u64::from(disk.geometry().logical_block_bytes);
+        let granule_bytes = match target {
+            ConversionTarget::Disk { disk, .. } => block_bytes(disk),
+            ConversionTarget::Qcow2 { writer, .. } => writer.cluster_bytes(),
+        };
+        // Zeros are told apart in pages.
+        let granule_bytes = granule_bytes.max(block_bytes(source)).max(ZERO_RUN_BYTES_MIN.into());
+        let piece_bytes = PIECE_BYTES.max(granule_bytes);
+        let plan = Plan::new(source, granule_bytes, piece_bytes);
+        Self {
+            source,
+            target,
+            options,
+            piece_bytes,
+            plan,
+            done_bytes: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// Copies. `watch` hears ten times a second how many bytes are done, and says whether to go on. Nothing is flushed.
+    ///
+    /// # Errors
+    /// The first thing that failed, in any thread.
+    pub fn run(&self, mut watch: impl FnMut(u64) -> bool) -> Result<(), ConversionError> {
+        std::thread::scope(|scope| {
+            let (alive, ended) = mpsc::channel::<()>();
+            for _ in 0..self.options.threads.clamp(1, THREADS_MAX) {
+                let alive = alive.clone();
+                scope.spawn(move || {
+                    // Gone when the thread ends, however it does.
+                    let _alive = alive;
+                    if let Err(error) = worker::work(self) {
+                        self.fail(error);
+                    }
+                });
+            }
+            drop(alive);
+            while ended.recv_timeout(WATCH) == Err(RecvTimeoutError::Timeout) {
+                if !watch(self.done_bytes.load(Ordering::Relaxed)) {
+                    self.fail(ConversionError::Stopped);
+                }
+            }
+        });
+        watch(self.done_bytes.load(Ordering::Relaxed));
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn fail(&self, error: ConversionError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}

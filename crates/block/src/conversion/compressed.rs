@@ -1,0 +1,122 @@
+//! Clusters made smaller.
+
+use crate::{MemoryMap, Qcow2Writer, Segment};
+use flate2::{Compress, Compression, FlushCompress, Status};
+use std::io;
+use vm_memory::Bytes;
+
+/// QEMU inflates with a window of 4 KiB (`qcow2_zlib_decompress`), so nothing may refer back farther.
+const WINDOW_BITS: u8 = 12;
+
+/// What compressed data may have more, beside an eighth, than what they were made of.
+const SLACK_BYTES: usize = 1024;
+
+/// A run of clusters: its offset in the piece, its length, whether there are data.
+type Run = (u64, u64, bool);
+
+/// What compresses the clusters of one thread.
+pub(super) struct Compressor {
+    deflate: Compress,
+    cluster: Vec<u8>,
+    /// Compressed clusters, one after the other.
+    packed: Vec<u8>,
+    /// Of each: its offset on the disk, and its compressed length.
+    placed: Vec<(u64, u32)>,
+}
+
+impl Compressor {
+    pub(super) fn new(cluster_bytes: usize) -> Self {
+        // The level that zlib and so QEMU take when nobody says another.
+        let deflate = Compress::new_with_window_bits(Compression::new(6), false, WINDOW_BITS);
+        Self { deflate, cluster: vec![0; cluster_bytes], packed: Vec::new(), placed: Vec::new() }
+    }
+
+    /// Compresses the clusters of `runs`, which lie in memory from `memory_offset` on and on the disk from `disk_offset`, and writes them.
+    /// What does not become smaller is left in `runs`.
+    pub(super) fn write(
+        &mut self,
+        writer: &Qcow2Writer,
+        memory: &MemoryMap,
+        memory_offset: u64,
+        disk_offset: u64,
+        runs: &mut Vec<Run>,
+    ) -> io::Result<()> {
+        self.packed.clear();
+        self.placed.clear();
+        let cluster_bytes = self.cluster.len() as u64;
+        let mut left = Vec::new();
+        for &(offset, length, _) in runs.iter() {
+            for at in (offset..offset + length).step_by(self.cluster.len()) {
+                let segment =
+                    Segment { region: 0, length_bytes: cluster_bytes as u32, offset_bytes: memory_offset + at };
+                let slice =
+                    memory.slice(segment).ok_or_else(|| io::Error::other("a piece is larger than its memory"))?;
+                slice.read_slice(&mut self.cluster, 0).map_err(io::Error::other)?;
+                match self.deflate_cluster()? {
+                    Some(compressed_bytes) => self.placed.push((disk_offset + at, compressed_bytes)),
+                    None => left.push((at, cluster_bytes, true)),
+                }
+            }
+        }
+        if !self.placed.is_empty() {
+            let start = writer.place_compressed(&self.placed);
+            writer.write_at(&self.packed, start)?;
+        }
+        *runs = left;
+        Ok(())
+    }
+
+    /// Appends the cluster, compressed, to what is packed; `None`, and nothing appended, if it does not become smaller.
+    fn deflate_cluster(&mut self) -> io::Result<Option<u32>> {
+        let before = self.packed.len();
+        // Room for whatever comes out: a compressor that runs out of it is one that keeps what it has for the next cluster.
+        let cluster_bytes = self.cluster.len();
+        self.packed.resize(before + cluster_bytes + cluster_bytes / 8 + SLACK_BYTES, 0);
+        self.deflate.reset();
+        let status = self.deflate.compress(&self.cluster, &mut self.packed[before..], FlushCompress::Finish);
+        let status = status.map_err(io::Error::other)?;
+        let compressed_bytes = self.deflate.total_out() as usize;
+        let is_smaller = status == Status::StreamEnd && compressed_bytes < cluster_bytes;
+        self.packed.truncate(if is_smaller { before + compressed_bytes } else { before });
+        Ok(is_smaller.then_some(compressed_bytes as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::{Decompress, FlushDecompress};
+
+    /// Inflates with QEMU's window.
+    fn inflate(packed: &[u8], cluster_bytes: usize) -> Vec<u8> {
+        let mut cluster = vec![0; cluster_bytes];
+        let mut inflate = Decompress::new_with_window_bits(false, WINDOW_BITS);
+        inflate.decompress(packed, &mut cluster, FlushDecompress::Finish).unwrap();
+        assert_eq!(inflate.total_out(), cluster_bytes as u64);
+        cluster
+    }
+
+    #[test]
+    fn clusters_of_any_contents_come_back() {
+        for cluster_bytes in [512, 4096, 65536, 2 << 20] {
+            let mut compressor = Compressor::new(cluster_bytes);
+            let mut state = 1_u64;
+            for turn in 0..if cluster_bytes > 65536 { 20 } else { 300 } {
+                // From text to noise, and back in the same compressor.
+                let noisy_in_256 = [0, 256, 40, 3, 20, 256][turn % 6];
+                compressor.cluster.iter_mut().enumerate().for_each(|(index, byte)| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let is_noise = (state >> 40) % 256 < noisy_in_256;
+                    *byte = if is_noise { (state >> 56) as u8 } else { (index % 23) as u8 };
+                });
+                compressor.packed.clear();
+                let length = compressor.deflate_cluster().unwrap();
+                assert_eq!(compressor.packed.len(), length.unwrap_or(0) as usize);
+                assert_eq!(length.is_some(), noisy_in_256 < 200, "{cluster_bytes} bytes, {noisy_in_256} of 256 noise");
+                if length.is_some() {
+                    assert!(inflate(&compressor.packed, cluster_bytes) == compressor.cluster);
+                }
+            }
+        }
+    }
+}

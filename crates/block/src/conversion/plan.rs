@@ -1,0 +1,135 @@
+//! Which piece of the source comes next.
+
+use crate::{Disk, ExtentKind};
+use std::io;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// A part of the source, in whole granules save for the disk's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// To be read; no longer than the plan says.
+    Data(Range<u64>),
+    /// Known to read as zeros, however long.
+    Zeros(Range<u64>),
+}
+
+/// Hands out the pieces of a disk, in order, to any number of threads.
+pub(super) struct Plan<'a> {
+    source: &'a dyn Disk,
+    /// What the target takes as a unit: a hole that is shorter counts as data.
+    granule_bytes: u64,
+    /// Longest piece of data, a multiple of the granule.
+    piece_bytes: u64,
+    /// Where the next piece begins. Locked for a moment once a piece.
+    next: Mutex<u64>,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(source: &'a dyn Disk, granule_bytes: u64, piece_bytes: u64) -> Self {
+        Self { source, granule_bytes, piece_bytes, next: Mutex::new(0) }
+    }
+
+    /// The next piece; `None` at the end.
+    pub(super) fn next(&self) -> io::Result<Option<Piece>> {
+        let capacity_bytes = self.source.geometry().capacity_bytes;
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = *next;
+        if start >= capacity_bytes {
+            return Ok(None);
+        }
+        let zeros_end = self.zeros_end(start, capacity_bytes)?;
+        let (piece, end) = match zeros_end > start {
+            true => (Piece::Zeros(start..zeros_end), zeros_end),
+            false => {
+                let piece_end = (start - start % self.piece_bytes).saturating_add(self.piece_bytes);
+                let end = self.data_end(start, piece_end.min(capacity_bytes))?;
+                (Piece::Data(start..end), end)
+            }
+        };
+        *next = end;
+        Ok(Some(piece))
+    }
+
+    /// Where zeros from `start` on end, in whole granules; `start` if there is no granule of them.
+    fn zeros_end(&self, start: u64, capacity_bytes: u64) -> io::Result<u64> {
+        let mut end = start;
+        while end < capacity_bytes {
+            let extent = self.source.extents(end..capacity_bytes)?;
+            if extent.kind == ExtentKind::Data {
+                return Ok(end - end % self.granule_bytes);
+            }
+            end = extent.offset_bytes + extent.length_bytes;
+        }
+        Ok(capacity_bytes)
+    }
+
+    /// Where a piece of data from `start` on ends: where there is a granule of zeros, or at `limit`.
+    fn data_end(&self, start: u64, limit: u64) -> io::Result<u64> {
+        let mut end = start;
+        while end < limit {
+            let extent = self.source.extents(end..limit)?;
+            let extent_end = extent.offset_bytes + extent.length_bytes;
+            let granule_end = end.next_multiple_of(self.granule_bytes);
+            let has_granule = extent_end.saturating_sub(granule_end) >= self.granule_bytes || extent_end == limit;
+            if extent.kind != ExtentKind::Data && has_granule && granule_end > start {
+                return Ok(granule_end.min(limit));
+            }
+            end = extent_end;
+        }
+        Ok(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, FileDisk, FileOptions};
+    use std::os::unix::fs::FileExt;
+
+    fn pieces(length: u64, data: &[(u64, u64)], granule_bytes: u64, piece_bytes: u64) -> Vec<Piece> {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(length).unwrap();
+        for &(offset, count) in data {
+            file.write_all_at(&vec![1; count as usize], offset).unwrap();
+        }
+        let disk = FileDisk::from_file(file, &FileOptions { engine: Engine::Sync, ..FileOptions::default() }).unwrap();
+        let plan = Plan::new(&disk, granule_bytes, piece_bytes);
+        std::iter::from_fn(|| plan.next().unwrap()).collect()
+    }
+
+    #[test]
+    fn holes_count_in_whole_granules() {
+        const K: u64 = 1024;
+        let found = pieces(1000 * K, &[(68 * K, 4 * K), (200 * K, 300 * K)], 64 * K, 128 * K);
+        let wanted = [
+            Piece::Zeros(0..64 * K),
+            Piece::Data(64 * K..128 * K),
+            Piece::Zeros(128 * K..192 * K),
+            Piece::Data(192 * K..256 * K),
+            Piece::Data(256 * K..384 * K),
+            Piece::Data(384 * K..512 * K),
+            Piece::Zeros(512 * K..1000 * K),
+        ];
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn pieces_make_up_the_disk() {
+        for granule_bytes in [4096, 65536, 1 << 20] {
+            let data = [(4096, 4096), (20480, 8192), (100_000, 5000), (3 << 20, 1 << 20), ((5 << 20) - 512, 512)];
+            let mut end = 0;
+            for piece in pieces(5 << 20, &data, granule_bytes, 1 << 20) {
+                let (Piece::Data(range) | Piece::Zeros(range)) = &piece;
+                assert_eq!(range.start, end);
+                assert!(range.end > range.start && range.start.is_multiple_of(granule_bytes));
+                assert!(matches!(piece, Piece::Zeros(_)) || range.end - range.start <= 1 << 20);
+                let overlaps = |&(offset, count): &(u64, u64)| offset < range.end && range.start < offset + count;
+                assert!(matches!(piece, Piece::Data(_)) || !data.iter().any(overlaps), "{piece:?}");
+                end = range.end;
+            }
+            assert_eq!(end, 5 << 20);
+        }
+        assert!(pieces(0, &[], 4096, 4096).is_empty());
+    }
+}

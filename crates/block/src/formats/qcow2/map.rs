@@ -1,0 +1,71 @@
+//! What lies where, as maps tell it.
+
+use super::image::Image;
+use super::layer::Own;
+use crate::ExtentKind;
+use std::io;
+use std::ops::Range;
+
+/// What an image's chain says of a run of the disk's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Qcow2Mapping {
+    /// Bytes of the run; never zero.
+    pub length_bytes: u64,
+    /// Which image of the chain says so: 0 is the top one.
+    pub depth: usize,
+    /// What it says.
+    pub kind: Qcow2MappingKind,
+}
+
+/// What is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Qcow2MappingKind {
+    /// Data, in the file of the image at the depth, or its data file, at this offset.
+    Data {
+        /// Where in the file.
+        offset_bytes: u64,
+    },
+    /// Data that are compressed.
+    Compressed,
+    /// Zeros, said by an image.
+    Zeros,
+    /// Zeros, in a raw image at the end of the chain that has nothing there.
+    Hole {
+        /// Where in the file.
+        offset_bytes: u64,
+    },
+    /// Zeros, because no image has anything there.
+    Absent,
+}
+
+pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<Qcow2Mapping> {
+    image.geometry.check_extent_range(&range)?;
+    let (offset, mut length_bytes) = (range.start, range.end - range.start);
+    for (depth, layer) in image.layers.iter().enumerate() {
+        if offset >= layer.size_bytes {
+            // As QEMU has it: the image above says so, by being longer.
+            return Ok(Qcow2Mapping { length_bytes, depth: depth.saturating_sub(1), kind: Qcow2MappingKind::Absent });
+        }
+        let (own, own_bytes) = image.own_now(depth, offset, length_bytes.min(layer.size_bytes - offset))?;
+        length_bytes = own_bytes;
+        let kind = match own {
+            Own::Nothing => continue,
+            Own::Data { offset_bytes, .. } => Qcow2MappingKind::Data { offset_bytes },
+            Own::Zeros => Qcow2MappingKind::Zeros,
+            Own::Special => Qcow2MappingKind::Compressed,
+        };
+        return Ok(Qcow2Mapping { length_bytes, depth, kind });
+    }
+    let base = image.base.and_then(|index| image.below.get(index));
+    let capacity_bytes = base.map_or(0, |base| base.disk.geometry().capacity_bytes);
+    let Some(base) = base.filter(|_| offset < capacity_bytes) else {
+        let depth = image.layers.len().saturating_sub(1);
+        return Ok(Qcow2Mapping { length_bytes, depth, kind: Qcow2MappingKind::Absent });
+    };
+    let extent = base.disk.extents(offset..capacity_bytes.min(offset.saturating_add(length_bytes)))?;
+    let kind = match extent.kind {
+        ExtentKind::Data => Qcow2MappingKind::Data { offset_bytes: offset },
+        ExtentKind::Zero | ExtentKind::Hole => Qcow2MappingKind::Hole { offset_bytes: offset },
+    };
+    Ok(Qcow2Mapping { length_bytes: extent.length_bytes, depth: image.layers.len(), kind })
+}

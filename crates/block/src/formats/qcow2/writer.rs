@@ -1,0 +1,348 @@
+//! Writing a new qcow2 image from its beginning to its end: no table is read, and each is written once.
+//!
+//! Any number of threads take room in the file, write there what they like and say which clusters of the disk it is. Every byte of
+//! the disk is settled once, zeros included; a table whose disk bytes are all settled is written and forgotten, so a large
+//! disk costs no more memory than a small one. The refcounts follow at the end: all that was taken is in use.
+//!
+//! QEMU's docs/interop/qcow2.txt is the format. The image is of version 3, has refcounts of 16 bits, and is compressed by zlib if at all.
+
+use super::create::Qcow2CreateOptions;
+use super::layer::{COMPRESSED, COPIED};
+use crate::formats::ImageError;
+use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Queue};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Storage is reserved so far ahead: writing to it is a third faster on ext4.
+const RESERVED_BYTES: u64 = 64 << 20;
+
+/// The unit in which a compressed cluster's length is told.
+const COMPRESSED_UNIT_BYTES: u64 = 512;
+
+/// A qcow2 image that is being written.
+#[derive(Debug)]
+pub struct Qcow2Writer {
+    file: File,
+    /// The same file, for queues.
+    disk: FileDisk,
+    size_bytes: u64,
+    cluster_bits: u32,
+    /// Held for a moment once a megabyte or so.
+    layout: Mutex<Layout>,
+}
+
+#[derive(Debug)]
+struct Layout {
+    /// Clusters from here on are free.
+    free_cluster: u64,
+    /// What is left of the clusters that compressed data were last put into.
+    packed: Range<u64>,
+    l1: Vec<u64>,
+    /// Tables that are not complete.
+    tables: BTreeMap<u64, Table>,
+    /// How many compressed clusters are, in part at least, in each cluster of the file; absent ones have none.
+    sharers: Vec<u16>,
+    /// Where what was reserved ends; `None` where nothing can be.
+    reserved_end: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Table {
+    /// None while nothing is in it.
+    entries: Option<Box<[u64]>>,
+    /// Bytes of the disk that nothing is known of yet.
+    left_bytes: u64,
+}
+
+impl Qcow2Writer {
+    /// Starts an image in an empty file, open for reading and writing. Of the options, the size and the clusters count.
+    ///
+    /// # Errors
+    /// When the options are impossible, or the file is.
+    pub fn new(file: File, options: &Qcow2CreateOptions) -> Result<Self, ImageError> {
+        options.check()?;
+        if options.backing.is_some() {
+            return Err(ImageError::Invalid("an image is not written in one go over a backing file".into()));
+        }
+        let Qcow2CreateOptions { size_bytes, cluster_bytes, .. } = *options;
+        let cluster_bits = cluster_bytes.ilog2();
+        let handle = file.try_clone().map_err(|error| ImageError::Invalid(format!("no more descriptors: {error}")))?;
+        // Whoever writes does so in a thread of its own.
+        let disk = FileDisk::growing(handle, &FileOptions { engine: Engine::Sync, ..FileOptions::default() })?;
+        let l1_entries = size_bytes.div_ceil(1 << (2 * cluster_bits - 3));
+        let l1_clusters = (l1_entries * 8).div_ceil(1 << cluster_bits).max(1);
+        let layout = Layout {
+            free_cluster: 1 + l1_clusters,
+            packed: 0..0,
+            // Bounded by the options' check: 32 MiB.
+            l1: vec![0; l1_entries as usize],
+            tables: BTreeMap::new(),
+            sharers: Vec::new(),
+            reserved_end: Some(0),
+        };
+        Ok(Self { file, disk, size_bytes, cluster_bits, layout: Mutex::new(layout) })
+    }
+
+    /// Bytes in a cluster.
+    pub fn cluster_bytes(&self) -> u64 {
+        1 << self.cluster_bits
+    }
+
+    /// Size of the disk.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// A queue to the file, for data: its offsets are the file's.
+    ///
+    /// # Errors
+    /// When its means cannot be had.
+    pub fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        self.disk.open_queue(memory, depth)
+    }
+
+    /// Takes room for `count` whole clusters of the disk, those that begin at the offsets `clusters`: one after the other in the file, from the
+    /// offset that comes back. The caller writes each in full.
+    pub fn place(&self, count: usize, clusters: impl Iterator<Item = u64>) -> u64 {
+        let mut layout = self.layout();
+        let start = layout.take_clusters(count as u64, self.cluster_bits);
+        layout.reserve(&self.file, self.cluster_bits);
+        for (index, offset) in clusters.take(count).enumerate() {
+            let at = start + ((index as u64) << self.cluster_bits);
+            self.enter(&mut layout, offset, at | COPIED);
+        }
+        start
+    }
+
+    /// Takes room for compressed clusters of the disk, each (its offset on the disk, its compressed length): one after the other in
+    /// the file, from the offset that comes back.
+    pub fn place_compressed(&self, clusters: &[(u64, u32)]) -> u64 {
+        let mut layout = self.layout();
+        let length_bytes = clusters.iter().map(|&(_, length)| u64::from(length)).sum();
+        let start = layout.take_bytes(length_bytes, self.cluster_bits);
+        layout.reserve(&self.file, self.cluster_bits);
+        let mut at = start;
+        for &(offset, length) in clusters {
+            let end = at + u64::from(length);
+            layout.share(at >> self.cluster_bits..=(end - 1) >> self.cluster_bits);
+            self.enter(&mut layout, offset, self.compressed_entry(at, end));
+            at = end;
+        }
+        start
+    }
+
+    /// "Compressed Clusters Descriptor": the offset, and above it how many more units of 512 bytes the data touch than the first.
+    fn compressed_entry(&self, start: u64, end: u64) -> u64 {
+        let offset_bits = 62 - (self.cluster_bits - 8);
+        let more = (end - 1) / COMPRESSED_UNIT_BYTES - start / COMPRESSED_UNIT_BYTES;
+        COMPRESSED | more << offset_bits | start
+    }
+
+    fn enter(&self, layout: &mut Layout, offset: u64, entry: u64) {
+        let entries = 1_usize << (self.cluster_bits - 3);
+        let table = self.table(layout, offset >> (2 * self.cluster_bits - 3));
+        let index = (offset >> self.cluster_bits) as usize & (entries - 1);
+        table.entries.get_or_insert_with(|| vec![0; entries].into_boxed_slice())[index] = entry;
+    }
+
+    fn table<'l>(&self, layout: &'l mut Layout, index: u64) -> &'l mut Table {
+        let covers_bytes = 1 << (2 * self.cluster_bits - 3);
+        let left_bytes = self.size_bytes.saturating_sub(index * covers_bytes).min(covers_bytes);
+        layout.tables.entry(index).or_insert(Table { entries: None, left_bytes })
+    }
+
+    /// Writes to the file what was compressed.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// Says that all of a range of the disk has been placed, or is zeros. Each byte is settled once, after it was placed.
+    ///
+    /// # Errors
+    /// When a table cannot be written.
+    pub fn settle(&self, range: Range<u64>) -> io::Result<()> {
+        let covers_bytes: u64 = 1 << (2 * self.cluster_bits - 3);
+        let mut at = range.start;
+        while at < range.end {
+            let index = at / covers_bytes;
+            let end = ((index + 1) * covers_bytes).min(range.end);
+            self.settle_in_table(index, end - at)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn settle_in_table(&self, index: u64, length_bytes: u64) -> io::Result<()> {
+        let mut layout = self.layout();
+        let table = self.table(&mut layout, index);
+        table.left_bytes = table.left_bytes.saturating_sub(length_bytes);
+        if table.left_bytes > 0 {
+            return Ok(());
+        }
+        let Some(Table { entries: Some(entries), .. }) = layout.tables.remove(&index) else { return Ok(()) };
+        let offset = layout.take_clusters(1, self.cluster_bits);
+        if let Some(entry) = layout.l1.get_mut(index as usize) {
+            *entry = offset | COPIED;
+        }
+        drop(layout);
+        self.write_table(&entries, offset)
+    }
+
+    fn write_table(&self, entries: &[u64], offset: u64) -> io::Result<()> {
+        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_be_bytes()).collect();
+        self.file.write_all_at(&bytes, offset)
+    }
+
+    /// Completes the image. All of the disk was settled, and everything placed was written. Nothing is made stable.
+    ///
+    /// # Errors
+    /// When the tables cannot be written.
+    pub fn finish(self) -> io::Result<()> {
+        let layout = self.layout.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if !layout.tables.is_empty() {
+            return Err(io::Error::other("a part of the disk was not settled"));
+        }
+        let refcounts = Refcounts::of(layout.free_cluster, self.cluster_bits);
+        refcounts.write(&self.file, &layout.sharers)?;
+        let l1: Vec<u8> = layout.l1.iter().flat_map(|entry| entry.to_be_bytes()).collect();
+        self.file.write_all_at(&l1, 1 << self.cluster_bits)?;
+        let header = header(self.size_bytes, self.cluster_bits, layout.l1.len() as u32, &refcounts);
+        self.file.write_all_at(&header, 0)?;
+        // What was reserved behind it is given back.
+        self.file.set_len(refcounts.end_cluster() << self.cluster_bits)
+    }
+
+    fn layout(&self) -> MutexGuard<'_, Layout> {
+        self.layout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Layout {
+    fn take_clusters(&mut self, count: u64, cluster_bits: u32) -> u64 {
+        let start = self.free_cluster << cluster_bits;
+        self.free_cluster += count;
+        start
+    }
+
+    /// Compressed data begin where the last ended, unless something else came between and they do not fit.
+    fn take_bytes(&mut self, count: u64, cluster_bits: u32) -> u64 {
+        let free = self.free_cluster << cluster_bits;
+        if self.packed.end != free && self.packed.end - self.packed.start < count {
+            self.packed = free..free;
+        }
+        let start = self.packed.start;
+        let end = start + count;
+        if end > self.packed.end {
+            self.free_cluster = end.div_ceil(1 << cluster_bits);
+            self.packed.end = self.free_cluster << cluster_bits;
+        }
+        self.packed.start = end;
+        start
+    }
+
+    fn share(&mut self, clusters: std::ops::RangeInclusive<u64>) {
+        let (first, last) = (*clusters.start() as usize, *clusters.end() as usize);
+        if self.sharers.len() <= last {
+            self.sharers.resize(last + 1, 0);
+        }
+        // The smallest compressed cluster is a thousandth of a cluster: this does not overflow.
+        self.sharers[first..=last].iter_mut().for_each(|count| *count = count.saturating_add(1));
+    }
+
+    /// Reserves storage ahead. A file system that cannot, or has none left, is not asked again.
+    fn reserve(&mut self, file: &File, cluster_bits: u32) {
+        let needed_end = self.free_cluster << cluster_bits;
+        let Some(end) = self.reserved_end else { return };
+        if needed_end <= end {
+            return;
+        }
+        let new_end = needed_end + RESERVED_BYTES;
+        self.reserved_end = fallocate(file, FallocateFlags::empty(), end, new_end - end).ok().map(|()| new_end);
+    }
+}
+
+/// Where the refcounts are: the table, then the blocks, from the first free cluster on.
+struct Refcounts {
+    cluster_bits: u32,
+    table_cluster: u64,
+    table_clusters: u64,
+    blocks: u64,
+}
+
+impl Refcounts {
+    /// For a file of `clusters`, and themselves.
+    fn of(clusters: u64, cluster_bits: u32) -> Self {
+        let per_block = 1_u64 << (cluster_bits - 1);
+        let (mut blocks, mut table_clusters) = (0, 0);
+        loop {
+            let end = clusters + blocks + table_clusters;
+            let needed = (end.div_ceil(per_block), (end.div_ceil(per_block) * 8).div_ceil(1 << cluster_bits));
+            if needed == (blocks, table_clusters) {
+                return Self { cluster_bits, table_cluster: clusters, table_clusters, blocks };
+            }
+            // They only grow, and each by less than what they are for.
+            (blocks, table_clusters) = needed;
+        }
+    }
+
+    fn first_block(&self) -> u64 {
+        self.table_cluster + self.table_clusters
+    }
+
+    fn end_cluster(&self) -> u64 {
+        self.first_block() + self.blocks
+    }
+
+    fn write(&self, file: &File, sharers: &[u16]) -> io::Result<()> {
+        let cluster_bytes = 1_usize << self.cluster_bits;
+        let mut table = Vec::with_capacity((self.table_clusters as usize) << self.cluster_bits);
+        (0..self.blocks)
+            .for_each(|block| table.extend(((self.first_block() + block) << self.cluster_bits).to_be_bytes()));
+        table.resize((self.table_clusters as usize) << self.cluster_bits, 0);
+        file.write_all_at(&table, self.table_cluster << self.cluster_bits)?;
+        let per_block = cluster_bytes as u64 / 2;
+        let mut bytes = Vec::with_capacity(cluster_bytes);
+        for block in 0..self.blocks {
+            bytes.clear();
+            for cluster in block * per_block..(block + 1) * per_block {
+                let shared = sharers.get(cluster as usize).copied().unwrap_or(0);
+                let count = if cluster < self.end_cluster() { shared.max(1) } else { 0 };
+                bytes.extend(count.to_be_bytes());
+            }
+            file.write_all_at(&bytes, (self.first_block() + block) << self.cluster_bits)?;
+        }
+        Ok(())
+    }
+}
+
+/// "Header": 104 bytes, and the end of the header extensions.
+fn header(size_bytes: u64, cluster_bits: u32, l1_entries: u32, refcounts: &Refcounts) -> Vec<u8> {
+    const HEADER_BYTES: u32 = 104;
+    const REFCOUNT_ORDER: u32 = 4;
+    let mut bytes = Vec::with_capacity(112);
+    let l1_offset: u64 = 1 << cluster_bits;
+    bytes.extend(b"QFI\xfb");
+    bytes.extend(3_u32.to_be_bytes());
+    bytes.extend([0; 12]); // No backing file.
+    bytes.extend(cluster_bits.to_be_bytes());
+    bytes.extend(size_bytes.to_be_bytes());
+    bytes.extend(0_u32.to_be_bytes()); // Not encrypted.
+    bytes.extend(l1_entries.to_be_bytes());
+    bytes.extend(l1_offset.to_be_bytes());
+    bytes.extend((refcounts.table_cluster << cluster_bits).to_be_bytes());
+    bytes.extend((refcounts.table_clusters as u32).to_be_bytes());
+    bytes.extend([0; 12]); // No snapshots.
+    bytes.extend([0; 24]); // No feature that anybody must know.
+    bytes.extend(REFCOUNT_ORDER.to_be_bytes());
+    bytes.extend(HEADER_BYTES.to_be_bytes());
+    bytes.extend([0; 8]); // No more extensions.
+    bytes
+}

@@ -1,0 +1,292 @@
+//! `blockyard image convert`: a disk into a new image, or into a disk that is there.
+
+use super::image_options::ImageOptions;
+use super::named_image::{self, Format, Stream, directory_of};
+use super::new_image::NewImage;
+use super::shut_in::shut_in;
+use super::watch::Watch;
+use crate::disk::OpenDisk;
+use crate::{UsageError, print, size};
+use anyhow::{Context, Result, anyhow, bail};
+use blockyard_block::conversion::{
+    Conversion, ConversionError, ConversionOptions, ConversionTarget, THREADS_MAX, ZERO_RUN_BYTES_MIN,
+};
+use blockyard_block::specification::{DiskSpecification, Kind};
+use blockyard_block::{Disk, ExtentKind, Preallocation, Qcow2Writer, ReplacementFile, flush, same_file};
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Convert a disk into a new image, or write it to a disk that is there.
+///
+/// SRC is a disk in any format. DST is a new image, raw or qcow2, which takes its name when all is there; with -n, and when it
+/// is a block device or no file, it is a disk that is written in place. What reads as zeros takes no room.
+#[derive(Args)]
+pub struct ConvertArgs {
+    /// Disk to read: [KIND:]PATH[,KEY=VALUE...]
+    source: String,
+    /// Image to make, or disk to write.
+    target: String,
+    /// Format of SRC.
+    #[arg(short, value_name = "FORMAT", value_enum)]
+    format: Option<Format>,
+    /// Format of DST [default: what its name's ending says].
+    #[arg(short = 'O', value_name = "FORMAT", value_enum)]
+    output_format: Option<Format>,
+    /// Options of a new image: cluster_size=SIZE, preallocation=off|metadata|falloc|full.
+    #[arg(short, value_name = "KEY=VALUE,...")]
+    options: Vec<String>,
+    /// Compress the data (qcow2).
+    #[arg(short)]
+    compress: bool,
+    /// Show progress.
+    #[arg(short)]
+    progress: bool,
+    /// Write to an image or disk that is there, instead of making one.
+    #[arg(short = 'n')]
+    no_create: bool,
+    /// With -n: the target reads as zeros already.
+    #[arg(long, requires = "no_create")]
+    target_is_zero: bool,
+    /// Runs of zeros that are looked for in data, at least so long; 0: none, and all of a new image gets storage.
+    #[arg(short = 'S', value_name = "SIZE", default_value = "4K", value_parser = size::parse)]
+    sparse: u64,
+    /// Threads [default: a CPU each, at most 4 without -c].
+    #[arg(short = 'm', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX as i64))]
+    threads: Option<u16>,
+    /// Write out of order, as is always done here.
+    #[arg(short = 'W', hide = true)]
+    out_of_order: bool,
+    /// Whether to wait until all is on stable storage (writeback) or not (unsafe).
+    #[arg(short = 't', value_name = "CACHE", value_enum, default_value = "writeback")]
+    cache: Cache,
+    /// Directory whose files an image may refer to; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+    /// Say nothing.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Cache {
+    Writeback,
+    Unsafe,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When something cannot be read or written. A new image does not appear then.
+pub fn run(args: &ConvertArgs) -> Result<()> {
+    let started = Instant::now();
+    let source_named = named_image::parse(&args.source, args.format)?.read_only();
+    let target_named = named_image::parse(&args.target, args.output_format)?;
+    refuse_same_disk(&source_named, &target_named)?;
+    let Stream { opened, depth } = named_image::open_stream(&source_named, true, &args.allow_dir)
+        .with_context(|| format!("cannot convert {}", args.source))?;
+    let source = opened.disk;
+    let length_bytes = source.geometry().capacity_bytes;
+    let watch = Watch::new(args.progress && !args.quiet, length_bytes)?;
+    let target = Target::open(args, &target_named, &*source, &watch)?;
+    let options = ConversionOptions {
+        threads: args.threads(),
+        depth: depth.max(target.depth()),
+        zero_run_bytes: args.zero_run_bytes(),
+    };
+    shut_in(&[&source_named, &target_named], target.replaces_in())?;
+    target.fill(&*source, options, args.compress, &watch).map_err(|error| match error {
+        ConversionError::Stopped => watch.check().err().unwrap_or_else(|| anyhow!("stopped")),
+        error => anyhow::Error::from(error).context(format!("cannot convert {} to {}", args.source, args.target)),
+    })?;
+    target.finish(args.cache == Cache::Writeback)?;
+    drop(watch);
+    if args.quiet {
+        return Ok(());
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    print(&format!("{} -> {}: {} in {seconds:.2} s", args.source, args.target, size::human(length_bytes)))
+}
+
+impl ConvertArgs {
+    fn threads(&self) -> usize {
+        const UNCOMPRESSED_THREADS: usize = 4;
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let most = if self.compress { THREADS_MAX } else { UNCOMPRESSED_THREADS };
+        self.threads.map_or(cpus.min(most), usize::from)
+    }
+
+    fn zero_run_bytes(&self) -> Option<u32> {
+        let unit = u64::from(ZERO_RUN_BYTES_MIN);
+        let bytes = self.sparse.checked_next_multiple_of(unit).and_then(|bytes| u32::try_from(bytes).ok());
+        (self.sparse > 0).then(|| bytes.unwrap_or(u32::MAX - (ZERO_RUN_BYTES_MIN - 1)))
+    }
+
+    /// What a new image is like.
+    fn new_image(&self, named: &DiskSpecification, size_bytes: u64) -> Result<NewImage> {
+        let (path, format) = match (named.path(), Format::of(named)) {
+            (Some(path), Some(format)) => (path.to_owned(), format),
+            _ => bail!(UsageError(format!("'{named}' is no new image: a file name"))),
+        };
+        let options = ImageOptions::parse(&self.options, format)?;
+        if options.backing_name.is_some() || options.size_bytes.is_some() {
+            bail!(UsageError("convert knows cluster_size and preallocation, no other options".to_owned()));
+        }
+        // Without looking for zeros, all of the image gets storage.
+        let filled = if self.sparse == 0 && !self.compress { Preallocation::Falloc } else { Preallocation::Off };
+        let preallocation = options.preallocation.unwrap_or(filled);
+        if self.compress && (format != Format::Qcow2 || preallocation != Preallocation::Off) {
+            bail!(UsageError("-c is for qcow2 without preallocation: add -O qcow2".to_owned()));
+        }
+        let cluster_bytes = options.cluster_bytes;
+        Ok(NewImage { path, format, size_bytes, cluster_bytes, preallocation, backing: None })
+    }
+}
+
+/// What is written.
+enum Target {
+    /// A new image, by a disk on it.
+    Image { file: ReplacementFile, disk: Arc<dyn Disk>, unmap: bool },
+    /// A new image, by its own writer.
+    Qcow2 { file: ReplacementFile, writer: Qcow2Writer },
+    /// A disk that is there.
+    InPlace { disk: OpenDisk, is_zero: bool, depth: usize, named: DiskSpecification },
+}
+
+impl Target {
+    fn open(args: &ConvertArgs, named: &DiskSpecification, source: &dyn Disk, watch: &Watch) -> Result<Self> {
+        let length_bytes = source.geometry().capacity_bytes;
+        if args.no_create || is_there_anyway(named) {
+            return Self::in_place(args, named, length_bytes);
+        }
+        let image = args.new_image(named, length_bytes)?;
+        if image.format == Format::Qcow2 && image.preallocation == Preallocation::Off {
+            let file = ReplacementFile::create(&image.path)?;
+            let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+            let writer = Qcow2Writer::new(handle, &image.qcow2_options())?;
+            return Ok(Self::Qcow2 { file, writer });
+        }
+        let file = image.make(watch)?;
+        let is_sparse = image.format == Format::Raw && image.preallocation == Preallocation::Off;
+        let unmap = is_sparse && reserve(&file, source, length_bytes)?;
+        let disk = image.open(&file, &[])?;
+        Ok(Self::Image { file, disk, unmap })
+    }
+
+    fn in_place(args: &ConvertArgs, named: &DiskSpecification, length_bytes: u64) -> Result<Self> {
+        if args.compress || !args.options.is_empty() {
+            bail!(UsageError(format!("-c and -o are for new images, and {named} is written in place")));
+        }
+        let Stream { opened, depth } = named_image::open_stream(named, false, &args.allow_dir)
+            .with_context(|| format!("cannot write to {named}"))?;
+        let geometry = opened.disk.geometry();
+        if geometry.read_only {
+            bail!("{named} is read-only");
+        }
+        if geometry.capacity_bytes < length_bytes {
+            let room = geometry.capacity_bytes;
+            bail!("{named} has {room} bytes, too few for {length_bytes}: `blockyard image resize` makes images larger");
+        }
+        let is_zero = args.target_is_zero || reads_as_zeros(&*opened.disk, length_bytes)?;
+        Ok(Self::InPlace { disk: opened, is_zero, depth, named: named.clone() })
+    }
+
+    fn depth(&self) -> usize {
+        match self {
+            Self::InPlace { depth, .. } => *depth,
+            Self::Image { .. } | Self::Qcow2 { .. } => 1,
+        }
+    }
+
+    fn replaces_in(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Image { file, .. } | Self::Qcow2 { file, .. } => vec![directory_of(file.path())],
+            Self::InPlace { .. } => Vec::new(),
+        }
+    }
+
+    fn fill(
+        &self,
+        source: &dyn Disk,
+        options: ConversionOptions,
+        compress: bool,
+        watch: &Watch,
+    ) -> Result<(), ConversionError> {
+        let target = match self {
+            Self::Image { disk, unmap, .. } => ConversionTarget::Disk { disk: &**disk, is_zero: true, unmap: *unmap },
+            Self::Qcow2 { writer, .. } => ConversionTarget::Qcow2 { writer, compress },
+            Self::InPlace { disk, is_zero, .. } => {
+                ConversionTarget::Disk { disk: &*disk.disk, is_zero: *is_zero, unmap: false }
+            }
+        };
+        Conversion::new(source, target, options).run(|done_bytes| watch.goes_on(done_bytes))
+    }
+
+    /// Gives a new image its name.
+    fn finish(self, durable: bool) -> Result<()> {
+        match self {
+            Self::Image { file, disk, .. } => {
+                if durable {
+                    flush(&*disk).with_context(|| format!("cannot flush {}", file.path().display()))?;
+                }
+                drop(disk);
+                Ok(file.commit(durable)?)
+            }
+            Self::Qcow2 { file, writer } => {
+                writer.finish().with_context(|| format!("cannot complete {}", file.path().display()))?;
+                Ok(file.commit(durable)?)
+            }
+            Self::InPlace { disk, named, .. } if durable => {
+                flush(&*disk.disk).with_context(|| format!("cannot flush {named}"))
+            }
+            Self::InPlace { .. } => Ok(()),
+        }
+    }
+}
+
+/// What is no file that could be replaced.
+fn is_there_anyway(named: &DiskSpecification) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let is_device = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+    named.kind() != Kind::File || named.partition().is_some() || named.path().is_some_and(is_device)
+}
+
+fn refuse_same_disk(source: &DiskSpecification, target: &DiskSpecification) -> Result<()> {
+    let (Some(from), Some(to)) = (source.path(), target.path()) else { return Ok(()) };
+    if same_file(from, to).unwrap_or(false) {
+        bail!("{} and {} are the same file", from.display(), to.display());
+    }
+    Ok(())
+}
+
+fn reads_as_zeros(disk: &dyn Disk, length_bytes: u64) -> Result<bool> {
+    let mut at = 0;
+    while at < length_bytes {
+        let extent = disk.extents(at..length_bytes)?;
+        if extent.kind == ExtentKind::Data {
+            return Ok(false);
+        }
+        at = extent.offset_bytes + extent.length_bytes;
+    }
+    Ok(true)
+}
+
+/// Reserves storage for what the source calls data, which makes writing it a third faster on ext4; zeros that are found there give
+/// theirs back. False where there is not enough for that: there may be for what turns out to be needed.
+fn reserve(file: &ReplacementFile, source: &dyn Disk, length_bytes: u64) -> Result<bool> {
+    const WORTH_A_CALL_BYTES: u64 = 1 << 20;
+    let mut at = 0;
+    while at < length_bytes {
+        let extent = source.extents(at..length_bytes)?;
+        let end = extent.offset_bytes + extent.length_bytes;
+        let is_worth_it = extent.kind == ExtentKind::Data && extent.length_bytes >= WORTH_A_CALL_BYTES;
+        if is_worth_it && file.preallocate(at..end).is_err() {
+            file.set_length(0)?;
+            file.set_length(length_bytes)?;
+            return Ok(false);
+        }
+        at = end;
+    }
+    Ok(true)
+}

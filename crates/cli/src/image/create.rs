@@ -1,0 +1,153 @@
+//! `blockyard image create`: a new, empty image.
+
+use super::image_options::ImageOptions;
+use super::named_image::{self, Format, directory_of};
+use super::new_image::{NewImage, backing_path};
+use super::new_partitions::{self, TableKind};
+use super::watch::Watch;
+use crate::disk::{self, Access, RECONNECT};
+use crate::{UsageError, print, size};
+use anyhow::{Context, Result, bail};
+use blockyard_block::partition_table::{self, NewPartition, PartitionTable, Scheme};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{Disk, Preallocation, Qcow2Backing, flush};
+use clap::Args;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Make an empty image, with a partition table if one is wanted.
+///
+/// An image that is there is replaced, unless somebody uses it. The size may be left out with a backing file: it is the backing file's then.
+#[derive(Args)]
+pub struct CreateArgs {
+    /// New image: a file name; its ending says the format (.qcow2, else raw).
+    image: String,
+    /// Size of the disk, such as 8G.
+    #[arg(value_parser = size::parse)]
+    size: Option<u64>,
+    /// Format of the image.
+    #[arg(short, long, value_enum)]
+    format: Option<Format>,
+    /// Options: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT, size=SIZE.
+    #[arg(short, value_name = "KEY=VALUE,...")]
+    options: Vec<String>,
+    /// Backing file, which shows where the image holds nothing. A name that is not absolute starts from the image's directory.
+    #[arg(short, long, value_name = "FILE")]
+    backing: Option<String>,
+    /// Format of the backing file.
+    #[arg(short = 'F', long, value_enum)]
+    backing_format: Option<Format>,
+    /// Do not look at the backing file, which need not be there.
+    #[arg(short)]
+    unsafe_: bool,
+    /// Put a partition table on the disk.
+    #[arg(long, value_enum)]
+    table: Option<TableKind>,
+    /// A partition: SIZE or rest, then ,type=linux|esp|swap|..., ,name=NAME, ,bootable; may be given more than once.
+    #[arg(long, value_name = "SIZE,...", requires = "table")]
+    part: Vec<String>,
+    /// Directory in which files behind the backing file may lie; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+    /// Say nothing.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the options make no sense or the image cannot be written. Then nothing has changed.
+pub fn run(args: &CreateArgs) -> Result<()> {
+    let (path, format) = named_image::parse_new(&args.image, args.format)?;
+    if format == Format::Vmdk {
+        bail!(UsageError("VMDK images can be read, not made: choose raw or qcow2".to_owned()));
+    }
+    let options = ImageOptions::parse(&args.options, format)?;
+    let backing = backing(args, &options, format)?;
+    let table = args.table.map(Scheme::from);
+    let partitions = table.map(|scheme| new_partitions::parse(&args.part, scheme)).transpose()?.unwrap_or_default();
+    let mut allow_dirs = args.allow_dir.clone();
+    if let Some(backing) = &backing {
+        // Who names it allows it.
+        allow_dirs.push(directory_of(&backing_path(&path, &backing.name)));
+    }
+    let size_bytes = match (args.size.or(options.size_bytes), &backing) {
+        (Some(size), _) => size,
+        (None, Some(backing)) if !args.unsafe_ => backing_size(&path, backing, &allow_dirs)?,
+        (None, _) => bail!(UsageError("how large? Give a size such as 8G".to_owned())),
+    };
+    if let (Some(backing), false, true) = (&backing, args.unsafe_, args.size.is_some()) {
+        // It must be there, and be what it is said to be.
+        backing_size(&path, backing, &allow_dirs)?;
+    }
+    let image = NewImage {
+        path,
+        format,
+        // Nobody else's images end in the middle of a sector.
+        size_bytes: size_bytes.checked_next_multiple_of(512).unwrap_or(u64::MAX),
+        cluster_bytes: options.cluster_bytes,
+        preallocation: options.preallocation.unwrap_or(Preallocation::Off),
+        backing,
+    };
+    make(&image, table, &partitions, &allow_dirs)?;
+    if args.quiet { Ok(()) } else { tell(&image, table, &partitions) }
+}
+
+fn make(image: &NewImage, table: Option<Scheme>, partitions: &[NewPartition], allow_dirs: &[PathBuf]) -> Result<()> {
+    if let Some(scheme) = table {
+        // Before anything is written.
+        partition_table::lay_out(scheme, partitions, image.size_bytes, 512)?;
+    }
+    let watch = Watch::new(false, image.size_bytes)?;
+    let file = image.make(&watch)?;
+    if let Some(scheme) = table {
+        let disk = image.open(&file, allow_dirs)?;
+        PartitionTable::create(&*disk, scheme, partitions)?;
+        flush(&*disk).context("cannot write the partition table")?;
+    }
+    watch.check()?;
+    Ok(file.commit(true)?)
+}
+
+fn backing(args: &CreateArgs, options: &ImageOptions, format: Format) -> Result<Option<Qcow2Backing>> {
+    let name = args.backing.clone().or_else(|| options.backing_name.clone());
+    let backing_format = args.backing_format.map(|format| format.word().to_owned());
+    let backing_format = backing_format.or_else(|| options.backing_format.clone());
+    match (name, backing_format) {
+        (None, None) => Ok(None),
+        (Some(_), _) if format != Format::Qcow2 => {
+            bail!(UsageError("only qcow2 images have backing files: add -f qcow2".to_owned()))
+        }
+        (Some(name), Some(format)) => Ok(Some(Qcow2Backing { name, format })),
+        (Some(name), None) => bail!(UsageError(format!(
+            "in which format is {name}? Add -F raw or -F qcow2: guessing would let whoever writes to it decide"
+        ))),
+        (None, Some(_)) => bail!(UsageError("-F is for a backing file: add -b FILE".to_owned())),
+    }
+}
+
+fn backing_size(image: &std::path::Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<u64> {
+    let path = backing_path(image, &backing.name);
+    let text = format!("file:{},format={}", path.display().to_string().replace(',', ",,"), backing.format);
+    let named: DiskSpecification = text.parse().map_err(|error| UsageError(format!("{error}")))?;
+    let opened = disk::open_whole(&named, &Access { read_only: true, allow_dirs, reconnect: RECONNECT });
+    let disk: std::sync::Arc<dyn Disk> = opened.context("cannot open the backing file")?.disk;
+    Ok(disk.geometry().capacity_bytes)
+}
+
+fn tell(image: &NewImage, table: Option<Scheme>, partitions: &[NewPartition]) -> Result<()> {
+    let mut text = format!("{}: {}, {}", image.path.display(), image.format.word(), size::human(image.size_bytes));
+    if let Some(backing) = &image.backing {
+        let _ = write!(text, ", over {} ({})", backing.name, backing.format);
+    }
+    if let Some(scheme) = table {
+        let ranges = partition_table::lay_out(scheme, partitions, image.size_bytes, 512)?;
+        for (index, (partition, range)) in partitions.iter().zip(ranges).enumerate() {
+            let kind = partition.kind.name().unwrap_or("other");
+            let (start, length) = (size::human(range.start), size::human(range.end - range.start));
+            let _ = write!(text, "\n  partition {}: {length} from {start} on, {kind}", index + 1);
+        }
+    }
+    print(&text)
+}

@@ -1,0 +1,122 @@
+//! What `-o` says of a new image: qemu-img's names and values, as far as there is a choice here.
+
+use super::named_image::Format;
+use crate::{UsageError, size};
+use anyhow::{Result, bail};
+use blockyard_block::Preallocation;
+
+/// Options of a new image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageOptions {
+    /// Bytes in a cluster.
+    pub cluster_bytes: Option<u32>,
+    /// What is allocated from the start.
+    pub preallocation: Option<Preallocation>,
+    /// The backing file's name.
+    pub backing_name: Option<String>,
+    /// Its format.
+    pub backing_format: Option<String>,
+    /// The size of the disk.
+    pub size_bytes: Option<u64>,
+}
+
+/// Options with one value that can be had; saying so is fine.
+const FIXED: [(&str, &[&str]); 6] = [
+    ("compat", &["1.1", "v3"]),
+    ("compression_type", &["zlib"]),
+    ("encryption", &["off"]),
+    ("extended_l2", &["off"]),
+    ("lazy_refcounts", &["off"]),
+    ("refcount_bits", &["16"]),
+];
+
+impl ImageOptions {
+    /// Reads `key=value,key=value`, each text as if all were one.
+    ///
+    /// # Errors
+    /// [`UsageError`] for what there is not.
+    pub fn parse(texts: &[String], format: Format) -> Result<Self> {
+        let mut options = Self::default();
+        for option in texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty()) {
+            let Some((key, value)) = option.split_once('=') else {
+                bail!(UsageError(format!("-o {option}: an option is KEY=VALUE, such as cluster_size=64K")));
+            };
+            options.set(key, value, format).map_err(|problem| UsageError(format!("-o {option}: {problem}")))?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: &str, format: Format) -> Result<(), String> {
+        if let Some((_, values)) = FIXED.iter().find(|(known, _)| *known == key) {
+            let is_there = values.contains(&value) && format == Format::Qcow2;
+            return if is_there { Ok(()) } else { Err(format!("only {key}={} can be had, for qcow2", values[0])) };
+        }
+        match (key, format) {
+            ("size", _) => self.size_bytes = Some(size::parse(value)?),
+            ("preallocation", _) => self.preallocation = Some(preallocation(value, format)?),
+            ("cluster_size", Format::Qcow2) => {
+                let bytes = u32::try_from(size::parse(value)?).unwrap_or(u32::MAX);
+                self.cluster_bytes = Some(bytes);
+            }
+            ("backing_file", Format::Qcow2) => self.backing_name = Some(value.to_owned()),
+            ("backing_fmt", Format::Qcow2) => self.backing_format = Some(value.to_owned()),
+            ("cluster_size" | "backing_file" | "backing_fmt", _) => {
+                return Err(format!("{} images have no {key}", format.word()));
+            }
+            _ => {
+                return Err(
+                    "the options are cluster_size, preallocation, backing_file, backing_fmt and size".to_owned()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn preallocation(word: &str, format: Format) -> Result<Preallocation, String> {
+    match (word, format) {
+        ("off", _) => Ok(Preallocation::Off),
+        ("metadata", Format::Qcow2) => Ok(Preallocation::Metadata),
+        ("falloc", _) => Ok(Preallocation::Falloc),
+        ("full", _) => Ok(Preallocation::Full),
+        ("metadata", _) => Err("a raw image has no metadata: off, falloc or full".to_owned()),
+        _ => Err("off, metadata (for qcow2), falloc or full".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, format: Format) -> Result<ImageOptions> {
+        ImageOptions::parse(&[text.to_owned()], format)
+    }
+
+    #[test]
+    fn qemu_imgs_options_are_understood() {
+        let options =
+            parse("cluster_size=4k,preallocation=metadata,compat=1.1,refcount_bits=16", Format::Qcow2).unwrap();
+        assert_eq!((options.cluster_bytes, options.preallocation), (Some(4096), Some(Preallocation::Metadata)));
+        let options = parse("backing_file=base.img,backing_fmt=raw,size=1G", Format::Qcow2).unwrap();
+        assert_eq!(options.backing_name.as_deref(), Some("base.img"));
+        assert_eq!((options.backing_format.as_deref(), options.size_bytes), (Some("raw"), Some(1 << 30)));
+        assert_eq!(parse("preallocation=falloc", Format::Raw).unwrap().preallocation, Some(Preallocation::Falloc));
+    }
+
+    #[test]
+    fn what_there_is_not_is_refused() {
+        for (text, format) in [
+            ("cluster_size=64K", Format::Raw),
+            ("preallocation=metadata", Format::Raw),
+            ("preallocation=some", Format::Qcow2),
+            ("compat=0.10", Format::Qcow2),
+            ("compression_type=zstd", Format::Qcow2),
+            ("encryption=on", Format::Qcow2),
+            ("no_such=1", Format::Qcow2),
+            ("cluster_size", Format::Qcow2),
+        ] {
+            let error = parse(text, format).unwrap_err();
+            assert!(error.is::<UsageError>() && error.to_string().contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Images as they are named on the command line, with qemu-img's -f.
+
+use crate::UsageError;
+use crate::disk::{self, Access, OpenDisk, RECONNECT};
+use anyhow::{Result, bail};
+use blockyard_block::Engine;
+use blockyard_block::specification::{DiskSpecification, Kind};
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+
+/// A format by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The disk's bytes as they are.
+    Raw,
+    /// QEMU's format.
+    Qcow2,
+    /// VMware's, flat: read only.
+    Vmdk,
+}
+
+impl Format {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Qcow2 => "qcow2",
+            Self::Vmdk => "vmdk",
+        }
+    }
+
+    /// The format that a specification says, or its name.
+    pub fn of(named: &DiskSpecification) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|format| named.format() == Some(format.word()))
+    }
+}
+
+/// The disk that `text` names, in this format if it does not say which.
+///
+/// # Errors
+/// [`UsageError`] when it names no disk.
+pub fn parse(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
+    let text = match format {
+        Some(format) => format!("{text},format={}", format.word()),
+        None => text.to_owned(),
+    };
+    Ok(text.parse().map_err(|error| UsageError(format!("{error}")))?)
+}
+
+/// A new image's file: a name, and a format at most.
+///
+/// # Errors
+/// [`UsageError`] when it is anything else.
+pub fn parse_new(text: &str, format: Option<Format>) -> Result<(PathBuf, Format)> {
+    let named = parse(text, format)?;
+    let says_more = text.replace(",,", "").split(',').skip(1).any(|key| !key.starts_with("format="));
+    match (named.kind(), named.path(), Format::of(&named)) {
+        (Kind::File, Some(path), Some(format)) if !says_more => Ok((path.to_owned(), format)),
+        _ => bail!(UsageError(format!("'{text}' is no new image: a file name, and format=raw|qcow2 at most"))),
+    }
+}
+
+/// A disk whose every byte is read or written once, opened for that.
+pub struct Stream {
+    /// The disk.
+    pub opened: OpenDisk,
+    /// Pieces that a thread has under way: what lies in the page cache is not waited for.
+    pub depth: usize,
+}
+
+/// Opens a disk to be read or written from one end to the other.
+///
+/// # Errors
+/// A sentence that names the disk.
+pub fn open_stream(named: &DiskSpecification, read_only: bool, allow_dirs: &[PathBuf]) -> Result<Stream> {
+    const WAITED_FOR_DEPTH: usize = 4;
+    let in_cache = named.kind() == Kind::File && named.is_buffered();
+    let named = if in_cache { named.clone().or_engine(Engine::Sync) } else { named.clone() };
+    let opened = disk::open_whole(&named, &Access { read_only, allow_dirs, reconnect: RECONNECT })?;
+    Ok(Stream { opened, depth: if in_cache { 1 } else { WAITED_FOR_DEPTH } })
+}
+
+/// The directory that a file is in, or will be.
+pub fn directory_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}

@@ -1,0 +1,122 @@
+//! `blockyard image resize`: a larger or smaller disk.
+
+use super::named_image::{self, Format};
+use crate::disk::{self, Access, RECONNECT};
+use crate::{UsageError, print, size};
+use anyhow::{Context, Result, bail};
+use blockyard_block::{AllowedDirectories, Disk, FileDisk, FileOptions, Qcow2Disk};
+use clap::Args;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+
+/// Change the size of an image's disk.
+///
+/// What is new reads as zeros. Partitions and file systems stay as they are: a partition table's backup is not moved.
+#[derive(Args)]
+pub struct ResizeArgs {
+    /// Image: raw or qcow2.
+    image: String,
+    /// New size, or +SIZE to add, -SIZE to take away.
+    #[arg(allow_hyphen_values = true, value_parser = change)]
+    size: Change,
+    /// Format of the image.
+    #[arg(short, value_name = "FORMAT", value_enum)]
+    format: Option<Format>,
+    /// Make the disk smaller: what is behind its new end is lost.
+    #[arg(long)]
+    shrink: bool,
+    /// Directory whose files an image may refer to; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+    /// Say nothing.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    To(u64),
+    More(u64),
+    Less(u64),
+}
+
+fn change(text: &str) -> Result<Change, String> {
+    match (text.strip_prefix('+'), text.strip_prefix('-')) {
+        (Some(more), _) => size::parse(more).map(Change::More),
+        (_, Some(less)) => size::parse(less).map(Change::Less),
+        _ => size::parse(text).map(Change::To),
+    }
+}
+
+impl Change {
+    /// The new size, of whole sectors.
+    fn apply(self, old_bytes: u64) -> Option<u64> {
+        let new = match self {
+            Self::To(size) => Some(size),
+            Self::More(more) => old_bytes.checked_add(more),
+            Self::Less(less) => old_bytes.checked_sub(less),
+        };
+        new?.checked_next_multiple_of(512)
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the image cannot be resized.
+pub fn run(args: &ResizeArgs) -> Result<()> {
+    let (path, format) = named_image::parse_new(&args.image, args.format)?;
+    let old_bytes = old_size(args)?;
+    let name = path.display();
+    let Some(new_bytes) = args.size.apply(old_bytes) else {
+        bail!(UsageError(format!("{name} has {old_bytes} bytes: such a change is not possible")));
+    };
+    if new_bytes < old_bytes && !args.shrink {
+        bail!(
+            "{name} would lose everything behind byte {new_bytes}: make file systems and partitions smaller first, then add --shrink"
+        );
+    }
+    match format {
+        Format::Raw => resize_raw(&path, new_bytes)?,
+        Format::Qcow2 => Qcow2Disk::resize(&path, new_bytes, &AllowedDirectories::new(&args.allow_dir)?)?,
+        Format::Vmdk => bail!("{name}: VMDK images are only read"),
+    }
+    let sizes = (size::human(old_bytes), size::human(new_bytes));
+    if args.quiet { Ok(()) } else { print(&format!("{name}: {} -> {}", sizes.0, sizes.1)) }
+}
+
+/// The size now; makes sure that the image is what it is called.
+fn old_size(args: &ResizeArgs) -> Result<u64> {
+    let named = named_image::parse(&args.image, args.format)?;
+    let access = Access { read_only: true, allow_dirs: &args.allow_dir, reconnect: RECONNECT };
+    let opened = disk::open_whole(&named, &access)?;
+    Ok(opened.length_bytes)
+}
+
+fn resize_raw(path: &Path, new_bytes: u64) -> Result<()> {
+    let failed = || format!("cannot change the size of {}", path.display());
+    if !path.metadata().with_context(failed)?.is_file() {
+        bail!("{} is a device, whose size nobody can change from here", path.display());
+    }
+    // Holds the lock.
+    let disk = FileDisk::open(path, &FileOptions::default())?;
+    let file = OpenOptions::new().write(true).open(path).with_context(failed)?;
+    file.set_len(new_bytes).and_then(|()| file.sync_all()).with_context(failed)?;
+    debug_assert!(!disk.geometry().read_only);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_absolute_or_relative() {
+        let sizes = ["3G", "+1G", "-1G", "-2049M", "+18446744073709551615", "1000"].map(|text| {
+            let change = change(text).unwrap();
+            change.apply(2 << 30)
+        });
+        assert_eq!(sizes, [Some(3 << 30), Some(3 << 30), Some(1 << 30), None, None, Some(1024)]);
+        assert!(change("x").is_err() && change("+").is_err() && change("--1").is_err());
+    }
+}

@@ -1,0 +1,407 @@
+//! `blockyard image` on images as a whole, checked by qemu-img and sfdisk (Debian packages qemu-utils and fdisk).
+
+mod support;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use support::{Outcome, Yard, allocated_bytes, blockyard, random_bytes, run, same};
+
+const MIB: u64 = 1 << 20;
+
+fn image<S: AsRef<OsStr>>(yard: &Yard, arguments: impl IntoIterator<Item = S>) -> Outcome {
+    run(blockyard().current_dir(yard.path("")).arg("image").args(arguments))
+}
+
+/// Runs one of other people's tools.
+#[track_caller]
+fn tool(yard: &Yard, package: &str, line: &str) -> Outcome {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().unwrap());
+    command
+        .args(words)
+        .current_dir(yard.path(""))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap_or_else(|error| panic!("{line}: {error}: install {package}"));
+    support::finish(child).succeeded()
+}
+
+#[track_caller]
+fn qemu_img(yard: &Yard, line: &str) -> Outcome {
+    tool(yard, "qemu-utils", &format!("qemu-img {line}"))
+}
+
+/// A disk with data, text that compresses, zeros that have storage, and holes; not a whole number of clusters long.
+fn mixed(yard: &Yard, name: &str) -> std::path::PathBuf {
+    let path =
+        yard.sparse(name, 40 * MIB + 3 * 512, &[(0, 5 * MIB), (9 * MIB + 4096, 70_000), (39 * MIB, MIB + 512)], 7);
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&b"all work and no play ".repeat(200_000), 20 * MIB + 512).unwrap();
+    file.write_all_at(&vec![0; 3 << 20], 30 * MIB).unwrap();
+    path
+}
+
+#[test]
+fn images_converted_hold_the_same_and_are_sound() {
+    let yard = Yard::new();
+    mixed(&yard, "disk.img");
+    for (number, options) in [
+        &[][..],
+        &["-m", "1"],
+        &["-m", "5", "-o", "cluster_size=512"],
+        &["-o", "cluster_size=2M"],
+        &["-c"],
+        &["-c", "-o", "cluster_size=4K", "-m", "3"],
+        &["-c", "-o", "cluster_size=2M"],
+        &["-S", "0"],
+        &["-S", "1M"],
+        &["-o", "preallocation=metadata"],
+        &["-o", "preallocation=full"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let name = format!("{number}.qcow2");
+        image(&yard, ["convert", "disk.img", &name].iter().chain(*options)).succeeded();
+        qemu_img(&yard, &format!("check -q {name}"));
+        qemu_img(&yard, &format!("compare -q -f raw -F qcow2 disk.img {name}"));
+        image(&yard, ["compare", "disk.img", &name]).succeeded();
+        image(&yard, ["convert", &name, "-O", "raw", "back"]).succeeded();
+        assert!(same(&yard.path("back"), &yard.path("disk.img")), "{options:?}");
+    }
+    assert!(allocated_bytes(&yard.path("0.qcow2")) < 14 * MIB);
+    assert!(allocated_bytes(&yard.path("4.qcow2")) < 8 * MIB);
+}
+
+#[test]
+fn what_qemu_made_is_read() {
+    let yard = Yard::new();
+    mixed(&yard, "disk.img");
+    qemu_img(&yard, "convert -c -f raw -O qcow2 disk.img packed.qcow2");
+    qemu_img(&yard, "convert -f raw -O qcow2 -o compat=0.10,cluster_size=4k disk.img old.qcow2");
+    qemu_img(&yard, "convert -f raw -O vmdk -o subformat=monolithicFlat disk.img disk.vmdk");
+    for name in ["packed.qcow2", "old.qcow2", "disk.vmdk"] {
+        image(&yard, ["convert", "--allow-dir", ".", name, "back.img"]).succeeded();
+        assert!(same(&yard.path("back.img"), &yard.path("disk.img")), "{name}");
+    }
+}
+
+#[test]
+fn holes_and_zeros_take_no_room() {
+    let yard = Yard::new();
+    let disk = mixed(&yard, "disk.img");
+    image(&yard, ["convert", "disk.img", "copy.img"]).succeeded();
+    assert!(same(&disk, &yard.path("copy.img")));
+    assert!(allocated_bytes(&yard.path("copy.img")) <= allocated_bytes(&disk) - 3 * MIB + 65536);
+    image(&yard, ["convert", "-S", "0", "disk.img", "full.img"]).succeeded();
+    assert!(same(&disk, &yard.path("full.img")) && allocated_bytes(&yard.path("full.img")) >= 40 * MIB);
+    image(&yard, ["create", "-q", "huge.qcow2", "1T"]).succeeded();
+    image(&yard, ["convert", "huge.qcow2", "huge2.qcow2"]).succeeded();
+    assert!(allocated_bytes(&yard.path("huge2.qcow2")) < MIB);
+}
+
+#[test]
+fn a_target_that_is_there_is_written_in_place() {
+    let yard = Yard::new();
+    let disk = mixed(&yard, "disk.img");
+    let target = yard.random("target.img", 50 * MIB, 3);
+    image(&yard, ["convert", "-n", "disk.img", "target.img"]).succeeded();
+    let (wanted, found) = (fs::read(&disk).unwrap(), fs::read(&target).unwrap());
+    assert!(found[..wanted.len()] == wanted[..] && found.len() as u64 == 50 * MIB);
+    assert!(found[wanted.len()..] == random_bytes(50 << 20, 3)[wanted.len()..], "what is behind it has changed");
+    image(&yard, ["create", "-q", "target.qcow2", "50M"]).succeeded();
+    image(&yard, ["convert", "-n", "disk.img", "target.qcow2"]).succeeded();
+    qemu_img(&yard, "check -q target.qcow2");
+    qemu_img(&yard, "compare -q disk.img target.qcow2");
+    image(&yard, ["create", "-q", "small.qcow2", "1M"]).succeeded();
+    image(&yard, ["convert", "-n", "disk.img", "small.qcow2"]).failed(1, &["small.qcow2", "too few"]);
+    image(&yard, ["convert", "-n", "disk.img", "absent.qcow2"]).failed(1, &["absent.qcow2", "No such file"]);
+}
+
+#[test]
+fn what_is_created_is_what_qemu_img_finds() {
+    let yard = Yard::new();
+    image(&yard, ["create", "a.qcow2", "1000000"]).succeeded();
+    image(&yard, ["create", "-f", "qcow2", "-o", "preallocation=metadata,cluster_size=128K", "b", "20M"]).succeeded();
+    image(&yard, ["create", "c.qcow2", "20M", "-o", "preallocation=falloc"]).succeeded();
+    image(&yard, ["create", "d.img", "20M", "-o", "preallocation=full"]).succeeded();
+    image(&yard, ["create", "e.img", "20M"]).succeeded();
+    for (name, size) in [("a.qcow2", 1_000_448), ("b", 20 * MIB), ("c.qcow2", 20 * MIB)] {
+        qemu_img(&yard, &format!("check -q {name}"));
+        let info = qemu_img(&yard, &format!("info --output=json {name}")).json();
+        assert_eq!((info["format"].as_str(), info["virtual-size"].as_u64()), (Some("qcow2"), Some(size)));
+        let ours = image(&yard, ["info", "--json", name, "-f", "qcow2"]).succeeded().json();
+        for key in ["format", "virtual-size", "cluster-size", "actual-size"] {
+            assert_eq!(ours[key], info[key], "{key} of {name}");
+        }
+    }
+    assert!(allocated_bytes(&yard.path("c.qcow2")) >= 20 * MIB && allocated_bytes(&yard.path("d.img")) >= 20 * MIB);
+    assert_eq!(allocated_bytes(&yard.path("e.img")), 0);
+}
+
+#[test]
+fn a_backing_file_shows_through_and_its_name_starts_from_the_image() {
+    let yard = Yard::new();
+    fs::create_dir_all(yard.path("bases")).unwrap();
+    fs::create_dir_all(yard.path("images")).unwrap();
+    mixed(&yard, "bases/base.img");
+    image(&yard, ["create", "-b", "../bases/base.img", "-F", "raw", "images/top.qcow2"]).succeeded();
+    let info = qemu_img(&yard, "info --output=json images/top.qcow2").json();
+    assert_eq!(info["backing-filename"], "../bases/base.img");
+    qemu_img(&yard, "compare -q -f qcow2 -F raw images/top.qcow2 bases/base.img");
+    image(&yard, ["compare", "images/top.qcow2", "bases/base.img"]).failed(2, &["--allow-dir"]);
+    image(&yard, ["compare", "--allow-dir", "bases", "images/top.qcow2", "bases/base.img"]).succeeded();
+    image(&yard, ["info", "images/top.qcow2"]).succeeded();
+    let chain = image(&yard, ["info", "--backing-chain", "--allow-dir", "bases", "images/top.qcow2"]).succeeded();
+    assert!(chain.stdout.contains("base.img (raw"), "{chain:?}");
+    image(&yard, ["info", "--backing-chain", "images/top.qcow2"]).failed(1, &["--allow-dir"]);
+    for (arguments, code, word) in [
+        (&["create", "-b", "x", "y.qcow2", "1M"][..], 2, "-F"),
+        (&["create", "-b", "absent", "-F", "raw", "y.qcow2", "1M"], 1, "absent"),
+        (&["create", "-b", "bases/base.img", "-F", "qcow2", "y.qcow2"], 1, "qcow2"),
+        (&["create", "-b", "bases/base.img", "-F", "raw", "y.img"], 2, "-f qcow2"),
+        (&["create", "y.qcow2"], 2, "size"),
+    ] {
+        image(&yard, arguments).failed(code, &[word]);
+        assert!(!yard.path("y.qcow2").exists());
+    }
+    image(&yard, ["create", "-u", "-b", "absent", "-F", "raw", "y.qcow2", "1M"]).succeeded();
+}
+
+#[test]
+fn partition_tables_are_what_sfdisk_likes() {
+    let yard = Yard::new();
+    let parts = ["--part", "20M,type=esp,name=EFI", "--part", "rest,type=swap", "--part", "5M"];
+    for name in ["gpt.img", "gpt.qcow2"] {
+        image(&yard, ["create", name, "100M", "--table", "gpt"].iter().chain(&parts)).succeeded();
+        image(&yard, ["convert", name, "-O", "raw", "disk"]).succeeded();
+        let verified = tool(&yard, "fdisk", "sfdisk --verify disk");
+        assert!(verified.stdout.contains("No errors") && verified.stderr.is_empty(), "{verified:?}");
+        let table = &tool(&yard, "fdisk", "sfdisk -J disk").json()["partitiontable"];
+        let partitions = table["partitions"].as_array().unwrap();
+        let number = |index: usize, key: &str| partitions[index][key].as_u64().unwrap() * 512;
+        assert_eq!((number(0, "start"), number(0, "size")), (MIB, 20 * MIB));
+        assert_eq!((number(1, "start"), number(2, "size")), (21 * MIB, 5 * MIB));
+        assert_eq!(number(1, "start") + number(1, "size"), number(2, "start"));
+        assert_eq!(partitions[0]["name"], "EFI");
+        assert_eq!(partitions[1]["type"], "0657FD6D-A4AB-43C4-84E5-0933C84B4F4F");
+    }
+    let parts = ["--part", "20M,type=0c,bootable", "--part", "rest"];
+    image(&yard, ["create", "dos.img", "100M", "--table", "dos"].iter().chain(&parts)).succeeded();
+    tool(&yard, "fdisk", "sfdisk --verify dos.img");
+    let table = &tool(&yard, "fdisk", "sfdisk -J dos.img").json()["partitiontable"];
+    assert_eq!((&table["label"], &table["partitions"][0]["bootable"]), (&"dos".into(), &true.into()));
+    let info = image(&yard, ["info", "dos.img"]).succeeded();
+    assert!(info.stdout.contains("partitions: mbr") && info.stdout.contains("W95 FAT32"), "{info:?}");
+    for (arguments, code, word) in [
+        (&["--table", "gpt", "--part", "101M"][..], 1, "no room"),
+        (&["--table", "gpt", "--part", "1M,fs=ext4"], 2, "file systems"),
+        (&["--part", "1M"], 2, "--table"),
+    ] {
+        image(&yard, ["create", "no.img", "100M"].iter().chain(arguments)).failed(code, &[word]);
+        assert!(!yard.path("no.img").exists());
+    }
+}
+
+#[test]
+fn maps_and_measures_are_qemu_imgs() {
+    let yard = Yard::new();
+    mixed(&yard, "disk.img");
+    qemu_img(&yard, "convert -f raw -O qcow2 disk.img a.qcow2");
+    qemu_img(&yard, "create -q -f qcow2 -b a.qcow2 -F qcow2 b.qcow2 60M");
+    run(Command::new("qemu-io")
+        .current_dir(yard.path(""))
+        .args(["-f", "qcow2", "-c", "write 0x120000 64k", "b.qcow2"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped()))
+    .succeeded();
+    for name in ["a.qcow2", "b.qcow2", "disk.img"] {
+        let mut ours = image(&yard, ["map", "--json", "--allow-dir", ".", name]).succeeded().json();
+        let format = if name.ends_with("img") { "raw" } else { "qcow2" };
+        let theirs = qemu_img(&yard, &format!("map --output=json -f {format} {name}")).json();
+        for entry in ours.as_array_mut().unwrap() {
+            entry.as_object_mut().unwrap().remove("compressed");
+        }
+        assert_eq!(ours, theirs, "{name}");
+        let human = |text: &str| {
+            text.lines()
+                .skip(1)
+                .map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
+        let ours = image(&yard, ["map", "--allow-dir", ".", name]).succeeded();
+        assert_eq!(human(&ours.stdout), human(&qemu_img(&yard, &format!("map -f {format} {name}")).stdout));
+        for options in ["", "-o cluster_size=4k ", "-o preallocation=full "] {
+            let line = format!("measure -O qcow2 {options}--output=json -f {format} {name}");
+            let ours = image(&yard, line.replace("--output=json", "--json --allow-dir .").split(' ')).succeeded();
+            assert_eq!(ours.json()["required"], qemu_img(&yard, &line).json()["required"], "{line}");
+        }
+    }
+    image(&yard, ["measure", "--size", "16E", "-O", "qcow2"]).failed(2, &["16E"]);
+    image(&yard, ["measure", "--size", "18446744073709551615", "-O", "qcow2"]).failed(1, &["no file"]);
+}
+
+#[test]
+fn disks_that_differ_are_found_to() {
+    let yard = Yard::new();
+    mixed(&yard, "a.img");
+    fs::copy(yard.path("a.img"), yard.path("b.img")).unwrap();
+    let file = File::options().write(true).open(yard.path("b.img")).unwrap();
+    file.write_all_at(b"x", 12_345_678).unwrap();
+    let different = image(&yard, ["compare", "a.img", "b.img"]).failed(1, &[]);
+    assert_eq!(different.stdout, "Content mismatch at offset 12345678!\n");
+    assert!(different.stderr.is_empty());
+    qemu_img(&yard, "convert -O qcow2 a.img a.qcow2");
+    image(&yard, ["compare", "a.img", "a.qcow2"]).succeeded();
+    let strict = image(&yard, ["compare", "-s", "a.img", "a.qcow2"]).failed(1, &[]);
+    assert!(strict.stdout.starts_with("Strict mode"), "{strict:?}");
+    image(&yard, ["compare", "a.img", "absent.img"]).failed(2, &["absent.img"]);
+    image(&yard, ["resize", "-q", "a.qcow2", "+1M"]).succeeded();
+    let longer = image(&yard, ["compare", "a.img", "a.qcow2"]).succeeded();
+    assert!(longer.stdout.contains("size mismatch"), "{longer:?}");
+    image(&yard, ["compare", "-s", "a.img", "a.qcow2"]).failed(1, &[]);
+}
+
+#[test]
+fn disks_grow_and_shrink() {
+    let yard = Yard::new();
+    mixed(&yard, "disk.img");
+    image(&yard, ["convert", "disk.img", "disk.qcow2"]).succeeded();
+    for name in ["disk.img", "disk.qcow2"] {
+        image(&yard, ["resize", name, "+3G"]).succeeded();
+        image(&yard, ["resize", name, "10M"]).failed(1, &["--shrink"]);
+        image(&yard, ["resize", name, "--shrink", "-4G"]).failed(2, &["not possible"]);
+        image(&yard, ["resize", name, "--shrink", "10M"]).succeeded();
+        image(&yard, ["resize", name, "20M"]).succeeded();
+    }
+    qemu_img(&yard, "check -q disk.qcow2");
+    qemu_img(&yard, "compare -q disk.img disk.qcow2");
+    // What is behind a longer backing file does not come up.
+    yard.random("base.img", 4 * MIB, 5);
+    image(&yard, ["create", "-q", "-b", "base.img", "-F", "raw", "top.qcow2", "1M"]).succeeded();
+    image(&yard, ["resize", "--allow-dir", ".", "top.qcow2", "8M"]).succeeded();
+    qemu_img(&yard, "check -q top.qcow2");
+    image(&yard, ["convert", "--allow-dir", ".", "top.qcow2", "top.img"]).succeeded();
+    let found = fs::read(yard.path("top.img")).unwrap();
+    assert!(found[..1 << 20] == random_bytes(1 << 20, 5)[..] && found[1 << 20..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn bad_images_are_one_sentence_and_leave_nothing() {
+    let yard = Yard::new();
+    yard.random("noise.qcow2", 100_000, 1);
+    fs::write(yard.path("empty.qcow2"), "").unwrap();
+    image(&yard, ["create", "-q", "good.qcow2", "64M"]).succeeded();
+    let header = fs::read(yard.path("good.qcow2")).unwrap();
+    fs::write(yard.path("short.qcow2"), &header[..80]).unwrap();
+    fs::write(yard.path("called.img"), &header).unwrap();
+    let mut absurd = header.clone();
+    absurd[24..32].copy_from_slice(&(u64::MAX - 511).to_be_bytes());
+    fs::write(yard.path("absurd.qcow2"), &absurd).unwrap();
+    let mut wide = header.clone();
+    wide[20..24].copy_from_slice(&60_u32.to_be_bytes());
+    fs::write(yard.path("wide.qcow2"), &wide).unwrap();
+    fs::create_dir(yard.path("directory.img")).unwrap();
+    let names = yard.names();
+    for (name, word) in [
+        ("noise.qcow2", "qcow2"),
+        ("empty.qcow2", "qcow2"),
+        ("short.qcow2", "cut off"),
+        ("called.img", "format=qcow2"),
+        ("absurd.qcow2", "claims"),
+        ("wide.qcow2", "clusters"),
+        ("directory.img", "directory"),
+        ("absent.img", "absent"),
+    ] {
+        image(&yard, ["info", name]).failed(1, &[name, word]);
+        image(&yard, ["map", name]).failed(1, &[name, word]);
+        image(&yard, ["convert", name, "out.qcow2"]).failed(1, &[name, word]);
+        image(&yard, ["compare", name, "good.qcow2"]).failed(2, &[name, word]);
+        image(&yard, ["resize", name, "1G"]).failed(1, &[name, word]);
+    }
+    image(&yard, ["convert", "good.qcow2", "directory.img"]).failed(1, &["directory"]);
+    image(&yard, ["convert", "good.qcow2", "absent/out.img"]).failed(1, &["absent"]);
+    image(&yard, ["convert", "good.qcow2", "good.qcow2"]).failed(1, &["same"]);
+    image(&yard, ["create", "x.qcow2", "8000P"]).failed(2, &["size"]);
+    image(&yard, ["create", "x.qcow2", "8000000T"]).failed(1, &["not possible"]);
+    image(&yard, ["create", "x.vmdk", "1G"]).failed(2, &["VMDK"]);
+    assert_eq!(yard.names(), names);
+}
+
+#[test]
+fn an_image_in_use_is_left_alone_and_info_says_by_whom() {
+    let yard = Yard::new();
+    image(&yard, ["create", "-q", "used.qcow2", "64M"]).succeeded();
+    image(&yard, ["create", "-q", "other.qcow2", "1M"]).succeeded();
+    let socket = yard.path("socket");
+    let mut server = Command::new("qemu-storage-daemon");
+    server.current_dir(yard.path("")).args(["--blockdev", "driver=file,node-name=file,filename=used.qcow2"]);
+    server.args(["--blockdev", "driver=qcow2,node-name=disk,file=file", "--nbd-server"]);
+    server.arg(format!("addr.type=unix,addr.path={}", socket.display()));
+    server.args(["--export", "nbd,id=export,node-name=disk,writable=on"]);
+    let mut server = server.spawn().expect("install qemu-system-common, which has qemu-storage-daemon");
+    support::wait_until("the server listens", || socket.exists());
+    let info = image(&yard, ["info", "used.qcow2"]).succeeded();
+    let refusals = [
+        image(&yard, ["convert", "other.qcow2", "used.qcow2"]),
+        image(&yard, ["create", "used.qcow2", "1M"]),
+        image(&yard, ["resize", "used.qcow2", "1G"]),
+        image(&yard, ["convert", "used.qcow2", "x.img"]),
+    ];
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(info.stdout.contains("in use for writing: by qemu-storage"), "{info:?}");
+    for refusal in refusals {
+        refusal.failed(1, &["used.qcow2", "qemu-storage"]);
+    }
+    assert!(!yard.path("x.img").exists());
+    image(&yard, ["create", "used.qcow2", "1M"]).succeeded();
+}
+
+/// Unmounts when it goes.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_one_sentence_and_leaves_nothing() {
+    let yard = Yard::new();
+    yard.random("disk.img", 8 * MIB, 1);
+    let small = yard.path("small");
+    fs::create_dir(&small).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(&small).status().unwrap();
+    assert!(mounted.success(), "this test mounts a small tmpfs: run it as root");
+    let _mounted = Mounted(&small);
+    for options in [&["small/x.qcow2"][..], &["-c", "small/x.qcow2"], &["small/x.img"]] {
+        image(&yard, ["convert", "disk.img"].iter().chain(options)).failed(1, &["o space left"]);
+        assert_eq!(fs::read_dir(&small).unwrap().count(), 0);
+    }
+    image(&yard, ["create", "small/x.img", "8M", "-o", "preallocation=full"]).failed(1, &["o space left"]);
+    assert_eq!(fs::read_dir(&small).unwrap().count(), 0);
+}
+
+#[test]
+fn a_signal_in_mid_convert_leaves_nothing() {
+    let yard = Yard::new();
+    yard.random("disk.img", 4 * MIB, 1);
+    let old = yard.random("old.qcow2", 1000, 2);
+    let names = yard.names();
+    for target in ["new.qcow2", "old.qcow2"] {
+        let mut command = blockyard();
+        // A second for each request, so that it is in the middle of it.
+        command.current_dir(yard.path("")).args(["image", "convert", "disk.img,latency=1s", target]);
+        let child = command.spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
+        support::finish(child).failed(1, &["stopped by Ctrl-C"]);
+        assert_eq!(yard.names(), names);
+        assert!(fs::read(&old).unwrap() == random_bytes(1000, 2));
+    }
+}
