@@ -81,7 +81,7 @@ pub struct Appliance {
     log: KernelLog,
     options: ApplianceOptions,
     requests: u32,
-    _server: Server,
+    server: Server,
     /// Gone once it runs: so a command that is killed leaves nothing behind.
     directory: Option<TempDir>,
 }
@@ -276,6 +276,21 @@ impl Drop for Process {
     }
 }
 
+/// How long a disk may take to finish what the guest has asked of it before: not for ever, if it hangs.
+const LETTING_GO: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// Its disks are let go of when this returns: closed, and unlocked for whoever wants them next.
+impl Drop for Appliance {
+    fn drop(&mut self) {
+        self.process.kill();
+        self.release();
+        for session in &self.sessions {
+            session.revoke();
+            let _ = poll(&mut [PollFd::from_borrowed_fd(session.ended(), PollFlags::IN)], Some(&LETTING_GO));
+        }
+    }
+}
+
 /// An appliance that does not run yet.
 struct Starting {
     options: ApplianceOptions,
@@ -328,7 +343,7 @@ impl Starting {
             log,
             options: self.options,
             requests: 0,
-            _server: self.server,
+            server: self.server,
             directory: Some(self.directory),
         };
         // In the order in which the kernel finds its disks.
@@ -414,7 +429,7 @@ impl Appliance {
                 return Err(Cause::Hung(self.options.timeout));
             }
         }
-        let attach = || self._server.attach(listener.accept()?.0, export);
+        let attach = || self.server.attach(listener.accept()?.0, export);
         let session = attach().map_err(|error| Cause::Start("attaching a disk", error))?;
         self.sessions.push(session);
         Ok(())

@@ -15,10 +15,11 @@ use landlock::{
 };
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, mount_remount, unmount,
 };
 use rustix::process::{
-    Resource, Rlimit, Signal, getegid, geteuid, getppid, pivot_root, set_parent_process_death_signal, setrlimit,
+    DumpableBehavior, Resource, Rlimit, Signal, getegid, geteuid, getppid, pivot_root, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use std::convert::Infallible;
@@ -125,7 +126,10 @@ fn make_namespaces() -> io::Result<()> {
     // user_namespaces(7): nobody but this user is there, as root, so that the inner stage keeps its rights when it is executed.
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
-    fs::write("/proc/self/gid_map", format!("0 {group} 1"))
+    fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
+    // The guest needs none, and each would give it capabilities to try on the host's kernel.
+    let _ = fs::write("/proc/sys/user/max_user_namespaces", "0");
+    Ok(())
 }
 
 /// The current directory has the sockets and the initramfs.
@@ -144,6 +148,8 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
         // What the root directory took; without new privileges, nothing brings them back.
         let none = CapabilitySet::empty();
         set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+        // Else the guest, of the same user, could trace this process and outlive it.
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         // The kernel ends itself with a signal when it panics, which the first process of a namespace does not hear.
         let status = command.status()?;
         exit(status.code().unwrap_or(1));
@@ -160,9 +166,11 @@ fn private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<()>
     let below = |path: &str| root.join(path.trim_start_matches('/'));
     File::create(below("kernel"))?;
     mount_bind_recursive(&arguments.program, below("kernel"))?;
+    make_read_only(&below("kernel"))?;
     for library in LIBRARIES.iter().filter(|library| Path::new(library).is_dir()) {
         fs::create_dir_all(below(library))?;
         mount_bind_recursive(*library, below(library))?;
+        make_read_only(&below(library))?;
     }
     for name in ["tmp", "d"] {
         fs::create_dir(below(name))?;
@@ -176,6 +184,13 @@ fn private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<()>
     pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     std::env::set_current_dir("/d")
+}
+
+/// Where the guest is root on the host, file permissions would not keep it from writing there.
+fn make_read_only(mounted: &Path) -> io::Result<()> {
+    // When it was read is noted as it was before: that may not be changed in a user namespace (mount_namespaces(7)).
+    let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    Ok(mount_remount(mounted, flags, c"")?)
 }
 
 /// A directory for the guest's memory, which it executes: of those that allow that, the first with room.

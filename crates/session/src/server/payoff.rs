@@ -12,7 +12,7 @@ const BETWEEN_MAX: u32 = 131_072;
 const JUDGED: u32 = 512;
 /// Holding must make requests come so much faster, in percent, to be worth what it adds to each.
 const GAIN_PERCENT: u64 = 10;
-/// Of a driver that takes longer for a trial nothing can be said but that it has time for interrupts.
+/// Of a driver that takes longer for what is judged, either way, nothing can be said but that it has time for interrupts.
 const TRIAL_NS_MAX: u64 = 100_000_000;
 
 /// A queue's trials. Times are nanoseconds of the thread's own clock.
@@ -68,7 +68,8 @@ impl Payoff {
     fn judge(&mut self, trial_ns: u64) {
         let (held_ns, at_once_ns) =
             if self.hold_is_better { (self.before_ns, trial_ns) } else { (trial_ns, self.before_ns) };
-        let pays = held_ns < TRIAL_NS_MAX && held_ns * (100 + GAIN_PERCENT) <= at_once_ns * 100;
+        let busy = held_ns.max(at_once_ns) < TRIAL_NS_MAX;
+        let pays = busy && held_ns * (100 + GAIN_PERCENT) <= at_once_ns * 100;
         self.between = match pays == self.hold_is_better {
             true => (self.between * 2).min(BETWEEN_MAX),
             false => BETWEEN_MIN,
