@@ -56,17 +56,10 @@ impl UringQueue {
         // SAFETY: the jobs keep the memory mapped, and are dropped after the ring.
         let registered = unsafe { Registered::with(&ring.submitter(), backing, &memory) };
         let jobs = (0..depth).map(|_| Job::new(&memory)).collect();
+        let cached_writes = CachedWrites::to(&backing.file);
         // The last is taken first: slot 0, whose memory is then the warmest.
         let free = (0..depth as u16).rev().collect();
-        Ok(Box::new(Self {
-            ring,
-            registered,
-            backing: Arc::clone(backing),
-            jobs,
-            free,
-            cached_writes: CachedWrites::default(),
-            stalled: false,
-        }))
+        Ok(Box::new(Self { ring, registered, backing: Arc::clone(backing), jobs, free, cached_writes, stalled: false }))
     }
 
     /// Jobs that the kernel works on: their memory is its until they complete.
