@@ -81,6 +81,11 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-block", "layers::write_log::tests::fuzz_after_every_cut_each_block_holds_what_it_may"),
     aligned("model::random_requests_do_what_a_vector_does_whatever_the_disk_demands"),
     aligned("model::random_requests_do_what_a_vector_does_on_the_callers_thread"),
+    Target {
+        package: "blockyard-block",
+        binary: &["--test", "completion_events"],
+        test: "split_bounced_and_merged::requests_complete_by_event_alone",
+    },
     aligned("direct::uring::random_requests_past_the_page_cache"),
     aligned("direct::threads::random_requests_past_the_page_cache"),
 ];

@@ -186,9 +186,9 @@ fn where_there_are_no_direct_transfers_the_error_says_so() {
     let mount = Mount::ram(directory.path());
     let path = mount.0.join("disk.img");
     fs::write(&path, [0; 4096]).unwrap();
-    let error = FileDisk::open(&path, &options(Engine::Auto)).unwrap_err().to_string();
-    let reason = "its file system cannot do that; leave `direct` out";
-    assert_eq!(error, format!("cannot open {} for direct transfers: {reason}", path.display()));
+    let error = blockyard_block::explain(&FileDisk::open(&path, &options(Engine::Auto)).unwrap_err());
+    let reason = "which `direct` asks for: its file system cannot do that";
+    assert_eq!(error, format!("cannot open {} for direct transfers, {reason}", path.display()));
 }
 
 /// A ring's registered buffers and files, as its descriptor's fdinfo counts them.

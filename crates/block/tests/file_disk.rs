@@ -25,7 +25,7 @@ fn options(logical_block_bytes: u32) -> FileOptions {
 }
 
 fn message(path: &Path, options: &FileOptions) -> String {
-    FileDisk::open(path, options).expect_err("must be refused").to_string()
+    blockyard_block::explain(&FileDisk::open(path, options).expect_err("must be refused"))
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn directory() -> (TempDir, impl Fn(&str) -> PathBuf) {
 
 fn refusal(path: &Path, options: &FileOptions) -> String {
     let allowed = AllowedDirectories::new(&[path.parent().unwrap()]).unwrap();
-    let error = Qcow2Disk::open(path, options, &allowed).expect_err("this must not open").to_string();
+    let error = blockyard_block::explain(&Qcow2Disk::open(path, options, &allowed).expect_err("this must not open"));
     assert!(!error.contains('\n'), "{error}");
     error
 }

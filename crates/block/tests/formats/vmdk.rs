@@ -14,7 +14,7 @@ fn directory() -> (TempDir, PathBuf) {
 
 fn open(path: &Path, options: &FileOptions) -> Result<VmdkDisk, String> {
     let allowed = AllowedDirectories::new(&[path.parent().unwrap()]).unwrap();
-    VmdkDisk::open(path, options, &allowed).map_err(|error| error.to_string())
+    VmdkDisk::open(path, options, &allowed).map_err(|error| blockyard_block::explain(&error))
 }
 
 #[test]

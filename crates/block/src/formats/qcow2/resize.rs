@@ -8,6 +8,7 @@ use crate::{Disk, ExtentKind, FileOptions, Operation, Qcow2Disk, read};
 use imago::format::PreallocateMode;
 use std::io;
 use std::path::Path;
+use std::sync::PoisonError;
 
 pub(super) fn resize(path: &Path, size_bytes: u64, allowed: &AllowedDirectories) -> Result<(), ImageError> {
     let failed = |source| ImageError::System { action: "change the size of", path: path.to_owned(), source };
@@ -36,6 +37,9 @@ fn change(image: &mut Image, old_bytes: u64, size_bytes: u64) -> io::Result<()> 
         image.access.resize_shrink(size_bytes)?;
     }
     image.access.flush()?;
+    if let Some(order) = &image.order {
+        order.lock().unwrap_or_else(PoisonError::into_inner).end_reserve()?;
+    }
     image.access.sync()
 }
 
