@@ -257,22 +257,6 @@ fn help_and_doctor_say_what_there_is() {
     let doctor = run(blockyard().args(["doctor", "--json"])).succeeded().json();
     let names: Vec<_> = doctor["backends"].as_array().unwrap().iter().map(|backend| &backend["name"]).collect();
     assert_eq!(names, ["kvm", "user"]);
-    let mut poor = blockyard();
-    poor.args(["doctor", "--json"]).env("PATH", "/nowhere").env("BLOCKYARD_UML", "/no/such/linux.uml");
-    let poor = run(&mut poor).succeeded().json();
-    for (name, here, remedy) in [
-        ("uml", true, "user-mode-linux"),
-        ("qemu-system-x86_64", true, "qemu-system-x86"),
-        ("qemu-img", true, "qemu-utils"),
-        ("qemu-storage-daemon", true, "qemu-system-common"),
-    ] {
-        let facility = |json: &serde_json::Value| {
-            json["facilities"].as_array().unwrap().iter().find(|facility| facility["name"] == name).unwrap().clone()
-        };
-        assert_eq!(facility(&doctor)["usable"], here, "{doctor}");
-        assert_eq!(facility(&poor)["usable"], false, "{poor}");
-        assert!(facility(&poor)["remedy"].as_str().unwrap().contains(remedy), "{poor}");
-    }
     let told = run(blockyard().arg("doctor")).succeeded().stdout;
     assert!(told.contains("user") && told.contains("landlock") && told.contains("fuse"), "{told}");
 }
