@@ -317,7 +317,8 @@ impl Scatter {
             completions.push(Completion { token, result });
             self.free.push(slot);
         }
-        if self.stalled && self.in_flight() > 0 {
+        // A letter that came since the caller last asked for them has taken its signal along.
+        if (self.stalled && self.in_flight() > 0) || !self.resumed.is_empty() {
             self.signal();
         }
     }
@@ -355,7 +356,10 @@ impl Scatter {
     }
 
     fn is_ready(&self) -> bool {
-        !self.finished.is_empty() || self.mailbox.any.load(Ordering::Acquire) || self.has_silent_completions()
+        !self.finished.is_empty()
+            || !self.resumed.is_empty()
+            || self.mailbox.any.load(Ordering::Acquire)
+            || self.has_silent_completions()
     }
 }
 
