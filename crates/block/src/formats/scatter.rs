@@ -82,7 +82,7 @@ impl Mailbox {
         self.send(slot, Letter::Ended(result));
     }
 
-    /// Says that a lent piece of `slot` can go on: [`Scatter::take_resumed`].
+    /// Says that a lent piece of `slot` can go on: [`Split::resumed`].
     pub(super) fn resume(&self, slot: u16) {
         self.send(slot, Letter::Resume);
     }
@@ -293,16 +293,27 @@ impl Scatter {
         }
     }
 
-    /// Swaps the slots with a piece that can go on for the empty `slots`. Whoever takes them carries these pieces out, then
-    /// [`Scatter::end`]s each.
-    pub(super) fn take_resumed(&mut self, slots: &mut Vec<u16>) {
+    /// Carries on with the pieces that can. What else comes by letter meanwhile is taken, too: each takes its signal along.
+    fn carry_on(&mut self, split: &mut impl Split) {
         self.open_mailbox();
-        mem::swap(&mut self.resumed, slots);
+        while !self.resumed.is_empty() {
+            let mut resumed = mem::take(&mut self.resumed);
+            for slot in resumed.drain(..) {
+                if let Err(error) = split.resumed(self, slot) {
+                    self.fail(slot, error);
+                }
+                self.end(slot);
+            }
+            self.resumed = resumed;
+            // Nobody submits for them; what is not taken now is taken when the caller does, whom the event wakes for that.
+            let _ = self.submit();
+            self.open_mailbox();
+        }
     }
 
-    /// Appends what completed to `completions` and calls `ended` with each slot.
-    pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, mut ended: impl FnMut(u16)) {
-        self.open_mailbox();
+    /// Appends what completed to `completions`; `split` hears of each slot.
+    pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, split: &mut impl Split) {
+        self.carry_on(split);
         self.collect();
         if !self.waiting.is_empty() {
             self.refill();
@@ -313,12 +324,11 @@ impl Scatter {
         }
         for slot in self.finished.drain(..) {
             let Slot { token, result, .. } = self.slots[usize::from(slot)];
-            ended(slot);
+            split.ended(slot);
             completions.push(Completion { token, result });
             self.free.push(slot);
         }
-        // A letter that came since the caller last asked for them has taken its signal along.
-        if (self.stalled && self.in_flight() > 0) || !self.resumed.is_empty() {
+        if self.stalled && self.in_flight() > 0 {
             self.signal();
         }
     }
@@ -356,10 +366,7 @@ impl Scatter {
     }
 
     fn is_ready(&self) -> bool {
-        !self.finished.is_empty()
-            || !self.resumed.is_empty()
-            || self.mailbox.any.load(Ordering::Acquire)
-            || self.has_silent_completions()
+        !self.finished.is_empty() || self.mailbox.any.load(Ordering::Acquire) || self.has_silent_completions()
     }
 }
 
@@ -382,12 +389,20 @@ pub(super) trait Split: Send {
     /// What the request ends with, when those pieces that were given have ended.
     fn start(&mut self, scatter: &mut Scatter, slot: u16, request: &Request<'_>) -> Result<(), RequestError>;
 
+    /// A piece of `slot` that was lent came back to be carried on: gives what is left of it to `scatter`.
+    ///
+    /// # Errors
+    /// As [`Split::start`].
+    fn resumed(&mut self, _scatter: &mut Scatter, _slot: u16) -> Result<(), RequestError> {
+        Ok(())
+    }
+
     /// All pieces of `slot` have ended.
     fn ended(&mut self, _slot: u16) {}
 }
 
 /// A queue whose requests are split.
-pub(super) struct ScatterQueue<S> {
+pub(super) struct ScatterQueue<S: Split> {
     // Dropped first: until the queues below have been drained, their requests use what the other has.
     scatter: Scatter,
     split: S,
@@ -422,7 +437,7 @@ impl<S: Split> Queue for ScatterQueue<S> {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.scatter.reap(completions, |slot| self.split.ended(slot));
+        self.scatter.reap(completions, &mut self.split);
     }
 
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {
@@ -431,6 +446,13 @@ impl<S: Split> Queue for ScatterQueue<S> {
 
     fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
         self.scatter.wait(events, timeout)
+    }
+}
+
+impl<S: Split> Drop for ScatterQueue<S> {
+    fn drop(&mut self) {
+        // What waits to be carried on is, too. Where that fails, the scatter sees to what is lent.
+        let _ = self.drain(&mut Vec::new());
     }
 }
 
@@ -504,6 +526,15 @@ mod tests {
         }
     }
 
+    /// Requests of one piece.
+    struct Whole;
+
+    impl Split for Whole {
+        fn start(&mut self, _: &mut Scatter, _: u16, _: &Request<'_>) -> Result<(), RequestError> {
+            Ok(())
+        }
+    }
+
     #[test]
     fn what_could_not_be_submitted_makes_the_event_readable() {
         let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
@@ -522,16 +553,16 @@ mod tests {
             // As where a request goes on within a reap, which cannot say it.
             assert!(scatter.submit().is_err());
             for _ in 0..2 {
-                scatter.reap(&mut completions, |_| {});
+                scatter.reap(&mut completions, &mut Whole);
                 assert!(completions.is_empty() && is_readable(&scatter));
             }
         }
         scatter.submit().unwrap();
         while scatter.in_flight() > 0 {
-            scatter.reap(&mut completions, |_| {});
+            scatter.reap(&mut completions, &mut Whole);
         }
         assert_eq!(completions, [Completion { token: 7, result: Ok(()) }]);
-        scatter.reap(&mut completions, |_| {});
+        scatter.reap(&mut completions, &mut Whole);
         assert!(!is_readable(&scatter));
     }
 }

@@ -40,7 +40,7 @@ pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions};
 use image::Image;
 pub use info::{ChainImage, Qcow2Info, image_chain};
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
-use queue::Qcow2Queue;
+use queue::Qcow2Split;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -155,6 +155,6 @@ impl Disk for Qcow2Disk {
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        Qcow2Queue::boxed(&self.worker, memory, depth)
+        Qcow2Split::boxed(&self.worker, memory, depth)
     }
 }

@@ -3,19 +3,16 @@
 use super::grace::{Member, Ticket};
 use super::image::{Image, Place};
 use super::worker::{Job, Task, Worker};
-use crate::formats::scatter::{Cutter, Scatter};
-use crate::{Completion, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, QueueError, Request, RequestError, Segment};
+use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
+use crate::{MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError, Segment};
 use std::io;
 use std::mem;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-pub(super) struct Qcow2Queue {
-    // Dropped first: until the queues below have been drained, this queue counts.
-    scatter: Scatter,
+/// How requests to an image come apart.
+pub(super) struct Qcow2Split {
     member: Member,
     worker: Arc<Worker>,
     memory: Arc<MemoryMap>,
@@ -23,8 +20,6 @@ pub(super) struct Qcow2Queue {
     tickets: Box<[Option<Ticket>]>,
     /// By slot: what is left of a request when it waits for where it lies.
     parked: Box<[Option<Parked>]>,
-    /// Slots whose requests go on.
-    resumed: Vec<u16>,
     /// The segments of the piece that is being sent.
     piece: Vec<Segment>,
 }
@@ -50,7 +45,7 @@ struct Run {
     length_bytes: u64,
 }
 
-impl Qcow2Queue {
+impl Qcow2Split {
     pub(super) fn boxed(worker: &Arc<Worker>, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
         if depth == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
@@ -59,53 +54,26 @@ impl Qcow2Queue {
         let image = worker.image();
         let queues = image.below.iter().map(|below| below.disk.open_queue(memory, depth));
         let scatter = Scatter::new(queues.collect::<io::Result<_>>()?, depth)?;
-        Ok(Box::new(Self {
+        let split = Self {
             tickets: vec![None; scatter.depth()].into(),
             parked: (0..scatter.depth()).map(|_| None).collect(),
-            resumed: Vec::new(),
-            scatter,
             member: image.grace.join(),
             worker: Arc::clone(worker),
             memory: Arc::new(memory.clone()),
             piece: Vec::new(),
-        }))
-    }
-
-    fn start(&mut self, slot: u16, request: &Request<'_>) -> Result<(), RequestError> {
-        let worker = Arc::clone(&self.worker);
-        let image = worker.image();
-        image.geometry.check(request)?;
-        match request.operation {
-            Operation::Read => self.transfer(slot, request, image, 0),
-            Operation::Write { force_unit_access: true } if image.is_temporary => {
-                let operation = Operation::Write { force_unit_access: false };
-                self.transfer(slot, &Request { operation, ..*request }, image, 0)
-            }
-            // Where the data lie must be stable too.
-            Operation::Write { force_unit_access: true } if image.is_unstable.load(Ordering::Acquire) => {
-                let is_stable = true;
-                let (offset_bytes, segments) = (request.offset_bytes, request.segments.to_vec());
-                self.lend(slot, Task::Write { offset_bytes, segments, is_stable });
-                Ok(())
-            }
-            Operation::Write { .. } => self.transfer(slot, request, image, 0),
-            Operation::Flush => {
-                image.flushed.iter().for_each(|&index| self.scatter.send(slot, index, Operation::Flush, 0, &[]));
-                Ok(())
-            }
-            Operation::Discard { length_bytes } => {
-                self.lend(slot, Task::Discard { offset_bytes: request.offset_bytes, length_bytes });
-                Ok(())
-            }
-            Operation::WriteZeroes { length_bytes, may_unmap } => {
-                self.lend(slot, Task::WriteZeroes { offset_bytes: request.offset_bytes, length_bytes, may_unmap });
-                Ok(())
-            }
-        }
+        };
+        Ok(Box::new(ScatterQueue::new(scatter, split)))
     }
 
     /// A read or a write: sends each run of it to where it lies, up to one that has to be looked up.
-    fn transfer(&mut self, slot: u16, request: &Request<'_>, image: &Image, waits: u32) -> Result<(), RequestError> {
+    fn transfer(
+        &mut self,
+        scatter: &mut Scatter,
+        slot: u16,
+        request: &Request<'_>,
+        image: &Image,
+        waits: u32,
+    ) -> Result<(), RequestError> {
         // It keeps its ticket while it waits: what it looks up later is as much its own.
         if !image.geometry.read_only && self.tickets[usize::from(slot)].is_none() {
             self.tickets[usize::from(slot)] = Some(self.member.enter(&image.grace));
@@ -126,23 +94,23 @@ impl Qcow2Queue {
                     Some(Run { length_bytes: before.length_bytes + length_bytes, ..before })
                 }
                 Some(before) => {
-                    self.send(slot, before, request, &mut cutter)?;
+                    self.send(scatter, slot, before, request, &mut cutter)?;
                     Some(run)
                 }
             };
             at += length_bytes;
         }
         if let Some(run) = open {
-            self.send(slot, run, request, &mut cutter)?;
+            self.send(scatter, slot, run, request, &mut cutter)?;
         }
         // Written in place, but that it lies there may not be stable: then the worker says when it is.
         let is_stable = request.operation == Operation::Write { force_unit_access: true };
         if is_stable && image.is_unstable.load(Ordering::Acquire) {
-            self.lend(slot, Task::Settle { is_stable });
+            self.lend(scatter, slot, Task::Settle { is_stable });
         }
         if at < end {
             let waits = if at == request.offset_bytes { waits + 1 } else { 1 };
-            self.park(slot, request, at..end, &mut cutter, waits)?;
+            self.park(scatter, slot, request, at..end, &mut cutter, waits)?;
         }
         Ok(())
     }
@@ -150,6 +118,7 @@ impl Qcow2Queue {
     /// Lets the rest of a request wait until the worker has looked up where it lies.
     fn park(
         &mut self,
+        scatter: &mut Scatter,
         slot: u16,
         request: &Request<'_>,
         rest: Range<u64>,
@@ -158,40 +127,19 @@ impl Qcow2Queue {
     ) -> Result<(), RequestError> {
         let run = Run { place: Place::Elsewhere, start_bytes: rest.start, length_bytes: rest.end - rest.start };
         if waits > WAITS_MAX {
-            return self.send(slot, run, request, cutter);
+            return self.send(scatter, slot, run, request, cutter);
         }
         let mut segments = Vec::new();
         cutter.cut(run.length_bytes, &mut segments);
         let parked = Parked { operation: request.operation, offset_bytes: rest.start, segments, waits };
         self.parked[usize::from(slot)] = Some(parked);
-        self.lend(slot, Task::LookUp { range: rest });
+        self.lend(scatter, slot, Task::LookUp { range: rest });
         Ok(())
-    }
-
-    /// Carries on with the requests whose places have been looked up.
-    fn resume(&mut self) {
-        let mut resumed = mem::take(&mut self.resumed);
-        self.scatter.take_resumed(&mut resumed);
-        if !resumed.is_empty() {
-            let worker = Arc::clone(&self.worker);
-            for &slot in &resumed {
-                let Some(parked) = self.parked[usize::from(slot)].take() else { continue };
-                let Parked { operation, offset_bytes, segments, waits } = parked;
-                let request = Request { operation, offset_bytes, segments: &segments, token: 0 };
-                if let Err(error) = self.transfer(slot, &request, worker.image(), waits) {
-                    self.scatter.fail(slot, error);
-                }
-                self.scatter.end(slot);
-            }
-            // Nobody submits for them; what is not taken now is taken when the caller does, whom the event wakes for that.
-            let _ = self.scatter.submit();
-        }
-        resumed.clear();
-        self.resumed = resumed;
     }
 
     fn send(
         &mut self,
+        scatter: &mut Scatter,
         slot: u16,
         run: Run,
         request: &Request<'_>,
@@ -205,7 +153,7 @@ impl Qcow2Queue {
         let segments = if whole { request.segments } else { &piece };
         let sent = match (run.place, request.operation) {
             (Place::There { index, offset_bytes }, operation) => {
-                self.scatter.send(slot, index, operation, offset_bytes, segments);
+                scatter.send(slot, index, operation, offset_bytes, segments);
                 Ok(())
             }
             (Place::Zeros, Operation::Read) => self.fill_with_zeros(segments),
@@ -215,6 +163,7 @@ impl Qcow2Queue {
                 let (offset_bytes, segments) = (run.start_bytes, segments.to_vec());
                 let is_stable = operation == Operation::Write { force_unit_access: true };
                 self.lend(
+                    scatter,
                     slot,
                     match operation {
                         Operation::Read => Task::Read { offset_bytes, segments },
@@ -233,8 +182,8 @@ impl Qcow2Queue {
         filled.then_some(()).ok_or(RequestError::BadSegment)
     }
 
-    fn lend(&mut self, slot: u16, task: Task) {
-        let mailbox = self.scatter.lend(slot);
+    fn lend(&mut self, scatter: &mut Scatter, slot: u16, task: Task) {
+        let mailbox = scatter.lend(slot);
         self.worker.take(Job { task, slot, memory: Arc::clone(&self.memory), mailbox });
     }
 }
@@ -250,51 +199,57 @@ impl Run {
     }
 }
 
-impl Queue for Qcow2Queue {
-    fn depth(&self) -> usize {
-        self.scatter.depth()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.scatter.in_flight()
-    }
-
-    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        let slot = self.scatter.begin(request.token)?;
-        if let Err(error) = self.start(slot, request) {
-            self.scatter.fail(slot, error);
-        }
-        self.scatter.end(slot);
-        Ok(())
-    }
-
-    fn submit(&mut self) -> io::Result<()> {
-        self.scatter.submit()
-    }
-
-    fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.resume();
-        let (tickets, member) = (&mut self.tickets, &self.member);
-        self.scatter.reap(completions, |slot| {
-            if let Some(ticket) = tickets[usize::from(slot)].take() {
-                member.leave(ticket);
+impl Split for Qcow2Split {
+    fn start(&mut self, scatter: &mut Scatter, slot: u16, request: &Request<'_>) -> Result<(), RequestError> {
+        let worker = Arc::clone(&self.worker);
+        let image = worker.image();
+        image.geometry.check(request)?;
+        match request.operation {
+            Operation::Read => self.transfer(scatter, slot, request, image, 0),
+            Operation::Write { force_unit_access: true } if image.is_temporary => {
+                let operation = Operation::Write { force_unit_access: false };
+                self.transfer(scatter, slot, &Request { operation, ..*request }, image, 0)
             }
-        });
+            // Where the data lie must be stable too.
+            Operation::Write { force_unit_access: true } if image.is_unstable.load(Ordering::Acquire) => {
+                let is_stable = true;
+                let (offset_bytes, segments) = (request.offset_bytes, request.segments.to_vec());
+                self.lend(scatter, slot, Task::Write { offset_bytes, segments, is_stable });
+                Ok(())
+            }
+            Operation::Write { .. } => self.transfer(scatter, slot, request, image, 0),
+            Operation::Flush => {
+                image.flushed.iter().for_each(|&index| scatter.send(slot, index, Operation::Flush, 0, &[]));
+                Ok(())
+            }
+            Operation::Discard { length_bytes } => {
+                self.lend(scatter, slot, Task::Discard { offset_bytes: request.offset_bytes, length_bytes });
+                Ok(())
+            }
+            Operation::WriteZeroes { length_bytes, may_unmap } => {
+                self.lend(
+                    scatter,
+                    slot,
+                    Task::WriteZeroes { offset_bytes: request.offset_bytes, length_bytes, may_unmap },
+                );
+                Ok(())
+            }
+        }
     }
 
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.scatter.completion_event()
+    /// Its place has been looked up.
+    fn resumed(&mut self, scatter: &mut Scatter, slot: u16) -> Result<(), RequestError> {
+        let Some(parked) = self.parked[usize::from(slot)].take() else { return Ok(()) };
+        let Parked { operation, offset_bytes, segments, waits } = parked;
+        let request = Request { operation, offset_bytes, segments: &segments, token: 0 };
+        let worker = Arc::clone(&self.worker);
+        self.transfer(scatter, slot, &request, worker.image(), waits)
     }
 
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.scatter.wait(events, timeout)
-    }
-}
-
-impl Drop for Qcow2Queue {
-    fn drop(&mut self) {
-        // What waits to be looked up is carried out, too. Where that fails, the scatter sees to what is lent.
-        let _ = self.drain(&mut Vec::new());
+    fn ended(&mut self, slot: u16) {
+        if let Some(ticket) = self.tickets[usize::from(slot)].take() {
+            self.member.leave(ticket);
+        }
     }
 }
 
@@ -302,9 +257,9 @@ impl Drop for Qcow2Queue {
 mod tests {
     use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
     use super::*;
-    use crate::{AllowedDirectories, Disk, FileOptions};
+    use crate::{AllowedDirectories, Completion, Disk, FileOptions};
     use std::path::Path;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     const WRITE: Operation = Operation::Write { force_unit_access: false };
     const SEGMENTS: [Segment; 1] = [Segment { region: 0, length_bytes: 4096, offset_bytes: 0 }];
