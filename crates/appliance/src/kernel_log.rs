@@ -1,5 +1,6 @@
 //! What the guest's kernel says on its console.
 
+use blockyard_block::printable;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,8 +75,7 @@ fn next_line(console: &mut impl BufRead) -> Option<String> {
     let mut bytes = Vec::new();
     let length = console.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
-    let printable = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
-    (length > 0).then(|| text.trim_end_matches(['\r', '\n']).chars().map(printable).collect())
+    (length > 0).then(|| printable(text.trim_end_matches(['\r', '\n'])))
 }
 
 #[cfg(test)]

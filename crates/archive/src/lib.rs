@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod pack;
+mod sparse;
 mod unpack;
 
 pub use pack::{Source, pack};
+pub use sparse::write_sparse;
 pub use unpack::{UnpackOptions, unpack};
 
 use std::path::Path;

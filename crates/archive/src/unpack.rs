@@ -3,7 +3,7 @@
 //! Every directory on the way to a file is opened from the destination with `openat2`: below it, and through no symbolic link,
 //! whoever made it. Files are made anew. So an archive can put links wherever it likes, and none of them leads us anywhere.
 
-use crate::{Report, XATTR};
+use crate::{Report, XATTR, write_sparse};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags, fchmod, fsetxattr, futimens,
     linkat, mkdirat, openat2, statat, symlinkat, unlinkat, utimensat,
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -20,8 +20,6 @@ use tar::{Archive, Entry, EntryType};
 
 /// Bytes that are unpacked at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// Zeros of a sparse file that are left out come in blocks of this.
-const BLOCK_BYTES: usize = 4096;
 /// Components of a path: Linux takes no longer ones.
 const DEPTH_MAX: usize = 2048;
 /// What may come before a file's data: names, attributes and the list of its holes, which are kept in memory.
@@ -293,15 +291,4 @@ fn attributes<R: Read>(entry: &mut Entry<'_, R>, made: BorrowedFd<'_>, mode: u32
 fn times(modified: u64) -> Timestamps {
     let time = Timespec { tv_sec: i64::try_from(modified).unwrap_or(i64::MAX), tv_nsec: 0 };
     Timestamps { last_access: time, last_modification: time }
-}
-
-fn write_sparse(file: &mut File, data: &[u8]) -> io::Result<()> {
-    for block in data.chunks(BLOCK_BYTES) {
-        if block.iter().all(|&byte| byte == 0) {
-            file.seek(SeekFrom::Current(block.len() as i64))?;
-        } else {
-            file.write_all(block)?;
-        }
-    }
-    Ok(())
 }

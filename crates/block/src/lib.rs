@@ -33,6 +33,7 @@ mod memory_contents;
 mod memory_map;
 mod null;
 pub mod partition_table;
+mod printable;
 mod read;
 mod replacement;
 mod request;
@@ -55,7 +56,8 @@ pub use formats::{
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};
 pub use null::NullDisk;
-pub use read::{DiskReader, read_bytes};
+pub use printable::printable;
+pub use read::{DiskReader, read_bytes, reads_as_zeros};
 pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;

@@ -1,6 +1,6 @@
 //! Reading a few bytes of a disk, for whoever parses what is on it.
 
-use crate::{Completion, Disk, MemoryMap, Operation, Queue, Request, RequestError, Segment};
+use crate::{Completion, Disk, ExtentKind, MemoryMap, Operation, Queue, Request, RequestError, Segment};
 use std::io;
 use std::ops::Range;
 
@@ -104,6 +104,22 @@ pub fn read_bytes(disk: &dyn Disk, range: Range<u64>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     DiskReader::new(disk)?.read(range.start, &mut bytes)?;
     Ok(bytes)
+}
+
+/// Whether the first `length_bytes` of a disk are known to read as zeros, without reading them.
+///
+/// # Errors
+/// Those of [`Disk::extents`].
+pub fn reads_as_zeros(disk: &dyn Disk, length_bytes: u64) -> io::Result<bool> {
+    let mut at = 0;
+    while at < length_bytes {
+        let extent = disk.extents(at..length_bytes)?;
+        if extent.kind == ExtentKind::Data {
+            return Ok(false);
+        }
+        at = extent.offset_bytes + extent.length_bytes;
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use crate::{UsageError, disk, print, size};
 use anyhow::{Result, anyhow};
 use blockyard_bench::table::Table;
-use blockyard_block::Disk;
 use blockyard_block::partition_table::{
     Partition, PartitionKind, PartitionTable, Restriction, Scheme, TableChoice, read_as,
 };
 use blockyard_block::specification::{DiskSpecification, OpenError};
+use blockyard_block::{Disk, printable};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -201,19 +201,4 @@ fn render(table: &PartitionTable) -> String {
         ]);
     }
     rows.render().trim_end().to_owned()
-}
-
-/// A name out of a table, which may hold anything, as text that cannot command a terminal.
-fn printable(name: &str) -> String {
-    name.chars().map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_cannot_command_a_terminal() {
-        assert_eq!(printable("root\u{1b}[2J\n\u{9b}größer"), "root\u{fffd}[2J\u{fffd}\u{fffd}größer");
-    }
 }

@@ -3,13 +3,14 @@
 use crate::failures::{Failures, failure};
 use crate::mounts::path_of;
 use crate::stream::{SourceStream, TransferDisks};
+use blockyard_archive::write_sparse;
 use blockyard_protocol::appliance::{Failure, TarIn};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, lsetxattr, makedev, mknodat,
     utimensat,
 };
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
@@ -17,8 +18,6 @@ use tar::{Archive, Entry, EntryType, Header};
 
 /// Bytes that are unpacked at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// Zeros of a sparse file that are left out come in blocks of this.
-const BLOCK_BYTES: usize = 4096;
 /// How pax archives name an extended attribute.
 const XATTR: &str = "SCHILY.xattr.";
 
@@ -267,15 +266,4 @@ fn fill(entry: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 /// An error of the archive's, whatever it was made of.
 fn as_archive_error(error: io::Error) -> io::Error {
     io::Error::other(error.to_string())
-}
-
-fn write_sparse(file: &mut File, data: &[u8]) -> io::Result<()> {
-    for block in data.chunks(BLOCK_BYTES) {
-        if block.iter().all(|&byte| byte == 0) {
-            file.seek(SeekFrom::Current(block.len() as i64))?;
-        } else {
-            file.write_all(block)?;
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! What is wrong with a specification, and where.
 
+use crate::printable;
 use std::fmt;
 use std::ops::Range;
 
@@ -38,9 +39,4 @@ impl fmt::Display for SpecificationError {
         writeln!(f, "  {}", printable(&self.specification))?;
         write!(f, "  {:before$}{:^<marked$}", "", "")
     }
-}
-
-/// A terminal must not obey what a name says.
-fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }).collect()
 }

@@ -6,7 +6,7 @@ use super::source::Source;
 use crate::disk::{self, OpenDisk};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{Disk, ExtentKind, MemoryMap, Operation, ReplacementFile, Request, same_file};
+use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros, same_file};
 use std::path::Path;
 
 /// The disk that is written.
@@ -80,7 +80,7 @@ impl Destination {
             let sector_bytes = end.sector_bytes;
             bail!("{named} has {room} bytes, too few for the {needed} bytes of {input} in sectors of {sector_bytes}");
         }
-        let zeroed = is_zero(&*end.disk, needed).with_context(|| format!("cannot tell what is on {named}"))?;
+        let zeroed = reads_as_zeros(&*end.disk, needed).with_context(|| format!("cannot tell what is on {named}"))?;
         let must_write_bytes = match (zeroed, options.detect_zeroes) {
             (false, _) => needed,
             (true, true) => 0,
@@ -162,32 +162,6 @@ const PREALLOCATE_MIN_BYTES: u64 = 1 << 20;
 fn preallocate(replacement: &ReplacementFile, range: std::ops::Range<u64>) -> Result<()> {
     if range.end - range.start >= PREALLOCATE_MIN_BYTES {
         replacement.preallocate(range)?;
-    }
-    Ok(())
-}
-
-/// Whether the first `length_bytes` of a disk are known to read as zeros.
-fn is_zero(disk: &dyn Disk, length_bytes: u64) -> std::io::Result<bool> {
-    let mut offset_bytes = 0;
-    while offset_bytes < length_bytes {
-        let extent = disk.extents(offset_bytes..length_bytes)?;
-        if extent.kind == ExtentKind::Data {
-            return Ok(false);
-        }
-        offset_bytes = extent.offset_bytes + extent.length_bytes;
-    }
-    Ok(true)
-}
-
-fn flush(disk: &dyn Disk) -> Result<()> {
-    const UNUSED_BYTES: usize = 4096;
-    let memory = MemoryMap::allocate(&[(0, UNUSED_BYTES)])?;
-    let mut queue = disk.open_queue(&memory, 1)?;
-    queue.push(&Request { operation: Operation::Flush, offset_bytes: 0, segments: &[], token: 0 })?;
-    let mut completions = Vec::with_capacity(1);
-    queue.drain(&mut completions)?;
-    for completion in completions {
-        completion.result?;
     }
     Ok(())
 }

@@ -12,7 +12,9 @@ use blockyard_block::conversion::{
     Conversion, ConversionError, ConversionOptions, ConversionTarget, THREADS_MAX, ZERO_RUN_BYTES_MIN,
 };
 use blockyard_block::specification::{DiskSpecification, Kind};
-use blockyard_block::{Disk, ExtentKind, Preallocation, Qcow2Writer, ReplacementFile, flush, same_file};
+use blockyard_block::{
+    Disk, ExtentKind, Preallocation, Qcow2Writer, ReplacementFile, flush, reads_as_zeros, same_file,
+};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -258,18 +260,6 @@ fn refuse_same_disk(source: &DiskSpecification, target: &DiskSpecification) -> R
         bail!("{} and {} are the same file", from.display(), to.display());
     }
     Ok(())
-}
-
-fn reads_as_zeros(disk: &dyn Disk, length_bytes: u64) -> Result<bool> {
-    let mut at = 0;
-    while at < length_bytes {
-        let extent = disk.extents(at..length_bytes)?;
-        if extent.kind == ExtentKind::Data {
-            return Ok(false);
-        }
-        at = extent.offset_bytes + extent.length_bytes;
-    }
-    Ok(true)
 }
 
 /// Reserves storage for what the source calls data, which makes writing it a third faster on ext4; zeros that are found there give

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use blockyard_archive::{Source, UnpackOptions, pack, unpack};
+use blockyard_block::printable;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::AsFd;
@@ -81,7 +82,7 @@ impl Unpacking {
             let mut report = |path: &std::path::Path, what: &str, error: io::Error| {
                 count += 1;
                 if left_out.len() < REPORTED {
-                    let path = super::open_image::printable(&path.to_string_lossy());
+                    let path = printable(&path.to_string_lossy());
                     left_out.push(format!("{path}: {what}: {error}"));
                 }
             };
@@ -104,8 +105,7 @@ impl Unpacking {
     pub fn finish(self) -> Result<u64> {
         let (unpacked, left_out) = self.unpacker.join().map_err(|_| anyhow!("the unpacker panicked"))?;
         // An archive's errors may quote it.
-        let harmless =
-            |error: io::Error| io::Error::new(error.kind(), super::open_image::printable(&error.to_string()));
+        let harmless = |error: io::Error| io::Error::new(error.kind(), printable(&error.to_string()));
         let bytes = unpacked.map_err(harmless).context("cannot unpack what the appliance sent")?;
         if left_out.is_empty() { Ok(bytes) } else { Err(anyhow!(left_out.join("\nblockyard: "))) }
     }

@@ -6,7 +6,7 @@ use crate::{print, size};
 use anyhow::{Context, Result};
 use blockyard_block::partition_table::{PartitionTable, Scheme, read};
 use blockyard_block::specification::{DiskSpecification, Kind};
-use blockyard_block::{AllowedDirectories, ChainImage, Disk, FileUsers, Qcow2Info, image_chain};
+use blockyard_block::{AllowedDirectories, ChainImage, Disk, FileUsers, Qcow2Info, image_chain, printable};
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
@@ -248,9 +248,4 @@ impl From<&ChainImage> for Behind {
             actual_size: image.allocated_bytes,
         }
     }
-}
-
-/// A text out of an image, which may hold anything, as one that cannot command a terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }).collect()
 }

@@ -1,5 +1,6 @@
 //! How files look in listings.
 
+use blockyard_block::printable;
 use blockyard_protocol::appliance::Entry;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -97,7 +98,7 @@ pub fn human_size(bytes: u64) -> String {
 
 /// A name where there is one, else the number.
 pub fn owner(name: &str, number: u32) -> String {
-    if name.is_empty() { number.to_string() } else { super::open_image::printable(name) }
+    if name.is_empty() { number.to_string() } else { printable(name) }
 }
 
 /// Seconds since 1970 as `2026-11-22 05:23`, UTC; with seconds if wanted.
@@ -144,7 +145,7 @@ impl Names {
     /// A name: as it is, except on a terminal.
     pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
         if self.terminal {
-            let name = super::open_image::printable(&String::from_utf8_lossy(name));
+            let name = printable(&String::from_utf8_lossy(name));
             return self.output.write_all(name.as_bytes());
         }
         self.output.write_all(name)

@@ -6,6 +6,7 @@ use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
+use blockyard_block::printable;
 use blockyard_protocol::appliance::{Failure, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -282,11 +283,6 @@ fn sentence(failure: &Failure) -> String {
 pub fn error_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
-/// Text out of an image, which may hold anything, as text that cannot command a terminal.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }).collect()
 }
 
 fn mount_point(text: &str) -> Result<MountPoint> {

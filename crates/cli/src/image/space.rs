@@ -1,10 +1,11 @@
 //! `blockyard image df`.
 
 use super::listing::human_size;
-use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, printable};
+use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker};
 use crate::print;
 use anyhow::Result;
 use blockyard_bench::table::Table;
+use blockyard_block::printable;
 use blockyard_protocol::appliance::{FileSystem, Operation, Record, Usage};
 use clap::Args;
 use std::io;

@@ -86,8 +86,8 @@ pub(super) fn reason(text: impl ToString) -> String {
 
 /// The first letters of a text, without those that command a terminal.
 pub(super) fn printable(text: &str, letters_max: usize) -> String {
-    let harmless = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
-    text.chars().take(letters_max).map(harmless).collect()
+    let end = text.char_indices().nth(letters_max).map_or(text.len(), |(end, _)| end);
+    blockyard_block::printable(&text[..end])
 }
 
 #[cfg(test)]

@@ -168,6 +168,13 @@ struct Growing {
     event: EventFd,
 }
 
+impl Growing {
+    fn new() -> Arc<Self> {
+        let disk = MemoryDisk::new(1 << 20, 512).unwrap();
+        Arc::new(Self { disk, grown: AtomicU64::new(0), event: EventFd::new().unwrap() })
+    }
+}
+
 impl Disk for Growing {
     fn geometry(&self) -> Geometry {
         let geometry = self.disk.geometry();
@@ -193,12 +200,7 @@ impl Disk for Growing {
 
 #[test]
 fn a_disk_that_grows_is_told_of() {
-    let disk = Growing {
-        disk: MemoryDisk::new(1 << 20, 512).unwrap(),
-        grown: AtomicU64::new(0),
-        event: EventFd::new().unwrap(),
-    };
-    let disk = Arc::new(disk);
+    let disk = Growing::new();
     let server = server(Duration::ZERO);
     let (client, _session) = Client::start(&server, export(disk.clone(), 1, 1));
     let mut driver = client.driver(0);
@@ -221,12 +223,7 @@ fn a_disk_that_grows_is_told_of() {
 
 #[test]
 fn a_change_that_there_is_no_room_to_tell_of_is_told_later() {
-    let disk = Growing {
-        disk: MemoryDisk::new(1 << 20, 512).unwrap(),
-        grown: AtomicU64::new(0),
-        event: EventFd::new().unwrap(),
-    };
-    let disk = Arc::new(disk);
+    let disk = Growing::new();
     let server = server(Duration::ZERO);
     let (client, _session) = Client::start(&server, export(disk.clone(), 1, 1));
     let (ours, theirs) = UnixStream::pair().unwrap();
