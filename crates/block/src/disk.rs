@@ -103,7 +103,7 @@ pub trait Disk: Send + Sync {
         None
     }
 
-    /// The first extent of `range`: starts at `range.start`, ends at or before `range.end`. Walk a range by asking
+    /// The first extent of `range`: starts at `range.start`, ends at or before `range.end`. [`crate::walk_extents`] asks
     /// again from the end of each answer. A disk that cannot tell says [`ExtentKind::Data`] for all of it.
     ///
     /// # Errors

@@ -43,6 +43,7 @@ pub mod size;
 pub mod specification;
 mod truncation_guard;
 mod wait;
+mod walk;
 mod write;
 
 pub use counting_allocator::CountingAllocator;
@@ -62,4 +63,5 @@ pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
 pub use shared_words::{SharedWords, Word};
+pub use walk::walk_extents;
 pub use write::{flush, write_bytes};

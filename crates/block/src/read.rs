@@ -1,6 +1,6 @@
 //! Reading a few bytes of a disk, for whoever parses what is on it.
 
-use crate::{Completion, Disk, ExtentKind, MemoryMap, Operation, Queue, Request, RequestError, Segment};
+use crate::{Completion, Disk, ExtentKind, MemoryMap, Operation, Queue, Request, RequestError, Segment, walk_extents};
 use std::io;
 use std::ops::Range;
 
@@ -111,13 +111,10 @@ pub fn read_bytes(disk: &dyn Disk, range: Range<u64>) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Those of [`Disk::extents`].
 pub fn reads_as_zeros(disk: &dyn Disk, length_bytes: u64) -> io::Result<bool> {
-    let mut at = 0;
-    while at < length_bytes {
-        let extent = disk.extents(at..length_bytes)?;
-        if extent.kind == ExtentKind::Data {
+    for extent in walk_extents(disk, 0..length_bytes) {
+        if extent?.kind == ExtentKind::Data {
             return Ok(false);
         }
-        at = extent.offset_bytes + extent.length_bytes;
     }
     Ok(true)
 }

@@ -1,6 +1,6 @@
 //! Which piece of the source comes next.
 
-use crate::{Disk, ExtentKind};
+use crate::{Disk, Extent, ExtentKind, walk_extents};
 use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -53,29 +53,25 @@ impl<'a> Plan<'a> {
 
     /// Where zeros from `start` on end, in whole granules; `start` if there is no granule of them.
     fn zeros_end(&self, start: u64, capacity_bytes: u64) -> io::Result<u64> {
-        let mut end = start;
-        while end < capacity_bytes {
-            let extent = self.source.extents(end..capacity_bytes)?;
-            if extent.kind == ExtentKind::Data {
-                return Ok(end - end % self.granule_bytes);
+        for extent in walk_extents(self.source, start..capacity_bytes) {
+            let Extent { offset_bytes, kind, .. } = extent?;
+            if kind == ExtentKind::Data {
+                return Ok(offset_bytes - offset_bytes % self.granule_bytes);
             }
-            end = extent.offset_bytes + extent.length_bytes;
         }
         Ok(capacity_bytes)
     }
 
     /// Where a piece of data from `start` on ends: where there is a granule of zeros, or at `limit`.
     fn data_end(&self, start: u64, limit: u64) -> io::Result<u64> {
-        let mut end = start;
-        while end < limit {
-            let extent = self.source.extents(end..limit)?;
-            let extent_end = extent.offset_bytes + extent.length_bytes;
-            let granule_end = end.next_multiple_of(self.granule_bytes);
-            let has_granule = extent_end.saturating_sub(granule_end) >= self.granule_bytes || extent_end == limit;
-            if extent.kind != ExtentKind::Data && has_granule && granule_end > start {
+        for extent in walk_extents(self.source, start..limit) {
+            let Extent { offset_bytes, length_bytes, kind } = extent?;
+            let end = offset_bytes + length_bytes;
+            let granule_end = offset_bytes.next_multiple_of(self.granule_bytes);
+            let has_granule = end.saturating_sub(granule_end) >= self.granule_bytes || end == limit;
+            if kind != ExtentKind::Data && has_granule && granule_end > start {
                 return Ok(granule_end.min(limit));
             }
-            end = extent_end;
         }
         Ok(limit)
     }

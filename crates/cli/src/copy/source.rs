@@ -4,7 +4,7 @@ use super::args::{CopyOptions, SECTOR_BYTES_DEFAULT};
 use super::disk_end::DiskEnd;
 use crate::disk;
 use anyhow::{Result, bail};
-use blockyard_block::{Disk, ExtentKind};
+use blockyard_block::{Disk, Extent, ExtentKind, walk_extents};
 use std::ops::Range;
 
 /// The disk that is read.
@@ -47,15 +47,13 @@ impl Source {
     /// # Errors
     /// When the disk cannot be asked, or `take` fails.
     pub fn for_data(&self, mut take: impl FnMut(Range<u64>) -> Result<()>) -> Result<u64> {
-        let (mut offset_bytes, mut data_bytes) = (0, 0);
-        while offset_bytes < self.length_bytes {
-            let extent = self.end.disk.extents(offset_bytes..self.length_bytes)?;
-            let end = extent.offset_bytes + extent.length_bytes;
-            if extent.kind == ExtentKind::Data {
-                data_bytes += extent.length_bytes;
-                take(extent.offset_bytes..end)?;
+        let mut data_bytes = 0;
+        for extent in walk_extents(&*self.end.disk, 0..self.length_bytes) {
+            let Extent { offset_bytes, length_bytes, kind } = extent?;
+            if kind == ExtentKind::Data {
+                data_bytes += length_bytes;
+                take(offset_bytes..offset_bytes + length_bytes)?;
             }
-            offset_bytes = end;
         }
         Ok(data_bytes)
     }

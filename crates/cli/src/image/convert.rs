@@ -13,7 +13,8 @@ use blockyard_block::conversion::{
 };
 use blockyard_block::specification::{DiskSpecification, Kind};
 use blockyard_block::{
-    Disk, ExtentKind, Preallocation, Qcow2Writer, ReplacementFile, flush, reads_as_zeros, same_file,
+    Disk, Extent, ExtentKind, Preallocation, Qcow2Writer, ReplacementFile, flush, reads_as_zeros, same_file,
+    walk_extents,
 };
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -266,17 +267,14 @@ fn refuse_same_disk(source: &DiskSpecification, target: &DiskSpecification) -> R
 /// theirs back. False where there is not enough for that: there may be for what turns out to be needed.
 fn reserve(file: &ReplacementFile, source: &dyn Disk, length_bytes: u64) -> Result<bool> {
     const WORTH_A_CALL_BYTES: u64 = 1 << 20;
-    let mut at = 0;
-    while at < length_bytes {
-        let extent = source.extents(at..length_bytes)?;
-        let end = extent.offset_bytes + extent.length_bytes;
-        let is_worth_it = extent.kind == ExtentKind::Data && extent.length_bytes >= WORTH_A_CALL_BYTES;
-        if is_worth_it && file.preallocate(at..end).is_err() {
+    for extent in walk_extents(source, 0..length_bytes) {
+        let Extent { offset_bytes, length_bytes: extent_bytes, kind } = extent?;
+        let is_worth_it = kind == ExtentKind::Data && extent_bytes >= WORTH_A_CALL_BYTES;
+        if is_worth_it && file.preallocate(offset_bytes..offset_bytes + extent_bytes).is_err() {
             file.set_length(0)?;
             file.set_length(length_bytes)?;
             return Ok(false);
         }
-        at = end;
     }
     Ok(true)
 }

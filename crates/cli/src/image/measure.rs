@@ -5,7 +5,7 @@ use super::named_image::{self, Format};
 use super::shut_in::shut_in;
 use crate::{UsageError, print, size};
 use anyhow::{Result, bail};
-use blockyard_block::{Disk, ExtentKind, Preallocation};
+use blockyard_block::{Disk, Extent, ExtentKind, Preallocation, walk_extents};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -84,13 +84,12 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
 /// Bytes of clusters that hold data.
 fn data_bytes(disk: &dyn Disk, cluster_bytes: u64) -> Result<u64> {
     let capacity_bytes = disk.geometry().capacity_bytes;
-    let (mut at, mut data_bytes, mut counted_to) = (0, 0, 0);
-    while at < capacity_bytes {
-        let extent = disk.extents(at..capacity_bytes)?;
-        at = extent.offset_bytes + extent.length_bytes;
-        if extent.kind == ExtentKind::Data {
-            let start = (extent.offset_bytes - extent.offset_bytes % cluster_bytes).max(counted_to);
-            let end = at.next_multiple_of(cluster_bytes);
+    let (mut data_bytes, mut counted_to) = (0, 0);
+    for extent in walk_extents(disk, 0..capacity_bytes) {
+        let Extent { offset_bytes, length_bytes, kind } = extent?;
+        if kind == ExtentKind::Data {
+            let start = (offset_bytes - offset_bytes % cluster_bytes).max(counted_to);
+            let end = (offset_bytes + length_bytes).next_multiple_of(cluster_bytes);
             data_bytes += end - start.min(end);
             counted_to = end;
         }

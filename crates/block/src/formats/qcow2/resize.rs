@@ -4,7 +4,7 @@ use super::chain;
 use super::create::Qcow2CreateOptions;
 use super::image::Image;
 use crate::formats::{AllowedDirectories, ImageError};
-use crate::{Disk, ExtentKind, FileOptions, Operation, Qcow2Disk, read};
+use crate::{Disk, Extent, ExtentKind, FileOptions, Operation, Qcow2Disk, read, walk_extents};
 use imago::format::PreallocateMode;
 use std::io;
 use std::path::Path;
@@ -47,14 +47,12 @@ fn change(image: &mut Image, old_bytes: u64, size_bytes: u64) -> io::Result<()> 
 fn hide_what_is_behind(disk: &Qcow2Disk, old_bytes: u64, size_bytes: u64) -> io::Result<()> {
     let memory = crate::MemoryMap::allocate(&[(0, 4096)]).map_err(io::Error::other)?;
     let mut queue = disk.open_queue(&memory, 1)?;
-    let mut at = old_bytes;
-    while at < size_bytes {
-        let extent = disk.extents(at..size_bytes)?;
-        let length_bytes = extent.length_bytes;
-        if extent.kind == ExtentKind::Data {
-            read::perform(&mut *queue, Operation::WriteZeroes { length_bytes, may_unmap: true }, at, &[])?;
+    for extent in walk_extents(disk, old_bytes..size_bytes) {
+        let Extent { offset_bytes, length_bytes, kind } = extent?;
+        if kind == ExtentKind::Data {
+            let zeroes = Operation::WriteZeroes { length_bytes, may_unmap: true };
+            read::perform(&mut *queue, zeroes, offset_bytes, &[])?;
         }
-        at += length_bytes;
     }
     read::perform(&mut *queue, Operation::Flush, 0, &[])
 }
