@@ -26,14 +26,14 @@ pub(crate) struct Mounts {
     outside: OwnedFd,
     /// In the order they were mounted.
     pub(crate) mounted: Vec<Mounted>,
-    /// What mount points are called outside.
+    /// Nothing is written, so there is nothing to flush.
     read_only: bool,
 }
 
 /// A mounted file system.
 pub(crate) struct Mounted {
     pub(crate) point: MountPoint,
-    /// The directory as the appliance sees it.
+    /// What the directory is called outside.
     target: PathBuf,
 }
 
@@ -91,7 +91,7 @@ impl Mounts {
         load_driver(kind).map_err(|error| failure(Path::new(&volume.name), "cannot load its driver", &error))?;
         // The image may have put a link there.
         let bad = |errno: Errno| failure(Path::new(directory), "cannot mount there", &errno.into());
-        let place = open_inside(directory).map_err(bad)?;
+        let place = open_inside(directory, OFlags::PATH | OFlags::DIRECTORY).map_err(bad)?;
         let through = format!("/proc/self/fd/{}", place.as_raw_fd());
         let target =
             fs::read_link(&through).map_err(|error| failure(Path::new(directory), "cannot mount there", &error))?;
@@ -138,22 +138,16 @@ fn enter(root: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// A directory of the image that is being put together, whatever links are on the way.
-fn open_inside(directory: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = openat2(CWD, ROOT, flags, Mode::empty(), ResolveFlags::empty())?;
-    openat2(&root, directory, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+/// A file of the image that is being put together, whatever links are on the way.
+fn open_inside(path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat2(CWD, ROOT, directory, Mode::empty(), ResolveFlags::empty())?;
+    openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
 }
 
 fn read_fstab() -> String {
-    let open = || {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat2(CWD, ROOT, flags, Mode::empty(), ResolveFlags::empty())?;
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        openat2(&root, "/etc/fstab", flags, Mode::empty(), ResolveFlags::IN_ROOT)
-    };
     let mut text = Vec::new();
-    if let Ok(file) = open() {
+    if let Ok(file) = open_inside("/etc/fstab", OFlags::RDONLY | OFlags::NONBLOCK) {
         // As far as it can be read.
         let _ = File::from(file).take(FSTAB_BYTES_MAX).read_to_end(&mut text);
     }
@@ -249,7 +243,7 @@ fn looks_like_root(volume: &Volume) -> bool {
     found
 }
 
-/// Bytes of a path, for messages.
+/// The path that a message's bytes are.
 pub(crate) fn path_of(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
 }

@@ -4,15 +4,9 @@ use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
 use crate::{attributes, directory_walk, file_changes, file_copy, tar_in, tar_out};
-use blockyard_protocol::appliance::{Await, Failure, Operation, Request, Response};
-use std::fs;
+use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
 use std::io;
 use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-/// How long the kernel may take to see that a disk was bound anew.
-const AWAIT: Duration = Duration::from_secs(10);
 
 /// Carries out a request. Whatever happens to it, there is a response.
 pub(crate) fn perform(request: Request, mounts: &mut Mounts, disks: &TransferDisks) -> Response {
@@ -37,8 +31,7 @@ fn perform_operation(
     failures: &mut Failures,
     response: &mut Response,
 ) -> Result<(), Failure> {
-    let outside =
-        matches!(operation, Operation::Mount(_) | Operation::Unmount(_) | Operation::Sync(_) | Operation::Await(_));
+    let outside = matches!(operation, Operation::Mount(_) | Operation::Unmount(_) | Operation::Sync(_));
     if !outside && !mounts.is_mounted() {
         return Err(refusal("nothing is mounted"));
     }
@@ -53,7 +46,6 @@ fn perform_operation(
             rustix::fs::sync();
             Ok(())
         }
-        Operation::Await(wanted) => wait_for_capacity(&wanted),
         Operation::Walk(walk) => {
             response.bytes = to_sink(disks, |sink| directory_walk::walk(&walk, sink))?;
             Ok(())
@@ -99,18 +91,4 @@ fn to_sink(disks: &TransferDisks, write: impl FnOnce(&mut SinkStream) -> io::Res
     let finished = sink.finish();
     written.map_err(bad)?;
     finished.map_err(bad)
-}
-
-fn wait_for_capacity(wanted: &Await) -> Result<(), Failure> {
-    let disk = char::from(b'a' + wanted.disk.min(25) as u8);
-    let file = format!("/sys/block/vd{disk}/size");
-    let begin = Instant::now();
-    while begin.elapsed() < AWAIT {
-        let sectors = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<u64>().ok());
-        if sectors.is_some_and(|sectors| sectors.checked_mul(512) == Some(wanted.capacity)) {
-            return Ok(());
-        }
-        sleep(Duration::from_millis(1));
-    }
-    Err(refusal(format!("the kernel does not see the new size of vd{disk}")))
 }
