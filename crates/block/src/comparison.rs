@@ -3,18 +3,16 @@
 //! Several threads take a piece each and read it from both; what both have as holes or zeros is not read. The first difference is
 //! found, not just any.
 
+use crate::watched_work::WatchedWork;
 use crate::{Completion, Disk, Extent, ExtentKind, MemoryMap, Operation, Queue, Request, RequestError, Segment};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 const PIECE_BYTES: u64 = 1 << 20;
 /// The unit in which a difference is looked for, before its byte is.
 const UNIT_BYTES: u64 = 512;
-const WATCH: Duration = Duration::from_millis(100);
 
 /// What a comparison found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +57,10 @@ pub struct Comparing<'a> {
     disks: [&'a dyn Disk; 2],
     is_strict: bool,
     next: Mutex<u64>,
-    done_bytes: AtomicU64,
+    work: WatchedWork<ComparisonError>,
     /// The first differences found so far.
     contents: AtomicU64,
     allocation: AtomicU64,
-    is_over: AtomicBool,
-    failure: Mutex<Option<ComparisonError>>,
 }
 
 impl<'a> Comparing<'a> {
@@ -74,11 +70,9 @@ impl<'a> Comparing<'a> {
             disks: [first, second],
             is_strict,
             next: Mutex::new(0),
-            done_bytes: AtomicU64::new(0),
+            work: WatchedWork::new(),
             contents: AtomicU64::new(u64::MAX),
             allocation: AtomicU64::new(u64::MAX),
-            is_over: AtomicBool::new(false),
-            failure: Mutex::new(None),
         }
     }
 
@@ -86,28 +80,8 @@ impl<'a> Comparing<'a> {
     ///
     /// # Errors
     /// The first thing that failed.
-    pub fn run(&self, threads: usize, mut watch: impl FnMut(u64) -> bool) -> Result<Comparison, ComparisonError> {
-        std::thread::scope(|scope| {
-            let (alive, ended) = mpsc::channel::<()>();
-            for _ in 0..threads.max(1) {
-                let alive = alive.clone();
-                scope.spawn(move || {
-                    let _alive = alive;
-                    if let Err(error) = self.work() {
-                        self.fail(error);
-                    }
-                });
-            }
-            drop(alive);
-            while ended.recv_timeout(WATCH) == Err(RecvTimeoutError::Timeout) {
-                if !watch(self.done_bytes.load(Ordering::Relaxed)) {
-                    self.fail(ComparisonError::Stopped);
-                }
-            }
-        });
-        if let Some(error) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Err(error);
-        }
+    pub fn run(&self, threads: usize, watch: impl FnMut(u64) -> bool) -> Result<Comparison, ComparisonError> {
+        self.work.run(threads.max(1), || self.compare_pieces(), || ComparisonError::Stopped, watch)?;
         let [contents, allocation] = [&self.contents, &self.allocation].map(|first| first.load(Ordering::Relaxed));
         Ok(match contents.min(allocation) {
             u64::MAX => Comparison::Same,
@@ -116,22 +90,17 @@ impl<'a> Comparing<'a> {
         })
     }
 
-    fn fail(&self, error: ComparisonError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-
     fn first_difference(&self) -> u64 {
         self.contents.load(Ordering::Relaxed).min(self.allocation.load(Ordering::Relaxed))
     }
 
-    fn work(&self) -> Result<(), ComparisonError> {
+    fn compare_pieces(&self) -> Result<(), ComparisonError> {
         let mut readers = Readers::new(self.disks)?;
         while let Some(piece) = self.next_piece()? {
             if let Some(offset) = readers.first_difference(&piece)? {
                 self.contents.fetch_min(offset, Ordering::Relaxed);
             }
-            self.done_bytes.fetch_add(piece.end - piece.start, Ordering::Relaxed);
+            self.work.advance(piece.end - piece.start);
         }
         Ok(())
     }
@@ -142,7 +111,7 @@ impl<'a> Comparing<'a> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let start = *next;
-            if start >= end || start >= self.first_difference() || self.is_over.load(Ordering::Relaxed) {
+            if start >= end || start >= self.first_difference() || self.work.is_over() {
                 return Ok(None);
             }
             let extents = [extent(self.disks[0], start, end)?, extent(self.disks[1], start, end)?];
@@ -160,7 +129,7 @@ impl<'a> Comparing<'a> {
                 *next = piece_end;
                 return Ok(Some(start..piece_end));
             }
-            self.done_bytes.fetch_add(common_end - start, Ordering::Relaxed);
+            self.work.advance(common_end - start);
             *next = common_end;
         }
     }

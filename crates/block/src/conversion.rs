@@ -8,13 +8,10 @@ mod compressed;
 mod plan;
 mod worker;
 
+use crate::watched_work::WatchedWork;
 use crate::{Disk, Qcow2Writer, RequestError};
 use plan::Plan;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 /// Least length of a run of zeros that is looked for.
 pub const ZERO_RUN_BYTES_MIN: u32 = 4096;
@@ -91,15 +88,9 @@ pub struct Conversion<'a> {
     options: ConversionOptions,
     piece_bytes: u64,
     plan: Plan<'a>,
-    /// Bytes of the source that are done, zeros included.
-    done_bytes: AtomicU64,
-    is_over: AtomicBool,
-    /// The first one.
-    failure: Mutex<Option<ConversionError>>,
+    /// Zeros that are left out count as done.
+    work: WatchedWork<ConversionError>,
 }
-
-/// How often the watcher is called.
-const WATCH: Duration = Duration::from_millis(100);
 
 impl<'a> Conversion<'a> {
     /// Prepares to copy all of `source`.
@@ -113,16 +104,7 @@ impl<'a> Conversion<'a> {
         let granule_bytes = granule_bytes.max(block_bytes(source)).max(ZERO_RUN_BYTES_MIN.into());
         let piece_bytes = PIECE_BYTES.max(granule_bytes);
         let plan = Plan::new(source, granule_bytes, piece_bytes);
-        Self {
-            source,
-            target,
-            options,
-            piece_bytes,
-            plan,
-            done_bytes: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-            failure: Mutex::new(None),
-        }
+        Self { source, target, options, piece_bytes, plan, work: WatchedWork::new() }
     }
 
     /// Copies. `watch` hears ten times a second how many bytes are done, and says whether to go on. Nothing is flushed.
@@ -130,38 +112,9 @@ impl<'a> Conversion<'a> {
     /// # Errors
     /// The first thing that failed, in any thread.
     pub fn run(&self, mut watch: impl FnMut(u64) -> bool) -> Result<(), ConversionError> {
-        std::thread::scope(|scope| {
-            let (alive, ended) = mpsc::channel::<()>();
-            for _ in 0..self.options.threads.clamp(1, THREADS_MAX) {
-                let alive = alive.clone();
-                scope.spawn(move || {
-                    // Gone when the thread ends, however it does.
-                    let _alive = alive;
-                    if let Err(error) = worker::work(self) {
-                        self.fail(error);
-                    }
-                });
-            }
-            drop(alive);
-            while ended.recv_timeout(WATCH) == Err(RecvTimeoutError::Timeout) {
-                if !watch(self.done_bytes.load(Ordering::Relaxed)) {
-                    self.fail(ConversionError::Stopped);
-                }
-            }
-        });
-        watch(self.done_bytes.load(Ordering::Relaxed));
-        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
-    }
-
-    fn fail(&self, error: ConversionError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-
-    fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+        let threads = self.options.threads.clamp(1, THREADS_MAX);
+        let done = self.work.run(threads, || worker::work(self), || ConversionError::Stopped, &mut watch);
+        watch(self.work.done_bytes());
+        done
     }
 }

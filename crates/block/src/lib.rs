@@ -44,6 +44,7 @@ pub mod specification;
 mod truncation_guard;
 mod wait;
 mod walk;
+mod watched_work;
 mod write;
 
 pub use counting_allocator::CountingAllocator;

@@ -7,7 +7,6 @@ use crate::{Completion, MemoryMap, Operation, Queue, QueueError, Request, Segmen
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
 
 type Outcome = Result<(), ConversionError>;
 
@@ -110,7 +109,7 @@ impl<'c> Worker<'c> {
             if self.slots.iter().all(Slot::is_free) && self.target.in_flight() == 0 && !self.has_more {
                 return Ok(());
             }
-            if self.conversion.is_over() {
+            if self.conversion.work.is_over() {
                 return Ok(());
             }
             if !read && !written {
@@ -121,7 +120,7 @@ impl<'c> Worker<'c> {
 
     /// Gives the slot the next piece of data; false when there are no more. Zeros on the way are seen to.
     fn take_piece(&mut self, slot: usize) -> Result<bool, ConversionError> {
-        while self.has_more && !self.conversion.is_over() {
+        while self.has_more && !self.conversion.work.is_over() {
             match self.conversion.plan.next()? {
                 None => self.has_more = false,
                 Some(Piece::Zeros(range)) => self.zeros_of_source(range)?,
@@ -155,7 +154,7 @@ impl<'c> Worker<'c> {
             ConversionTarget::Disk { .. } => self.write_zeroes(range, None)?,
             ConversionTarget::Qcow2 { writer, .. } => writer.settle(range)?,
         }
-        self.conversion.done_bytes.fetch_add(length_bytes, Ordering::Relaxed);
+        self.conversion.work.advance(length_bytes);
         Ok(())
     }
 
@@ -225,7 +224,7 @@ impl<'c> Worker<'c> {
         if let ConversionTarget::Qcow2 { writer, .. } = self.conversion.target {
             writer.settle(piece)?;
         }
-        self.conversion.done_bytes.fetch_add(length_bytes, Ordering::Relaxed);
+        self.conversion.work.advance(length_bytes);
         Ok(())
     }
 
