@@ -1,6 +1,7 @@
 //! What the appliance may do on the host, and who may have one.
 
 use crate::rig::{Rig, tool};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
@@ -18,11 +19,9 @@ fn nothing_is_executed_but_this_program_and_the_kernel() {
     command.arg(env!("CARGO_BIN_EXE_blockyard")).args(["image", "ls", "--timeout", "3"]).arg(&rig.image);
     command.output().unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
     let log = fs::read_to_string(log).unwrap();
-    let mut executed: Vec<_> =
-        log.lines().filter(|line| line.contains("= 0")).filter_map(|line| line.split('"').nth(1)).collect();
-    executed.sort_unstable();
-    executed.dedup();
-    assert_eq!(executed, ["/kernel", "/proc/self/exe", env!("CARGO_BIN_EXE_blockyard")], "{log}");
+    let executed = log.lines().filter(|line| line.contains("= 0")).filter_map(|line| line.split('"').nth(1));
+    let executed: BTreeSet<_> = executed.collect();
+    assert_eq!(executed, BTreeSet::from(["/kernel", "/proc/self/exe", env!("CARGO_BIN_EXE_blockyard")]), "{log}");
 }
 
 /// The test's command, as a user who is not root.
