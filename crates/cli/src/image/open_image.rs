@@ -121,7 +121,7 @@ impl OpenImage {
         };
         let appliance = Appliance::boot(options, &[ImageDisk { disk, name: args.image.as_str().into() }])?;
         let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes };
-        if command.mounts() {
+        if command.mounts() || !points.is_empty() {
             image.mount(args, points)?;
         }
         Ok(image)
@@ -135,6 +135,16 @@ impl OpenImage {
             let _ = writeln!(io::stderr(), "blockyard: {}: {}", printable(&point.device), printable(&point.note));
         }
         Ok(())
+    }
+
+    /// What the image is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many disks the image is: the appliance's first.
+    pub fn disks(&self) -> u32 {
+        1
     }
 
     /// Has the appliance do something.
@@ -255,8 +265,13 @@ const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
 fn told(failures: &[Failure]) -> Result<()> {
     match failures {
         [] => Ok(()),
-        several => Err(anyhow!(several.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: "))),
+        several => Err(anyhow!(sentences(several))),
     }
+}
+
+/// Failures as sentences, one a line.
+pub fn sentences(failures: &[Failure]) -> String {
+    failures.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: ")
 }
 
 fn output_error(error: io::Error) -> anyhow::Error {
