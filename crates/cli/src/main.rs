@@ -49,9 +49,10 @@ enum Command {
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
-        // It has been said.
-        Err(error) if error.is::<image::Differs>() => ExitCode::FAILURE,
         Err(error) => {
+            if let Some(&image::Verdict(status)) = error.downcast_ref() {
+                return ExitCode::from(status);
+            }
             // Nobody is there to be told that stderr is closed.
             let _ = writeln!(io::stderr(), "blockyard: {error:#}");
             ExitCode::from(if is_two(&error) { 2 } else { 1 })
