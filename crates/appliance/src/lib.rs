@@ -14,6 +14,7 @@
 
 mod appliance;
 mod channel;
+mod confined;
 mod error;
 mod initramfs;
 mod kernel;
@@ -23,6 +24,7 @@ mod slot;
 mod stream;
 
 pub use appliance::{Appliance, ApplianceOptions, ImageDisk};
-pub use error::ApplianceError;
+pub use confined::Confined;
+pub use error::{ApplianceError, Cause};
 pub use kernel::{Kernel, KernelError};
 pub use stream::{StreamSink, StreamSource};

@@ -123,7 +123,7 @@ impl OpenImage {
             launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
             memory_bytes: args.memory << 20,
             timeout: Duration::from_secs(args.timeout),
-            verbose: args.verbose,
+            console: args.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
             interrupted: Box::new(move || signals.name()),
         };
         let appliance = Appliance::boot(options, &[ImageDisk { disk, name: args.image.as_str().into() }])?;
