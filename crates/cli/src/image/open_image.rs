@@ -41,7 +41,7 @@ pub struct ImageArgs {
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
-    /// Give up when nothing has moved for so long.
+    /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// The appliance's memory in MiB.
@@ -87,6 +87,8 @@ pub struct OpenImage {
     name: String,
     access: Access,
     capacity_bytes: u64,
+    /// Files of the host that are written are on stable storage before the command succeeds.
+    pub durable: bool,
 }
 
 impl OpenImage {
@@ -120,7 +122,11 @@ impl OpenImage {
             interrupted: Box::new(move || signals.name()),
         };
         let appliance = Appliance::boot(options, &[ImageDisk { disk, name: args.image.as_str().into() }])?;
-        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes };
+        if !appliance.confined().is_enough() {
+            let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
+        }
+        let durable = args.cache == Cache::Writeback;
+        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes, durable };
         if command.mounts() {
             image.mount(args, points)?;
         }
@@ -150,7 +156,7 @@ impl OpenImage {
         if response.failures.is_empty() {
             return Ok(response);
         }
-        let mut lines: Vec<_> = response.failures.iter().map(sentence).collect();
+        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
         let more = response.failed.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
@@ -183,7 +189,8 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let sink = StreamSink::new(RecordStream::new(take)).context("making a stream")?;
+        let records = RecordStream::new(take);
+        let sink = StreamSink::with_bytes_max(records, self.bytes_max()).context("making a stream")?;
         self.appliance.bind_sink_stream(&sink);
         let response = self.appliance.call(operation)?;
         let finished = sink.finish();
@@ -210,6 +217,11 @@ impl OpenImage {
     /// More than the files of the image can have: what claims to be more is not honest.
     pub fn bytes_max(&self) -> u64 {
         self.capacity_bytes.saturating_mul(BYTES_PER_IMAGE_BYTE_MAX).saturating_add(1 << 30)
+    }
+
+    /// More than an image can have files, whatever they are.
+    pub fn files_max(&self) -> u64 {
+        (self.capacity_bytes / BYTES_PER_FILE_MIN).saturating_add(1 << 20)
     }
 
     /// Unmounts, so that what was changed is on stable storage.
@@ -247,6 +259,16 @@ pub trait RecordTaker: Send + 'static {
 
 /// Numbers of errors that a damaged file system has: EIO, EINVAL, EROFS, EBADMSG, EUCLEAN.
 const DAMAGE: [u32; 5] = [5, 22, 30, 74, 117];
+
+/// What is said where nothing of what confines an appliance can be had.
+const UNCONFINED: &str = "warning: this machine has neither namespaces nor Landlock nor seccomp's notifications for the appliance, so an \
+                          image that takes over its kernel has your rights on this machine";
+
+/// Failures that are told one by one.
+const FAILURES_MAX: usize = 16;
+
+/// A file's inode, or one of its names, takes as much at least; where it is compressed, less.
+const BYTES_PER_FILE_MIN: u64 = 64;
 
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
