@@ -10,7 +10,7 @@ use crate::statistics::Samples;
 use crate::table::Table;
 use crate::{random_file, timed_command};
 use anyhow::{Context, Result};
-use case::{Case, Method, Yard};
+use case::{Case, Yard};
 use serde::Serialize;
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -18,11 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Has an appliance read a file of the host's, and do nothing with it: seconds, its boot included.
-pub type ReadOnly<'bench> = dyn Fn(&Path, &Path) -> Result<f64> + 'bench;
-
 /// What to measure.
-pub struct UploadBench<'bench> {
+#[derive(Clone, Debug)]
+pub struct UploadBench {
     /// The `blockyard` binary to measure.
     pub blockyard: PathBuf,
     /// Where images and data go.
@@ -41,8 +39,6 @@ pub struct UploadBench<'bench> {
     pub filter: String,
     /// To compare with.
     pub guestfish: Option<Guestfish>,
-    /// The way of `upload-no-write`: image, then file.
-    pub read_only: Box<ReadOnly<'bench>>,
 }
 
 /// One case, and what it took.
@@ -78,7 +74,7 @@ pub struct UploadResults {
 /// # Errors
 /// When a file cannot be made or a program fails.
 pub fn run(
-    bench: &UploadBench<'_>,
+    bench: &UploadBench,
     mut watch: impl FnMut(usize, usize, &str) -> ControlFlow<()>,
 ) -> Result<UploadResults> {
     let directory = tempfile::Builder::new()
@@ -137,7 +133,7 @@ impl Measured {
     }
 }
 
-fn write_data(bench: &UploadBench<'_>, yard: &Yard) -> Result<()> {
+fn write_data(bench: &UploadBench, yard: &Yard) -> Result<()> {
     let writing = || format!("writing {}", yard.data.display());
     if bench.zeros {
         // With blocks of its own: holes would not be uploaded.
@@ -159,17 +155,12 @@ fn copy_on_the_host(yard: &Yard) -> Result<f64> {
     Ok(seconds)
 }
 
-fn measure(bench: &UploadBench<'_>, yard: &Yard, case: Case) -> Result<Took> {
+fn measure(bench: &UploadBench, yard: &Yard, case: Case) -> Result<Took> {
     yard.make_image(case)?;
-    let ours = match case.method {
-        Method::UploadNoWrite => (bench.read_only)(&yard.image(case), &yard.data)?,
-        _ => {
-            let start = Instant::now();
-            timed_command::run(&mut yard.our_command(case), "")?;
-            sync(&yard.image(case))?;
-            start.elapsed().as_secs_f64()
-        }
-    };
+    let start = Instant::now();
+    timed_command::run(&mut yard.our_command(case), "")?;
+    sync(&yard.image(case))?;
+    let ours = start.elapsed().as_secs_f64();
     let Some(guestfish) = &bench.guestfish else { return Ok(Took { ours, guestfish: None }) };
     yard.make_image(case)?;
     let took = guestfish.run(&yard.script(case)).with_context(|| case.name())?;

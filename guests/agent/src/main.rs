@@ -17,6 +17,7 @@ mod fstab;
 mod mounts;
 mod operations;
 mod owner_names;
+mod ring;
 mod stream;
 mod system;
 mod tar_in;

@@ -169,7 +169,8 @@ impl Yard {
         let mut command = Command::new(&self.blockyard);
         command.arg("image").stdin(Stdio::null());
         let verb = match case.method {
-            Method::Upload | Method::UploadNoWrite => "put",
+            Method::Upload => "put",
+            Method::UploadNoWrite => "read-in",
             Method::Dd => "dd",
             Method::TarGz => "tar-in",
             Method::Fill(_) => "fill",
@@ -180,8 +181,8 @@ impl Yard {
         }
         command.arg(self.image(case));
         match case.method {
-            Method::Upload | Method::UploadNoWrite => drop(command.arg(&self.data).arg("/big.file")),
-            Method::Dd => drop(command.arg(&self.data).arg("/big.file")),
+            Method::Upload | Method::Dd => drop(command.arg(&self.data).arg("/big.file")),
+            Method::UploadNoWrite => drop(command.arg(&self.data)),
             Method::TarGz => drop(command.arg(&self.archive).arg("/")),
             Method::Fill(byte) => drop(command.arg(byte.to_string()).arg(self.bytes.to_string()).arg("/big.file")),
         }

@@ -1,7 +1,7 @@
 //! `blockyard bench upload`.
 
 use super::comparison::{ComparisonArgs, Progress, this_program};
-use crate::{UsageError, image, size};
+use crate::{UsageError, size};
 use anyhow::Result;
 use blockyard_bench::upload::{self, UploadBench};
 use clap::Args;
@@ -57,7 +57,6 @@ pub fn run(args: &UploadBenchArgs) -> Result<()> {
         quick: args.quick,
         filter: args.only.clone(),
         guestfish: args.comparison.guestfish(),
-        read_only: Box::new(image::read_to_nowhere),
     };
     let progress = Progress::start()?;
     let results = upload::run(&bench, |done, count, next| progress.show(done, count, next))?;
