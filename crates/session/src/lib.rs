@@ -12,4 +12,5 @@ pub mod client;
 pub mod confinement;
 pub mod fuse;
 pub mod mediator;
+mod one_cpu;
 pub mod server;

@@ -7,7 +7,8 @@ use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
-use blockyard_block::printable;
+use blockyard_block::layers::ZerosAsHoles;
+use blockyard_block::{Disk, Geometry, printable};
 use blockyard_protocol::appliance::{Failure, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -15,6 +16,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// PID 1 of the appliance.
@@ -23,36 +25,47 @@ static AGENT: &[u8] = include_bytes!(env!("BLOCKYARD_AGENT"));
 /// The command that becomes the appliance's kernel.
 const KERNEL_COMMAND: &str = "appliance-kernel";
 
-/// Options of every command on an image's files.
+/// What an appliance has, and is given, unless somebody says otherwise.
+const MEMORY_MIB: u64 = 256;
+const TIMEOUT_SECONDS: u64 = 60;
+
+/// An image, and how it is opened.
 #[derive(Args, Debug)]
 pub struct ImageArgs {
     /// The image: a disk specification.
     #[arg(value_name = "IMAGE")]
     image: String,
+    #[command(flatten)]
+    how: OpenArgs,
+}
+
+/// Options of every command on an image's files: how it is opened.
+#[derive(Args, Debug)]
+pub struct OpenArgs {
     /// Mount partition PART (such as sda1, vda1 or 1) on DIR [default: /]; may be repeated, the root first.
     #[arg(short, value_name = "PART[:DIR]")]
     mount: Vec<String>,
     /// Write nothing to the image.
     #[arg(long)]
-    ro: bool,
+    pub ro: bool,
     /// Write everything at once, as `mount -o sync` does.
     #[arg(long)]
-    sync: bool,
+    pub sync: bool,
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
     /// Give up when nothing has moved for so long.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// The appliance's memory in MiB.
-    #[arg(long, value_name = "MIB", default_value = "256", value_parser = clap::value_parser!(u64).range(64..=65536))]
-    memory: u64,
+    #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB, value_parser = clap::value_parser!(u64).range(64..=65536))]
+    pub memory: u64,
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
     /// Show what the appliance's kernel says.
     #[arg(long)]
-    verbose: bool,
+    pub verbose: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -80,13 +93,52 @@ pub fn run_kernel(args: &KernelArgs) -> Result<()> {
         .map(|never| match never {})
 }
 
-/// An appliance with an image, and mostly with its file systems mounted.
+/// An appliance with an image's disks, and mostly with its file systems mounted.
 pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
     access: Access,
     capacity_bytes: u64,
+    disks: Vec<Arc<ZerosAsHoles>>,
+}
+
+impl Default for OpenArgs {
+    fn default() -> Self {
+        Self {
+            mount: Vec::new(),
+            ro: false,
+            sync: false,
+            cache: Cache::Writeback,
+            timeout: TIMEOUT_SECONDS,
+            memory: MEMORY_MIB,
+            allow_dir: Vec::new(),
+            verbose: false,
+        }
+    }
+}
+
+impl OpenArgs {
+    /// Opens a disk of an image, for no more than `access`.
+    ///
+    /// # Errors
+    /// When it cannot be opened so.
+    pub fn open_disk(&self, image: &str, access: Access) -> Result<ImageDisk> {
+        let specification = match self.cache {
+            Cache::Writeback => image.to_owned(),
+            Cache::Unsafe => format!("{image},cache=unsafe"),
+        };
+        let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
+        Ok(ImageDisk { disk, name: image.into() })
+    }
+
+    /// What `-m` says.
+    ///
+    /// # Errors
+    /// [`UsageError`] when that makes no sense.
+    pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
+        self.mount.iter().map(|text| mount_point(text)).collect()
+    }
 }
 
 impl OpenImage {
@@ -96,45 +148,81 @@ impl OpenImage {
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
     pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
         let access = command.access();
-        if access == Access::Write && args.ro {
+        if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
-        let points = args.mount.iter().map(|text| mount_point(text)).collect::<Result<Vec<_>>>()?;
-        let specification = match args.cache {
-            Cache::Writeback => args.image.clone(),
-            Cache::Unsafe => format!("{},cache=unsafe", args.image),
-        };
-        let disk = open_disk(&specification, access == Access::Read, &args.allow_dir)?;
-        if access == Access::Write && disk.geometry().read_only {
+        let points = args.how.mount_points()?;
+        let disk = args.how.open_disk(&args.image, access)?;
+        if access == Access::Write && disk.disk.geometry().read_only {
             bail!("{} is read-only", args.image);
         }
-        let capacity_bytes = disk.geometry().capacity_bytes;
         let signals = EndSignals::catch()?;
-        let options = ApplianceOptions {
-            kernel: Kernel::find()?,
-            agent: AGENT,
-            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
-            memory_bytes: args.memory << 20,
-            timeout: Duration::from_secs(args.timeout),
-            verbose: args.verbose,
-            interrupted: Box::new(move || signals.name()),
-        };
-        let appliance = Appliance::boot(options, &[ImageDisk { disk, name: args.image.as_str().into() }])?;
-        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes };
-        if command.mounts() {
-            image.mount(args, points)?;
+        let mut image = Self::boot(&args.how, access, &[disk], signals)?;
+        // Who names a partition wants it mounted.
+        if command.mounts() || !points.is_empty() {
+            image.mount(points, args.how.sync)?;
         }
         Ok(image)
     }
 
-    fn mount(&mut self, args: &ImageArgs, points: Vec<MountPoint>) -> Result<()> {
-        let mount = Mount { read_only: self.access == Access::Read, synchronous: args.sync, disks: 1, points };
+    /// Boots an appliance with the disks of an image.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn boot(how: &OpenArgs, access: Access, disks: &[ImageDisk], signals: EndSignals) -> Result<Self> {
+        let options = ApplianceOptions {
+            kernel: Kernel::find()?,
+            agent: AGENT,
+            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
+            memory_bytes: how.memory << 20,
+            timeout: Duration::from_secs(how.timeout),
+            verbose: how.verbose,
+            interrupted: Box::new(move || signals.name()),
+        };
+        let layer = |image: &ImageDisk| Arc::new(ZerosAsHoles::new(Arc::clone(&image.disk)));
+        let layers: Vec<_> = disks.iter().map(layer).collect();
+        let images = disks.iter().zip(&layers).map(|(image, layer)| {
+            let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
+            ImageDisk { disk, name: Arc::clone(&image.name) }
+        });
+        let appliance = Appliance::boot(options, &images.collect::<Vec<_>>())?;
+        let capacity_bytes = disks.iter().map(|disk| disk.disk.geometry().capacity_bytes).fold(0, u64::saturating_add);
+        let names: Vec<_> = disks.iter().map(|disk| &*disk.name).collect();
+        Ok(Self { appliance, name: names.join(", "), access, capacity_bytes, disks: layers })
+    }
+
+    /// Mounts `points`, or what is found if there are none, instead of all that is mounted; says what is mounted then.
+    ///
+    /// # Errors
+    /// When one of them cannot be: then nothing is mounted.
+    pub fn mount(&mut self, points: Vec<MountPoint>, synchronous: bool) -> Result<Vec<MountPoint>> {
+        let mount = Mount { read_only: self.access == Access::Read, synchronous, disks: self.disks(), points };
         let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
             // Nobody is there to be told that stderr is closed.
             let _ = writeln!(io::stderr(), "blockyard: {}: {}", printable(&point.device), printable(&point.note));
         }
-        Ok(())
+        Ok(response.mounted)
+    }
+
+    /// What the image is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many disks the image is: the appliance's first.
+    pub fn disks(&self) -> u32 {
+        self.disks.len() as u32
+    }
+
+    /// Gives back, from now on, the storage of what is zeroed on the image's disks, and zeroes what is discarded; or not any more.
+    pub fn zeros_as_holes(&self, on: bool) {
+        self.disks.iter().for_each(|disk| disk.switch(on));
+    }
+
+    /// Whether the image's disks do what `is_done` says of one.
+    pub fn all_disks(&self, is_done: impl Fn(&Geometry) -> bool) -> bool {
+        self.disks.iter().all(|disk| is_done(&disk.geometry()))
     }
 
     /// Has the appliance do something.
@@ -217,6 +305,14 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn close(mut self) -> Result<()> {
+        self.unmount()
+    }
+
+    /// Unmounts all, so that what was changed is on stable storage.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn unmount(&mut self) -> Result<()> {
         if self.access == Access::Read {
             return Ok(());
         }
@@ -255,8 +351,13 @@ const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
 fn told(failures: &[Failure]) -> Result<()> {
     match failures {
         [] => Ok(()),
-        several => Err(anyhow!(several.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: "))),
+        several => Err(anyhow!(sentences(several))),
     }
+}
+
+/// Failures as sentences, one a line.
+pub fn sentences(failures: &[Failure]) -> String {
+    failures.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: ")
 }
 
 fn output_error(error: io::Error) -> anyhow::Error {
