@@ -21,6 +21,7 @@ mod operations;
 mod owner_names;
 mod program;
 mod seen_directories;
+mod ring;
 mod stream;
 mod system;
 mod tar_in;

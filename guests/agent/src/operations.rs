@@ -79,6 +79,7 @@ fn perform_operation(
         }
         Operation::TarIn(request) => tar_in::unpack(&request, disks, failures).map(|bytes| response.bytes = bytes),
         Operation::Store(store) => file_copy::store(&store, disks).map(|bytes| response.bytes = bytes),
+        Operation::Discard(discard) => file_copy::discard(&discard, disks).map(|bytes| response.bytes = bytes),
         Operation::Fetch(fetch) => file_copy::fetch(&fetch, disks).map(|bytes| response.bytes = bytes),
         Operation::Remove(remove) => {
             file_changes::remove(&remove, failures);

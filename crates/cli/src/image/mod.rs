@@ -30,6 +30,7 @@ mod new_image;
 mod new_partitions;
 mod open_image;
 mod pattern;
+mod read_in;
 mod records;
 mod resize;
 mod shut_in;
