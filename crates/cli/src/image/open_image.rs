@@ -23,21 +23,28 @@ static AGENT: &[u8] = include_bytes!(env!("BLOCKYARD_AGENT"));
 /// The command that becomes the appliance's kernel.
 const KERNEL_COMMAND: &str = "appliance-kernel";
 
-/// Options of every command on an image's files.
+/// An image, and how it is opened.
 #[derive(Args, Debug)]
 pub struct ImageArgs {
     /// The image: a disk specification.
     #[arg(value_name = "IMAGE")]
     image: String,
+    #[command(flatten)]
+    how: OpenArgs,
+}
+
+/// Options of every command on an image's files: how it is opened.
+#[derive(Args, Debug)]
+pub struct OpenArgs {
     /// Mount partition PART (such as sda1, vda1 or 1) on DIR [default: /]; may be repeated, the root first.
     #[arg(short, value_name = "PART[:DIR]")]
     mount: Vec<String>,
     /// Write nothing to the image.
     #[arg(long)]
-    ro: bool,
+    pub ro: bool,
     /// Write everything at once, as `mount -o sync` does.
     #[arg(long)]
-    sync: bool,
+    pub sync: bool,
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
@@ -46,13 +53,13 @@ pub struct ImageArgs {
     timeout: u64,
     /// The appliance's memory in MiB.
     #[arg(long, value_name = "MIB", default_value = "256", value_parser = clap::value_parser!(u64).range(64..=65536))]
-    memory: u64,
+    pub memory: u64,
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
     /// Show what the appliance's kernel says.
     #[arg(long)]
-    verbose: bool,
+    pub verbose: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -80,13 +87,37 @@ pub fn run_kernel(args: &KernelArgs) -> Result<()> {
         .map(|never| match never {})
 }
 
-/// An appliance with an image, and mostly with its file systems mounted.
+/// An appliance with an image's disks, and mostly with its file systems mounted.
 pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
     access: Access,
     capacity_bytes: u64,
+    disks: u32,
+}
+
+impl OpenArgs {
+    /// Opens a disk of an image, for no more than `access`.
+    ///
+    /// # Errors
+    /// When it cannot be opened so.
+    pub fn open_disk(&self, image: &str, access: Access) -> Result<ImageDisk> {
+        let specification = match self.cache {
+            Cache::Writeback => image.to_owned(),
+            Cache::Unsafe => format!("{image},cache=unsafe"),
+        };
+        let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
+        Ok(ImageDisk { disk, name: image.into() })
+    }
+
+    /// What `-m` says.
+    ///
+    /// # Errors
+    /// [`UsageError`] when that makes no sense.
+    pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
+        self.mount.iter().map(|text| mount_point(text)).collect()
+    }
 }
 
 impl OpenImage {
@@ -96,45 +127,61 @@ impl OpenImage {
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
     pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
         let access = command.access();
-        if access == Access::Write && args.ro {
+        if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
-        let points = args.mount.iter().map(|text| mount_point(text)).collect::<Result<Vec<_>>>()?;
-        let specification = match args.cache {
-            Cache::Writeback => args.image.clone(),
-            Cache::Unsafe => format!("{},cache=unsafe", args.image),
-        };
-        let disk = open_disk(&specification, access == Access::Read, &args.allow_dir)?;
-        if access == Access::Write && disk.geometry().read_only {
+        let points = args.how.mount_points()?;
+        let disk = args.how.open_disk(&args.image, access)?;
+        if access == Access::Write && disk.disk.geometry().read_only {
             bail!("{} is read-only", args.image);
         }
-        let capacity_bytes = disk.geometry().capacity_bytes;
         let signals = EndSignals::catch()?;
-        let options = ApplianceOptions {
-            kernel: Kernel::find()?,
-            agent: AGENT,
-            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
-            memory_bytes: args.memory << 20,
-            timeout: Duration::from_secs(args.timeout),
-            verbose: args.verbose,
-            interrupted: Box::new(move || signals.name()),
-        };
-        let appliance = Appliance::boot(options, &[ImageDisk { disk, name: args.image.as_str().into() }])?;
-        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes };
+        let mut image = Self::boot(&args.how, access, &[disk], signals, false)?;
         if command.mounts() {
-            image.mount(args, points)?;
+            image.mount(points, args.how.sync)?;
         }
         Ok(image)
     }
 
-    fn mount(&mut self, args: &ImageArgs, points: Vec<MountPoint>) -> Result<()> {
-        let mount = Mount { read_only: self.access == Access::Read, synchronous: args.sync, disks: 1, points };
+    /// Boots an appliance with the disks of an image. With `lives_on`, a signal ends what is asked of it and not the appliance.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn boot(
+        how: &OpenArgs,
+        access: Access,
+        disks: &[ImageDisk],
+        signals: EndSignals,
+        lives_on: bool,
+    ) -> Result<Self> {
+        let options = ApplianceOptions {
+            kernel: Kernel::find()?,
+            agent: AGENT,
+            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
+            memory_bytes: how.memory << 20,
+            timeout: Duration::from_secs(how.timeout),
+            verbose: how.verbose,
+            interrupted: Box::new(move || signals.name()),
+            lives_on,
+        };
+        let appliance = Appliance::boot(options, disks)?;
+        let capacity_bytes = disks.iter().map(|disk| disk.disk.geometry().capacity_bytes).fold(0, u64::saturating_add);
+        let names: Vec<_> = disks.iter().map(|disk| &*disk.name).collect();
+        Ok(Self { appliance, name: names.join(", "), access, capacity_bytes, disks: disks.len() as u32 })
+    }
+
+    /// Mounts `points`, or what is found if there are none, instead of all that is mounted; says what is mounted then.
+    ///
+    /// # Errors
+    /// When one of them cannot be: then nothing is mounted.
+    pub fn mount(&mut self, points: Vec<MountPoint>, synchronous: bool) -> Result<Vec<MountPoint>> {
+        let mount = Mount { read_only: self.access == Access::Read, synchronous, disks: self.disks, points };
         let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
             // Nobody is there to be told that stderr is closed.
             let _ = writeln!(io::stderr(), "blockyard: {}: {}", printable(&point.device), printable(&point.note));
         }
-        Ok(())
+        Ok(response.mounted)
     }
 
     /// Has the appliance do something.
@@ -217,6 +264,14 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn close(mut self) -> Result<()> {
+        self.unmount()
+    }
+
+    /// Unmounts all, so that what was changed is on stable storage.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn unmount(&mut self) -> Result<()> {
         if self.access == Access::Read {
             return Ok(());
         }
