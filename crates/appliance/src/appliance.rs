@@ -8,6 +8,7 @@ use crate::kernel_log::KernelLog;
 use crate::kernel_process::KernelArguments;
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
+use crate::tools::Tools;
 use blockyard_block::Disk;
 use blockyard_protocol::appliance::{Interrupt, Operation, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
@@ -86,6 +87,7 @@ pub struct Appliance {
     log: KernelLog,
     options: ApplianceOptions,
     requests: u32,
+    pub(crate) tools: Tools,
     server: Server,
     /// Gone once it runs: so a command that is killed leaves nothing behind.
     directory: Option<TempDir>,
@@ -239,6 +241,11 @@ impl Appliance {
         self.sessions.iter().take(self.images).map(|session| session.statistics().counts.errors).sum()
     }
 
+    /// How many of the guest's disks are images.
+    pub(crate) fn image_count(&self) -> u32 {
+        u32::try_from(self.images).unwrap_or(u32::MAX)
+    }
+
     /// Process id of the guest's first process.
     pub fn process_id(&self) -> u32 {
         self.process.child.id()
@@ -380,6 +387,7 @@ impl Starting {
             log,
             options: self.options,
             requests: 0,
+            tools: Tools::default(),
             server: self.server,
             directory: Some(self.directory),
         };

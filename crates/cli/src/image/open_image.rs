@@ -137,7 +137,7 @@ impl OpenImage {
         }
         let signals = EndSignals::catch()?;
         let mut image = Self::boot(&args.how, access, &[disk], signals, false)?;
-        if command.mounts() {
+        if command.mounts() || !points.is_empty() {
             image.mount(points, args.how.sync)?;
         }
         Ok(image)
@@ -182,6 +182,16 @@ impl OpenImage {
             let _ = writeln!(io::stderr(), "blockyard: {}: {}", printable(&point.device), printable(&point.note));
         }
         Ok(response.mounted)
+    }
+
+    /// What the image is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many disks the image is: the appliance's first.
+    pub fn disks(&self) -> u32 {
+        self.disks
     }
 
     /// Has the appliance do something.
@@ -310,8 +320,13 @@ const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
 fn told(failures: &[Failure]) -> Result<()> {
     match failures {
         [] => Ok(()),
-        several => Err(anyhow!(several.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: "))),
+        several => Err(anyhow!(sentences(several))),
     }
+}
+
+/// Failures as sentences, one a line.
+pub fn sentences(failures: &[Failure]) -> String {
+    failures.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: ")
 }
 
 fn output_error(error: io::Error) -> anyhow::Error {
