@@ -9,18 +9,24 @@
 mod attributes;
 mod block_devices;
 mod channel;
+mod content;
 mod directory_walk;
 mod failures;
 mod file_changes;
 mod file_copy;
 mod fstab;
+mod inspect;
+mod mount_options;
 mod mounts;
 mod operations;
 mod owner_names;
+mod partition_table;
+mod roots;
 mod stream;
 mod system;
 mod tar_in;
 mod tar_out;
+mod tree;
 
 use blockyard_protocol::appliance::{Ready, Request, VERSION};
 use channel::Channel;
