@@ -1,7 +1,8 @@
-//! `blockyard image rm`, `mkdir`, `mv`, `ln`, `chmod` and `chown`: one request each, then unmounting.
+//! `blockyard image rm`, `mkdir`, `mv`, `ln`, `chmod` and `chown`: one request each.
 
+use super::file_commands::{Access, FileCommand};
 use super::file_mode;
-use super::open_image::{Access, ImageArgs, OpenImage, image_path, image_paths};
+use super::open_image::{OpenImage, image_path, image_paths};
 use crate::UsageError;
 use anyhow::Result;
 use blockyard_protocol::appliance::{ChangeMode, ChangeOwner, Link, MakeDirectory, Operation, Remove, Rename};
@@ -9,19 +10,32 @@ use clap::Args;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Does one thing to an image. What was done before a failure stays done, and durable.
-fn change(image: &ImageArgs, operation: Operation) -> Result<()> {
-    let mut image = OpenImage::open(image, Access::Write)?;
-    let done = image.call(operation);
-    let closed = image.close();
-    done.and(closed)
+/// A command that is one request. What was done before a failure stays done, and durable.
+trait Change {
+    /// The request.
+    ///
+    /// # Errors
+    /// When what was asked for makes no sense.
+    fn operation(&self) -> Result<Operation>;
+}
+
+impl<C: Change> FileCommand for C {
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    fn check(&self) -> Result<()> {
+        self.operation().map(drop)
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        image.call(self.operation()?).map(drop)
+    }
 }
 
 /// Remove files of an image.
 #[derive(Args)]
-pub struct RmArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Rm {
     /// The files.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
@@ -36,23 +50,16 @@ pub struct RmArgs {
     dir: bool,
 }
 
-/// Runs `rm`.
-///
-/// # Errors
-/// When something could not be removed.
-pub fn remove(args: &RmArgs) -> Result<()> {
-    let paths = image_paths(&args.paths);
-    change(
-        &args.image,
-        Operation::Remove(Remove { paths, recursive: args.recursive, force: args.force, directory: args.dir }),
-    )
+impl Change for Rm {
+    fn operation(&self) -> Result<Operation> {
+        let (paths, recursive) = (image_paths(&self.paths), self.recursive);
+        Ok(Operation::Remove(Remove { paths, recursive, force: self.force, directory: self.dir }))
+    }
 }
 
 /// Make directories in an image.
 #[derive(Args)]
-pub struct MkdirArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Mkdir {
     /// The directories.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
@@ -64,21 +71,17 @@ pub struct MkdirArgs {
     mode: String,
 }
 
-/// Runs `mkdir`.
-///
-/// # Errors
-/// When one could not be made.
-pub fn make_directories(args: &MkdirArgs) -> Result<()> {
-    let mode = file_mode::octal(&args.mode).ok_or_else(|| UsageError(format!("{} is no octal mode", args.mode)))?;
-    let paths = image_paths(&args.paths);
-    change(&args.image, Operation::MakeDirectory(MakeDirectory { paths, parents: args.parents, mode }))
+impl Change for Mkdir {
+    fn operation(&self) -> Result<Operation> {
+        let mode = file_mode::octal(&self.mode).ok_or_else(|| UsageError(format!("{} is no octal mode", self.mode)))?;
+        let paths = image_paths(&self.paths);
+        Ok(Operation::MakeDirectory(MakeDirectory { paths, parents: self.parents, mode }))
+    }
 }
 
 /// Move files within an image.
 #[derive(Args)]
-pub struct MvArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Mv {
     /// The files, then the directory they go to, or one file and its new name.
     #[arg(value_name = "PATH", num_args = 2.., required = true)]
     paths: Vec<PathBuf>,
@@ -87,21 +90,17 @@ pub struct MvArgs {
     no_clobber: bool,
 }
 
-/// Runs `mv`.
-///
-/// # Errors
-/// When one could not be moved.
-pub fn rename(args: &MvArgs) -> Result<()> {
-    let Some((target, sources)) = args.paths.split_last() else { return Ok(()) };
-    let (sources, target) = (image_paths(sources), image_path(target));
-    change(&args.image, Operation::Rename(Rename { sources, target, no_clobber: args.no_clobber }))
+impl Change for Mv {
+    fn operation(&self) -> Result<Operation> {
+        let (target, sources) = self.paths.split_last().map_or((Path::new("/"), &[][..]), |(last, rest)| (last, rest));
+        let (sources, target) = (image_paths(sources), image_path(target));
+        Ok(Operation::Rename(Rename { sources, target, no_clobber: self.no_clobber }))
+    }
 }
 
 /// Link to a file of an image.
 #[derive(Args)]
-pub struct LnArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Ln {
     /// What it leads to; with -s, as it is written.
     target: PathBuf,
     /// The link, or a directory that it goes into.
@@ -114,22 +113,18 @@ pub struct LnArgs {
     force: bool,
 }
 
-/// Runs `ln`.
-///
-/// # Errors
-/// When it could not be made.
-pub fn link(args: &LnArgs) -> Result<()> {
-    let as_written = |path: &Path| path.as_os_str().as_bytes().to_vec();
-    let target = if args.symbolic { as_written(&args.target) } else { image_path(&args.target) };
-    let path = image_path(&args.path);
-    change(&args.image, Operation::Link(Link { target, path, symbolic: args.symbolic, force: args.force }))
+impl Change for Ln {
+    fn operation(&self) -> Result<Operation> {
+        let as_written = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let target = if self.symbolic { as_written(&self.target) } else { image_path(&self.target) };
+        let path = image_path(&self.path);
+        Ok(Operation::Link(Link { target, path, symbolic: self.symbolic, force: self.force }))
+    }
 }
 
 /// Change permissions of files of an image.
 #[derive(Args)]
-pub struct ChmodArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Chmod {
     /// Like 644 or u+x,go-w.
     #[arg(allow_hyphen_values = true)]
     mode: String,
@@ -141,21 +136,17 @@ pub struct ChmodArgs {
     recursive: bool,
 }
 
-/// Runs `chmod`.
-///
-/// # Errors
-/// When one could not be changed.
-pub fn change_mode(args: &ChmodArgs) -> Result<()> {
-    let clauses = file_mode::parse(&args.mode).map_err(UsageError)?;
-    let paths = image_paths(&args.paths);
-    change(&args.image, Operation::ChangeMode(ChangeMode { paths, clauses, recursive: args.recursive }))
+impl Change for Chmod {
+    fn operation(&self) -> Result<Operation> {
+        let clauses = file_mode::parse(&self.mode).map_err(UsageError)?;
+        let paths = image_paths(&self.paths);
+        Ok(Operation::ChangeMode(ChangeMode { paths, clauses, recursive: self.recursive }))
+    }
 }
 
 /// Change owners of files of an image. Names are the image's.
 #[derive(Args)]
-pub struct ChownArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Chown {
     /// USER, USER:GROUP or :GROUP, by name or number.
     owner: String,
     /// The files.
@@ -169,21 +160,18 @@ pub struct ChownArgs {
     no_dereference: bool,
 }
 
-/// Runs `chown`.
-///
-/// # Errors
-/// When one could not be changed.
-pub fn change_owner(args: &ChownArgs) -> Result<()> {
-    let (user, group) = args.owner.split_once(':').unwrap_or((&args.owner, ""));
-    if user.is_empty() && group.is_empty() {
-        return Err(UsageError("name a user, a group or both: USER, USER:GROUP or :GROUP".to_owned()).into());
+impl Change for Chown {
+    fn operation(&self) -> Result<Operation> {
+        let (user, group) = self.owner.split_once(':').unwrap_or((&self.owner, ""));
+        if user.is_empty() && group.is_empty() {
+            return Err(UsageError("name a user, a group or both: USER, USER:GROUP or :GROUP".to_owned()).into());
+        }
+        Ok(Operation::ChangeOwner(ChangeOwner {
+            paths: image_paths(&self.paths),
+            user: user.to_owned(),
+            group: group.to_owned(),
+            recursive: self.recursive,
+            no_dereference: self.no_dereference,
+        }))
     }
-    let change_owner = ChangeOwner {
-        paths: image_paths(&args.paths),
-        user: user.to_owned(),
-        group: group.to_owned(),
-        recursive: args.recursive,
-        no_dereference: args.no_dereference,
-    };
-    change(&args.image, Operation::ChangeOwner(change_owner))
 }

@@ -3,9 +3,10 @@
 //! A single file is a disk: the appliance reads the host's file, or writes the new one, directly. Stdin and stdout are streams. A tree
 //! is a stream that is a tar archive.
 
+use super::file_commands::{Access, FileCommand};
 use super::host_tree::{PackedTree, Unpacking};
 use super::listing::{is_directory, is_regular};
-use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, image_path, image_paths, path_of};
+use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of};
 use crate::UsageError;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{StreamSink, StreamSource};
@@ -30,22 +31,20 @@ const STANDARD: &str = "-";
 
 /// Print files of an image.
 #[derive(Args)]
-pub struct CatArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Cat {
     /// The files.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
 }
 
-/// Runs `cat`.
-///
-/// # Errors
-/// When one cannot be read, or stdout takes no more.
-pub fn cat(args: &CatArgs) -> Result<()> {
-    let mut image = OpenImage::open(&args.image, Access::Read)?;
-    write_out(&mut image, Operation::Read(Read { paths: image_paths(&args.paths) }), io::stdout())?;
-    image.close()
+impl FileCommand for Cat {
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        write_out(image, Operation::Read(Read { paths: image_paths(&self.paths) }), io::stdout()).map(drop)
+    }
 }
 
 /// Has the appliance send a stream, and gives it to `output`.
@@ -89,9 +88,7 @@ pub fn read_in(image: &mut OpenImage, operation: Operation, input: impl io::Read
 /// As with cp: into DST if that is a directory, else to that name. Owners, permissions, times, extended attributes, hard links,
 /// holes and devices are kept.
 #[derive(Args)]
-pub struct PutArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Put {
     /// What to copy (- for stdin), then where to in the image.
     #[arg(value_name = "SRC… DST", num_args = 2.., required = true)]
     paths: Vec<PathBuf>,
@@ -100,18 +97,32 @@ pub struct PutArgs {
     root_owned: bool,
 }
 
-/// Runs `put`.
-///
-/// # Errors
-/// When something could not be copied: what was copied before stays.
-pub fn put(args: &PutArgs) -> Result<()> {
-    let Some((target, sources)) = args.paths.split_last() else { return Ok(()) };
-    // Before anything is booted.
-    let sources = sources.iter().map(|path| HostSource::look(path)).collect::<Result<Vec<_>>>()?;
-    let mut image = OpenImage::open(&args.image, Access::Write)?;
-    let copied = put_all(&mut image, &sources, target, args.root_owned);
-    let closed = image.close();
-    copied.and(closed)
+impl Put {
+    fn target_and_sources(&self) -> Result<(&Path, Vec<HostSource>)> {
+        let (target, sources) = split_last(&self.paths);
+        Ok((target, sources.iter().map(|path| HostSource::look(path)).collect::<Result<_>>()?))
+    }
+}
+
+impl FileCommand for Put {
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    fn check(&self) -> Result<()> {
+        self.target_and_sources().map(drop)
+    }
+
+    /// What was copied before something could not be stays.
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let (target, sources) = self.target_and_sources()?;
+        put_all(image, &sources, target, self.root_owned)
+    }
+}
+
+/// Where to, and what; there is at least one path.
+fn split_last(paths: &[PathBuf]) -> (&Path, &[PathBuf]) {
+    paths.split_last().map_or((Path::new("/"), &[]), |(target, sources)| (target, sources))
 }
 
 fn put_all(image: &mut OpenImage, sources: &[HostSource], target: &Path, root_owned: bool) -> Result<()> {
@@ -279,40 +290,41 @@ fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, into: bool, root_
 /// As with cp: into DST if that is a directory, else to that name; - writes one file to stdout. Permissions without set-ID bits, times, `user.`
 /// attributes, hard links and holes are kept; what is copied belongs to whoever copies it. Devices are left out: tar-out keeps them.
 #[derive(Args)]
-pub struct GetArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Get {
     /// What to copy, then where to on the host.
     #[arg(value_name = "SRC… DST", num_args = 2.., required = true)]
     paths: Vec<PathBuf>,
 }
 
-/// Runs `get`.
-///
-/// # Errors
-/// When something could not be copied. No file of the host is half written.
-pub fn get(args: &GetArgs) -> Result<()> {
-    let Some((target, sources)) = args.paths.split_last() else { return Ok(()) };
-    let standard = target == Path::new(STANDARD);
-    let into = !standard && target.is_dir();
-    if sources.len() > 1 && !into {
-        return Err(UsageError(format!(
-            "{} is no directory, so it cannot take {} files",
-            target.display(),
-            sources.len()
-        ))
-        .into());
+impl FileCommand for Get {
+    fn access(&self) -> Access {
+        Access::Read
     }
-    let mut image = OpenImage::open(&args.image, Access::Read)?;
-    if standard {
-        let read = Read { paths: image_paths(sources) };
-        write_out(&mut image, Operation::Read(read), io::stdout())?;
-        return image.close();
+
+    fn check(&self) -> Result<()> {
+        let (target, sources) = split_last(&self.paths);
+        if sources.len() > 1 && !is_directory_of_host(target) {
+            let (target, count) = (target.display(), sources.len());
+            return Err(UsageError(format!("{target} is no directory, so it cannot take {count} files")).into());
+        }
+        Ok(())
     }
-    for source in sources {
-        get_one(&mut image, source, target, into).with_context(|| source.display().to_string())?;
+
+    /// No file of the host is ever half written.
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let (target, sources) = split_last(&self.paths);
+        if target == Path::new(STANDARD) {
+            return write_out(image, Operation::Read(Read { paths: image_paths(sources) }), io::stdout()).map(drop);
+        }
+        let into = is_directory_of_host(target);
+        sources
+            .iter()
+            .try_for_each(|source| get_one(image, source, target, into).with_context(|| source.display().to_string()))
     }
-    image.close()
+}
+
+fn is_directory_of_host(target: &Path) -> bool {
+    target != Path::new(STANDARD) && target.is_dir()
 }
 
 fn get_one(image: &mut OpenImage, source: &Path, target: &Path, into: bool) -> Result<()> {

@@ -1,7 +1,8 @@
 //! `blockyard image du`.
 
+use super::file_commands::{Access, FileCommand};
 use super::listing::{Names, human_size, is_directory};
-use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, image_paths};
+use super::open_image::{OpenImage, RecordTaker, image_paths};
 use anyhow::Result;
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use clap::Args;
@@ -11,9 +12,7 @@ use std::path::PathBuf;
 
 /// Say how much space files of an image take, in KiB: directories with all below them. What has several names counts once.
 #[derive(Args)]
-pub struct DuArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Du {
     /// What to look at.
     #[arg(value_name = "PATH", default_value = "/")]
     paths: Vec<PathBuf>,
@@ -28,29 +27,29 @@ pub struct DuArgs {
     one_file_system: bool,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// When something cannot be looked at.
-pub fn run(args: &DuArgs) -> Result<()> {
-    let mut image = OpenImage::open(&args.image, Access::Read)?;
-    let walk = Walk {
-        paths: image_paths(&args.paths),
-        depth: u32::MAX,
-        one_file_system: args.one_file_system,
-        ..Walk::default()
-    };
-    let sums = Sums {
-        names: Names::new(),
-        summarize: args.summarize,
-        human: args.human,
-        open: Vec::new(),
-        named: None,
-        ahead: HashMap::new(),
-        seen: HashSet::new(),
-    };
-    image.records(Operation::Walk(walk), sums)?;
-    image.close()
+impl FileCommand for Du {
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let walk = Walk {
+            paths: image_paths(&self.paths),
+            depth: u32::MAX,
+            one_file_system: self.one_file_system,
+            ..Walk::default()
+        };
+        let sums = Sums {
+            names: Names::new(),
+            summarize: self.summarize,
+            human: self.human,
+            open: Vec::new(),
+            named: None,
+            ahead: HashMap::new(),
+            seen: HashSet::new(),
+        };
+        image.records(Operation::Walk(walk), sums)
+    }
 }
 
 /// Files with several names that are remembered; more than these count as often as they are met.

@@ -1,7 +1,8 @@
 //! `blockyard image find`.
 
+use super::file_commands::{Access, FileCommand};
 use super::listing::{Names, type_letter};
-use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, image_path};
+use super::open_image::{OpenImage, RecordTaker, image_path};
 use super::pattern::matches;
 use crate::UsageError;
 use anyhow::Result;
@@ -15,25 +16,27 @@ use std::path::Path;
 /// Find files of an image. After the paths come tests, as in find(1): -name PATTERN, -path PATTERN, -type f|d|l|b|c|p|s, -size [+-]N[ckMG],
 /// -maxdepth N, -xdev, -print0. Options of the image come first.
 #[derive(Args)]
-pub struct FindArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Find {
     /// Where to look, and what for.
     #[arg(value_name = "PATH… TEST…", trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<OsString>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// When something cannot be looked at.
-pub fn run(args: &FindArgs) -> Result<()> {
-    let search = Search::parse(&args.rest)?;
-    let mut image = OpenImage::open(&args.image, Access::Read)?;
-    let Search { paths, depth, one_file_system, .. } = &search;
-    let walk = Walk { paths: paths.clone(), depth: *depth, one_file_system: *one_file_system, ..Walk::default() };
-    image.records(Operation::Walk(walk), Finder { search, names: Names::new(), directory: Vec::new() })?;
-    image.close()
+impl FileCommand for Find {
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(Search::parse(&self.rest).map(drop)?)
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let search = Search::parse(&self.rest)?;
+        let Search { paths, depth, one_file_system, .. } = &search;
+        let walk = Walk { paths: paths.clone(), depth: *depth, one_file_system: *one_file_system, ..Walk::default() };
+        image.records(Operation::Walk(walk), Finder { search, names: Names::new(), directory: Vec::new() })
+    }
 }
 
 /// What is wanted.

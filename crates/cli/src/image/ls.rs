@@ -1,7 +1,8 @@
 //! `blockyard image ls`.
 
+use super::file_commands::{Access, FileCommand};
 use super::listing::{Names, is_directory, is_link, mode_text, owner, size_text, time_text};
-use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, image_paths};
+use super::open_image::{OpenImage, RecordTaker, image_paths};
 use anyhow::Result;
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use clap::Args;
@@ -13,9 +14,7 @@ const LINES_MAX: usize = 1 << 16;
 
 /// List files of an image, one a line, in order of name; times are UTC.
 #[derive(Args)]
-pub struct LsArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Ls {
     /// What to list.
     #[arg(value_name = "PATH", default_value = "/")]
     paths: Vec<PathBuf>,
@@ -36,37 +35,37 @@ pub struct LsArgs {
     human: bool,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// When something cannot be listed.
-pub fn run(args: &LsArgs) -> Result<()> {
-    let mut image = OpenImage::open(&args.image, Access::Read)?;
-    let depth = match (args.directory, args.recursive) {
-        (true, _) => 0,
-        (_, true) => u32::MAX,
-        _ => 1,
-    };
-    let walk = Walk {
-        paths: image_paths(&args.paths),
-        depth,
-        details: args.long,
-        follow: !args.long && !args.directory,
-        one_file_system: false,
-    };
-    let lister = Lister {
-        names: Names::new(),
-        long: args.long,
-        all: args.all,
-        human: args.human,
-        looks_in: depth > 0,
-        headings: args.recursive || args.paths.len() > 1,
-        begun: false,
-        within: false,
-        lines: Vec::new(),
-    };
-    image.records(Operation::Walk(walk), lister)?;
-    image.close()
+impl FileCommand for Ls {
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let depth = match (self.directory, self.recursive) {
+            (true, _) => 0,
+            (_, true) => u32::MAX,
+            _ => 1,
+        };
+        let walk = Walk {
+            paths: image_paths(&self.paths),
+            depth,
+            details: self.long,
+            follow: !self.long && !self.directory,
+            one_file_system: false,
+        };
+        let lister = Lister {
+            names: Names::new(),
+            long: self.long,
+            all: self.all,
+            human: self.human,
+            looks_in: depth > 0,
+            headings: self.recursive || self.paths.len() > 1,
+            begun: false,
+            within: false,
+            lines: Vec::new(),
+        };
+        image.records(Operation::Walk(walk), lister)
+    }
 }
 
 struct Lister {

@@ -8,6 +8,7 @@ mod convert;
 mod copying;
 mod create;
 mod disk_usage;
+mod file_commands;
 mod file_mode;
 mod find;
 mod host_tree;
@@ -33,6 +34,7 @@ mod watch;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 pub use compare::{Differs, NotComparable};
+use file_commands::OnImageCommand;
 pub use open_image::{KernelArgs, run_kernel};
 
 /// Make disk images, convert them, look into them and fill them, without root, mounts or KVM.
@@ -62,22 +64,8 @@ enum Command {
     Map(map::MapArgs),
     Measure(measure::MeasureArgs),
     Compare(compare::CompareArgs),
-    Ls(ls::LsArgs),
-    Cat(copying::CatArgs),
-    Stat(stat::StatArgs),
-    Df(space::DfArgs),
-    Find(find::FindArgs),
-    Du(disk_usage::DuArgs),
-    Rm(changes::RmArgs),
-    Mkdir(changes::MkdirArgs),
-    Mv(changes::MvArgs),
-    Ln(changes::LnArgs),
-    Chmod(changes::ChmodArgs),
-    Chown(changes::ChownArgs),
-    Put(copying::PutArgs),
-    Get(copying::GetArgs),
-    TarIn(tar::TarInArgs),
-    TarOut(tar::TarOutArgs),
+    #[command(flatten)]
+    Files(OnImageCommand),
 }
 
 /// Runs the command.
@@ -93,21 +81,6 @@ pub fn run(args: &ImageCommandArgs) -> Result<()> {
         Command::Map(args) => map::run(args),
         Command::Measure(args) => measure::run(args),
         Command::Compare(args) => compare::run(args),
-        Command::Ls(args) => ls::run(args),
-        Command::Cat(args) => copying::cat(args),
-        Command::Stat(args) => stat::run(args),
-        Command::Df(args) => space::run(args),
-        Command::Find(args) => find::run(args),
-        Command::Du(args) => disk_usage::run(args),
-        Command::Rm(args) => changes::remove(args),
-        Command::Mkdir(args) => changes::make_directories(args),
-        Command::Mv(args) => changes::rename(args),
-        Command::Ln(args) => changes::link(args),
-        Command::Chmod(args) => changes::change_mode(args),
-        Command::Chown(args) => changes::change_owner(args),
-        Command::Put(args) => copying::put(args),
-        Command::Get(args) => copying::get(args),
-        Command::TarIn(args) => tar::unpack(args),
-        Command::TarOut(args) => tar::pack(args),
+        Command::Files(command) => command.run(),
     }
 }

@@ -1,5 +1,6 @@
 //! An image whose files can be worked on: an appliance that has it mounted.
 
+use super::file_commands::{Access, FileCommand};
 use super::records::RecordStream;
 use crate::UsageError;
 use crate::disk::open_disk;
@@ -79,16 +80,7 @@ pub fn run_kernel(args: &KernelArgs) -> Result<()> {
         .map(|never| match never {})
 }
 
-/// Whether a command changes the image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// It looks.
-    Read,
-    /// It changes something.
-    Write,
-}
-
-/// An appliance with an image's file systems mounted.
+/// An appliance with an image, and mostly with its file systems mounted.
 pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
@@ -98,11 +90,12 @@ pub struct OpenImage {
 }
 
 impl OpenImage {
-    /// Boots an appliance with the image, and mounts it.
+    /// Boots an appliance with the image, as `command` needs it.
     ///
     /// # Errors
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
-    pub fn open(args: &ImageArgs, access: Access) -> Result<Self> {
+    pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
+        let access = command.access();
         if access == Access::Write && args.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
@@ -128,7 +121,9 @@ impl OpenImage {
         };
         let appliance = Appliance::boot(options, &[ImageDisk { disk, name: args.image.as_str().into() }])?;
         let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes };
-        image.mount(args, points)?;
+        if command.mounts() {
+            image.mount(args, points)?;
+        }
         Ok(image)
     }
 

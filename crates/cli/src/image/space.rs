@@ -1,7 +1,8 @@
 //! `blockyard image df`.
 
+use super::file_commands::{Access, FileCommand};
 use super::listing::human_size;
-use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker};
+use super::open_image::{OpenImage, RecordTaker};
 use crate::print;
 use anyhow::Result;
 use blockyard_bench::table::Table;
@@ -12,9 +13,7 @@ use std::io;
 
 /// Say how full an image's file systems are, in KiB.
 #[derive(Args)]
-pub struct DfArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Df {
     /// Sizes like 1.5K.
     #[arg(short = 'H', long = "human-readable")]
     human: bool,
@@ -23,23 +22,23 @@ pub struct DfArgs {
     inodes: bool,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// When a file system cannot be asked.
-pub fn run(args: &DfArgs) -> Result<()> {
-    let mut image = OpenImage::open(&args.image, Access::Read)?;
-    let systems = image.records(Operation::Usage(Usage::default()), FileSystems::default())?;
-    let what = if args.inodes { "inodes" } else { "size" };
-    let mut table = Table::new(&["device", "type", what, "used", "available", "use", "mounted on"]);
-    for system in &systems {
-        table.row(row(system, args));
+impl FileCommand for Df {
+    fn access(&self) -> Access {
+        Access::Read
     }
-    print(table.render().trim_end())?;
-    image.close()
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let systems = image.records(Operation::Usage(Usage::default()), FileSystems::default())?;
+        let what = if self.inodes { "inodes" } else { "size" };
+        let mut table = Table::new(&["device", "type", what, "used", "available", "use", "mounted on"]);
+        for system in &systems {
+            table.row(row(system, self));
+        }
+        print(table.render().trim_end())
+    }
 }
 
-fn row(system: &FileSystem, args: &DfArgs) -> Vec<String> {
+fn row(system: &FileSystem, args: &Df) -> Vec<String> {
     let (all, free, available, unit) = match args.inodes {
         true => (system.files, system.free_files, system.free_files, None),
         false => (system.blocks, system.free, system.available, Some(system.block_size)),

@@ -1,7 +1,8 @@
 //! `blockyard image stat`.
 
+use super::file_commands::{Access, FileCommand};
 use super::listing::{Names, is_link, mode_text, owner, time_text, type_name};
-use super::open_image::{Access, ImageArgs, OpenImage, RecordTaker, image_paths};
+use super::open_image::{OpenImage, RecordTaker, image_paths};
 use anyhow::Result;
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use clap::Args;
@@ -10,9 +11,7 @@ use std::path::PathBuf;
 
 /// Say what is known of files of an image; times are UTC.
 #[derive(Args)]
-pub struct StatArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct Stat {
     /// The files.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
@@ -21,15 +20,15 @@ pub struct StatArgs {
     dereference: bool,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// When something cannot be looked at.
-pub fn run(args: &StatArgs) -> Result<()> {
-    let mut image = OpenImage::open(&args.image, Access::Read)?;
-    let walk = Walk { paths: image_paths(&args.paths), details: true, follow: args.dereference, ..Walk::default() };
-    image.records(Operation::Walk(walk), Printer(Names::new()))?;
-    image.close()
+impl FileCommand for Stat {
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let walk = Walk { paths: image_paths(&self.paths), details: true, follow: self.dereference, ..Walk::default() };
+        image.records(Operation::Walk(walk), Printer(Names::new()))
+    }
 }
 
 struct Printer(Names);

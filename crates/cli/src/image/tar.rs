@@ -1,11 +1,12 @@
 //! `blockyard image tar-in` and `tar-out`. The appliance reads and writes the archives: this process passes bytes on.
 
 use super::copying::{read_in, write_out};
-use super::open_image::{Access, ImageArgs, OpenImage, image_path};
+use super::file_commands::{Access, FileCommand};
+use super::open_image::{OpenImage, image_path};
 use crate::UsageError;
 use anyhow::{Context, Result};
 use blockyard_block::ReplacementFile;
-use blockyard_protocol::appliance::{Compression, Operation, TarIn, TarOut};
+use blockyard_protocol::appliance::{self, Compression, Operation};
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,9 +16,7 @@ use std::path::{Path, PathBuf};
 ///
 /// Owners, permissions, times, extended attributes, hard links, holes and devices are kept.
 #[derive(Args)]
-pub struct TarInArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct TarIn {
     /// The archive; - for stdin.
     archive: PathBuf,
     /// Where to in the image; made if it is not there.
@@ -28,27 +27,34 @@ pub struct TarInArgs {
     root_owned: bool,
 }
 
-/// Runs `tar-in`.
-///
-/// # Errors
-/// When something could not be unpacked: the rest is.
-pub fn unpack(args: &TarInArgs) -> Result<()> {
-    let input: Box<dyn io::Read + Send> = match args.archive.to_str() {
-        Some("-") => Box::new(io::stdin()),
-        _ => Box::new(File::open(&args.archive).with_context(|| args.archive.display().to_string())?),
-    };
-    let mut image = OpenImage::open(&args.image, Access::Write)?;
-    let request = TarIn { directory: image_path(&args.directory), into: false, own: !args.root_owned };
-    let unpacked = read_in(&mut image, Operation::TarIn(request), input).map(drop);
-    let closed = image.close();
-    unpacked.and(closed)
+impl TarIn {
+    fn open(&self) -> Result<Box<dyn io::Read + Send>> {
+        Ok(match self.archive.to_str() {
+            Some("-") => Box::new(io::stdin()),
+            _ => Box::new(File::open(&self.archive).with_context(|| self.archive.display().to_string())?),
+        })
+    }
+}
+
+impl FileCommand for TarIn {
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    fn check(&self) -> Result<()> {
+        self.open().map(drop)
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let directory = image_path(&self.directory);
+        let request = appliance::TarIn { directory, into: false, own: !self.root_owned };
+        read_in(image, Operation::TarIn(request), self.open()?).map(drop)
+    }
 }
 
 /// Pack files of an image as a tar archive.
 #[derive(Args)]
-pub struct TarOutArgs {
-    #[command(flatten)]
-    image: ImageArgs,
+pub struct TarOut {
     /// What to pack: names in the archive are relative to it.
     directory: PathBuf,
     /// The archive; - for stdout.
@@ -85,25 +91,35 @@ impl Compress {
     }
 }
 
-/// Runs `tar-out`.
-///
-/// # Errors
-/// When something could not be packed: then there is no archive.
-pub fn pack(args: &TarOutArgs) -> Result<()> {
-    let standard = args.archive == Path::new("-");
-    if standard && io::IsTerminal::is_terminal(&io::stdout()) {
-        return Err(UsageError("an archive is nothing for a terminal: name a file".to_owned()).into());
+impl TarOut {
+    fn is_standard(&self) -> bool {
+        self.archive == Path::new("-")
     }
-    let compression = args.compress.unwrap_or_else(|| Compress::of(&args.archive)).message();
-    let request = TarOut { directory: image_path(&args.directory), paths: Vec::new(), compression };
-    let mut image = OpenImage::open(&args.image, Access::Read)?;
-    if standard {
-        write_out(&mut image, Operation::TarOut(request), io::stdout())?.flush().context("cannot write to stdout")?;
-        return image.close();
+}
+
+impl FileCommand for TarOut {
+    fn access(&self) -> Access {
+        Access::Read
     }
-    let new = ReplacementFile::create(&args.archive)?;
-    let output = new.file().try_clone().context("cannot write the archive")?;
-    write_out(&mut image, Operation::TarOut(request), output)?;
-    new.commit(false)?;
-    image.close()
+
+    fn check(&self) -> Result<()> {
+        if self.is_standard() && io::IsTerminal::is_terminal(&io::stdout()) {
+            return Err(UsageError("an archive is nothing for a terminal: name a file".to_owned()).into());
+        }
+        Ok(())
+    }
+
+    /// When something could not be packed, there is no archive.
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let compression = self.compress.unwrap_or_else(|| Compress::of(&self.archive)).message();
+        let request = appliance::TarOut { directory: image_path(&self.directory), paths: Vec::new(), compression };
+        if self.is_standard() {
+            let mut output = write_out(image, Operation::TarOut(request), io::stdout())?;
+            return output.flush().context("cannot write to stdout");
+        }
+        let new = ReplacementFile::create(&self.archive)?;
+        let output = new.file().try_clone().context("cannot write the archive")?;
+        write_out(image, Operation::TarOut(request), output)?;
+        Ok(new.commit(false)?)
+    }
 }

@@ -1,0 +1,100 @@
+//! Commands on the files of an image: what they have in common, and which there are.
+
+use super::open_image::{ImageArgs, OpenImage};
+use super::{changes, copying, disk_usage, find, ls, space, stat, tar};
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// Whether a command changes the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It looks.
+    Read,
+    /// It changes something.
+    Write,
+}
+
+/// Something that is done on the files of an image: by `image`, in the shell, in scripts.
+pub trait FileCommand {
+    /// What it needs the image for.
+    fn access(&self) -> Access;
+
+    /// Whether the image's file systems are mounted for it; without, it has the image's disks.
+    fn mounts(&self) -> bool {
+        true
+    }
+
+    /// Fails when it cannot be done whatever the image holds: asked before anything is opened or booted.
+    ///
+    /// # Errors
+    /// [`crate::UsageError`] when what was asked for makes no sense; otherwise what on the host is wrong.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// When it cannot be done, in whole or in part: what was done before stays.
+    fn run(&self, image: &mut OpenImage) -> Result<()>;
+}
+
+// A file command with the image that it is for. No documentation comment: clap would show it instead of the command's.
+#[derive(Args)]
+pub struct OnImage<C: Args> {
+    #[command(flatten)]
+    image: ImageArgs,
+    #[command(flatten)]
+    command: C,
+}
+
+impl<C: Args + FileCommand> OnImage<C> {
+    /// Opens the image, does it, and closes the image, so that what was changed is on stable storage.
+    ///
+    /// # Errors
+    /// When one of these fails.
+    pub fn run(&self) -> Result<()> {
+        self.command.check()?;
+        let mut image = OpenImage::open(&self.image, &self.command)?;
+        let done = self.command.run(&mut image);
+        let closed = image.close();
+        done.and(closed)
+    }
+}
+
+/// The file commands: each with an image, as the command line has them, and without, as the shell has them.
+macro_rules! file_commands {
+    ($($name:ident($command:ty)),+ $(,)?) => {
+        #[derive(Subcommand)]
+        pub enum OnImageCommand {
+            $($name(OnImage<$command>)),+
+        }
+
+        impl OnImageCommand {
+            pub fn run(&self) -> Result<()> {
+                match self {
+                    $(Self::$name(command) => command.run()),+
+                }
+            }
+        }
+    };
+}
+
+file_commands! {
+    Ls(ls::Ls),
+    Cat(copying::Cat),
+    Stat(stat::Stat),
+    Df(space::Df),
+    Find(find::Find),
+    Du(disk_usage::Du),
+    Rm(changes::Rm),
+    Mkdir(changes::Mkdir),
+    Mv(changes::Mv),
+    Ln(changes::Ln),
+    Chmod(changes::Chmod),
+    Chown(changes::Chown),
+    Put(copying::Put),
+    Get(copying::Get),
+    TarIn(tar::TarIn),
+    TarOut(tar::TarOut),
+}
