@@ -1,6 +1,8 @@
 //! An image whose files can be worked on: an appliance that has it mounted.
 
 use super::file_commands::{Access, FileCommand};
+use super::inspect::{Inspection, Inspector};
+use super::mount_point;
 use super::records::RecordStream;
 use crate::UsageError;
 use crate::disk::open_disk;
@@ -8,7 +10,7 @@ use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
 use blockyard_block::printable;
-use blockyard_protocol::appliance::{Failure, Mount, MountPoint, Operation, Record, Response, Unmount};
+use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -29,9 +31,15 @@ pub struct ImageArgs {
     /// The image: a disk specification.
     #[arg(value_name = "IMAGE")]
     image: String,
-    /// Mount partition PART (such as sda1, vda1 or 1) on DIR [default: /]; may be repeated, the root first.
-    #[arg(short, value_name = "PART[:DIR]")]
+    /// Another disk, for what lies on several, after IMAGE; may be repeated.
+    #[arg(short, long, value_name = "DISK")]
+    add: Vec<String>,
+    /// Mount partition PART (such as sda1, vda1, 1 or vg/root) on DIR [default: /]; may be repeated, the root first.
+    #[arg(short, value_name = "PART[:DIR[:OPTIONS[:TYPE]]]")]
     mount: Vec<String>,
+    /// Say on stderr which operating system was found, and what is mounted where.
+    #[arg(long)]
+    inspect: bool,
     /// Write nothing to the image.
     #[arg(long)]
     ro: bool,
@@ -54,6 +62,30 @@ pub struct ImageArgs {
     #[arg(long)]
     verbose: bool,
 }
+
+impl ImageArgs {
+    /// The image's disks, opened.
+    fn disks(&self, access: Access) -> Result<Vec<ImageDisk>> {
+        if self.add.len() >= DISKS_MAX {
+            return Err(UsageError(format!("an appliance has at most {DISKS_MAX} disks")).into());
+        }
+        let open = |name: &String| {
+            let specification = match self.cache {
+                Cache::Writeback => name.clone(),
+                Cache::Unsafe => format!("{name},cache=unsafe"),
+            };
+            let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
+            if access == Access::Write && disk.geometry().read_only {
+                bail!("{name} is read-only");
+            }
+            Ok(ImageDisk { disk, name: name.as_str().into() })
+        };
+        [&self.image].into_iter().chain(&self.add).map(open).collect()
+    }
+}
+
+/// Disks that have a name of one letter, but for two that data go through.
+const DISKS_MAX: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Cache {
@@ -87,6 +119,10 @@ pub struct OpenImage {
     name: String,
     access: Access,
     capacity_bytes: u64,
+    /// How many of the appliance's disks are images.
+    disks: u32,
+    /// What shall be mounted; nothing: what is found.
+    points: Vec<MountPoint>,
 }
 
 impl OpenImage {
@@ -99,16 +135,10 @@ impl OpenImage {
         if access == Access::Write && args.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
-        let points = args.mount.iter().map(|text| mount_point(text)).collect::<Result<Vec<_>>>()?;
-        let specification = match args.cache {
-            Cache::Writeback => args.image.clone(),
-            Cache::Unsafe => format!("{},cache=unsafe", args.image),
-        };
-        let disk = open_disk(&specification, access == Access::Read, &args.allow_dir)?;
-        if access == Access::Write && disk.geometry().read_only {
-            bail!("{} is read-only", args.image);
-        }
-        let capacity_bytes = disk.geometry().capacity_bytes;
+        let points = args.mount.iter().map(|text| mount_point::parse(text)).collect::<Result<Vec<_>>>()?;
+        let disks = args.disks(access)?;
+        let capacity_bytes =
+            disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
         let signals = EndSignals::catch()?;
         let options = ApplianceOptions {
             kernel: Kernel::find()?,
@@ -119,22 +149,42 @@ impl OpenImage {
             verbose: args.verbose,
             interrupted: Box::new(move || signals.name()),
         };
-        let appliance = Appliance::boot(options, &[ImageDisk { disk, name: args.image.as_str().into() }])?;
-        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes };
+        let appliance = Appliance::boot(options, &disks)?;
+        let count = u32::try_from(disks.len()).unwrap_or(u32::MAX);
+        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes, disks: count, points };
         if command.mounts() {
-            image.mount(args, points)?;
+            image.mount(args)?;
         }
         Ok(image)
     }
 
-    fn mount(&mut self, args: &ImageArgs, points: Vec<MountPoint>) -> Result<()> {
-        let mount = Mount { read_only: self.access == Access::Read, synchronous: args.sync, disks: 1, points };
+    fn mount(&mut self, args: &ImageArgs) -> Result<()> {
+        if args.inspect {
+            self.inspect()?.greeting().iter().for_each(|line| self.tell(line));
+        }
+        let read_only = self.access == Access::Read;
+        let mount = Mount { read_only, synchronous: args.sync, disks: self.disks, points: self.points.clone() };
         let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
-            // Nobody is there to be told that stderr is closed.
-            let _ = writeln!(io::stderr(), "blockyard: {}: {}", printable(&point.device), printable(&point.note));
+            self.tell(&format!("{}: {}", point.device, point.note));
         }
+        response.notes.iter().for_each(|note| self.tell(note));
         Ok(())
+    }
+
+    /// Says something that is no failure.
+    fn tell(&self, line: &str) {
+        // Nobody is there to be told that stderr is closed.
+        let _ = writeln!(io::stderr(), "blockyard: {}: {}", self.name, printable(line));
+    }
+
+    /// Finds out which operating systems there are. Afterwards nothing is mounted.
+    ///
+    /// # Errors
+    /// When what was to be mounted for it cannot be.
+    pub fn inspect(&mut self) -> Result<Inspection> {
+        let inspect = Inspect { disks: self.disks, points: self.points.clone() };
+        self.records(Operation::Inspect(inspect), Inspector::default()).with_context(|| self.name.clone())
     }
 
     /// Has the appliance do something.
@@ -278,15 +328,6 @@ fn sentence(failure: &Failure) -> String {
 pub fn error_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
-fn mount_point(text: &str) -> Result<MountPoint> {
-    let (device, directory) = text.split_once(':').unwrap_or((text, "/"));
-    if device.is_empty() || !directory.starts_with('/') {
-        return Err(UsageError(format!("-m {text}: it is PART or PART:DIR, such as sda1 or sda2:/boot")).into());
-    }
-    let directory = directory.as_bytes().to_vec();
-    Ok(MountPoint { device: device.to_owned(), directory, ..MountPoint::default() })
 }
 
 /// A path of the image as the appliance wants it: from its root.
