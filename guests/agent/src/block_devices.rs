@@ -69,6 +69,7 @@ impl From<&Volume> for appliance::Volume {
             size: volume.size,
             key_memory_bytes: volume.content.key_memory_bytes,
             used: volume.used,
+            directory: Vec::new(),
         }
     }
 }

@@ -129,7 +129,7 @@ impl Walker<'_> {
     }
 }
 
-/// Writes a frame.
+/// Writes a record as a frame.
 pub(crate) fn write_record(record: &Record, buffer: &mut [u8], sink: &mut dyn Write) -> io::Result<()> {
     sink.write_all(frame::encode(record, buffer).map_err(io::Error::other)?)
 }

@@ -5,6 +5,7 @@ use crate::failures::{failure, refusal};
 use crate::fstab::{self, Line};
 use crate::mount_options::{MountOptions, load_driver};
 use crate::roots::{self, Source};
+use crate::system;
 use crate::tree::Tree;
 use blockyard_protocol::appliance::{Failure, Mount, MountPoint};
 use rustix::fs::OFlags;
@@ -39,7 +40,7 @@ pub(crate) struct Mounts {
 pub(crate) struct Mounted {
     pub(crate) point: MountPoint,
     /// The kernel's name of the device.
-    node: String,
+    pub(crate) node: String,
     /// What the directory is called outside.
     target: PathBuf,
 }
@@ -148,9 +149,7 @@ impl Mounts {
 
     /// Moves out and unmounts all. Afterwards everything is on stable storage, as far as the disks have it.
     pub(crate) fn unmount(&mut self) -> Result<(), Failure> {
-        fchdir(&self.outside)
-            .and_then(|()| chroot("."))
-            .map_err(|errno| failure(Path::new("/"), "cannot leave", &errno.into()))?;
+        leave(&self.outside)?;
         let mut first = Ok(());
         while let Some(Mounted { node, target, .. }) = self.mounted.pop() {
             let device = PathBuf::from(format!("/dev/{node}"));
@@ -164,10 +163,41 @@ impl Mounts {
         first
     }
 
+    /// Does something in the appliance's own root, not in the image's.
+    pub(crate) fn outside<T>(&self, act: impl FnOnce() -> T) -> Result<T, Failure> {
+        leave(&self.outside)?;
+        let done = act();
+        if self.is_mounted()
+            && let Err(error) = enter(Path::new(ROOT))
+        {
+            // Whatever it were asked for next would be done to the wrong files.
+            eprintln!("agent: cannot go back into the image: {error}");
+            system::power_off();
+        }
+        Ok(done)
+    }
+
+    /// Refuses a device that is mounted.
+    pub(crate) fn must_not_have(&self, node: &str) -> Result<(), Failure> {
+        match self.mounted.iter().find(|mounted| mounted.node == node) {
+            Some(mounted) => {
+                let MountPoint { device, directory, .. } = &mounted.point;
+                let directory = String::from_utf8_lossy(directory);
+                Err(refusal(format!("{device} is mounted on {directory}: unmount it first")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether there is an image to work on.
     pub(crate) fn is_mounted(&self) -> bool {
         !self.mounted.is_empty()
     }
+}
+
+fn leave(outside: &OwnedFd) -> Result<(), Failure> {
+    let left = fchdir(outside).and_then(|()| chroot("."));
+    left.map_err(|errno| failure(Path::new("/"), "cannot leave", &errno.into()))
 }
 
 fn enter(root: &Path) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
-use crate::{attributes, directory_walk, file_changes, file_copy, inspect, tar_in, tar_out};
+use crate::{attributes, directory_walk, file_changes, file_copy, inspect, tar_in, tar_out, tools, trim, volume_list};
 use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
 use std::io;
 use std::path::Path;
@@ -31,8 +31,16 @@ fn perform_operation(
     failures: &mut Failures,
     response: &mut Response,
 ) -> Result<(), Failure> {
-    let outside =
-        matches!(operation, Operation::Mount(_) | Operation::Unmount(_) | Operation::Sync(_) | Operation::Inspect(_));
+    let outside = matches!(
+        operation,
+        Operation::Mount(_)
+            | Operation::Unmount(_)
+            | Operation::Sync(_)
+            | Operation::InstallTools(_)
+            | Operation::RunTool(_)
+            | Operation::ListVolumes(_)
+            | Operation::Inspect(_)
+    );
     if !outside && !mounts.is_mounted() {
         return Err(refusal("nothing is mounted"));
     }
@@ -86,6 +94,23 @@ fn perform_operation(
             Ok(())
         }
         Operation::ChangeOwner(change) => attributes::change_owner(&change, failures),
+        Operation::InstallTools(_) => {
+            response.bytes = tools::install(mounts, disks, failures)?;
+            Ok(())
+        }
+        Operation::RunTool(request) => {
+            response.program = tools::run(request, mounts)?;
+            response._has.set_program();
+            Ok(())
+        }
+        Operation::ListVolumes(request) => {
+            response.bytes = to_sink(disks, |sink| volume_list::list(&request, mounts, sink))?;
+            Ok(())
+        }
+        Operation::Trim(_) => {
+            response.trimmed = trim::trim(mounts, failures);
+            Ok(())
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub struct ImageArgs {
     #[arg(value_name = "IMAGE")]
     image: String,
     /// Another disk, for what lies on several, after IMAGE; may be repeated.
-    #[arg(short, long, value_name = "DISK")]
+    #[arg(long, value_name = "DISK")]
     add: Vec<String>,
     /// Mount partition PART (such as sda1, vda1, 1 or vg/root) on DIR [default: /]; may be repeated, the root first.
     #[arg(short, value_name = "PART[:DIR[:OPTIONS[:TYPE]]]")]

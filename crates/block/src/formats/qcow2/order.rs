@@ -240,8 +240,8 @@ impl Order {
             }
         }
         self.barrier()?;
-        self.file.write(bytes, offset)?;
-        self.unstable.references = true;
+        // What is allocated from a new block is not counted before its entry is there.
+        self.write_counts(bytes, offset)?;
         for (index, refblock) in (first..).zip(entries_of(bytes)).filter(|&(_, refblock)| refblock != 0) {
             self.tables.insert(refblock, Part::Refblock(index));
             self.refblocks[index] = refblock;
@@ -309,11 +309,15 @@ impl Order {
         if block.bytes == in_file.bytes {
             return Ok(());
         }
-        // Only this block: a sync would wait for all data that the guest has written.
         match last_grown {
-            Some(_) if self.is_in_order() => self.file.write_stable(&block.bytes, offset),
-            _ => self.file.write(&block.bytes, offset),
+            Some(_) => self.write_counts(&block.bytes, offset),
+            None => self.file.write(&block.bytes, offset),
         }
+    }
+
+    /// Writes what refcounts that grow rely on, and only waits for that: a sync would wait for all data that the guest has written.
+    fn write_counts(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.is_in_order() { self.file.write_stable(bytes, offset) } else { self.file.write(bytes, offset) }
     }
 }
 
