@@ -125,7 +125,7 @@ pub mod r#blockyard {
         /// A file system, and where it shall be, or is.
         #[derive(Debug, Default, PartialEq, Clone)]
         pub struct MountPoint {
-            /// vda1; empty: whatever is found to be the root
+            /// vda1, vg/root, btrfsvol:/dev/vda1/@; empty: whatever is found to be the root
             pub r#device: ::alloc::string::String,
             /// absolute
             pub r#directory: ::alloc::vec::Vec<u8>,
@@ -133,6 +133,8 @@ pub mod r#blockyard {
             pub r#type: ::alloc::string::String,
             /// from the agent: what is worth telling, such as a journal that was not replayed
             pub r#note: ::alloc::string::String,
+            /// as `mount -o` has them
+            pub r#options: ::alloc::vec::Vec<u8>,
         }
         impl MountPoint {}
         impl ::micropb::MessageDecode for MountPoint {
@@ -185,6 +187,16 @@ pub mod r#blockyard {
                             {
                                 decoder
                                     .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#options;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
                             };
                         }
                         _ => {
@@ -246,6 +258,18 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.MountPoint.options) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -281,6 +305,13 @@ pub mod r#blockyard {
                         encoder.encode_string(val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#options;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(42u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -312,6 +343,14 @@ pub mod r#blockyard {
                 }
                 {
                     let val_ref = &self.r#note;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#options;
                     if !val_ref.is_empty() {
                         size
                             += 1usize
@@ -1806,6 +1845,8 @@ pub mod r#blockyard {
             FileSystem(FileSystem),
             Output(Output),
             Volume(Volume),
+            Root(Root),
+            RootFile(RootFile),
             #[default]
             None,
         }
@@ -1876,6 +1917,24 @@ pub mod r#blockyard {
                                     break &mut *variant;
                                 }
                                 *self = Self::Volume(::core::default::Default::default());
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        40u32 => {
+                            let mut_ref = loop {
+                                if let Self::Root(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Root(::core::default::Default::default());
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        41u32 => {
+                            let mut_ref = loop {
+                                if let Self::RootFile(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::RootFile(::core::default::Default::default());
                             };
                             decoder.decode_submessage_delimited(mut_ref)?;
                         }
@@ -1976,6 +2035,34 @@ pub mod r#blockyard {
                             break 'oneof (::core::result::Result::<usize, _>::Err(err));
                         }
                     }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Root as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< RootFile as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
                     ::core::result::Result::Ok(max_size)
                 } {
                     ::core::result::Result::Ok(size) => {
@@ -2021,6 +2108,16 @@ pub mod r#blockyard {
                     Self::Volume(val_ref) => {
                         let val_ref = &*val_ref;
                         encoder.encode_varint32(162u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                    Self::Root(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(322u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                    Self::RootFile(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(330u32)?;
                         val_ref.encode_len_delimited(encoder)?;
                     }
                     Self::None => {}
@@ -2072,6 +2169,22 @@ pub mod r#blockyard {
                                 );
                     }
                     Self::Volume(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                    Self::Root(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                    Self::RootFile(val_ref) => {
                         let val_ref = &*val_ref;
                         size
                             += 2usize
@@ -7429,6 +7542,10 @@ pub mod r#blockyard {
             pub r#size: u64,
             /// where it is mounted; empty: it is not
             pub r#directory: ::alloc::vec::Vec<u8>,
+            /// that it takes to make a key of a passphrase, if it is encrypted; 0: not known
+            pub r#key_memory_bytes: u64,
+            /// another volume is made of it
+            pub r#used: bool,
         }
         impl Volume {}
         impl ::micropb::MessageDecode for Volume {
@@ -7504,6 +7621,32 @@ pub mod r#blockyard {
                             {
                                 decoder
                                     .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        40u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#key_memory_bytes;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        41u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#used;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
                             };
                         }
                         _ => {
@@ -7587,6 +7730,26 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -7636,6 +7799,20 @@ pub mod r#blockyard {
                         encoder.encode_bytes(val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#key_memory_bytes;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(320u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#used;
+                    if *val_ref {
+                        encoder.encode_varint32(328u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -7681,6 +7858,430 @@ pub mod r#blockyard {
                 }
                 {
                     let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#key_memory_bytes;
+                    if *val_ref != 0 {
+                        size += 2usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#used;
+                    if *val_ref {
+                        size += 2usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// Look for operating systems: a stream of Records. Afterwards nothing is mounted.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Inspect {
+            pub r#disks: u32,
+            /// the only one, if its root is named
+            pub r#points: ::alloc::vec::Vec<MountPoint>,
+        }
+        impl Inspect {}
+        impl ::micropb::MessageDecode for Inspect {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#disks;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: MountPoint = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#points.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Inspect {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Inspect.points) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#points.iter().enumerate() {
+                        encoder.encode_varint32(18u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#points.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                size
+            }
+        }
+        /// The root file system of an operating system; the first is the one that is mounted if nobody says otherwise.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Root {
+            pub r#device: ::alloc::string::String,
+            /// the root, and what its fstab says
+            pub r#mounted: ::alloc::vec::Vec<MountPoint>,
+            pub r#notes: ::alloc::vec::Vec<::alloc::string::String>,
+        }
+        impl Root {}
+        impl ::micropb::MessageDecode for Root {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#device;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: MountPoint = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#mounted.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::string::String = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#notes.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Root {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Root.device) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Root.mounted) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Root.notes) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#mounted.iter().enumerate() {
+                        encoder.encode_varint32(18u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#notes.iter().enumerate() {
+                        encoder.encode_varint32(26u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#mounted.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#notes.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// A file below the root that came before.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct RootFile {
+            /// without the first slash
+            pub r#path: ::alloc::string::String,
+            /// its first bytes
+            pub r#content: ::alloc::vec::Vec<u8>,
+        }
+        impl RootFile {}
+        impl ::micropb::MessageDecode for RootFile {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#content;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for RootFile {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.RootFile.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.RootFile.content) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#content;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#content;
                     if !val_ref.is_empty() {
                         size
                             += 1usize
@@ -8341,6 +8942,23 @@ pub mod r#blockyard {
                             };
                             decoder.decode_submessage_delimited(mut_ref)?;
                         }
+                        41u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Inspect(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Inspect(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -8742,6 +9360,20 @@ pub mod r#blockyard {
                             break 'oneof (::core::result::Result::<usize, _>::Err(err));
                         }
                     }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Inspect as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
                     ::core::result::Result::Ok(max_size)
                 } {
                     ::core::result::Result::Ok(size) => {
@@ -8902,6 +9534,11 @@ pub mod r#blockyard {
                             encoder.encode_varint32(186u32)?;
                             val_ref.encode_len_delimited(encoder)?;
                         }
+                        Request_::Operation::Inspect(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(330u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
                     }
                 }
                 Ok(())
@@ -9133,6 +9770,14 @@ pub mod r#blockyard {
                                         val_ref.compute_size(),
                                     );
                         }
+                        Request_::Operation::Inspect(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
                     }
                 }
                 size
@@ -9169,6 +9814,7 @@ pub mod r#blockyard {
                 RunTool(super::RunTool),
                 ListVolumes(super::ListVolumes),
                 Trim(super::Trim),
+                Inspect(super::Inspect),
             }
         }
         /// How a request ended.
@@ -9189,6 +9835,8 @@ pub mod r#blockyard {
             pub r#program: ProgramEnd,
             /// by Trim
             pub r#trimmed: ::alloc::vec::Vec<Trimmed>,
+            /// by Mount: what could not be mounted
+            pub r#notes: ::alloc::vec::Vec<::alloc::string::String>,
             /// Tracks presence of optional and message fields
             pub _has: Response_::_Hazzer,
         }
@@ -9202,6 +9850,7 @@ pub mod r#blockyard {
                 ret &= (self.r#bytes == other.r#bytes);
                 ret &= (self.r#program() == other.r#program());
                 ret &= (self.r#trimmed == other.r#trimmed);
+                ret &= (self.r#notes == other.r#notes);
                 ret
             }
         }
@@ -9321,6 +9970,23 @@ pub mod r#blockyard {
                                 return Err(::micropb::DecodeError::Capacity);
                             }
                         }
+                        40u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::string::String = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#notes.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -9407,6 +10073,17 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Response.notes) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -9457,6 +10134,12 @@ pub mod r#blockyard {
                     for (i, val_ref) in self.r#trimmed.iter().enumerate() {
                         encoder.encode_varint32(170u32)?;
                         val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#notes.iter().enumerate() {
+                        encoder.encode_varint32(322u32)?;
+                        encoder.encode_string(val_ref)?;
                     }
                 }
                 Ok(())
@@ -9516,6 +10199,13 @@ pub mod r#blockyard {
                                 + ::micropb::size::sizeof_len_record(
                                     val_ref.compute_size(),
                                 );
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#notes.iter().enumerate() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
                     }
                 }
                 size

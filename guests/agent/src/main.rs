@@ -11,20 +11,26 @@
 mod attributes;
 mod block_devices;
 mod channel;
+mod content;
 mod directory_walk;
 mod failures;
 mod file_changes;
 mod file_copy;
 mod fstab;
+mod inspect;
+mod mount_options;
 mod mounts;
 mod operations;
 mod owner_names;
+mod partition_table;
 mod program;
+mod roots;
 mod stream;
 mod system;
 mod tar_in;
 mod tar_out;
 mod tools;
+mod tree;
 mod trim;
 mod volume_list;
 
