@@ -3,6 +3,7 @@
 //! This file lists the subcommands. Those on images as a whole work on them in this process, shut in; those on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
 
 mod changes;
+mod check;
 mod compare;
 mod convert;
 mod copying;
@@ -29,6 +30,7 @@ mod new_image;
 mod new_partitions;
 mod open_image;
 mod pattern;
+mod read_in;
 mod records;
 mod resize;
 mod shut_in;
@@ -38,13 +40,15 @@ mod tar;
 mod tool_run;
 mod trim;
 mod volumes;
+mod verdict;
 mod watch;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-pub use compare::{Differs, NotComparable};
+pub use compare::NotComparable;
 use file_commands::OnImageCommand;
 pub use open_image::{KernelArgs, run_kernel};
+pub use verdict::Verdict;
 
 /// Make disk images, convert them, look into them and fill them, without root, mounts or KVM.
 ///
@@ -68,6 +72,7 @@ pub struct ImageCommandArgs {
 enum Command {
     Create(create::CreateArgs),
     Info(info::InfoArgs),
+    Check(check::CheckArgs),
     Convert(convert::ConvertArgs),
     Resize(resize::ResizeArgs),
     Map(map::MapArgs),
@@ -85,6 +90,7 @@ pub fn run(args: &ImageCommandArgs) -> Result<()> {
     match &args.command {
         Command::Create(args) => create::run(args),
         Command::Info(args) => info::run(args),
+        Command::Check(args) => check::run(args),
         Command::Convert(args) => convert::run(args),
         Command::Resize(args) => resize::run(args),
         Command::Map(args) => map::run(args),
