@@ -106,9 +106,10 @@ fn io_uring() -> Facility {
 fn server() -> Facility {
     let found = match Server::start(&ServerOptions::default()) {
         Ok(_) => Ok("the kernel gives threads and asynchronous I/O".to_owned()),
-        Err(error) => {
-            Err(Lack::new(format!("a server does not start: {error}"), "sysctl fs.aio-max-nr=65536, or a laxer container"))
-        }
+        Err(error) => Err(Lack::new(
+            format!("a server does not start: {error}"),
+            "sysctl fs.aio-max-nr=65536, or a laxer container",
+        )),
     };
     Facility::new("sessions", "disks in other processes: `serve`, and `image` on files", found)
 }
