@@ -56,6 +56,7 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
     in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
     in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),
+    in_library("blockyard-appliance", "tools::elf::tests::fuzz_a_broken_file_is_an_error_or_has_bounded_needs"),
     model("model::sync::random_requests_do_what_a_vector_does"),
     model("model::threads::random_requests_do_what_a_vector_does"),
     model("model::uring::random_requests_do_what_a_vector_does"),

@@ -537,9 +537,8 @@ fn takes_memory(directory: &Path, memory_bytes: u64) -> bool {
     let Ok(place) = statvfs(directory) else { return false };
     let free = place.f_bavail.saturating_mul(place.f_frsize);
     let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let writable = || {
-        rustix::fs::open(directory, unnamed, Mode::RUSR).is_ok() || tempfile::tempfile_in(directory).is_ok()
-    };
+    let writable =
+        || rustix::fs::open(directory, unnamed, Mode::RUSR).is_ok() || tempfile::tempfile_in(directory).is_ok();
     !place.f_flag.contains(StatVfsMountFlags::NOEXEC) && free >= memory_bytes && writable()
 }
 

@@ -53,7 +53,8 @@ pub use explain::explain;
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers};
 pub use formats::{
     AllowedDirectories, ChainImage, CheckReport, ImageError, Preallocation, Qcow2Backing, Qcow2Check,
-    Qcow2CreateOptions, Qcow2Disk, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Writer, Repair, VmdkDisk, image_chain,
+    Qcow2CreateOptions, Qcow2Disk, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Writer, Repair, VmdkDisk,
+    image_chain,
 };
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};

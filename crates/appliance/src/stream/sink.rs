@@ -164,7 +164,10 @@ impl Parser {
         }
         let left = self.bytes_left.checked_sub(mark.bytes as u64);
         self.bytes_left = left.ok_or_else(|| {
-            io::Error::other(format!("the appliance sends more than {} bytes, which the image cannot hold", self.bytes_max))
+            io::Error::other(format!(
+                "the appliance sends more than {} bytes, which the image cannot hold",
+                self.bytes_max
+            ))
         })?;
         Ok(())
     }

@@ -384,11 +384,8 @@ fn get_tree(image: &mut OpenImage, path: &Path, name: Option<OsString>, target: 
         (parent.to_owned(), PathBuf::from(own))
     };
     let directory = File::open(&directory).with_context(|| directory.display().to_string())?;
-    let options = UnpackOptions {
-        root: (name.clone(), place),
-        bytes_max: image.bytes_max(),
-        entries_max: image.files_max(),
-    };
+    let options =
+        UnpackOptions { root: (name.clone(), place), bytes_max: image.bytes_max(), entries_max: image.files_max() };
     let (unpacking, input) = Unpacking::start(directory, options, image.durable).context("unpacking")?;
     let request = TarOut {
         directory: path.parent().unwrap_or(Path::new("/")).as_os_str().as_bytes().to_vec(),

@@ -42,8 +42,8 @@ mod stat;
 mod tar;
 mod tool_run;
 mod trim;
-mod volumes;
 mod verdict;
+mod volumes;
 mod watch;
 
 use anyhow::Result;

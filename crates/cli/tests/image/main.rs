@@ -4,6 +4,7 @@ mod changes;
 mod damage;
 mod data;
 mod ends;
+mod filesystems;
 mod partitions;
 mod reading;
 mod rig;
