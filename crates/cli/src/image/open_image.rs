@@ -3,11 +3,13 @@
 use super::file_commands::{Access, FileCommand};
 use super::records::RecordStream;
 use crate::UsageError;
+use crate::destination::replaced_file;
 use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
-use blockyard_block::printable;
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{AtomicChange, Disk, printable};
 use blockyard_protocol::appliance::{Failure, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -15,6 +17,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// PID 1 of the appliance.
@@ -41,6 +44,9 @@ pub struct ImageArgs {
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
+    /// Change the image as a whole or not at all: what is written goes beside it first, and is put in place when everything has been done.
+    #[arg(long)]
+    atomic: bool,
     /// Give up when nothing has moved for so long.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
@@ -87,6 +93,8 @@ pub struct OpenImage {
     name: String,
     access: Access,
     capacity_bytes: u64,
+    /// With `--atomic`: what makes what was written happen.
+    change: Option<AtomicChange>,
 }
 
 impl OpenImage {
@@ -109,6 +117,8 @@ impl OpenImage {
             bail!("{} is read-only", args.image);
         }
         let capacity_bytes = disk.geometry().capacity_bytes;
+        let change = if args.atomic && access == Access::Write { Some(args.begin_change(&disk)?) } else { None };
+        let disk = change.as_ref().map_or(disk, AtomicChange::disk);
         let signals = EndSignals::catch()?;
         let options = ApplianceOptions {
             kernel: Kernel::find()?,
@@ -120,7 +130,7 @@ impl OpenImage {
             interrupted: Box::new(move || signals.name()),
         };
         let appliance = Appliance::boot(options, &[ImageDisk { disk, name: args.image.as_str().into() }])?;
-        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes };
+        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes, change };
         if command.mounts() {
             image.mount(args, points)?;
         }
@@ -212,6 +222,16 @@ impl OpenImage {
         self.capacity_bytes.saturating_mul(BYTES_PER_IMAGE_BYTE_MAX).saturating_add(1 << 30)
     }
 
+    /// Whether nothing has been changed until it is closed.
+    pub fn is_atomic(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Gives up what was changed, if that is still possible: says so, beside `error`.
+    pub fn give_up(self, error: anyhow::Error) -> anyhow::Error {
+        if self.is_atomic() { error.context(format!("{} is as it was", self.name)) } else { error }
+    }
+
     /// Unmounts, so that what was changed is on stable storage.
     ///
     /// # Errors
@@ -222,10 +242,27 @@ impl OpenImage {
         }
         self.call(Operation::Unmount(Unmount::default())).with_context(|| self.name.clone())?;
         // Linux unmounts a file system whose last writes failed without a word.
-        match self.appliance.failed_requests() {
-            0 => Ok(()),
-            failed => bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name),
+        let failed = self.appliance.failed_requests();
+        if failed > 0 {
+            bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name);
         }
+        let Self { appliance, change, .. } = self;
+        // It lets go of the disk.
+        drop(appliance);
+        change.map_or(Ok(()), |change| Ok(change.commit()?))
+    }
+}
+
+impl ImageArgs {
+    fn begin_change(&self, disk: &Arc<dyn Disk>) -> Result<AtomicChange> {
+        let named: DiskSpecification = self.image.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let Some(path) = replaced_file(&named) else {
+            return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
+        };
+        if self.cache == Cache::Unsafe {
+            return Err(UsageError("--atomic waits for stable storage: leave out --cache unsafe".to_owned()).into());
+        }
+        Ok(AtomicChange::begin(Arc::clone(disk), path)?)
     }
 }
 
