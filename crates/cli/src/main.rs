@@ -48,17 +48,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Copy(args) => copy::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Image(args) => image::run(&args),
-        Command::ApplianceKernel(args) => image::run_kernel(&args),
-        Command::Partitions(args) => partitions::run(&args),
-        Command::Serve(args) => serve::run(&args),
-        Command::ServePartitions(args) => serve::run_child(&args),
-    };
-    match outcome {
+    match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if let Some(&image::Verdict(status)) = error.downcast_ref() {
@@ -68,6 +58,20 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "blockyard: {error:#}");
             ExitCode::from(if is_two(&error) { 2 } else { 1 })
         }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    signals::file_size_limit_is_an_error()?;
+    match command {
+        Command::Copy(args) => copy::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Image(args) => image::run(&args),
+        Command::ApplianceKernel(args) => image::run_kernel(&args),
+        Command::Partitions(args) => partitions::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::ServePartitions(args) => serve::run_child(&args),
     }
 }
 

@@ -4,7 +4,9 @@
 //! it lives in it (`chroot`): every path is the image's, and no link leads out. It trusts the host, and nothing in the image;
 //! whatever an image does to it or to its kernel stays in the appliance.
 //!
-//! Deliberately absent: other programs, a shell, a network, a clock of its own.
+//! Programs that make, check and open file systems come from the host when they are needed ([`tools`]).
+//!
+//! Deliberately absent: a shell, a network, a clock of its own.
 
 mod attributes;
 mod block_devices;
@@ -17,10 +19,16 @@ mod fstab;
 mod mounts;
 mod operations;
 mod owner_names;
+mod program;
+mod seen_directories;
+mod ring;
 mod stream;
 mod system;
 mod tar_in;
 mod tar_out;
+mod tools;
+mod trim;
+mod volume_list;
 
 use blockyard_protocol::appliance::{Ready, Request, VERSION};
 use channel::Channel;
@@ -44,7 +52,10 @@ fn serve() -> io::Result<()> {
     channel.send(&Ready { version: VERSION, kernel: system::kernel_version() })?;
     while let Some(request) = channel.receive::<Request>()? {
         let response = operations::perform(request, &mut mounts, &disks);
-        channel.send(&response)?;
+        if let Err(error) = channel.send(&response) {
+            // What is named in it is the image's, and may be too much.
+            channel.send(&operations::without_names(&response, &error))?;
+        }
     }
     Ok(())
 }

@@ -8,8 +8,9 @@ use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
+use blockyard_block::layers::ZerosAsHoles;
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{AtomicChange, Disk, printable};
+use blockyard_block::{AtomicChange, Disk, Geometry, printable};
 use blockyard_protocol::appliance::{Failure, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -26,39 +27,50 @@ static AGENT: &[u8] = include_bytes!(env!("BLOCKYARD_AGENT"));
 /// The command that becomes the appliance's kernel.
 const KERNEL_COMMAND: &str = "appliance-kernel";
 
-/// Options of every command on an image's files.
+/// What an appliance has, and is given, unless somebody says otherwise.
+const MEMORY_MIB: u64 = 256;
+const TIMEOUT_SECONDS: u64 = 60;
+
+/// An image, and how it is opened.
 #[derive(Args, Debug)]
 pub struct ImageArgs {
     /// The image: a disk specification.
     #[arg(value_name = "IMAGE")]
     image: String,
+    #[command(flatten)]
+    how: OpenArgs,
+}
+
+/// Options of every command on an image's files: how it is opened.
+#[derive(Args, Debug)]
+pub struct OpenArgs {
     /// Mount partition PART (such as sda1, vda1 or 1) on DIR [default: /]; may be repeated, the root first.
     #[arg(short, value_name = "PART[:DIR]")]
     mount: Vec<String>,
     /// Write nothing to the image.
     #[arg(long)]
-    ro: bool,
+    pub ro: bool,
     /// Write everything at once, as `mount -o sync` does.
     #[arg(long)]
-    sync: bool,
+    pub sync: bool,
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
     /// Change the image as a whole or not at all: what is written goes beside it first, and is put in place when everything has been done.
     #[arg(long)]
     atomic: bool,
-    /// Give up when nothing has moved for so long.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// The appliance's memory in MiB.
-    #[arg(long, value_name = "MIB", default_value = "256", value_parser = clap::value_parser!(u64).range(64..=65536))]
-    memory: u64,
+    #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB, value_parser = clap::value_parser!(u64).range(64..=65536))]
+    pub memory: u64,
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
     /// Show what the appliance's kernel says.
     #[arg(long)]
-    verbose: bool,
+    pub verbose: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -86,15 +98,75 @@ pub fn run_kernel(args: &KernelArgs) -> Result<()> {
         .map(|never| match never {})
 }
 
-/// An appliance with an image, and mostly with its file systems mounted.
+/// An appliance with an image's disks, and mostly with its file systems mounted.
 pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
     access: Access,
     capacity_bytes: u64,
+    disks: Vec<Arc<ZerosAsHoles>>,
     /// With `--atomic`: what makes what was written happen.
     change: Option<AtomicChange>,
+    /// Files of the host that are written are on stable storage before the command succeeds.
+    pub durable: bool,
+}
+
+impl Default for OpenArgs {
+    fn default() -> Self {
+        Self {
+            mount: Vec::new(),
+            ro: false,
+            sync: false,
+            cache: Cache::Writeback,
+            atomic: false,
+            timeout: TIMEOUT_SECONDS,
+            memory: MEMORY_MIB,
+            allow_dir: Vec::new(),
+            verbose: false,
+        }
+    }
+}
+
+impl OpenArgs {
+    /// Opens a disk of an image, for no more than `access`.
+    ///
+    /// # Errors
+    /// When it cannot be opened so.
+    pub fn open_disk(&self, image: &str, access: Access) -> Result<ImageDisk> {
+        let specification = match self.cache {
+            Cache::Writeback => image.to_owned(),
+            Cache::Unsafe => format!("{image},cache=unsafe"),
+        };
+        let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
+        Ok(ImageDisk { disk, name: image.into() })
+    }
+
+    /// With `--atomic`, a change to the image, which is one file.
+    fn begin_change(&self, disks: &[ImageDisk]) -> Result<Option<AtomicChange>> {
+        if !self.atomic {
+            return Ok(None);
+        }
+        let [image] = disks else {
+            return Err(UsageError("--atomic is for one image: several do not change at one moment".to_owned()).into());
+        };
+        let named: DiskSpecification = image.name.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let Some(path) = replaced_file(&named) else {
+            return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
+        };
+        if self.cache == Cache::Unsafe {
+            return Err(UsageError("--atomic waits for stable storage: leave out --cache unsafe".to_owned()).into());
+        }
+        Ok(Some(AtomicChange::begin(Arc::clone(&image.disk), path)?))
+    }
+
+    /// What `-m` says.
+    ///
+    /// # Errors
+    /// [`UsageError`] when that makes no sense.
+    pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
+        self.mount.iter().map(|text| mount_point(text)).collect()
+    }
 }
 
 impl OpenImage {
@@ -104,47 +176,89 @@ impl OpenImage {
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
     pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
         let access = command.access();
-        if access == Access::Write && args.ro {
+        if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
-        let points = args.mount.iter().map(|text| mount_point(text)).collect::<Result<Vec<_>>>()?;
-        let specification = match args.cache {
-            Cache::Writeback => args.image.clone(),
-            Cache::Unsafe => format!("{},cache=unsafe", args.image),
-        };
-        let disk = open_disk(&specification, access == Access::Read, &args.allow_dir)?;
-        if access == Access::Write && disk.geometry().read_only {
+        let points = args.how.mount_points()?;
+        let disk = args.how.open_disk(&args.image, access)?;
+        if access == Access::Write && disk.disk.geometry().read_only {
             bail!("{} is read-only", args.image);
         }
-        let capacity_bytes = disk.geometry().capacity_bytes;
-        let change = if args.atomic && access == Access::Write { Some(args.begin_change(&disk)?) } else { None };
-        let disk = change.as_ref().map_or(disk, AtomicChange::disk);
         let signals = EndSignals::catch()?;
-        let options = ApplianceOptions {
-            kernel: Kernel::find()?,
-            agent: AGENT,
-            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
-            memory_bytes: args.memory << 20,
-            timeout: Duration::from_secs(args.timeout),
-            verbose: args.verbose,
-            interrupted: Box::new(move || signals.name()),
-        };
-        let appliance = Appliance::boot(options, &[ImageDisk { disk, name: args.image.as_str().into() }])?;
-        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes, change };
-        if command.mounts() {
-            image.mount(args, points)?;
+        let mut image = Self::boot(&args.how, access, &[disk], signals)?;
+        // Who names a partition wants it mounted.
+        if command.mounts() || !points.is_empty() {
+            image.mount(points, args.how.sync)?;
         }
         Ok(image)
     }
 
-    fn mount(&mut self, args: &ImageArgs, points: Vec<MountPoint>) -> Result<()> {
-        let mount = Mount { read_only: self.access == Access::Read, synchronous: args.sync, disks: 1, points };
+    /// Boots an appliance with the disks of an image.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn boot(how: &OpenArgs, access: Access, disks: &[ImageDisk], signals: EndSignals) -> Result<Self> {
+        let options = ApplianceOptions {
+            kernel: Kernel::find()?,
+            agent: AGENT,
+            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
+            memory_bytes: how.memory << 20,
+            timeout: Duration::from_secs(how.timeout),
+            console: how.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
+            interrupted: Box::new(move || signals.name()),
+        };
+        let change = if access == Access::Write { how.begin_change(disks)? } else { None };
+        let layer = |image: &ImageDisk| {
+            let disk = change.as_ref().map_or_else(|| Arc::clone(&image.disk), AtomicChange::disk);
+            Arc::new(ZerosAsHoles::new(disk))
+        };
+        let layers: Vec<_> = disks.iter().map(layer).collect();
+        let images = disks.iter().zip(&layers).map(|(image, layer)| {
+            let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
+            ImageDisk { disk, name: Arc::clone(&image.name) }
+        });
+        let appliance = Appliance::boot(options, &images.collect::<Vec<_>>())?;
+        if !appliance.confined().is_enough() {
+            let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
+        }
+        let capacity_bytes = disks.iter().map(|disk| disk.disk.geometry().capacity_bytes).fold(0, u64::saturating_add);
+        let names: Vec<_> = disks.iter().map(|disk| &*disk.name).collect();
+        let durable = how.cache == Cache::Writeback;
+        Ok(Self { appliance, name: names.join(", "), access, capacity_bytes, disks: layers, change, durable })
+    }
+
+    /// Mounts `points`, or what is found if there are none, instead of all that is mounted; says what is mounted then.
+    ///
+    /// # Errors
+    /// When one of them cannot be: then nothing is mounted.
+    pub fn mount(&mut self, points: Vec<MountPoint>, synchronous: bool) -> Result<Vec<MountPoint>> {
+        let mount = Mount { read_only: self.access == Access::Read, synchronous, disks: self.disks(), points };
         let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
             // Nobody is there to be told that stderr is closed.
             let _ = writeln!(io::stderr(), "blockyard: {}: {}", printable(&point.device), printable(&point.note));
         }
-        Ok(())
+        Ok(response.mounted)
+    }
+
+    /// What the image is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many disks the image is: the appliance's first.
+    pub fn disks(&self) -> u32 {
+        self.disks.len() as u32
+    }
+
+    /// Gives back, from now on, the storage of what is zeroed on the image's disks, and zeroes what is discarded; or not any more.
+    pub fn zeros_as_holes(&self, on: bool) {
+        self.disks.iter().for_each(|disk| disk.switch(on));
+    }
+
+    /// Whether the image's disks do what `is_done` says of one.
+    pub fn all_disks(&self, is_done: impl Fn(&Geometry) -> bool) -> bool {
+        self.disks.iter().all(|disk| is_done(&disk.geometry()))
     }
 
     /// Has the appliance do something.
@@ -160,7 +274,7 @@ impl OpenImage {
         if response.failures.is_empty() {
             return Ok(response);
         }
-        let mut lines: Vec<_> = response.failures.iter().map(sentence).collect();
+        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
         let more = response.failed.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
@@ -193,7 +307,8 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let sink = StreamSink::new(RecordStream::new(take)).context("making a stream")?;
+        let records = RecordStream::new(take);
+        let sink = StreamSink::with_bytes_max(records, self.bytes_max()).context("making a stream")?;
         self.appliance.bind_sink_stream(&sink);
         let response = self.appliance.call(operation)?;
         let finished = sink.finish();
@@ -222,6 +337,23 @@ impl OpenImage {
         self.capacity_bytes.saturating_mul(BYTES_PER_IMAGE_BYTE_MAX).saturating_add(1 << 30)
     }
 
+    /// More than an image can have files, whatever they are.
+    pub fn files_max(&self) -> u64 {
+        (self.capacity_bytes / BYTES_PER_FILE_MIN).saturating_add(1 << 20)
+    }
+
+    /// Unmounts, so that what was changed is on stable storage.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn close(mut self) -> Result<()> {
+        self.unmount()?;
+        let Self { appliance, disks, change, .. } = self;
+        // They let go of the disk.
+        drop((appliance, disks));
+        change.map_or(Ok(()), |change| Ok(change.commit()?))
+    }
+
     /// Whether nothing has been changed until it is closed.
     pub fn is_atomic(&self) -> bool {
         self.change.is_some()
@@ -232,37 +364,20 @@ impl OpenImage {
         if self.is_atomic() { error.context(format!("{} is as it was", self.name)) } else { error }
     }
 
-    /// Unmounts, so that what was changed is on stable storage.
+    /// Unmounts all, so that what was changed is on stable storage.
     ///
     /// # Errors
     /// When it is not.
-    pub fn close(mut self) -> Result<()> {
+    pub fn unmount(&mut self) -> Result<()> {
         if self.access == Access::Read {
             return Ok(());
         }
         self.call(Operation::Unmount(Unmount::default())).with_context(|| self.name.clone())?;
         // Linux unmounts a file system whose last writes failed without a word.
-        let failed = self.appliance.failed_requests();
-        if failed > 0 {
-            bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name);
+        match self.appliance.failed_requests() {
+            0 => Ok(()),
+            failed => bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name),
         }
-        let Self { appliance, change, .. } = self;
-        // It lets go of the disk.
-        drop(appliance);
-        change.map_or(Ok(()), |change| Ok(change.commit()?))
-    }
-}
-
-impl ImageArgs {
-    fn begin_change(&self, disk: &Arc<dyn Disk>) -> Result<AtomicChange> {
-        let named: DiskSpecification = self.image.parse().map_err(|error| UsageError(format!("{error}")))?;
-        let Some(path) = replaced_file(&named) else {
-            return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
-        };
-        if self.cache == Cache::Unsafe {
-            return Err(UsageError("--atomic waits for stable storage: leave out --cache unsafe".to_owned()).into());
-        }
-        Ok(AtomicChange::begin(Arc::clone(disk), path)?)
     }
 }
 
@@ -285,6 +400,16 @@ pub trait RecordTaker: Send + 'static {
 /// Numbers of errors that a damaged file system has: EIO, EINVAL, EROFS, EBADMSG, EUCLEAN.
 const DAMAGE: [u32; 5] = [5, 22, 30, 74, 117];
 
+/// What is said where nothing of what confines an appliance can be had.
+const UNCONFINED: &str = "warning: this machine has neither namespaces nor Landlock nor seccomp's notifications for the appliance, so an \
+                          image that takes over its kernel has your rights on this machine";
+
+/// Failures that are told one by one.
+const FAILURES_MAX: usize = 16;
+
+/// A file's inode, or one of its names, takes as much at least; where it is compressed, less.
+const BYTES_PER_FILE_MIN: u64 = 64;
+
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
 
@@ -292,8 +417,13 @@ const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
 fn told(failures: &[Failure]) -> Result<()> {
     match failures {
         [] => Ok(()),
-        several => Err(anyhow!(several.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: "))),
+        several => Err(anyhow!(sentences(several))),
     }
+}
+
+/// Failures as sentences, one a line.
+pub fn sentences(failures: &[Failure]) -> String {
+    failures.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: ")
 }
 
 fn output_error(error: io::Error) -> anyhow::Error {

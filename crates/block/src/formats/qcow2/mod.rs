@@ -18,6 +18,8 @@ mod commit;
 mod cost;
 mod create;
 #[cfg(test)]
+mod cut_short;
+#[cfg(test)]
 mod fuzz;
 mod grace;
 mod header;
