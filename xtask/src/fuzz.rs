@@ -51,6 +51,7 @@ const TARGETS: &[Target] = &[
         test: "hostile::fuzz_any_client_harms_only_itself",
     },
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
+    in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_what_the_checker_calls_clean_opens"),
     in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
     in_library("blockyard-block", "formats::vmdk::tests::fuzz_a_descriptor_is_understood_or_refused_but_never_half"),
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
