@@ -3,6 +3,7 @@
 use super::file_commands::{Access, FileCommand};
 use super::records::RecordStream;
 use crate::UsageError;
+use crate::copy::watched_disk::WatchedDisk;
 use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,6 +16,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// PID 1 of the appliance.
@@ -85,6 +87,8 @@ pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
+    /// Knows why a request to the image failed, which the guest does not.
+    disk: Arc<WatchedDisk>,
     access: Access,
     capacity_bytes: u64,
     /// Files of the host that are written are on stable storage before the command succeeds.
@@ -121,12 +125,14 @@ impl OpenImage {
             console: args.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
             interrupted: Box::new(move || signals.name()),
         };
-        let appliance = Appliance::boot(options, &[ImageDisk { disk, name: args.image.as_str().into() }])?;
+        let disk = Arc::new(WatchedDisk::new(disk));
+        let image_disk = ImageDisk { disk: Arc::clone(&disk) as _, name: args.image.as_str().into() };
+        let appliance = Appliance::boot(options, &[image_disk])?;
         if !appliance.confined().is_enough() {
             let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
         }
         let durable = args.cache == Cache::Writeback;
-        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes, durable };
+        let mut image = Self { appliance, name: args.image.clone(), disk, access, capacity_bytes, durable };
         if command.mounts() {
             image.mount(args, points)?;
         }
@@ -153,15 +159,23 @@ impl OpenImage {
     }
 
     fn judge(&self, response: Response) -> Result<Response> {
-        if response.failures.is_empty() {
-            return Ok(response);
+        self.told(&response.failures, response.failed)?;
+        Ok(response)
+    }
+
+    /// An error that says each of the first few failures, if there are any, and what is known besides.
+    fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
+        if failures.is_empty() {
+            return Ok(());
         }
-        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
-        let more = response.failed.saturating_sub(lines.len() as u64);
+        let mut lines: Vec<_> = failures.iter().take(FAILURES_MAX).map(sentence).collect();
+        let more = count.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
         }
-        if response.failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
+        if let Some(error) = self.disk.first_error() {
+            lines.push(format!("{}: a request to it failed: {error}", self.name));
+        } else if failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
             let said = self.appliance.kernel_log();
             if !said.is_empty() {
                 lines.push(format!("the appliance's kernel says: {}", said.join(" · ")));
@@ -181,7 +195,7 @@ impl OpenImage {
         H: RecordTaker<Output = T>,
     {
         let (result, failures) = self.all_records(operation, take)?;
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     fn all_records<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
@@ -211,7 +225,7 @@ impl OpenImage {
     {
         let (result, mut failures) = self.all_records(operation, take)?;
         failures.retain(|failure| i32::try_from(failure.errno).map(Errno::from_raw_os_error) != Ok(Errno::NOENT));
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     /// More than the files of the image can have: what claims to be more is not honest.
@@ -236,7 +250,10 @@ impl OpenImage {
         // Linux unmounts a file system whose last writes failed without a word.
         match self.appliance.failed_requests() {
             0 => Ok(()),
-            failed => bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name),
+            failed => {
+                let why = self.disk.first_error().map(|error| format!(" ({error})")).unwrap_or_default();
+                bail!("{}: {failed} requests to it failed{why}, so what was written is not all there", self.name)
+            }
         }
     }
 }
@@ -272,14 +289,6 @@ const BYTES_PER_FILE_MIN: u64 = 64;
 
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
-
-/// An error that says each of several failures, if there are any.
-fn told(failures: &[Failure]) -> Result<()> {
-    match failures {
-        [] => Ok(()),
-        several => Err(anyhow!(several.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: "))),
-    }
-}
 
 fn output_error(error: io::Error) -> anyhow::Error {
     anyhow!("cannot write the output: {error}")
