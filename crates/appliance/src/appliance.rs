@@ -9,6 +9,7 @@ use crate::kernel_log::KernelLog;
 use crate::kernel_process::KernelArguments;
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
+use crate::tools::Tools;
 use blockyard_block::Disk;
 use blockyard_protocol::appliance::{Operation, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
@@ -89,6 +90,7 @@ pub struct Appliance {
     options: ApplianceOptions,
     confined: Confined,
     requests: u32,
+    pub(crate) tools: Tools,
     server: Server,
     /// Gone once it runs: so a command that is killed leaves nothing behind.
     directory: Option<TempDir>,
@@ -248,6 +250,11 @@ impl Appliance {
     /// Requests to the images' disks that failed on the host: whatever the guest makes of them, something is not as it should be.
     pub fn failed_requests(&self) -> u64 {
         self.sessions.iter().take(self.images).map(|session| session.statistics().counts.errors).sum()
+    }
+
+    /// How many of the guest's disks are images.
+    pub(crate) fn image_count(&self) -> u32 {
+        u32::try_from(self.images).unwrap_or(u32::MAX)
     }
 
     /// Process id of the guest's first process.
@@ -424,6 +431,7 @@ impl Starting {
             options: self.options,
             confined: Confined::default(),
             requests: 0,
+            tools: Tools::default(),
             server: self.server,
             directory: Some(self.directory),
         };

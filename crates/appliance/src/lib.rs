@@ -8,6 +8,8 @@
 //! The kernel is User-Mode Linux ([`Kernel`]), an ordinary program; [`kernel_process`] says how it is shut in. What is in an image
 //! may own that kernel: whatever comes from it is judged like what comes from any other guest.
 //!
+//! What makes, checks and opens file systems are the host's own programs ([`tools`]), which the guest executes.
+//!
 //! Deliberately absent: formats of listings and names of commands (they are the command's), knowledge of file systems
 //! (the guest's), and other kernels, which would meet the same interface.
 #![forbid(unsafe_code)]
@@ -22,6 +24,7 @@ mod kernel_log;
 pub mod kernel_process;
 mod slot;
 mod stream;
+pub mod tools;
 
 pub use appliance::{Appliance, ApplianceOptions, ImageDisk};
 pub use confined::Confined;

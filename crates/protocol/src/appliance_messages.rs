@@ -1804,6 +1804,7 @@ pub mod r#blockyard {
             Directory(Directory),
             Failure(Failure),
             FileSystem(FileSystem),
+            Volume(Volume),
             #[default]
             None,
         }
@@ -1856,6 +1857,15 @@ pub mod r#blockyard {
                                 *self = Self::FileSystem(
                                     ::core::default::Default::default(),
                                 );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        20u32 => {
+                            let mut_ref = loop {
+                                if let Self::Volume(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Volume(::core::default::Default::default());
                             };
                             decoder.decode_submessage_delimited(mut_ref)?;
                         }
@@ -1928,6 +1938,20 @@ pub mod r#blockyard {
                             break 'oneof (::core::result::Result::<usize, _>::Err(err));
                         }
                     }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Volume as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
                     ::core::result::Result::Ok(max_size)
                 } {
                     ::core::result::Result::Ok(size) => {
@@ -1963,6 +1987,11 @@ pub mod r#blockyard {
                     Self::FileSystem(val_ref) => {
                         let val_ref = &*val_ref;
                         encoder.encode_varint32(34u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                    Self::Volume(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(162u32)?;
                         val_ref.encode_len_delimited(encoder)?;
                     }
                     Self::None => {}
@@ -2001,6 +2030,14 @@ pub mod r#blockyard {
                         let val_ref = &*val_ref;
                         size
                             += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                    Self::Volume(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 2usize
                                 + ::micropb::size::sizeof_len_record(
                                     val_ref.compute_size(),
                                 );
@@ -4892,6 +4929,1291 @@ pub mod r#blockyard {
                 size
             }
         }
+        /// Read so many bytes of the source disk, and do nothing with them: what a transfer alone takes.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct Discard {
+            pub r#size: u64,
+        }
+        impl Discard {}
+        impl ::micropb::MessageDecode for Discard {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#size;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Discard {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Unpack a tar archive that comes as a stream into the appliance's own root, not the image's: programs for RunTool.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct InstallTools {}
+        impl InstallTools {}
+        impl ::micropb::MessageDecode for InstallTools {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for InstallTools {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                size
+            }
+        }
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub enum ToolArgument {
+            Text(::alloc::vec::Vec<u8>),
+            /// a volume of the image, by any of its names: the agent writes its path
+            Device(::alloc::string::String),
+            #[default]
+            None,
+        }
+        impl ::micropb::MessageDecode for ToolArgument {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            let mut_ref = loop {
+                                if let Self::Text(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Text(::core::default::Default::default());
+                            };
+                            decoder
+                                .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                        }
+                        2u32 => {
+                            let mut_ref = loop {
+                                if let Self::Device(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Device(::core::default::Default::default());
+                            };
+                            decoder
+                                .decode_string(mut_ref, ::micropb::Presence::Explicit)?;
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for ToolArgument {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match 'oneof: {
+                    let mut max_size = 0;
+                    match ::micropb::const_map!(
+                        ::core::result::Result:: < usize, & 'static str >
+                        ::Err("(.blockyard.appliance.ToolArgument.text) unbounded string or bytes"),
+                        | size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::core::result::Result:: < usize, & 'static str >
+                        ::Err("(.blockyard.appliance.ToolArgument.device) unbounded string or bytes"),
+                        | size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    ::core::result::Result::Ok(max_size)
+                } {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                match &self {
+                    Self::Text(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                    Self::Device(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                    Self::None => {}
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                match &self {
+                    Self::Text(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                    Self::Device(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                    Self::None => {}
+                }
+                size
+            }
+        }
+        /// Execute a program that was installed, outside of the image, and wait for its end. It is found in /tools/bin, its libraries in
+        /// /tools/lib.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct RunTool {
+            pub r#program: ::alloc::string::String,
+            pub r#arguments: ::alloc::vec::Vec<ToolArgument>,
+            pub r#stdin: ::alloc::vec::Vec<u8>,
+            /// NAME=VALUE
+            pub r#environment: ::alloc::vec::Vec<::alloc::string::String>,
+            /// the first so many are images
+            pub r#disks: u32,
+            /// it changes the devices: they must not be mounted, and are flushed afterwards
+            pub r#exclusive: bool,
+        }
+        impl RunTool {}
+        impl ::micropb::MessageDecode for RunTool {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#program;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ToolArgument = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#arguments.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#stdin;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::string::String = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#environment.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#disks;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        6u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#exclusive;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for RunTool {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.RunTool.program) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.RunTool.arguments) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.RunTool.stdin) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.RunTool.environment) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#program;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#arguments.iter().enumerate() {
+                        encoder.encode_varint32(18u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#stdin;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(26u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#environment.iter().enumerate() {
+                        encoder.encode_varint32(34u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#exclusive;
+                    if *val_ref {
+                        encoder.encode_varint32(48u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#program;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#arguments.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    let val_ref = &self.r#stdin;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#environment.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#exclusive;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// How a program ended.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct ProgramEnd {
+            /// its exit status, if no signal ended it
+            pub r#status: u32,
+            pub r#signal: u32,
+            /// what it wrote to its standard output: the first bytes and the last
+            pub r#output: ::alloc::vec::Vec<u8>,
+            /// the same of standard error
+            pub r#errors: ::alloc::vec::Vec<u8>,
+            /// bytes of both in between
+            pub r#left_out: u64,
+        }
+        impl ProgramEnd {}
+        impl ::micropb::MessageDecode for ProgramEnd {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#status;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#signal;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#output;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#errors;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#left_out;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for ProgramEnd {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.ProgramEnd.output) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.ProgramEnd.errors) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#status;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#signal;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#output;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(26u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#errors;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(34u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#left_out;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#status;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#signal;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#output;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#errors;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#left_out;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Look what is on the images' volumes, mounted or not: a stream of Records.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct ListVolumes {
+            pub r#disks: u32,
+        }
+        impl ListVolumes {}
+        impl ::micropb::MessageDecode for ListVolumes {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#disks;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for ListVolumes {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// A partition, or a disk without any.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Volume {
+            /// vda1
+            pub r#device: ::alloc::string::String,
+            /// ext4; empty: nothing that is known
+            pub r#type: ::alloc::string::String,
+            pub r#uuid: ::alloc::string::String,
+            pub r#label: ::alloc::string::String,
+            /// bytes
+            pub r#size: u64,
+            /// where it is mounted; empty: it is not
+            pub r#directory: ::alloc::vec::Vec<u8>,
+        }
+        impl Volume {}
+        impl ::micropb::MessageDecode for Volume {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#device;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#type;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#uuid;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#label;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#size;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        6u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#directory;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Volume {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Volume.device) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Volume.type) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Volume.uuid) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Volume.label) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Volume.directory) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#type;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#uuid;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(26u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#label;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(34u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(50u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#type;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#uuid;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#label;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// Give the free blocks of what is mounted back to the disks (ioctl FITRIM).
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct Trim {}
+        impl Trim {}
+        impl ::micropb::MessageDecode for Trim {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Trim {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                size
+            }
+        }
+        /// What was given back.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Trimmed {
+            pub r#device: ::alloc::string::String,
+            pub r#bytes: u64,
+        }
+        impl Trimmed {}
+        impl ::micropb::MessageDecode for Trimmed {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#device;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#bytes;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Trimmed {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Trimmed.device) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#bytes;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#bytes;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
         #[derive(Debug, Default, PartialEq, Clone)]
         pub struct Request {
             /// comes back
@@ -5196,6 +6518,91 @@ pub mod r#blockyard {
                             };
                             decoder.decode_submessage_delimited(mut_ref)?;
                         }
+                        20u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::InstallTools(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::InstallTools(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        21u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::RunTool(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::RunTool(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        22u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::ListVolumes(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::ListVolumes(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        23u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Trim(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Trim(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        60u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Discard(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Discard(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -5443,6 +6850,76 @@ pub mod r#blockyard {
                             break 'oneof (::core::result::Result::<usize, _>::Err(err));
                         }
                     }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< InstallTools as ::micropb::MessageEncode
+                        > ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)),
+                        | size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< RunTool as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< ListVolumes as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Trim as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Discard as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
                     ::core::result::Result::Ok(max_size)
                 } {
                     ::core::result::Result::Ok(size) => {
@@ -5548,6 +7025,31 @@ pub mod r#blockyard {
                             encoder.encode_varint32(138u32)?;
                             val_ref.encode_len_delimited(encoder)?;
                         }
+                        Request_::Operation::InstallTools(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(162u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::RunTool(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(170u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::ListVolumes(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(178u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Trim(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(186u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Discard(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(482u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
                     }
                 }
                 Ok(())
@@ -5691,6 +7193,46 @@ pub mod r#blockyard {
                                         val_ref.compute_size(),
                                     );
                         }
+                        Request_::Operation::InstallTools(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::RunTool(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::ListVolumes(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Trim(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Discard(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
                     }
                 }
                 size
@@ -5716,10 +7258,15 @@ pub mod r#blockyard {
                 ChangeMode(super::ChangeMode),
                 ChangeOwner(super::ChangeOwner),
                 Sync(super::Sync),
+                InstallTools(super::InstallTools),
+                RunTool(super::RunTool),
+                ListVolumes(super::ListVolumes),
+                Trim(super::Trim),
+                Discard(super::Discard),
             }
         }
         /// How a request ended.
-        #[derive(Debug, Default, PartialEq, Clone)]
+        #[derive(Debug, Default, Clone)]
         pub struct Response {
             pub r#number: u32,
             /// the first few; none: all went well
@@ -5730,8 +7277,35 @@ pub mod r#blockyard {
             pub r#mounted: ::alloc::vec::Vec<MountPoint>,
             /// that a stream had, or that were copied
             pub r#bytes: u64,
+            /// of RunTool
+            ///
+            /// *Note:* The presence of this field is tracked separately in the `_has` field. It's recommended to access this field via the accessor rather than directly.
+            pub r#program: ProgramEnd,
+            /// by Trim
+            pub r#trimmed: ::alloc::vec::Vec<Trimmed>,
+            /// Tracks presence of optional and message fields
+            pub _has: Response_::_Hazzer,
         }
-        impl Response {}
+        impl ::core::cmp::PartialEq for Response {
+            fn eq(&self, other: &Self) -> bool {
+                let mut ret = true;
+                ret &= (self.r#number == other.r#number);
+                ret &= (self.r#failures == other.r#failures);
+                ret &= (self.r#failed == other.r#failed);
+                ret &= (self.r#mounted == other.r#mounted);
+                ret &= (self.r#bytes == other.r#bytes);
+                ret &= (self.r#program() == other.r#program());
+                ret &= (self.r#trimmed == other.r#trimmed);
+                ret
+            }
+        }
+        impl Response {
+            /// Return a reference to `program` as an `Option`
+            #[inline]
+            pub fn r#program(&self) -> ::core::option::Option<&ProgramEnd> {
+                self._has.r#program().then_some(&self.r#program)
+            }
+        }
         impl ::micropb::MessageDecode for Response {
             fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
                 &mut self,
@@ -5815,6 +7389,32 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        20u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#program;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            self._has.set_program();
+                        }
+                        21u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: Trimmed = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#trimmed.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -5878,6 +7478,29 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::micropb::const_map!(< ProgramEnd as ::micropb::MessageEncode >
+                    ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                    size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Response.trimmed) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -5916,6 +7539,18 @@ pub mod r#blockyard {
                     if *val_ref != 0 {
                         encoder.encode_varint32(40u32)?;
                         encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    if let ::core::option::Option::Some(val_ref) = self.r#program() {
+                        encoder.encode_varint32(162u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#trimmed.iter().enumerate() {
+                        encoder.encode_varint32(170u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
                     }
                 }
                 Ok(())
@@ -5959,7 +7594,63 @@ pub mod r#blockyard {
                         size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
                     }
                 }
+                {
+                    if let ::core::option::Option::Some(val_ref) = self.r#program() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#trimmed.iter().enumerate() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
                 size
+            }
+        }
+        /// Inner types for `Response`
+        pub mod Response_ {
+            /// Compact bitfield for tracking presence of optional and message fields
+            #[derive(Debug, Default, PartialEq, Clone, Copy)]
+            pub struct _Hazzer([u8; 1]);
+            impl _Hazzer {
+                /// New hazzer with all fields set to off
+                #[inline]
+                pub const fn _new() -> Self {
+                    Self([0; 1])
+                }
+                /// Query presence of `program`
+                #[inline]
+                pub const fn r#program(&self) -> bool {
+                    (self.0[0] & 1) != 0
+                }
+                /// Set presence of `program`
+                #[inline]
+                pub const fn set_program(&mut self) -> &mut Self {
+                    let elem = &mut self.0[0];
+                    *elem |= 1;
+                    self
+                }
+                /// Clear presence of `program`
+                #[inline]
+                pub const fn clear_program(&mut self) -> &mut Self {
+                    let elem = &mut self.0[0];
+                    *elem &= !1;
+                    self
+                }
+                /// Builder method that sets the presence of `program`. Useful for initializing the Hazzer.
+                #[inline]
+                pub const fn init_program(mut self) -> Self {
+                    self.set_program();
+                    self
+                }
             }
         }
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -13,5 +13,6 @@ pub mod client;
 pub mod confinement;
 pub mod fuse;
 pub mod mediator;
+mod one_cpu;
 pub mod program_filter;
 pub mod server;

@@ -139,7 +139,8 @@ impl Walker<'_> {
     }
 }
 
-fn write_record(record: &Record, buffer: &mut [u8], sink: &mut dyn Write) -> io::Result<()> {
+/// Writes a record as a frame.
+pub(crate) fn write_record(record: &Record, buffer: &mut [u8], sink: &mut dyn Write) -> io::Result<()> {
     sink.write_all(frame::encode(record, buffer).map_err(io::Error::other)?)
 }
 

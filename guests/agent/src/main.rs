@@ -4,7 +4,9 @@
 //! it lives in it (`chroot`): every path is the image's, and no link leads out. It trusts the host, and nothing in the image;
 //! whatever an image does to it or to its kernel stays in the appliance.
 //!
-//! Deliberately absent: other programs, a shell, a network, a clock of its own.
+//! Programs that make, check and open file systems come from the host when they are needed ([`tools`]).
+//!
+//! Deliberately absent: a shell, a network, a clock of its own.
 
 mod attributes;
 mod block_devices;
@@ -17,11 +19,16 @@ mod fstab;
 mod mounts;
 mod operations;
 mod owner_names;
+mod program;
+mod ring;
 mod seen_directories;
 mod stream;
 mod system;
 mod tar_in;
 mod tar_out;
+mod tools;
+mod trim;
+mod volume_list;
 
 use blockyard_protocol::appliance::{Ready, Request, VERSION};
 use channel::Channel;

@@ -3,7 +3,7 @@
 use crate::block_devices::{self, Volume};
 use crate::failures::{failure, refusal};
 use crate::fstab;
-use crate::system::load_module;
+use crate::system::{self, load_module};
 use blockyard_protocol::appliance::{Failure, Mount, MountPoint};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -111,9 +111,7 @@ impl Mounts {
 
     /// Moves out and unmounts all. Afterwards everything is on stable storage, as far as the disks have it.
     pub(crate) fn unmount(&mut self) -> Result<(), Failure> {
-        fchdir(&self.outside)
-            .and_then(|()| chroot("."))
-            .map_err(|errno| failure(Path::new("/"), "cannot leave", &errno.into()))?;
+        leave(&self.outside)?;
         let mut first = Ok(());
         while let Some(Mounted { point, target }) = self.mounted.pop() {
             let device = PathBuf::from(format!("/dev/{}", point.device));
@@ -127,10 +125,40 @@ impl Mounts {
         first
     }
 
+    /// Does something in the appliance's own root, not in the image's.
+    pub(crate) fn outside<T>(&self, act: impl FnOnce() -> T) -> Result<T, Failure> {
+        leave(&self.outside)?;
+        let done = act();
+        if self.is_mounted()
+            && let Err(error) = enter(Path::new(ROOT))
+        {
+            // Whatever it were asked for next would be done to the wrong files.
+            eprintln!("agent: cannot go back into the image: {error}");
+            system::power_off();
+        }
+        Ok(done)
+    }
+
+    /// Refuses a device that is mounted.
+    pub(crate) fn must_not_have(&self, device: &str) -> Result<(), Failure> {
+        match self.mounted.iter().find(|mounted| mounted.point.device == device) {
+            Some(mounted) => {
+                let directory = String::from_utf8_lossy(&mounted.point.directory);
+                Err(refusal(format!("{device} is mounted on {directory}: unmount it first")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether there is an image to work on.
     pub(crate) fn is_mounted(&self) -> bool {
         !self.mounted.is_empty()
     }
+}
+
+fn leave(outside: &OwnedFd) -> Result<(), Failure> {
+    let left = fchdir(outside).and_then(|()| chroot("."));
+    left.map_err(|errno| failure(Path::new("/"), "cannot leave", &errno.into()))
 }
 
 fn enter(root: &Path) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
-use crate::{attributes, directory_walk, file_changes, file_copy, tar_in, tar_out};
+use crate::{attributes, directory_walk, file_changes, file_copy, tar_in, tar_out, tools, trim, volume_list};
 use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
 use std::io;
 use std::path::Path;
@@ -38,7 +38,15 @@ fn perform_operation(
     failures: &mut Failures,
     response: &mut Response,
 ) -> Result<(), Failure> {
-    let outside = matches!(operation, Operation::Mount(_) | Operation::Unmount(_) | Operation::Sync(_));
+    let outside = matches!(
+        operation,
+        Operation::Mount(_)
+            | Operation::Unmount(_)
+            | Operation::Sync(_)
+            | Operation::InstallTools(_)
+            | Operation::RunTool(_)
+            | Operation::ListVolumes(_)
+    );
     if !outside && !mounts.is_mounted() {
         return Err(refusal("nothing is mounted"));
     }
@@ -71,6 +79,7 @@ fn perform_operation(
         }
         Operation::TarIn(request) => tar_in::unpack(&request, disks, failures).map(|bytes| response.bytes = bytes),
         Operation::Store(store) => file_copy::store(&store, disks).map(|bytes| response.bytes = bytes),
+        Operation::Discard(discard) => file_copy::discard(&discard, disks).map(|bytes| response.bytes = bytes),
         Operation::Fetch(fetch) => file_copy::fetch(&fetch, disks).map(|bytes| response.bytes = bytes),
         Operation::Remove(remove) => {
             file_changes::remove(&remove, failures);
@@ -87,6 +96,23 @@ fn perform_operation(
             Ok(())
         }
         Operation::ChangeOwner(change) => attributes::change_owner(&change, failures),
+        Operation::InstallTools(_) => {
+            response.bytes = tools::install(mounts, disks, failures)?;
+            Ok(())
+        }
+        Operation::RunTool(request) => {
+            response.program = tools::run(request, mounts)?;
+            response._has.set_program();
+            Ok(())
+        }
+        Operation::ListVolumes(request) => {
+            response.bytes = to_sink(disks, |sink| volume_list::list(&request, mounts, sink))?;
+            Ok(())
+        }
+        Operation::Trim(_) => {
+            response.trimmed = trim::trim(mounts, failures);
+            Ok(())
+        }
     }
 }
 

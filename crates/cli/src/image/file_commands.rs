@@ -1,7 +1,7 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
 use super::open_image::{ImageArgs, OpenImage};
-use super::{changes, copying, disk_usage, find, ls, space, stat, tar};
+use super::{changes, copying, disk_usage, filesystems, find, fsck, label, ls, mkfs, read_in, space, stat, tar, trim};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
@@ -97,4 +97,11 @@ file_commands! {
     Get(copying::Get),
     TarIn(tar::TarIn),
     TarOut(tar::TarOut),
+    Mkfs(mkfs::Mkfs),
+    Fsck(fsck::Fsck),
+    Label(label::Label),
+    Fstrim(trim::Fstrim),
+    ZeroFree(trim::ZeroFree),
+    Filesystems(filesystems::Filesystems),
+    ReadIn(read_in::ReadIn),
 }

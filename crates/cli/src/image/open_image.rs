@@ -8,7 +8,8 @@ use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
-use blockyard_block::printable;
+use blockyard_block::layers::ZerosAsHoles;
+use blockyard_block::{Disk, Geometry, printable};
 use blockyard_protocol::appliance::{Failure, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -25,36 +26,47 @@ static AGENT: &[u8] = include_bytes!(env!("BLOCKYARD_AGENT"));
 /// The command that becomes the appliance's kernel.
 const KERNEL_COMMAND: &str = "appliance-kernel";
 
-/// Options of every command on an image's files.
+/// What an appliance has, and is given, unless somebody says otherwise.
+const MEMORY_MIB: u64 = 256;
+const TIMEOUT_SECONDS: u64 = 60;
+
+/// An image, and how it is opened.
 #[derive(Args, Debug)]
 pub struct ImageArgs {
     /// The image: a disk specification.
     #[arg(value_name = "IMAGE")]
     image: String,
+    #[command(flatten)]
+    how: OpenArgs,
+}
+
+/// Options of every command on an image's files: how it is opened.
+#[derive(Args, Debug)]
+pub struct OpenArgs {
     /// Mount partition PART (such as sda1, vda1 or 1) on DIR [default: /]; may be repeated, the root first.
     #[arg(short, value_name = "PART[:DIR]")]
     mount: Vec<String>,
     /// Write nothing to the image.
     #[arg(long)]
-    ro: bool,
+    pub ro: bool,
     /// Write everything at once, as `mount -o sync` does.
     #[arg(long)]
-    sync: bool,
+    pub sync: bool,
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
     /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// The appliance's memory in MiB.
-    #[arg(long, value_name = "MIB", default_value = "256", value_parser = clap::value_parser!(u64).range(64..=65536))]
-    memory: u64,
+    #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB, value_parser = clap::value_parser!(u64).range(64..=65536))]
+    pub memory: u64,
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
     /// Show what the appliance's kernel says.
     #[arg(long)]
-    verbose: bool,
+    pub verbose: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -82,17 +94,56 @@ pub fn run_kernel(args: &KernelArgs) -> Result<()> {
         .map(|never| match never {})
 }
 
-/// An appliance with an image, and mostly with its file systems mounted.
+/// An appliance with an image's disks, and mostly with its file systems mounted.
 pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
-    /// Knows why a request to the image failed, which the guest does not.
-    disk: Arc<WatchedDisk>,
+    /// The disks by their names: they know why a request to them failed, which the guest does not.
+    watched: Vec<(Arc<str>, Arc<WatchedDisk>)>,
     access: Access,
     capacity_bytes: u64,
+    disks: Vec<Arc<ZerosAsHoles>>,
     /// Files of the host that are written are on stable storage before the command succeeds.
     pub durable: bool,
+}
+
+impl Default for OpenArgs {
+    fn default() -> Self {
+        Self {
+            mount: Vec::new(),
+            ro: false,
+            sync: false,
+            cache: Cache::Writeback,
+            timeout: TIMEOUT_SECONDS,
+            memory: MEMORY_MIB,
+            allow_dir: Vec::new(),
+            verbose: false,
+        }
+    }
+}
+
+impl OpenArgs {
+    /// Opens a disk of an image, for no more than `access`.
+    ///
+    /// # Errors
+    /// When it cannot be opened so.
+    pub fn open_disk(&self, image: &str, access: Access) -> Result<ImageDisk> {
+        let specification = match self.cache {
+            Cache::Writeback => image.to_owned(),
+            Cache::Unsafe => format!("{image},cache=unsafe"),
+        };
+        let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
+        Ok(ImageDisk { disk, name: image.into() })
+    }
+
+    /// What `-m` says.
+    ///
+    /// # Errors
+    /// [`UsageError`] when that makes no sense.
+    pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
+        self.mount.iter().map(|text| mount_point(text)).collect()
+    }
 }
 
 impl OpenImage {
@@ -102,51 +153,89 @@ impl OpenImage {
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
     pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
         let access = command.access();
-        if access == Access::Write && args.ro {
+        if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
-        let points = args.mount.iter().map(|text| mount_point(text)).collect::<Result<Vec<_>>>()?;
-        let specification = match args.cache {
-            Cache::Writeback => args.image.clone(),
-            Cache::Unsafe => format!("{},cache=unsafe", args.image),
-        };
-        let disk = open_disk(&specification, access == Access::Read, &args.allow_dir)?;
-        if access == Access::Write && disk.geometry().read_only {
+        let points = args.how.mount_points()?;
+        let disk = args.how.open_disk(&args.image, access)?;
+        if access == Access::Write && disk.disk.geometry().read_only {
             bail!("{} is read-only", args.image);
         }
-        let capacity_bytes = disk.geometry().capacity_bytes;
         let signals = EndSignals::catch()?;
-        let options = ApplianceOptions {
-            kernel: Kernel::find()?,
-            agent: AGENT,
-            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
-            memory_bytes: args.memory << 20,
-            timeout: Duration::from_secs(args.timeout),
-            console: args.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
-            interrupted: Box::new(move || signals.name()),
-        };
-        let disk = Arc::new(WatchedDisk::new(disk));
-        let image_disk = ImageDisk { disk: Arc::clone(&disk) as _, name: args.image.as_str().into() };
-        let appliance = Appliance::boot(options, &[image_disk])?;
-        if !appliance.confined().is_enough() {
-            let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
-        }
-        let durable = args.cache == Cache::Writeback;
-        let mut image = Self { appliance, name: args.image.clone(), disk, access, capacity_bytes, durable };
-        if command.mounts() {
-            image.mount(args, points)?;
+        let mut image = Self::boot(&args.how, access, &[disk], signals)?;
+        // Who names a partition wants it mounted.
+        if command.mounts() || !points.is_empty() {
+            image.mount(points, args.how.sync)?;
         }
         Ok(image)
     }
 
-    fn mount(&mut self, args: &ImageArgs, points: Vec<MountPoint>) -> Result<()> {
-        let mount = Mount { read_only: self.access == Access::Read, synchronous: args.sync, disks: 1, points };
+    /// Boots an appliance with the disks of an image.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn boot(how: &OpenArgs, access: Access, disks: &[ImageDisk], signals: EndSignals) -> Result<Self> {
+        let options = ApplianceOptions {
+            kernel: Kernel::find()?,
+            agent: AGENT,
+            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
+            memory_bytes: how.memory << 20,
+            timeout: Duration::from_secs(how.timeout),
+            console: how.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
+            interrupted: Box::new(move || signals.name()),
+        };
+        let watched: Vec<_> = disks
+            .iter()
+            .map(|image| (Arc::clone(&image.name), Arc::new(WatchedDisk::new(Arc::clone(&image.disk)))))
+            .collect();
+        let layer = |(_, disk): &(_, Arc<WatchedDisk>)| Arc::new(ZerosAsHoles::new(Arc::clone(disk) as Arc<dyn Disk>));
+        let layers: Vec<_> = watched.iter().map(layer).collect();
+        let images = disks.iter().zip(&layers).map(|(image, layer)| {
+            let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
+            ImageDisk { disk, name: Arc::clone(&image.name) }
+        });
+        let appliance = Appliance::boot(options, &images.collect::<Vec<_>>())?;
+        if !appliance.confined().is_enough() {
+            let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
+        }
+        let capacity_bytes = disks.iter().map(|disk| disk.disk.geometry().capacity_bytes).fold(0, u64::saturating_add);
+        let names: Vec<_> = disks.iter().map(|disk| &*disk.name).collect();
+        let durable = how.cache == Cache::Writeback;
+        Ok(Self { appliance, name: names.join(", "), watched, access, capacity_bytes, disks: layers, durable })
+    }
+
+    /// Mounts `points`, or what is found if there are none, instead of all that is mounted; says what is mounted then.
+    ///
+    /// # Errors
+    /// When one of them cannot be: then nothing is mounted.
+    pub fn mount(&mut self, points: Vec<MountPoint>, synchronous: bool) -> Result<Vec<MountPoint>> {
+        let mount = Mount { read_only: self.access == Access::Read, synchronous, disks: self.disks(), points };
         let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
             // Nobody is there to be told that stderr is closed.
             let _ = writeln!(io::stderr(), "blockyard: {}: {}", printable(&point.device), printable(&point.note));
         }
-        Ok(())
+        Ok(response.mounted)
+    }
+
+    /// What the image is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many disks the image is: the appliance's first.
+    pub fn disks(&self) -> u32 {
+        self.disks.len() as u32
+    }
+
+    /// Gives back, from now on, the storage of what is zeroed on the image's disks, and zeroes what is discarded; or not any more.
+    pub fn zeros_as_holes(&self, on: bool) {
+        self.disks.iter().for_each(|disk| disk.switch(on));
+    }
+
+    /// Whether the image's disks do what `is_done` says of one.
+    pub fn all_disks(&self, is_done: impl Fn(&Geometry) -> bool) -> bool {
+        self.disks.iter().all(|disk| is_done(&disk.geometry()))
     }
 
     /// Has the appliance do something.
@@ -163,6 +252,12 @@ impl OpenImage {
         Ok(response)
     }
 
+    /// Why a request to a disk failed on the host, if one did.
+    fn failed_request(&self) -> Option<String> {
+        let failed = |(name, disk): &(Arc<str>, Arc<WatchedDisk>)| Some((Arc::clone(name), disk.first_error()?));
+        self.watched.iter().find_map(failed).map(|(name, error)| format!("{name}: a request to it failed: {error}"))
+    }
+
     /// An error that says each of the first few failures, if there are any, and what is known besides.
     fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
         if failures.is_empty() {
@@ -173,8 +268,8 @@ impl OpenImage {
         if more > 0 {
             lines.push(format!("{more} more failures"));
         }
-        if let Some(error) = self.disk.first_error() {
-            lines.push(format!("{}: a request to it failed: {error}", self.name));
+        if let Some(error) = self.failed_request() {
+            lines.push(error);
         } else if failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
             let said = self.appliance.kernel_log();
             if !said.is_empty() {
@@ -243,6 +338,14 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn close(mut self) -> Result<()> {
+        self.unmount()
+    }
+
+    /// Unmounts all, so that what was changed is on stable storage.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn unmount(&mut self) -> Result<()> {
         if self.access == Access::Read {
             return Ok(());
         }
@@ -251,8 +354,8 @@ impl OpenImage {
         match self.appliance.failed_requests() {
             0 => Ok(()),
             failed => {
-                let why = self.disk.first_error().map(|error| format!(" ({error})")).unwrap_or_default();
-                bail!("{}: {failed} requests to it failed{why}, so what was written is not all there", self.name)
+                let why = self.failed_request().unwrap_or_else(|| self.name.clone());
+                bail!("{why}: {failed} requests to it failed, so what was written is not all there")
             }
         }
     }
@@ -289,6 +392,11 @@ const BYTES_PER_FILE_MIN: u64 = 64;
 
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
+
+/// Failures as sentences, one a line.
+pub fn sentences(failures: &[Failure]) -> String {
+    failures.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: ")
+}
 
 fn output_error(error: io::Error) -> anyhow::Error {
     anyhow!("cannot write the output: {error}")

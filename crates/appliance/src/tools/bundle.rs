@@ -1,0 +1,134 @@
+//! A tool with all that it needs, as an archive for the appliance's root.
+
+use super::ToolError;
+use super::library_search::{Found, LibrarySearch, OwnDirectories};
+use super::tool::Tool;
+use std::collections::HashSet;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use tar::{Builder, Header};
+
+/// Most files that a tool may take along: what needs more is broken.
+const FILES_MAX: usize = 256;
+/// Longest data file.
+const DATA_BYTES_MAX: u64 = 1 << 20;
+
+/// Names of files in the appliance, without their leading slash.
+pub(super) type Installed = HashSet<PathBuf>;
+
+/// A file for the appliance.
+struct BundleFile {
+    name: PathBuf,
+    content: Vec<u8>,
+}
+
+/// The archive of what `tool` needs and is not in `installed`, and the names of what is in it. Nobody is executed: what it needs is
+/// read in the headers.
+pub(super) fn bundle(tool: &Tool, installed: &Installed) -> Result<(Vec<u8>, Installed), ToolError> {
+    let files = files(tool, &LibrarySearch::of_this_machine(), installed)?;
+    let names = files.iter().map(|file| file.name.clone()).collect();
+    let packed = pack(&files).map_err(|error| ToolError::Unreadable { path: tool.program.into(), error })?;
+    Ok((packed, names))
+}
+
+fn files(tool: &Tool, search: &LibrarySearch, installed: &Installed) -> Result<Vec<BundleFile>, ToolError> {
+    let path = tool.find().ok_or(ToolError::Missing { program: tool.program, package: tool.package })?;
+    let program = read(&path)?;
+    let mut files = Vec::new();
+    let mut wanted: VecDeque<(String, String, OwnDirectories)> = VecDeque::new();
+    let mut seen = HashSet::new();
+    if let Some(interpreter) = &program.needs.interpreter {
+        let content = fs::read(interpreter).map_err(|error| unreadable(interpreter, error))?;
+        files.push(BundleFile { name: relative(interpreter), content });
+    }
+    let mut need = |of: &Found, above: &[PathBuf], wanted: &mut VecDeque<_>, also: &[&str]| {
+        let own = of.own_directories(above);
+        let names = of.needs.libraries.iter().cloned().chain(also.iter().map(|&name| name.to_owned()));
+        let new = names.filter(|name| seen.insert(name.clone()));
+        wanted.extend(new.map(|name| (name, of.path.display().to_string(), own.clone())));
+    };
+    need(&program, &[], &mut wanted, tool.libraries);
+    files.push(BundleFile { name: Path::new("tools/bin").join(tool.program), content: program.content });
+    while let Some((name, needed_by, own)) = wanted.pop_front() {
+        let found = search.find(&name, &own);
+        let found = found.ok_or_else(|| ToolError::Library { name: name.clone(), needed_by: needed_by.clone() })?;
+        need(&found, &own.rpath, &mut wanted, &[]);
+        files.push(BundleFile { name: Path::new("tools/lib").join(&name), content: found.content });
+        if files.len() > FILES_MAX {
+            return Err(unreadable(&path, io::Error::other("it needs too many libraries")));
+        }
+    }
+    files.extend(tool.files.iter().filter_map(|path| data(Path::new(path))));
+    files.retain(|file| !installed.contains(&file.name));
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<Found, ToolError> {
+    Found::read(path).map_err(|error| unreadable(path, error))
+}
+
+fn unreadable(path: &Path, error: io::Error) -> ToolError {
+    ToolError::Unreadable { path: path.to_owned(), error }
+}
+
+fn relative(path: &Path) -> PathBuf {
+    path.strip_prefix("/").unwrap_or(path).to_owned()
+}
+
+/// A data file, if it is there: a program that lacks it does without, or says so.
+fn data(path: &Path) -> Option<BundleFile> {
+    let mut content = Vec::new();
+    File::open(path).ok()?.take(DATA_BYTES_MAX).read_to_end(&mut content).ok()?;
+    Some(BundleFile { name: relative(path), content })
+}
+
+fn pack(files: &[BundleFile]) -> io::Result<Vec<u8>> {
+    let mut archive = Builder::new(Vec::new());
+    for file in files {
+        let mut header = Header::new_gnu();
+        header.set_size(file.content.len() as u64);
+        header.set_mode(0o755);
+        header.set_mtime(0);
+        archive.append_data(&mut header, &file.name, &file.content[..])?;
+    }
+    archive.into_inner()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tool::{E2FSCK, MKE2FS};
+    use super::*;
+
+    #[test]
+    fn a_tool_comes_with_its_interpreter_its_libraries_and_its_configuration() {
+        let (archive, names) = bundle(&MKE2FS, &Installed::new()).unwrap();
+        let has = |name: &str| names.contains(Path::new(name));
+        assert!(has("tools/bin/mke2fs") && has("tools/lib/libc.so.6") && has("tools/lib/libext2fs.so.2"), "{names:?}");
+        assert!(has("lib64/ld-linux-x86-64.so.2") && has("etc/mke2fs.conf"), "{names:?}");
+        let mut archive = tar::Archive::new(&archive[..]);
+        let entries: Installed =
+            archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().into()).collect();
+        assert_eq!(entries, names);
+        // The next one of the same package brings hardly more than itself.
+        let (_, more) = bundle(&E2FSCK, &names).unwrap();
+        assert!(more.contains(Path::new("tools/bin/e2fsck")) && more.is_disjoint(&names), "{more:?}");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_the_package_that_brings_it() {
+        static NONE: Tool = Tool { program: "no-such-tool", package: "toolbox", libraries: &[], files: &[] };
+        let error = bundle(&NONE, &Installed::new()).unwrap_err().to_string();
+        assert_eq!(error, "there is no no-such-tool on this machine: run `apt-get install toolbox`");
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_named() {
+        let search = LibrarySearch::of_this_machine();
+        static LONELY: Tool =
+            Tool { libraries: &["libnowhere.so.1"], program: "mke2fs", package: "e2fsprogs", files: &[] };
+        let error = files(&LONELY, &search, &Installed::new()).map(drop).unwrap_err().to_string();
+        assert!(error.contains("libnowhere.so.1") && error.contains("mke2fs"), "{error}");
+    }
+}
