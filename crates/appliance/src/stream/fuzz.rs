@@ -101,10 +101,10 @@ fn source_disk(data: &[u8]) -> Vec<u8> {
     if data.len().is_multiple_of(CHUNK_BYTES) {
         chunks.push(&[]);
     }
-    for chunk in chunks {
+    for (index, chunk) in chunks.into_iter().enumerate() {
         let mark = Mark { bytes: chunk.len(), last: chunk.len() < CHUNK_BYTES };
         disk.extend_from_slice(chunk);
-        disk.resize(disk.len().next_multiple_of(SOURCE_CHUNK_BYTES) - MARK_BYTES, 0);
+        disk.resize((index + 1) * SOURCE_CHUNK_BYTES - MARK_BYTES, 0);
         disk.extend_from_slice(&mark.encode());
     }
     disk
