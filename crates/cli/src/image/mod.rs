@@ -27,7 +27,6 @@ mod new_image;
 mod new_partitions;
 mod open_image;
 mod operating_system;
-mod pattern;
 mod records;
 mod resize;
 mod shut_in;
