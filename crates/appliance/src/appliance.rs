@@ -75,7 +75,9 @@ pub struct ApplianceOptions {
 }
 
 /// How long the guest may take to give up an operation.
-const GIVING_UP: Duration = Duration::from_secs(5);
+const GIVING_UP: Duration = Duration::from_secs(6);
+/// How long its streams stay open meanwhile.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A guest with the disks of an image. It ends when it is dropped: what was not synced is lost.
 pub struct Appliance {
@@ -174,19 +176,21 @@ impl Appliance {
         }
         if let Some(reason) = self.sessions.iter().find_map(Session::end_reason) {
             // Mostly because it is about to be gone altogether.
-            return Err(if self.process.ends_within(LAST_WORDS) {
-                Cause::Ended
-            } else {
-                Cause::Disk(reason.to_string())
-            });
+            return Err(if self.process.ends_within(ENDING) { Cause::Ended } else { Cause::Disk(reason.to_string()) });
         }
         watch.check(self)
     }
 
     /// Somebody wants the end: of the operation, if the guest lives on.
     fn interrupt(&mut self, signal: String, watch: &mut Watch) -> Result<(), Cause> {
-        match watch.given_up {
-            Some((since, _)) if since.elapsed() < GIVING_UP => return Ok(()),
+        match &watch.given_up {
+            Some((since, _)) if since.elapsed() < GIVING_UP => {
+                if since.elapsed() > LAST_WORDS {
+                    // Whoever reads or writes the other end of a stream may never do so.
+                    self.streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.give_up());
+                }
+                return Ok(());
+            }
             None if self.options.lives_on && watch.is_asked => {}
             _ => return Err(Cause::Interrupted(signal)),
         }
@@ -196,8 +200,6 @@ impl Appliance {
         if !self.channel.send(&frame)?.is_empty() {
             return Err(Cause::Interrupted(signal));
         }
-        // Whoever reads or writes the other end of a stream may never do so.
-        self.streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.give_up());
         watch.given_up = Some((Instant::now(), signal));
         Ok(())
     }
@@ -405,7 +407,7 @@ impl Drop for Process {
 }
 
 /// How long a kernel that has let go of a disk may take to end.
-const LAST_WORDS: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 
 /// How long a disk may take to finish what the guest has asked of it before: not for ever, if it hangs.
 const LETTING_GO: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
