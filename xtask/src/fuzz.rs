@@ -54,6 +54,23 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_what_the_checker_calls_clean_opens"),
     in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
     in_library("blockyard-block", "formats::vmdk::tests::fuzz_a_descriptor_is_understood_or_refused_but_never_half"),
+    in_library("blockyard-appliance", "channel::tests::fuzz_any_agent_gives_messages_or_an_error_whatever_the_pieces"),
+    in_library(
+        "blockyard-appliance",
+        "stream::sink::tests::fuzz_any_bytes_are_a_stream_or_an_error_whatever_the_pieces",
+    ),
+    in_library("blockyard-appliance", "stream::fuzz::fuzz_a_guest_that_reads_gets_the_stream_and_nothing_else"),
+    in_library("blockyard-appliance", "stream::fuzz::fuzz_a_guest_that_writes_gives_a_stream_or_none"),
+    Target {
+        package: "blockyard",
+        binary: &["--bin", "blockyard"],
+        test: "image::records::tests::fuzz_any_bytes_are_records_or_an_error_whatever_the_pieces",
+    },
+    Target {
+        package: "blockyard-archive",
+        binary: &["--test", "hostile"],
+        test: "fuzz_no_archive_makes_anything_but_plain_files_where_it_is_unpacked",
+    },
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
     in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
     in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),

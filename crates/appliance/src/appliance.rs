@@ -75,7 +75,9 @@ pub struct ApplianceOptions {
 }
 
 /// How long the guest may take to give up an operation.
-const GIVING_UP: Duration = Duration::from_secs(5);
+const GIVING_UP: Duration = Duration::from_secs(6);
+/// How long its streams stay open meanwhile.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A guest with the disks of an image. It ends when it is dropped: what was not synced is lost.
 pub struct Appliance {
@@ -173,25 +175,31 @@ impl Appliance {
             return Err(Cause::Ended);
         }
         if let Some(reason) = self.sessions.iter().find_map(Session::end_reason) {
-            return Err(Cause::Disk(reason.to_string()));
+            // Mostly because it is about to be gone altogether.
+            return Err(if self.process.ends_within(ENDING) { Cause::Ended } else { Cause::Disk(reason.to_string()) });
         }
         watch.check(self)
     }
 
     /// Somebody wants the end: of the operation, if the guest lives on.
     fn interrupt(&mut self, signal: String, watch: &mut Watch) -> Result<(), Cause> {
-        match watch.given_up {
-            Some((since, _)) if since.elapsed() < GIVING_UP => return Ok(()),
+        match &watch.given_up {
+            Some((since, _)) if since.elapsed() < GIVING_UP => {
+                if since.elapsed() > LAST_WORDS {
+                    // Whoever reads or writes the other end of a stream may never do so.
+                    self.streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.give_up());
+                }
+                return Ok(());
+            }
             None if self.options.lives_on && watch.is_asked => {}
             _ => return Err(Cause::Interrupted(signal)),
         }
         // It fits the line, on which nothing else is under way.
-        let frame = Channel::encode(&Request { number: self.requests, operation: Some(Operation::Interrupt(Interrupt {})) })?;
+        let frame =
+            Channel::encode(&Request { number: self.requests, operation: Some(Operation::Interrupt(Interrupt {})) })?;
         if !self.channel.send(&frame)?.is_empty() {
             return Err(Cause::Interrupted(signal));
         }
-        // Whoever reads or writes the other end of a stream may never do so.
-        self.streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.give_up());
         watch.given_up = Some((Instant::now(), signal));
         Ok(())
     }
@@ -376,6 +384,10 @@ struct Process {
 }
 
 impl Process {
+    fn ends_within(&self, patience: Timespec) -> bool {
+        poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&patience)).is_ok_and(|ended| ended > 0)
+    }
+
     fn kill(&mut self) {
         // Once it was waited for, its number may be another's.
         if std::mem::replace(&mut self.is_reaped, true) {
@@ -393,6 +405,9 @@ impl Drop for Process {
         self.kill();
     }
 }
+
+/// How long a kernel that has let go of a disk may take to end.
+const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 
 /// How long a disk may take to finish what the guest has asked of it before: not for ever, if it hangs.
 const LETTING_GO: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };

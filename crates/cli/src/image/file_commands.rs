@@ -1,7 +1,9 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
 use super::open_image::{ImageArgs, OpenImage};
-use super::{changes, copying, disk_usage, filesystems, find, fsck, inspect, label, ls, mkfs, read_in, space, stat, tar, trim};
+use super::{
+    changes, copying, disk_usage, filesystems, find, fsck, inspect, label, ls, mkfs, read_in, space, stat, tar, trim,
+};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 

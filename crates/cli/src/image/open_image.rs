@@ -5,6 +5,7 @@ use super::inspect::{Inspection, Inspector};
 use super::mount_point;
 use super::records::RecordStream;
 use crate::UsageError;
+use crate::copy::watched_disk::WatchedDisk;
 use crate::destination::replaced_file;
 use crate::disk::open_disk;
 use crate::signals::EndSignals;
@@ -185,6 +186,8 @@ pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
+    /// The disks by their names: they know why a request to them failed, which the guest does not.
+    watched: Vec<(Arc<str>, Arc<WatchedDisk>)>,
     access: Access,
     capacity_bytes: u64,
     disks: Vec<Arc<ZerosAsHoles>>,
@@ -240,11 +243,13 @@ impl OpenImage {
             lives_on,
         };
         let change = if access == Access::Write { how.begin_change(disks)? } else { None };
-        let layer = |image: &ImageDisk| {
+        let watch = |image: &ImageDisk| {
             let disk = change.as_ref().map_or_else(|| Arc::clone(&image.disk), AtomicChange::disk);
-            Arc::new(ZerosAsHoles::new(disk))
+            (Arc::clone(&image.name), Arc::new(WatchedDisk::new(disk)))
         };
-        let layers: Vec<_> = disks.iter().map(layer).collect();
+        let watched: Vec<_> = disks.iter().map(watch).collect();
+        let layer = |(_, disk): &(_, Arc<WatchedDisk>)| Arc::new(ZerosAsHoles::new(Arc::clone(disk) as Arc<dyn Disk>));
+        let layers: Vec<_> = watched.iter().map(layer).collect();
         let images = disks.iter().zip(&layers).map(|(image, layer)| {
             let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
             ImageDisk { disk, name: Arc::clone(&image.name) }
@@ -256,7 +261,7 @@ impl OpenImage {
         let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
         let durable = how.cache == Cache::Writeback;
         let points = Vec::new();
-        Ok(Self { appliance, name, access, capacity_bytes, disks: layers, change, durable, points })
+        Ok(Self { appliance, name, watched, access, capacity_bytes, disks: layers, change, durable, points })
     }
 
     /// Mounts its points, or what is found if there are none, instead of all that is mounted; says what is mounted then.
@@ -331,15 +336,29 @@ impl OpenImage {
     }
 
     fn judge(&self, response: Response) -> Result<Response> {
-        if response.failures.is_empty() {
-            return Ok(response);
+        self.told(&response.failures, response.failed)?;
+        Ok(response)
+    }
+
+    /// Why a request to a disk failed on the host, if one did.
+    fn failed_request(&self) -> Option<String> {
+        let failed = |(name, disk): &(Arc<str>, Arc<WatchedDisk>)| Some((Arc::clone(name), disk.first_error()?));
+        self.watched.iter().find_map(failed).map(|(name, error)| format!("{name}: a request to it failed: {error}"))
+    }
+
+    /// An error that says each of the first few failures, if there are any, and what is known besides.
+    fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
+        if failures.is_empty() {
+            return Ok(());
         }
-        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
-        let more = response.failed.saturating_sub(lines.len() as u64);
+        let mut lines: Vec<_> = failures.iter().take(FAILURES_MAX).map(sentence).collect();
+        let more = count.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
         }
-        if response.failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
+        if let Some(error) = self.failed_request() {
+            lines.push(error);
+        } else if failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
             let said = self.appliance.kernel_log();
             if !said.is_empty() {
                 lines.push(format!("the appliance's kernel says: {}", said.join(" · ")));
@@ -359,7 +378,7 @@ impl OpenImage {
         H: RecordTaker<Output = T>,
     {
         let (result, failures) = self.all_records(operation, take)?;
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     fn all_records<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
@@ -389,7 +408,7 @@ impl OpenImage {
     {
         let (result, mut failures) = self.all_records(operation, take)?;
         failures.retain(|failure| i32::try_from(failure.errno).map(Errno::from_raw_os_error) != Ok(Errno::NOENT));
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     /// More than the files of the image can have: what claims to be more is not honest.
@@ -436,7 +455,10 @@ impl OpenImage {
         // Linux unmounts a file system whose last writes failed without a word.
         match self.appliance.failed_requests() {
             0 => Ok(()),
-            failed => bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name),
+            failed => {
+                let why = self.failed_request().unwrap_or_else(|| self.name.clone());
+                bail!("{why}: {failed} requests to it failed, so what was written is not all there")
+            }
         }
     }
 }
@@ -472,14 +494,6 @@ const BYTES_PER_FILE_MIN: u64 = 64;
 
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
-
-/// An error that says each of several failures, if there are any.
-fn told(failures: &[Failure]) -> Result<()> {
-    match failures {
-        [] => Ok(()),
-        several => Err(anyhow!(sentences(several))),
-    }
-}
 
 /// Failures as sentences, one a line.
 pub fn sentences(failures: &[Failure]) -> String {
