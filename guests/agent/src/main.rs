@@ -20,6 +20,7 @@ mod mounts;
 mod operations;
 mod owner_names;
 mod program;
+mod seen_directories;
 mod ring;
 mod stream;
 mod system;
@@ -51,7 +52,10 @@ fn serve() -> io::Result<()> {
     channel.send(&Ready { version: VERSION, kernel: system::kernel_version() })?;
     while let Some(request) = channel.receive::<Request>()? {
         let response = operations::perform(request, &mut mounts, &disks);
-        channel.send(&response)?;
+        if let Err(error) = channel.send(&response) {
+            // What is named in it is the image's, and may be too much.
+            channel.send(&operations::without_names(&response, &error))?;
+        }
     }
     Ok(())
 }

@@ -24,6 +24,13 @@ pub(crate) fn perform(request: Request, mounts: &mut Mounts, disks: &TransferDis
     response
 }
 
+/// What is left of a response that cannot be sent.
+pub(crate) fn without_names(response: &Response, error: &io::Error) -> Response {
+    let mut failures = Failures { count: response.failed, ..Failures::default() };
+    failures.add(failure(Path::new(""), "the answer cannot be sent", error));
+    Response { number: response.number, failures: failures.first, failed: failures.count, ..Response::default() }
+}
+
 fn perform_operation(
     operation: Operation,
     mounts: &mut Mounts,

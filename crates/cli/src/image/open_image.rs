@@ -54,7 +54,7 @@ pub struct OpenArgs {
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
-    /// Give up when nothing has moved for so long.
+    /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// The appliance's memory in MiB.
@@ -101,6 +101,8 @@ pub struct OpenImage {
     access: Access,
     capacity_bytes: u64,
     disks: Vec<Arc<ZerosAsHoles>>,
+    /// Files of the host that are written are on stable storage before the command succeeds.
+    pub durable: bool,
 }
 
 impl Default for OpenArgs {
@@ -176,7 +178,7 @@ impl OpenImage {
             launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
             memory_bytes: how.memory << 20,
             timeout: Duration::from_secs(how.timeout),
-            verbose: how.verbose,
+            console: how.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
             interrupted: Box::new(move || signals.name()),
         };
         let layer = |image: &ImageDisk| Arc::new(ZerosAsHoles::new(Arc::clone(&image.disk)));
@@ -186,9 +188,13 @@ impl OpenImage {
             ImageDisk { disk, name: Arc::clone(&image.name) }
         });
         let appliance = Appliance::boot(options, &images.collect::<Vec<_>>())?;
+        if !appliance.confined().is_enough() {
+            let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
+        }
         let capacity_bytes = disks.iter().map(|disk| disk.disk.geometry().capacity_bytes).fold(0, u64::saturating_add);
         let names: Vec<_> = disks.iter().map(|disk| &*disk.name).collect();
-        Ok(Self { appliance, name: names.join(", "), access, capacity_bytes, disks: layers })
+        let durable = how.cache == Cache::Writeback;
+        Ok(Self { appliance, name: names.join(", "), access, capacity_bytes, disks: layers, durable })
     }
 
     /// Mounts `points`, or what is found if there are none, instead of all that is mounted; says what is mounted then.
@@ -238,7 +244,7 @@ impl OpenImage {
         if response.failures.is_empty() {
             return Ok(response);
         }
-        let mut lines: Vec<_> = response.failures.iter().map(sentence).collect();
+        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
         let more = response.failed.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
@@ -271,7 +277,8 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let sink = StreamSink::new(RecordStream::new(take)).context("making a stream")?;
+        let records = RecordStream::new(take);
+        let sink = StreamSink::with_bytes_max(records, self.bytes_max()).context("making a stream")?;
         self.appliance.bind_sink_stream(&sink);
         let response = self.appliance.call(operation)?;
         let finished = sink.finish();
@@ -298,6 +305,11 @@ impl OpenImage {
     /// More than the files of the image can have: what claims to be more is not honest.
     pub fn bytes_max(&self) -> u64 {
         self.capacity_bytes.saturating_mul(BYTES_PER_IMAGE_BYTE_MAX).saturating_add(1 << 30)
+    }
+
+    /// More than an image can have files, whatever they are.
+    pub fn files_max(&self) -> u64 {
+        (self.capacity_bytes / BYTES_PER_FILE_MIN).saturating_add(1 << 20)
     }
 
     /// Unmounts, so that what was changed is on stable storage.
@@ -343,6 +355,16 @@ pub trait RecordTaker: Send + 'static {
 
 /// Numbers of errors that a damaged file system has: EIO, EINVAL, EROFS, EBADMSG, EUCLEAN.
 const DAMAGE: [u32; 5] = [5, 22, 30, 74, 117];
+
+/// What is said where nothing of what confines an appliance can be had.
+const UNCONFINED: &str = "warning: this machine has neither namespaces nor Landlock nor seccomp's notifications for the appliance, so an \
+                          image that takes over its kernel has your rights on this machine";
+
+/// Failures that are told one by one.
+const FAILURES_MAX: usize = 16;
+
+/// A file's inode, or one of its names, takes as much at least; where it is compressed, less.
+const BYTES_PER_FILE_MIN: u64 = 64;
 
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
