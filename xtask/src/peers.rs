@@ -58,9 +58,12 @@ impl Peers {
     fn make_tree(&self) -> anyhow::Result<()> {
         let tree = self.path("tree");
         fs::create_dir_all(tree.join("directory/below it"))?;
-        for (name, bytes, mode) in
-            [("empty", 0, 0o644), ("one", 1, 0o600), ("page", 4096, 0o4755), ("directory/below it/größer", 3 << 20, 0o640)]
-        {
+        for (name, bytes, mode) in [
+            ("empty", 0, 0o644),
+            ("one", 1, 0o600),
+            ("page", 4096, 0o4755),
+            ("directory/below it/größer", 3 << 20, 0o640),
+        ] {
             // Nothing that repeats where a block does.
             let data: Vec<u8> = (0..bytes as u32).map(|at| (at % 251) as u8 ^ (at >> 12) as u8).collect();
             fs::write(tree.join(name), data)?;
@@ -79,7 +82,8 @@ impl Peers {
         for (letter, (file_system, format)) in ('a'..).zip(IMAGES) {
             let image = self.path(&format!("ours-{file_system}.{format}"));
             let part = format!("rest,fs={file_system}");
-            run(self.image(&["create", "--quiet", "--table", "gpt", "--part", &part, "--format", format])
+            run(self
+                .image(&["create", "--quiet", "--table", "gpt", "--part", &part, "--format", format])
                 .arg(&image)
                 .arg(IMAGE_BYTES.to_string()))?;
             run(self.image(&["tar-in"]).arg(&image).arg(self.path("tree.tar")).arg("/"))?;

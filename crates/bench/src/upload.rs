@@ -73,10 +73,7 @@ pub struct UploadResults {
 ///
 /// # Errors
 /// When a file cannot be made or a program fails.
-pub fn run(
-    bench: &UploadBench,
-    mut watch: impl FnMut(usize, usize, &str) -> ControlFlow<()>,
-) -> Result<UploadResults> {
+pub fn run(bench: &UploadBench, mut watch: impl FnMut(usize, usize, &str) -> ControlFlow<()>) -> Result<UploadResults> {
     let directory = tempfile::Builder::new()
         .prefix("blockyard-bench-")
         .tempdir_in(&bench.directory)
@@ -88,7 +85,8 @@ pub fn run(
     let cases = case::matrix(bench.quick).into_iter().filter(|case| case.name().contains(&bench.filter));
     let cases: Vec<_> = cases.collect();
     let count = (cases.len() + 1) * bench.runs as usize;
-    let mut results = UploadResults { bytes: bench.bytes, runs: bench.runs, counted: bench.counted, measured: Vec::new() };
+    let mut results =
+        UploadResults { bytes: bench.bytes, runs: bench.runs, counted: bench.counted, measured: Vec::new() };
     results.measured.push(Measured::new("cp and sync, on the host".to_owned()));
     results.measured.extend(cases.iter().map(|case| Measured::new(case.name())));
     for (index, measured) in results.measured.iter_mut().enumerate() {
@@ -119,7 +117,13 @@ struct Took {
 impl Measured {
     fn new(name: String) -> Self {
         let empty = None;
-        Self { name, seconds: Samples::default(), guestfish_seconds: empty.clone(), guestfish_upload_seconds: empty, times_faster: None }
+        Self {
+            name,
+            seconds: Samples::default(),
+            guestfish_seconds: empty.clone(),
+            guestfish_upload_seconds: empty,
+            times_faster: None,
+        }
     }
 
     fn add(&mut self, took: &Took) {
