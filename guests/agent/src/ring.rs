@@ -96,7 +96,9 @@ impl Ring {
         bytes: u32,
     ) -> io::Result<()> {
         if self.ring.is_none() {
-            files.for_each(|file| drop(fadvise(file, 0, NonZeroU64::new(bytes.into()), Advice::WillNeed)));
+            for file in files {
+                let _ = fadvise(file, 0, NonZeroU64::new(bytes.into()), Advice::WillNeed);
+            }
             return Ok(());
         }
         let advice = Advice::WillNeed as i32;
