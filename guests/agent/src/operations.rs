@@ -3,7 +3,7 @@
 use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
-use crate::{attributes, directory_walk, file_changes, file_copy, tar_in, tar_out, tools, trim, volume_list};
+use crate::{attributes, directory_walk, file_changes, file_copy, inspect, tar_in, tar_out, tools, trim, volume_list};
 use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
 use std::io;
 use std::path::Path;
@@ -46,6 +46,7 @@ fn perform_operation(
             | Operation::InstallTools(_)
             | Operation::RunTool(_)
             | Operation::ListVolumes(_)
+            | Operation::Inspect(_)
     );
     if !outside && !mounts.is_mounted() {
         return Err(refusal("nothing is mounted"));
@@ -54,11 +55,16 @@ fn perform_operation(
         Operation::Mount(mount) => {
             mounts.mount(&mount)?;
             response.mounted = mounts.mounted.iter().map(|mounted| mounted.point.clone()).collect();
+            response.notes = mounts.notes.clone();
             Ok(())
         }
         Operation::Unmount(_) => mounts.unmount(),
         Operation::Sync(_) => {
             rustix::fs::sync();
+            Ok(())
+        }
+        Operation::Inspect(request) => {
+            response.bytes = to_sink(disks, |sink| inspect::inspect(mounts, &request, sink))?;
             Ok(())
         }
         Operation::Walk(walk) => {

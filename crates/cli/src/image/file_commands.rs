@@ -1,7 +1,7 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
 use super::open_image::{ImageArgs, OpenImage};
-use super::{changes, copying, disk_usage, filesystems, find, fsck, label, ls, mkfs, read_in, space, stat, tar, trim};
+use super::{changes, copying, disk_usage, filesystems, find, fsck, inspect, label, ls, mkfs, read_in, space, stat, tar, trim};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
@@ -86,6 +86,7 @@ file_commands! {
     Stat(stat::Stat),
     Df(space::Df),
     Find(find::Find),
+    Inspect(inspect::Inspect),
     Du(disk_usage::Du),
     Rm(changes::Rm),
     Mkdir(changes::Mkdir),

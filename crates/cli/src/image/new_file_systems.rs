@@ -23,7 +23,7 @@ pub fn make(
 ) -> Result<()> {
     let name = path.display().to_string();
     let disk = ImageDisk { disk: Arc::clone(disk), name: name.as_str().into() };
-    let mut image = OpenImage::boot(&OpenArgs::default(), Access::Write, &[disk], EndSignals::catch()?)?;
+    let mut image = OpenImage::boot(&OpenArgs::default(), Access::Write, &[disk], EndSignals::catch()?, false)?;
     image.zeros_as_holes(is_sparse);
     for (number, WantedFileSystem { kind, label }) in file_systems {
         let device = number.map_or_else(|| "vda".to_owned(), |number| format!("vda{number}"));

@@ -1,6 +1,8 @@
 //! An image whose files can be worked on: an appliance that has it mounted.
 
 use super::file_commands::{Access, FileCommand};
+use super::inspect::{Inspection, Inspector};
+use super::mount_point;
 use super::records::RecordStream;
 use crate::UsageError;
 use crate::disk::open_disk;
@@ -9,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
 use blockyard_block::layers::ZerosAsHoles;
 use blockyard_block::{Disk, Geometry, printable};
-use blockyard_protocol::appliance::{Failure, Mount, MountPoint, Operation, Record, Response, Unmount};
+use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -35,16 +37,22 @@ pub struct ImageArgs {
     /// The image: a disk specification.
     #[arg(value_name = "IMAGE")]
     image: String,
+    /// Another disk, for what lies on several, after IMAGE; may be repeated.
+    #[arg(long, value_name = "DISK")]
+    add: Vec<String>,
     #[command(flatten)]
     how: OpenArgs,
 }
 
-/// Options of every command on an image's files: how it is opened.
+/// How an image is opened: options of every command on its files.
 #[derive(Args, Debug)]
 pub struct OpenArgs {
-    /// Mount partition PART (such as sda1, vda1 or 1) on DIR [default: /]; may be repeated, the root first.
-    #[arg(short, value_name = "PART[:DIR]")]
+    /// Mount partition PART (such as sda1, vda1, 1 or vg/root) on DIR [default: /]; may be repeated, the root first.
+    #[arg(short, value_name = "PART[:DIR[:OPTIONS[:TYPE]]]")]
     mount: Vec<String>,
+    /// Say on stderr which operating system was found, and what is mounted where.
+    #[arg(long)]
+    pub inspect: bool,
     /// Write nothing to the image.
     #[arg(long)]
     pub ro: bool,
@@ -67,6 +75,61 @@ pub struct OpenArgs {
     #[arg(long)]
     pub verbose: bool,
 }
+
+impl Default for OpenArgs {
+    fn default() -> Self {
+        Self {
+            mount: Vec::new(),
+            inspect: false,
+            ro: false,
+            sync: false,
+            cache: Cache::Writeback,
+            timeout: TIMEOUT_SECONDS,
+            memory: MEMORY_MIB,
+            allow_dir: Vec::new(),
+            verbose: false,
+        }
+    }
+}
+
+impl ImageArgs {
+    /// The image's disks, opened.
+    fn disks(&self, access: Access) -> Result<Vec<ImageDisk>> {
+        if self.add.len() >= DISKS_MAX {
+            return Err(UsageError(format!("an appliance has at most {DISKS_MAX} disks")).into());
+        }
+        [&self.image].into_iter().chain(&self.add).map(|name| self.how.open_disk(name, access)).collect()
+    }
+}
+
+impl OpenArgs {
+    /// Opens a disk of an image, for no more than `access`.
+    ///
+    /// # Errors
+    /// When it cannot be opened so.
+    pub fn open_disk(&self, name: &str, access: Access) -> Result<ImageDisk> {
+        let specification = match self.cache {
+            Cache::Writeback => name.to_owned(),
+            Cache::Unsafe => format!("{name},cache=unsafe"),
+        };
+        let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
+        if access == Access::Write && disk.geometry().read_only {
+            bail!("{name} is read-only");
+        }
+        Ok(ImageDisk { disk, name: name.into() })
+    }
+
+    /// What `-m` says.
+    ///
+    /// # Errors
+    /// [`UsageError`] when that makes no sense.
+    pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
+        self.mount.iter().map(|text| mount_point::parse(text)).collect()
+    }
+}
+
+/// Disks that have a name of one letter, but for two that data go through.
+pub const DISKS_MAX: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Cache {
@@ -103,44 +166,8 @@ pub struct OpenImage {
     disks: Vec<Arc<ZerosAsHoles>>,
     /// Files of the host that are written are on stable storage before the command succeeds.
     pub durable: bool,
-}
-
-impl Default for OpenArgs {
-    fn default() -> Self {
-        Self {
-            mount: Vec::new(),
-            ro: false,
-            sync: false,
-            cache: Cache::Writeback,
-            timeout: TIMEOUT_SECONDS,
-            memory: MEMORY_MIB,
-            allow_dir: Vec::new(),
-            verbose: false,
-        }
-    }
-}
-
-impl OpenArgs {
-    /// Opens a disk of an image, for no more than `access`.
-    ///
-    /// # Errors
-    /// When it cannot be opened so.
-    pub fn open_disk(&self, image: &str, access: Access) -> Result<ImageDisk> {
-        let specification = match self.cache {
-            Cache::Writeback => image.to_owned(),
-            Cache::Unsafe => format!("{image},cache=unsafe"),
-        };
-        let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
-        Ok(ImageDisk { disk, name: image.into() })
-    }
-
-    /// What `-m` says.
-    ///
-    /// # Errors
-    /// [`UsageError`] when that makes no sense.
-    pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
-        self.mount.iter().map(|text| mount_point(text)).collect()
-    }
+    /// What shall be mounted; nothing: what is found.
+    points: Vec<MountPoint>,
 }
 
 impl OpenImage {
@@ -154,24 +181,28 @@ impl OpenImage {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
         let points = args.how.mount_points()?;
-        let disk = args.how.open_disk(&args.image, access)?;
-        if access == Access::Write && disk.disk.geometry().read_only {
-            bail!("{} is read-only", args.image);
-        }
-        let signals = EndSignals::catch()?;
-        let mut image = Self::boot(&args.how, access, &[disk], signals)?;
-        // Who names a partition wants it mounted.
-        if command.mounts() || !points.is_empty() {
-            image.mount(points, args.how.sync)?;
+        let disks = args.disks(access)?;
+        let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, false)?;
+        image.points = points;
+        if command.mounts() || !image.points.is_empty() {
+            image.mount(&args.how)?;
         }
         Ok(image)
     }
 
-    /// Boots an appliance with the disks of an image.
+    /// Boots an appliance with the disks of an image. With `lives_on`, a signal ends what is asked of it and not the appliance.
     ///
     /// # Errors
     /// When it does not come up.
-    pub fn boot(how: &OpenArgs, access: Access, disks: &[ImageDisk], signals: EndSignals) -> Result<Self> {
+    pub fn boot(
+        how: &OpenArgs,
+        access: Access,
+        disks: &[ImageDisk],
+        signals: EndSignals,
+        lives_on: bool,
+    ) -> Result<Self> {
+        let capacity_bytes =
+            disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
         let options = ApplianceOptions {
             kernel: Kernel::find()?,
             agent: AGENT,
@@ -180,6 +211,7 @@ impl OpenImage {
             timeout: Duration::from_secs(how.timeout),
             console: how.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
             interrupted: Box::new(move || signals.name()),
+            lives_on,
         };
         let layer = |image: &ImageDisk| Arc::new(ZerosAsHoles::new(Arc::clone(&image.disk)));
         let layers: Vec<_> = disks.iter().map(layer).collect();
@@ -191,24 +223,36 @@ impl OpenImage {
         if !appliance.confined().is_enough() {
             let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
         }
-        let capacity_bytes = disks.iter().map(|disk| disk.disk.geometry().capacity_bytes).fold(0, u64::saturating_add);
-        let names: Vec<_> = disks.iter().map(|disk| &*disk.name).collect();
+        let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
         let durable = how.cache == Cache::Writeback;
-        Ok(Self { appliance, name: names.join(", "), access, capacity_bytes, disks: layers, durable })
+        Ok(Self { appliance, name, access, capacity_bytes, disks: layers, durable, points: Vec::new() })
     }
 
-    /// Mounts `points`, or what is found if there are none, instead of all that is mounted; says what is mounted then.
+    /// Mounts its points, or what is found if there are none, instead of all that is mounted; says what is mounted then.
     ///
     /// # Errors
     /// When one of them cannot be: then nothing is mounted.
-    pub fn mount(&mut self, points: Vec<MountPoint>, synchronous: bool) -> Result<Vec<MountPoint>> {
-        let mount = Mount { read_only: self.access == Access::Read, synchronous, disks: self.disks(), points };
+    fn mount(&mut self, how: &OpenArgs) -> Result<Vec<MountPoint>> {
+        if how.inspect {
+            self.inspect()?.greeting().iter().for_each(|line| self.tell(line));
+        }
+        let read_only = self.access == Access::Read;
+        let mount = Mount { read_only, synchronous: how.sync, disks: self.disks(), points: self.points.clone() };
         let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
-            // Nobody is there to be told that stderr is closed.
-            let _ = writeln!(io::stderr(), "blockyard: {}: {}", printable(&point.device), printable(&point.note));
+            self.tell(&format!("{}: {}", point.device, point.note));
         }
+        response.notes.iter().for_each(|note| self.tell(note));
         Ok(response.mounted)
+    }
+
+    /// As [`OpenImage::mount`], with other points.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn mount_points(&mut self, points: Vec<MountPoint>, how: &OpenArgs) -> Result<Vec<MountPoint>> {
+        self.points = points;
+        self.mount(how)
     }
 
     /// What the image is called.
@@ -229,6 +273,21 @@ impl OpenImage {
     /// Whether the image's disks do what `is_done` says of one.
     pub fn all_disks(&self, is_done: impl Fn(&Geometry) -> bool) -> bool {
         self.disks.iter().all(|disk| is_done(&disk.geometry()))
+    }
+
+    /// Says something that is no failure.
+    fn tell(&self, line: &str) {
+        // Nobody is there to be told that stderr is closed.
+        let _ = writeln!(io::stderr(), "blockyard: {}: {}", self.name, printable(line));
+    }
+
+    /// Finds out which operating systems there are. Afterwards nothing is mounted.
+    ///
+    /// # Errors
+    /// When what was to be mounted for it cannot be.
+    pub fn inspect(&mut self) -> Result<Inspection> {
+        let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
+        self.records(Operation::Inspect(inspect), Inspector::default()).with_context(|| self.name.clone())
     }
 
     /// Has the appliance do something.
@@ -401,15 +460,6 @@ fn sentence(failure: &Failure) -> String {
 pub fn error_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
-fn mount_point(text: &str) -> Result<MountPoint> {
-    let (device, directory) = text.split_once(':').unwrap_or((text, "/"));
-    if device.is_empty() || !directory.starts_with('/') {
-        return Err(UsageError(format!("-m {text}: it is PART or PART:DIR, such as sda1 or sda2:/boot")).into());
-    }
-    let directory = directory.as_bytes().to_vec();
-    Ok(MountPoint { device: device.to_owned(), directory, ..MountPoint::default() })
 }
 
 /// A path of the image as the appliance wants it: from its root.
