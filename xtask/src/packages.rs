@@ -28,7 +28,15 @@ const PACKAGES: [(&str, &str); 15] = [
 /// # Errors
 /// When something is missing and this is not root, or apt-get fails.
 pub(crate) fn setup() -> anyhow::Result<()> {
-    let missing = missing();
+    install(&PACKAGES)
+}
+
+/// Installs what of these packages is missing: name, and what for.
+///
+/// # Errors
+/// As [`setup`].
+pub(crate) fn install(packages: &[(&'static str, &'static str)]) -> anyhow::Result<()> {
+    let missing: Vec<_> = packages.iter().filter(|(name, _)| !is_installed(name)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -59,10 +67,6 @@ pub(crate) fn apt_get(arguments: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     command.arg("--quiet=2").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
     command
-}
-
-fn missing() -> Vec<(&'static str, &'static str)> {
-    PACKAGES.into_iter().filter(|(name, _)| !is_installed(name)).collect()
 }
 
 fn is_installed(package: &str) -> bool {
