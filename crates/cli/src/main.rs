@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         Command::Copy(args) => copy::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Image(args) => image::run(&args),
+        Command::Image(args) => image::run(args),
         Command::ApplianceKernel(args) => image::run_kernel(&args),
         Command::Partitions(args) => partitions::run(&args),
         Command::Serve(args) => serve::run(&args),
@@ -61,6 +61,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // It has been said.
         Err(error) if error.is::<image::Differs>() => ExitCode::FAILURE,
+        Err(error) if error.is::<image::ProgramFailed>() => {
+            error.downcast_ref::<image::ProgramFailed>().map_or(ExitCode::FAILURE, |failed| ExitCode::from(failed.0))
+        }
         Err(error) => {
             // Nobody is there to be told that stderr is closed.
             let _ = writeln!(io::stderr(), "blockyard: {error:#}");

@@ -7,7 +7,10 @@ mod compare;
 mod convert;
 mod copying;
 mod create;
+mod dd;
 mod disk_usage;
+mod edit;
+mod execute;
 mod file_commands;
 mod file_mode;
 mod file_system_kind;
@@ -18,6 +21,7 @@ mod info;
 mod inspect;
 mod listing;
 mod ls;
+mod making;
 mod map;
 mod measure;
 mod mkfs;
@@ -29,6 +33,7 @@ mod open_image;
 mod operating_system;
 mod records;
 mod resize;
+mod shell;
 mod shut_in;
 mod space;
 mod stat;
@@ -39,6 +44,7 @@ mod watch;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+pub use execute::ProgramFailed;
 pub use compare::{Differs, NotComparable};
 use file_commands::OnImageCommand;
 pub use open_image::{KernelArgs, run_kernel};
@@ -72,21 +78,25 @@ enum Command {
     Compare(compare::CompareArgs),
     #[command(flatten)]
     Files(OnImageCommand),
+    Shell(shell::ShellArgs),
+    Script(shell::ScriptArgs),
 }
 
 /// Runs the command.
 ///
 /// # Errors
 /// When the image cannot be had, or something on it failed.
-pub fn run(args: &ImageCommandArgs) -> Result<()> {
-    match &args.command {
-        Command::Create(args) => create::run(args),
-        Command::Info(args) => info::run(args),
-        Command::Convert(args) => convert::run(args),
-        Command::Resize(args) => resize::run(args),
-        Command::Map(args) => map::run(args),
-        Command::Measure(args) => measure::run(args),
-        Command::Compare(args) => compare::run(args),
+pub fn run(args: ImageCommandArgs) -> Result<()> {
+    match args.command {
+        Command::Create(args) => create::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Resize(args) => resize::run(&args),
+        Command::Map(args) => map::run(&args),
+        Command::Measure(args) => measure::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Files(command) => command.run(),
+        Command::Shell(args) => shell::run_shell(args),
+        Command::Script(args) => shell::run_script(args),
     }
 }
