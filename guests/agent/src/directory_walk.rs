@@ -5,8 +5,10 @@ use crate::glob;
 use crate::interruption;
 use crate::mounts::{Mounts, path_of};
 use crate::owner_names::OwnerNames;
+use crate::seen_directories::SeenDirectories;
 use blockyard_protocol::appliance::{Directory, Entry, FRAME_BYTES_MAX, FileSystem, Record, Walk};
 use blockyard_protocol::frame;
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io::{self, Write};
@@ -17,10 +19,12 @@ use std::path::{Path, PathBuf};
 /// Longest path that is looked into, which is Linux's.
 const PATH_BYTES_MAX: usize = 4096;
 
+const IN_SEVERAL: &str = "it is in several directories, so the file system is damaged (`fsck` it)";
+
 /// Writes records for `request` to `sink`: a directory's entries after its own record, in order of name, then what is below them.
 pub(crate) fn walk(request: &Walk, sink: &mut dyn Write) -> io::Result<()> {
     let names = request.details.then(|| (OwnerNames::users(), OwnerNames::groups()));
-    let mut walker = Walker { request, names, frame: vec![0; FRAME_BYTES_MAX], sink };
+    let mut walker = Walker { request, names, seen: SeenDirectories::default(), frame: vec![0; FRAME_BYTES_MAX], sink };
     for pattern in &request.paths {
         match glob::expand(pattern) {
             Ok(paths) => paths.iter().try_for_each(|path| walker.named(path))?,
@@ -33,6 +37,8 @@ pub(crate) fn walk(request: &Walk, sink: &mut dyn Write) -> io::Result<()> {
 struct Walker<'request> {
     request: &'request Walk,
     names: Option<(OwnerNames, OwnerNames)>,
+    /// Those below the path that is walked.
+    seen: SeenDirectories,
     frame: Vec<u8>,
     sink: &'request mut dyn Write,
 }
@@ -44,8 +50,9 @@ impl Walker<'_> {
         match metadata {
             Err(error) => self.fail(path, "cannot access", &error),
             Ok(metadata) => {
+                self.seen = SeenDirectories::default();
                 self.entry(path.as_os_str(), path, &metadata)?;
-                if metadata.is_dir() { self.tree(path, metadata.dev()) } else { Ok(()) }
+                if metadata.is_dir() && self.seen.is_new(&metadata) { self.tree(path, metadata.dev()) } else { Ok(()) }
             }
         }
     }
@@ -89,7 +96,10 @@ impl Walker<'_> {
                 Ok(metadata) => {
                     self.entry(&name, &path, &metadata)?;
                     if metadata.is_dir() && (!self.request.one_file_system || metadata.dev() == device) {
-                        below.push(path);
+                        match self.seen.is_new(&metadata) {
+                            true => below.push(path),
+                            false => self.fail(&path, IN_SEVERAL, &io::Error::from(Errno::LOOP))?,
+                        }
                     }
                 }
             }

@@ -29,7 +29,9 @@ mod operations;
 mod owner_names;
 mod partition_table;
 mod program;
+mod ring;
 mod roots;
+mod seen_directories;
 mod stream;
 mod system;
 mod tar_in;
@@ -66,7 +68,10 @@ fn serve() -> io::Result<()> {
             continue;
         }
         let response = operations::perform(request, &mut mounts, &disks);
-        channel.send(&response)?;
+        if let Err(error) = channel.send(&response) {
+            // What is named in it is the image's, and may be too much.
+            channel.send(&operations::without_names(&response, &error))?;
+        }
     }
     Ok(())
 }

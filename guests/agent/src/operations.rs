@@ -3,7 +3,10 @@
 use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
-use crate::{attributes, block_copy, execution, file_making, directory_walk, file_changes, file_copy, inspect, tar_in, tar_out, tools, trim, volume_list};
+use crate::{
+    attributes, block_copy, directory_walk, execution, file_changes, file_copy, file_making, inspect, tar_in, tar_out,
+    tools, trim, volume_list,
+};
 use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
 use std::io;
 use std::path::Path;
@@ -22,6 +25,13 @@ pub(crate) fn perform(request: Request, mounts: &mut Mounts, disks: &TransferDis
     response.failures = failures.first;
     response.failed = failures.count;
     response
+}
+
+/// What is left of a response that cannot be sent.
+pub(crate) fn without_names(response: &Response, error: &io::Error) -> Response {
+    let mut failures = Failures { count: response.failed, ..Failures::default() };
+    failures.add(failure(Path::new(""), "the answer cannot be sent", error));
+    Response { number: response.number, failures: failures.first, failed: failures.count, ..Response::default() }
 }
 
 fn perform_operation(
@@ -80,6 +90,7 @@ fn perform_operation(
         }
         Operation::TarIn(request) => tar_in::unpack(&request, disks, failures).map(|bytes| response.bytes = bytes),
         Operation::Store(store) => file_copy::store(&store, disks).map(|bytes| response.bytes = bytes),
+        Operation::Discard(discard) => file_copy::discard(&discard, disks).map(|bytes| response.bytes = bytes),
         Operation::Fetch(fetch) => file_copy::fetch(&fetch, disks).map(|bytes| response.bytes = bytes),
         Operation::Remove(remove) => {
             file_changes::remove(&remove, failures);

@@ -198,7 +198,9 @@ impl PartitionTable {
             if [range.start, range.end].iter().any(|at| !at.is_multiple_of(block_bytes)) {
                 return impossible(format!("partition {number} is not made of whole blocks of {block_bytes} bytes"));
             }
-            if let Some(other) = ranges[..index].iter().position(|other| other.start < range.end && range.start < other.end) {
+            if let Some(other) =
+                ranges[..index].iter().position(|other| other.start < range.end && range.start < other.end)
+            {
                 return impossible(format!("partition {number} shares bytes with partition {}", other + 1));
             }
         }

@@ -78,14 +78,23 @@ fn is_device(name: &str) -> bool {
         let number = rest.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
         rest.len() - number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit())
     });
-    named || short.is_some_and(|short| !matches!(short, "null" | "zero" | "stdin" | "stdout" | "urandom" | "random" | "full"))
+    named
+        || short
+            .is_some_and(|short| !matches!(short, "null" | "zero" | "stdin" | "stdout" | "urandom" | "random" | "full"))
 }
 
 impl Copy {
     fn parse(operands: &[OsString]) -> Result<Self, UsageError> {
         let (mut from, mut to) = (None, None);
-        let mut copy =
-            Self { from: End::Standard, to: End::Standard, block_bytes: 512, count: None, skip: 0, seek: 0, truncates: true };
+        let mut copy = Self {
+            from: End::Standard,
+            to: End::Standard,
+            block_bytes: 512,
+            count: None,
+            skip: 0,
+            seek: 0,
+            truncates: true,
+        };
         for operand in operands {
             let bytes = operand.as_bytes();
             let wrong = |problem: &str| UsageError(format!("{}: {problem}", operand.display()));
@@ -246,7 +255,9 @@ mod tests {
 
     #[test]
     fn operands_that_make_no_sense_are_refused() {
-        for text in ["if=a of=b", "if=sda", "of=sda", "if=sda of=x bs=0", "if=sda of=x bs=y", "if=sda of=x cbs=1", "if=sda of"] {
+        for text in
+            ["if=a of=b", "if=sda", "of=sda", "if=sda of=x bs=0", "if=sda of=x bs=y", "if=sda of=x cbs=1", "if=sda of"]
+        {
             assert!(parse(text).is_err(), "{text}");
         }
     }

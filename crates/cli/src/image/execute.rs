@@ -3,6 +3,7 @@
 use super::file_commands::{Access, FileCommand};
 use super::open_image::{OpenImage, RecordTaker};
 use super::records::RecordStream;
+use super::verdict::Verdict;
 use anyhow::{Context, Result};
 use blockyard_appliance::{StreamSink, StreamSource};
 use blockyard_devices::EventFd;
@@ -17,12 +18,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// What a program finds in its environment.
-const ENVIRONMENT: [&str; 4] = [
-    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME=/root",
-    "LANG=C.UTF-8",
-    "TERM=dumb",
-];
+const ENVIRONMENT: [&str; 4] =
+    ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "TERM=dumb"];
 
 /// Run a program of an image, in the image: in the appliance, as root, without a network.
 ///
@@ -34,11 +31,6 @@ pub struct Run {
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
-
-/// A program of an image has ended, and not well: its exit status, or 128 and the number of the signal that ended it.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("its exit status is {0}")]
-pub struct ProgramFailed(pub u8);
 
 impl FileCommand for Run {
     fn access(&self) -> Access {
@@ -64,7 +56,8 @@ impl FileCommand for Run {
         }
         let input = Input { end: Arc::clone(&end) };
         let source = StreamSource::interactive(input).context("making a stream")?;
-        let sink = StreamSink::new(Outputs { records: RecordStream::new(Printer), end: Arc::clone(&end) }).context("making a stream")?;
+        let sink = StreamSink::new(Outputs { records: RecordStream::new(Printer), end: Arc::clone(&end) })
+            .context("making a stream")?;
         image.appliance.bind_source_stream(&source);
         image.appliance.bind_sink_stream(&sink);
         let done = image.call(Operation::Execute(execute));
@@ -78,8 +71,9 @@ impl FileCommand for Run {
         given.context("cannot read the program's input")?;
         match (program.status, program.signal) {
             (0, 0) => Ok(()),
-            (0, signal) => Err(ProgramFailed(128u8.saturating_add(u8::try_from(signal).unwrap_or(127))).into()),
-            (status, _) => Err(ProgramFailed(u8::try_from(status).unwrap_or(1)).into()),
+            // As shells have it.
+            (0, signal) => Err(Verdict(128u8.saturating_add(u8::try_from(signal).unwrap_or(127))).into()),
+            (status, _) => Err(Verdict(u8::try_from(status).unwrap_or(1)).into()),
         }
     }
 }
@@ -93,8 +87,10 @@ impl Read for Input {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let stdin = rustix::stdio::stdin();
         loop {
-            let mut descriptors =
-                [PollFd::from_borrowed_fd(self.end.as_fd(), PollFlags::IN), PollFd::from_borrowed_fd(stdin, PollFlags::IN)];
+            let mut descriptors = [
+                PollFd::from_borrowed_fd(self.end.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(stdin, PollFlags::IN),
+            ];
             match poll(&mut descriptors, None) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,

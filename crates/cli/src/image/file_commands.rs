@@ -1,7 +1,10 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
 use super::open_image::{ImageArgs, OpenImage};
-use super::{changes, copying, dd, disk_usage, edit, execute, find, inspect, making, ls, mkfs, space, stat, tar};
+use super::{
+    changes, copying, dd, disk_usage, edit, execute, filesystems, find, fsck, inspect, label, ls, making, mkfs,
+    read_in, space, stat, tar, trim,
+};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
@@ -128,4 +131,10 @@ file_commands! {
     Dd(dd::Dd),
     Run(execute::Run),
     Mkfs(mkfs::Mkfs),
+    Fsck(fsck::Fsck),
+    Label(label::Label),
+    Fstrim(trim::Fstrim),
+    ZeroFree(trim::ZeroFree),
+    Filesystems(filesystems::Filesystems),
+    ReadIn(read_in::ReadIn),
 }

@@ -9,7 +9,8 @@ use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
-use blockyard_block::printable;
+use blockyard_block::layers::ZerosAsHoles;
+use blockyard_block::{Disk, Geometry, printable};
 use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -17,6 +18,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// PID 1 of the appliance.
@@ -24,6 +26,10 @@ static AGENT: &[u8] = include_bytes!(env!("BLOCKYARD_AGENT"));
 
 /// The command that becomes the appliance's kernel.
 const KERNEL_COMMAND: &str = "appliance-kernel";
+
+/// What an appliance has, and is given, unless somebody says otherwise.
+const MEMORY_MIB: u64 = 256;
+const TIMEOUT_SECONDS: u64 = 60;
 
 /// An image, and how it is opened.
 #[derive(Args, Debug)]
@@ -56,11 +62,11 @@ pub struct OpenArgs {
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
-    /// Give up when nothing has moved for so long.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// The appliance's memory in MiB.
-    #[arg(long, value_name = "MIB", default_value = "256", value_parser = clap::value_parser!(u64).range(64..=65536))]
+    #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB, value_parser = clap::value_parser!(u64).range(64..=65536))]
     pub memory: u64,
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
@@ -68,6 +74,22 @@ pub struct OpenArgs {
     /// Show what the appliance's kernel says.
     #[arg(long)]
     pub verbose: bool,
+}
+
+impl Default for OpenArgs {
+    fn default() -> Self {
+        Self {
+            mount: Vec::new(),
+            inspect: false,
+            ro: false,
+            sync: false,
+            cache: Cache::Writeback,
+            timeout: TIMEOUT_SECONDS,
+            memory: MEMORY_MIB,
+            allow_dir: Vec::new(),
+            verbose: false,
+        }
+    }
 }
 
 impl ImageArgs {
@@ -134,15 +156,16 @@ pub fn run_kernel(args: &KernelArgs) -> Result<()> {
         .map(|never| match never {})
 }
 
-/// An appliance with an image, and mostly with its file systems mounted.
+/// An appliance with an image's disks, and mostly with its file systems mounted.
 pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
     access: Access,
     capacity_bytes: u64,
-    /// How many of the appliance's disks are images.
-    disks: u32,
+    disks: Vec<Arc<ZerosAsHoles>>,
+    /// Files of the host that are written are on stable storage before the command succeeds.
+    pub durable: bool,
     /// What shall be mounted; nothing: what is found.
     points: Vec<MountPoint>,
     /// Our stdin is for commands that want it, and not what commands are read from.
@@ -188,14 +211,32 @@ impl OpenImage {
             launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
             memory_bytes: how.memory << 20,
             timeout: Duration::from_secs(how.timeout),
-            verbose: how.verbose,
+            console: how.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
             interrupted: Box::new(move || signals.name()),
             lives_on,
         };
-        let appliance = Appliance::boot(options, disks)?;
+        let layer = |image: &ImageDisk| Arc::new(ZerosAsHoles::new(Arc::clone(&image.disk)));
+        let layers: Vec<_> = disks.iter().map(layer).collect();
+        let images = disks.iter().zip(&layers).map(|(image, layer)| {
+            let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
+            ImageDisk { disk, name: Arc::clone(&image.name) }
+        });
+        let appliance = Appliance::boot(options, &images.collect::<Vec<_>>())?;
+        if !appliance.confined().is_enough() {
+            let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
+        }
         let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
-        let count = u32::try_from(disks.len()).unwrap_or(u32::MAX);
-        Ok(Self { appliance, name, access, capacity_bytes, disks: count, points: Vec::new(), has_stdin: true })
+        let durable = how.cache == Cache::Writeback;
+        Ok(Self {
+            appliance,
+            name,
+            access,
+            capacity_bytes,
+            disks: layers,
+            durable,
+            points: Vec::new(),
+            has_stdin: true,
+        })
     }
 
     /// Mounts its points, or what is found if there are none, instead of all that is mounted; says what is mounted then.
@@ -207,7 +248,7 @@ impl OpenImage {
             self.inspect()?.greeting().iter().for_each(|line| self.tell(line));
         }
         let read_only = self.access == Access::Read;
-        let mount = Mount { read_only, synchronous: how.sync, disks: self.disks, points: self.points.clone() };
+        let mount = Mount { read_only, synchronous: how.sync, disks: self.disks(), points: self.points.clone() };
         let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
             self.tell(&format!("{}: {}", point.device, point.note));
@@ -232,7 +273,17 @@ impl OpenImage {
 
     /// How many disks the image is: the appliance's first.
     pub fn disks(&self) -> u32 {
-        self.disks
+        self.disks.len() as u32
+    }
+
+    /// Gives back, from now on, the storage of what is zeroed on the image's disks, and zeroes what is discarded; or not any more.
+    pub fn zeros_as_holes(&self, on: bool) {
+        self.disks.iter().for_each(|disk| disk.switch(on));
+    }
+
+    /// Whether the image's disks do what `is_done` says of one.
+    pub fn all_disks(&self, is_done: impl Fn(&Geometry) -> bool) -> bool {
+        self.disks.iter().all(|disk| is_done(&disk.geometry()))
     }
 
     /// Says something that is no failure.
@@ -246,7 +297,7 @@ impl OpenImage {
     /// # Errors
     /// When what was to be mounted for it cannot be.
     pub fn inspect(&mut self) -> Result<Inspection> {
-        let inspect = Inspect { disks: self.disks, points: self.points.clone() };
+        let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
         self.records(Operation::Inspect(inspect), Inspector::default()).with_context(|| self.name.clone())
     }
 
@@ -263,7 +314,7 @@ impl OpenImage {
         if response.failures.is_empty() {
             return Ok(response);
         }
-        let mut lines: Vec<_> = response.failures.iter().map(sentence).collect();
+        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
         let more = response.failed.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
@@ -300,7 +351,8 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let sink = StreamSink::new(RecordStream::new(take)).context("making a stream")?;
+        let records = RecordStream::new(take);
+        let sink = StreamSink::with_bytes_max(records, self.bytes_max()).context("making a stream")?;
         self.appliance.bind_sink_stream(&sink);
         let response = self.appliance.call(operation)?;
         let finished = sink.finish();
@@ -327,6 +379,11 @@ impl OpenImage {
     /// More than the files of the image can have: what claims to be more is not honest.
     pub fn bytes_max(&self) -> u64 {
         self.capacity_bytes.saturating_mul(BYTES_PER_IMAGE_BYTE_MAX).saturating_add(1 << 30)
+    }
+
+    /// More than an image can have files, whatever they are.
+    pub fn files_max(&self) -> u64 {
+        (self.capacity_bytes / BYTES_PER_FILE_MIN).saturating_add(1 << 20)
     }
 
     /// Unmounts, so that what was changed is on stable storage.
@@ -372,6 +429,16 @@ pub trait RecordTaker: Send + 'static {
 
 /// Numbers of errors that a damaged file system has: EIO, EINVAL, EROFS, EBADMSG, EUCLEAN.
 const DAMAGE: [u32; 5] = [5, 22, 30, 74, 117];
+
+/// What is said where nothing of what confines an appliance can be had.
+const UNCONFINED: &str = "warning: this machine has neither namespaces nor Landlock nor seccomp's notifications for the appliance, so an \
+                          image that takes over its kernel has your rights on this machine";
+
+/// Failures that are told one by one.
+const FAILURES_MAX: usize = 16;
+
+/// A file's inode, or one of its names, takes as much at least; where it is compressed, less.
+const BYTES_PER_FILE_MIN: u64 = 64;
 
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 /// Commands that stand for others, which stand for others.
@@ -90,7 +90,9 @@ fn sentence(error: &clap::Error) -> String {
     let text = text[..end].trim_end();
     if error.kind() == ErrorKind::InvalidSubcommand {
         let text = text.split("\n\nUsage").next().unwrap_or(text).replace("unrecognized subcommand", "no command");
-        return text.replace("similar subcommand exists", "similar command").replace("similar subcommands exist", "similar commands");
+        return text
+            .replace("similar subcommand exists", "similar command")
+            .replace("similar subcommands exist", "similar commands");
     }
     text.to_owned()
 }
@@ -165,7 +167,9 @@ pub fn all() -> Vec<(String, String)> {
     let own = OwnLine::command();
     let mut all: Vec<_> = own
         .get_subcommands()
-        .map(|command| (command.get_name().to_owned(), command.get_about().map_or_else(String::new, ToString::to_string)))
+        .map(|command| {
+            (command.get_name().to_owned(), command.get_about().map_or_else(String::new, ToString::to_string))
+        })
         .collect();
     all.extend(verbs::VERBS.iter().map(|verb: &Verb| (verb.names[0].to_owned(), verb.summary.to_owned())));
     all.sort();
@@ -195,9 +199,4 @@ pub fn help(name: &OsStr) -> Result<String> {
         true => Err(UsageError(format!("no command '{}': `help` lists them", name.display())).into()),
         false => Ok(texts.join("\n")),
     }
-}
-
-/// A word out of text.
-pub fn word(text: impl Into<Vec<u8>>) -> OsString {
-    OsString::from_vec(text.into())
 }

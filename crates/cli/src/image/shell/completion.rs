@@ -146,11 +146,13 @@ fn written(directory: &str, name: &str, quote: Option<char>) -> String {
     let path = format!("{directory}{name}");
     let needs_quotes = path.contains([' ', '\t', '"', '\'', '#', '|']) || path.chars().any(char::is_control);
     let escape = |path: &str| {
-        path.chars().flat_map(|letter| match letter {
-            '"' | '\\' => vec!['\\', letter],
-            letter if letter.is_ascii_control() => format!("\\x{:02x}", letter as u32).chars().collect(),
-            letter => vec![letter],
-        }).collect::<String>()
+        path.chars()
+            .flat_map(|letter| match letter {
+                '"' | '\\' => vec!['\\', letter],
+                letter if letter.is_ascii_control() => format!("\\x{:02x}", letter as u32).chars().collect(),
+                letter => vec![letter],
+            })
+            .collect::<String>()
     };
     let end = |quote: char| if name.ends_with('/') { String::new() } else { quote.to_string() };
     match quote {

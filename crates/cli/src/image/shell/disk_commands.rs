@@ -66,7 +66,9 @@ pub fn create(_: &mut Session, words: &[OsString]) -> Result<()> {
             "compat" => arguments.extend(["-o".to_owned(), format!("compat={value}")]),
             "backingfile" => arguments.extend(["-b".to_owned(), value.to_owned()]),
             "backingformat" => arguments.extend(["-F".to_owned(), value.to_owned()]),
-            _ => bail!(UsageError(format!("{key}: preallocation, backingfile, backingformat, clustersize and compat are known"))),
+            _ => bail!(UsageError(format!(
+                "{key}: preallocation, backingfile, backingformat, clustersize and compat are known"
+            ))),
         }
     }
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
@@ -132,7 +134,9 @@ pub fn list_devices(session: &mut Session, _: &[OsString]) -> Result<()> {
 /// `list-partitions`.
 pub fn list_partitions(session: &mut Session, _: &[OsString]) -> Result<()> {
     let volumes = session.image()?.volumes()?;
-    let is_partition = |volume: &&Volume| volume.device.starts_with("vd") && volume.device.ends_with(|last: char| last.is_ascii_digit());
+    let is_partition = |volume: &&Volume| {
+        volume.device.starts_with("vd") && volume.device.ends_with(|last: char| last.is_ascii_digit())
+    };
     volumes.iter().filter(is_partition).try_for_each(|volume| print(&their_name(&volume.device)))
 }
 
@@ -268,8 +272,8 @@ pub fn unmount(session: &mut Session, words: &[OsString]) -> Result<()> {
         let short = name.strip_prefix("/dev/").unwrap_or(name);
         short.strip_prefix("sd").map_or_else(|| short.to_owned(), |rest| format!("vd{rest}"))
     };
-    let found = session
-        .unmount(|point| point.directory == name.as_bytes() || kernel(&point.device) == kernel(&device))?;
+    let found =
+        session.unmount(|point| point.directory == name.as_bytes() || kernel(&point.device) == kernel(&device))?;
     if found { Ok(()) } else { bail!("{}: it is not mounted", name.display()) }
 }
 
@@ -280,9 +284,8 @@ pub fn mounts(session: &mut Session, _: &[OsString]) -> Result<()> {
 
 /// `mountpoints`.
 pub fn mount_points(session: &mut Session, _: &[OsString]) -> Result<()> {
-    let line = |point: &MountPoint| {
-        format!("{}: {}", device_of(point), printable(&String::from_utf8_lossy(&point.directory)))
-    };
+    let line =
+        |point: &MountPoint| format!("{}: {}", device_of(point), printable(&String::from_utf8_lossy(&point.directory)));
     session.points().iter().try_for_each(|point| print(&line(point)))
 }
 

@@ -71,7 +71,9 @@ pub fn write(session: &mut Session, index: usize, table: NewTable) -> Result<()>
     let letter = char::from(b'a' + (index % 26) as u8);
     let is_its = |device: &str| {
         let short = device.strip_prefix("/dev/").unwrap_or(device);
-        ["vd", "sd", "hd", "xvd"].iter().any(|prefix| short.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(letter)))
+        ["vd", "sd", "hd", "xvd"]
+            .iter()
+            .any(|prefix| short.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(letter)))
     };
     if let Some(point) = session.points().iter().find(|point| is_its(&point.device)) {
         bail!("{} is mounted: unmount it first", point.device);

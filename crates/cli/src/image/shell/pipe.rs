@@ -11,12 +11,8 @@ use std::process::{Command, Stdio};
 /// # Errors
 /// When either fails.
 pub fn into(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
-    let mut child = Command::new("/bin/sh")
-        .arg("-c")
-        .arg(command)
-        .stdin(Stdio::piped())
-        .spawn()
-        .context("cannot run /bin/sh")?;
+    let mut child =
+        Command::new("/bin/sh").arg("-c").arg(command).stdin(Stdio::piped()).spawn().context("cannot run /bin/sh")?;
     let Some(input) = child.stdin.take() else { bail!("{}: it has no input", command.display()) };
     let own = rustix::io::fcntl_dupfd_cloexec(stdout(), 3).map_err(io::Error::from).context("keeping stdout")?;
     io::stdout().flush().context("cannot write to stdout")?;

@@ -99,7 +99,10 @@ fn run_line(session: &mut Session, name: &str, number: u64, text: &[u8]) -> Resu
 fn say(name: &str, number: u64, done: Result<()>) {
     if let Err(error) = done {
         // Nobody is there to be told that stderr is closed.
-        let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("blockyard: {:#} (the script goes on)\n", at(name, number, &error)));
+        let _ = io::Write::write_fmt(
+            &mut io::stderr(),
+            format_args!("blockyard: {:#} (the script goes on)\n", at(name, number, &error)),
+        );
     }
 }
 

@@ -80,18 +80,6 @@ impl Session {
         Ok(())
     }
 
-    /// Writes no disk from now on.
-    ///
-    /// # Errors
-    /// When there are disks already.
-    pub fn set_read_only(&mut self) -> Result<()> {
-        if !self.drives.is_empty() {
-            bail!("disks were added for writing already");
-        }
-        self.how.ro = true;
-        Ok(())
-    }
-
     /// The disks, in the order of their names in the appliance.
     pub fn drives(&self) -> &[Drive] {
         &self.drives

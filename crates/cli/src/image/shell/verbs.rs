@@ -49,75 +49,252 @@ pub const VERBS: &[Verb] = &[
     verb(&["lcd"], "DIR", "Change to a directory of the host", Call(lcd)),
     verb(&["echo"], "[WORD]…", "Print words", Call(echo)),
     verb(&["time"], "COMMAND…", "Run a command and say how long it took", Call(time)),
-    verb(&["glob"], "COMMAND…", "Run a command: paths are patterns anyway", Call(|session, words| commands::perform_words(session, words))),
-    verb(&["setenv"], "NAME VALUE", "Set an environment variable for the host's commands: not possible here", Call(setenv)),
+    verb(
+        &["glob"],
+        "COMMAND…",
+        "Run a command: paths are patterns anyway",
+        Call(|session, words| commands::perform_words(session, words)),
+    ),
+    verb(
+        &["setenv"],
+        "NAME VALUE",
+        "Set an environment variable for the host's commands: not possible here",
+        Call(setenv),
+    ),
     verb(&["version"], "", "Say which version this is", Call(version)),
-    verb(&["set-verbose", "verbose"], "true|false", "Show what the appliance's kernel says, from the next boot on", Call(set_verbose)),
-    verb(&["set-trace", "trace", "set-network", "set-autosync", "set-progress-bars"], "true|false", "Accepted, and without effect here", Call(|_, _| Ok(()))),
-    verb(&["add", "add-drive"], "IMAGE [KEY:VALUE]…", "Add a disk: readonly:true and format:raw|qcow2 are understood", Call(disk::add)),
+    verb(
+        &["set-verbose", "verbose"],
+        "true|false",
+        "Show what the appliance's kernel says, from the next boot on",
+        Call(set_verbose),
+    ),
+    verb(
+        &["set-trace", "trace", "set-network", "set-autosync", "set-progress-bars"],
+        "true|false",
+        "Accepted, and without effect here",
+        Call(|_, _| Ok(())),
+    ),
+    verb(
+        &["add", "add-drive"],
+        "IMAGE [KEY:VALUE]…",
+        "Add a disk: readonly:true and format:raw|qcow2 are understood",
+        Call(disk::add),
+    ),
     verb(&["add-ro", "add-drive-ro"], "IMAGE [KEY:VALUE]…", "Add a disk that is only read", Call(disk::add_read_only)),
-    verb(&["sparse"], "FILE SIZE", "Make a sparse raw image, and add it", Call(|session, words| disk::make(session, words, false))),
-    verb(&["alloc", "allocate"], "FILE SIZE", "Make a raw image with all its space, and add it", Call(|session, words| disk::make(session, words, true))),
-    verb(&["disk-create"], "FILE FORMAT SIZE [KEY:VALUE]…", "Make an image: preallocation:off|sparse|metadata|full, backingfile:FILE, backingformat:FORMAT, clustersize:N", Call(disk::create)),
-    verb(&["run", "launch"], "", "Boot the appliance, which the first command that needs it does anyway", Call(|session, _| session.image().map(drop))),
+    verb(
+        &["sparse"],
+        "FILE SIZE",
+        "Make a sparse raw image, and add it",
+        Call(|session, words| disk::make(session, words, false)),
+    ),
+    verb(
+        &["alloc", "allocate"],
+        "FILE SIZE",
+        "Make a raw image with all its space, and add it",
+        Call(|session, words| disk::make(session, words, true)),
+    ),
+    verb(
+        &["disk-create"],
+        "FILE FORMAT SIZE [KEY:VALUE]…",
+        "Make an image: preallocation:off|sparse|metadata|full, backingfile:FILE, backingformat:FORMAT, clustersize:N",
+        Call(disk::create),
+    ),
+    verb(
+        &["run", "launch"],
+        "",
+        "Boot the appliance, which the first command that needs it does anyway",
+        Call(|session, _| session.image().map(drop)),
+    ),
     verb(&["shutdown", "close"], "", "Unmount, and end the appliance", Call(shutdown)),
     verb(&["smp", "set-smp"], "N", "Accepted: the appliance has one CPU", Call(smp)),
     verb(&["memsize", "set-memsize"], "MIB", "The appliance's memory, from the next boot on", Call(memsize)),
-    verb(&["list-drives", "debug-drives"], "", "List the disks that were added, with their names", Call(disk::list_drives)),
+    verb(
+        &["list-drives", "debug-drives"],
+        "",
+        "List the disks that were added, with their names",
+        Call(disk::list_drives),
+    ),
     verb(&["list-devices"], "", "List the disks' devices", Call(disk::list_devices)),
     verb(&["list-partitions"], "", "List the partitions' devices", Call(disk::list_partitions)),
     verb(&["list-filesystems"], "", "List the devices with what is on them", Call(disk::list_file_systems)),
-    verb(&["vfs-type"], "DEVICE", "Say which file system is on a device", Call(|session, words| disk::of_volume(session, words, |volume| &volume.r#type))),
-    verb(&["vfs-label"], "DEVICE", "Say a file system's label", Call(|session, words| disk::of_volume(session, words, |volume| &volume.label))),
-    verb(&["vfs-uuid"], "DEVICE", "Say a file system's UUID", Call(|session, words| disk::of_volume(session, words, |volume| &volume.uuid))),
+    verb(
+        &["vfs-type"],
+        "DEVICE",
+        "Say which file system is on a device",
+        Call(|session, words| disk::of_volume(session, words, |volume| &volume.r#type)),
+    ),
+    verb(
+        &["vfs-label"],
+        "DEVICE",
+        "Say a file system's label",
+        Call(|session, words| disk::of_volume(session, words, |volume| &volume.label)),
+    ),
+    verb(
+        &["vfs-uuid"],
+        "DEVICE",
+        "Say a file system's UUID",
+        Call(|session, words| disk::of_volume(session, words, |volume| &volume.uuid)),
+    ),
     verb(&["blockdev-getsize64"], "DEVICE", "Say a device's size in bytes", Call(disk::size)),
     verb(&["part-init"], "DEVICE gpt|mbr", "Begin a partition table: what was there is lost", Call(disk::part_init)),
-    verb(&["part-add"], "DEVICE primary START END", "Add a partition to a table that part-init began here: first and last sector of 512 bytes, negative ones from the end", Call(disk::part_add)),
-    verb(&["part-disk"], "DEVICE gpt|mbr", "Make one partition of a disk: what was there is lost", Call(disk::part_disk)),
+    verb(
+        &["part-add"],
+        "DEVICE primary START END",
+        "Add a partition to a table that part-init began here: first and last sector of 512 bytes, negative ones from the end",
+        Call(disk::part_add),
+    ),
+    verb(
+        &["part-disk"],
+        "DEVICE gpt|mbr",
+        "Make one partition of a disk: what was there is lost",
+        Call(disk::part_disk),
+    ),
     verb(&["part-list"], "DEVICE", "List a disk's partitions", Call(disk::part_list)),
     verb(&["part-get-parttype"], "DEVICE", "Say which kind of partition table a disk has", Call(disk::part_type)),
     verb(&["mkswap"], "DEVICE", "Make swap space", Words(&["mkfs", "swap", "$1"])),
-    verb(&["mount"], "DEVICE DIR", "Mount a file system", Call(|session, words| disk::mount(session, &words[0], &words[1], "", ""))),
-    verb(&["mount-ro"], "DEVICE DIR", "Mount a file system for reading only", Call(|session, words| disk::mount(session, &words[0], &words[1], "ro", ""))),
-    verb(&["mount-options"], "OPTIONS DEVICE DIR", "Mount with options of mount(8)", Call(|session, words| disk::mount(session, &words[1], &words[2], text(&words[0])?, ""))),
-    verb(&["mount-vfs"], "OPTIONS TYPE DEVICE DIR", "Mount with options of mount(8) and a file system's type", Call(|session, words| disk::mount(session, &words[2], &words[3], text(&words[0])?, text(&words[1])?))),
+    verb(
+        &["mount"],
+        "DEVICE DIR",
+        "Mount a file system",
+        Call(|session, words| disk::mount(session, &words[0], &words[1], "", "")),
+    ),
+    verb(
+        &["mount-ro"],
+        "DEVICE DIR",
+        "Mount a file system for reading only",
+        Call(|session, words| disk::mount(session, &words[0], &words[1], "ro", "")),
+    ),
+    verb(
+        &["mount-options"],
+        "OPTIONS DEVICE DIR",
+        "Mount with options of mount(8)",
+        Call(|session, words| disk::mount(session, &words[1], &words[2], text(&words[0])?, "")),
+    ),
+    verb(
+        &["mount-vfs"],
+        "OPTIONS TYPE DEVICE DIR",
+        "Mount with options of mount(8) and a file system's type",
+        Call(|session, words| disk::mount(session, &words[2], &words[3], text(&words[0])?, text(&words[1])?)),
+    ),
     verb(&["umount", "unmount"], "DIR|DEVICE", "Unmount", Call(disk::unmount)),
     verb(&["umount-all", "unmount-all"], "", "Unmount all", Call(|session, _| session.unmount_all())),
     verb(&["mounts"], "", "List the devices that are mounted", Call(disk::mounts)),
     verb(&["mountpoints"], "", "List what is mounted where", Call(disk::mount_points)),
     verb(&["sync"], "", "Everything that was written to stable storage", Call(|session, _| session.sync())),
-    verb(&["upload"], "FILE PATH", "Copy a file of the host into the image; - is stdin", Words(&["put", "--root-owned", "--", "$1", "$2"])),
-    verb(&["download"], "PATH FILE", "Copy a file of the image to the host; - is stdout", Words(&["get", "--", "$1", "$2"])),
+    verb(
+        &["upload"],
+        "FILE PATH",
+        "Copy a file of the host into the image; - is stdin",
+        Words(&["put", "--root-owned", "--", "$1", "$2"]),
+    ),
+    verb(
+        &["download"],
+        "PATH FILE",
+        "Copy a file of the image to the host; - is stdout",
+        Words(&["get", "--", "$1", "$2"]),
+    ),
     verb(&["copy-in"], "FILE… DIR", "Copy files and trees of the host into a directory of the image", Call(copy_in)),
     verb(&["copy-out"], "PATH… DIR", "Copy files and trees of the image into a directory of the host", Call(copy_out)),
     verb(&["tgz-in"], "FILE DIR", "Unpack a tar.gz into the image", Words(&["tar-in", "--", "$1", "$2"])),
-    verb(&["tgz-out"], "DIR FILE", "Pack files of the image as a tar.gz", Words(&["tar-out", "--compress", "gzip", "--", "$1", "$2"])),
-    verb(&["write"], "PATH CONTENT", "Make a file that holds a text", Call(|session, words| write(session, words, false))),
-    verb(&["write-append"], "PATH CONTENT", "Append a text to a file", Call(|session, words| write(session, words, true))),
+    verb(
+        &["tgz-out"],
+        "DIR FILE",
+        "Pack files of the image as a tar.gz",
+        Words(&["tar-out", "--compress", "gzip", "--", "$1", "$2"]),
+    ),
+    verb(
+        &["write"],
+        "PATH CONTENT",
+        "Make a file that holds a text",
+        Call(|session, words| write(session, words, false)),
+    ),
+    verb(
+        &["write-append"],
+        "PATH CONTENT",
+        "Append a text to a file",
+        Call(|session, words| write(session, words, true)),
+    ),
     verb(&["fill-pattern"], "PATTERN SIZE PATH", "Make a file of a repeated text", Call(fill_pattern)),
     verb(&["truncate"], "PATH", "Make a file empty", Call(|session, words| truncate(session, &words[0], 0))),
-    verb(&["truncate-size"], "PATH SIZE", "Make a file longer or shorter", Call(|session, words| truncate(session, &words[0], bytes(&words[1])?))),
+    verb(
+        &["truncate-size"],
+        "PATH SIZE",
+        "Make a file longer or shorter",
+        Call(|session, words| truncate(session, &words[0], bytes(&words[1])?)),
+    ),
     verb(&["ll"], "PATH", "List files with all that is known of them", Words(&["ls", "-l", "-a", "--", "$1"])),
     verb(&["more", "less"], "PATH", "Show a file page by page", Call(page)),
     verb(&["head"], "PATH", "Print the first ten lines of a file", Call(head)),
-    verb(&["tail"], "PATH", "Print the last ten lines of a file", Call(|session, words| piped(session, &words[0], "tail"))),
+    verb(
+        &["tail"],
+        "PATH",
+        "Print the last ten lines of a file",
+        Call(|session, words| piped(session, &words[0], "tail")),
+    ),
     verb(&["rm-f"], "PATH", "Remove a file that may be there", Words(&["rm", "-f", "--", "$1"])),
     verb(&["rm-rf"], "PATH", "Remove what is there, with all below it", Words(&["rm", "-r", "-f", "--", "$1"])),
     verb(&["rmdir"], "DIR", "Remove an empty directory", Call(remove_directory)),
     verb(&["mkdir-p"], "DIR", "Make a directory and those above it", Words(&["mkdir", "-p", "--", "$1"])),
-    verb(&["mkdir-mode"], "DIR MODE", "Make a directory with permissions", Words(&["mkdir", "--mode", "$2", "--", "$1"])),
-    verb(&["cp-a"], "SRC DST", "Copy files within the image, with all that belongs to them", Words(&["cp", "-a", "--", "$1", "$2"])),
+    verb(
+        &["mkdir-mode"],
+        "DIR MODE",
+        "Make a directory with permissions",
+        Words(&["mkdir", "--mode", "$2", "--", "$1"]),
+    ),
+    verb(
+        &["cp-a"],
+        "SRC DST",
+        "Copy files within the image, with all that belongs to them",
+        Words(&["cp", "-a", "--", "$1", "$2"]),
+    ),
     verb(&["cp-r"], "SRC DST", "Copy trees within the image", Words(&["cp", "-r", "--", "$1", "$2"])),
     verb(&["ln-s"], "TARGET LINK", "Make a symbolic link", Words(&["ln", "-s", "--", "$1", "$2"])),
     verb(&["ln-f"], "TARGET LINK", "Make a link in place of what is there", Words(&["ln", "-f", "--", "$1", "$2"])),
-    verb(&["ln-sf"], "TARGET LINK", "Make a symbolic link in place of what is there", Words(&["ln", "-s", "-f", "--", "$1", "$2"])),
+    verb(
+        &["ln-sf"],
+        "TARGET LINK",
+        "Make a symbolic link in place of what is there",
+        Words(&["ln", "-s", "-f", "--", "$1", "$2"]),
+    ),
     verb(&["glob-expand"], "PATTERN", "List the files that a pattern stands for", Words(&["ls", "-d", "--", "$1"])),
-    verb(&["exists"], "PATH", "Say whether a file is there", Call(|session, words| say_whether(session, &words[0], |_| true))),
-    verb(&["is-file"], "PATH", "Say whether it is a regular file", Call(|session, words| say_whether(session, &words[0], |entry| is_regular(entry.mode)))),
-    verb(&["is-dir"], "PATH", "Say whether it is a directory", Call(|session, words| say_whether(session, &words[0], |entry| is_directory(entry.mode)))),
-    verb(&["is-symlink"], "PATH", "Say whether it is a symbolic link", Call(|session, words| say_whether(session, &words[0], |entry| is_link(entry.mode)))),
-    verb(&["filesize"], "PATH", "Say a file's size in bytes", Call(|session, words| say_of(session, &words[0], true, |entry| entry.size.to_string()))),
-    verb(&["readlink"], "PATH", "Say where a link leads to", Call(|session, words| say_of(session, &words[0], false, |entry| printable(&String::from_utf8_lossy(&entry.target))))),
+    verb(
+        &["exists"],
+        "PATH",
+        "Say whether a file is there",
+        Call(|session, words| say_whether(session, &words[0], |_| true)),
+    ),
+    verb(
+        &["is-file"],
+        "PATH",
+        "Say whether it is a regular file",
+        Call(|session, words| say_whether(session, &words[0], |entry| is_regular(entry.mode))),
+    ),
+    verb(
+        &["is-dir"],
+        "PATH",
+        "Say whether it is a directory",
+        Call(|session, words| say_whether(session, &words[0], |entry| is_directory(entry.mode))),
+    ),
+    verb(
+        &["is-symlink"],
+        "PATH",
+        "Say whether it is a symbolic link",
+        Call(|session, words| say_whether(session, &words[0], |entry| is_link(entry.mode))),
+    ),
+    verb(
+        &["filesize"],
+        "PATH",
+        "Say a file's size in bytes",
+        Call(|session, words| say_of(session, &words[0], true, |entry| entry.size.to_string())),
+    ),
+    verb(
+        &["readlink"],
+        "PATH",
+        "Say where a link leads to",
+        Call(|session, words| {
+            say_of(session, &words[0], false, |entry| printable(&String::from_utf8_lossy(&entry.target)))
+        }),
+    ),
     verb(&["df-h"], "", "Say how full the file systems are, in sizes like 1.5K", Words(&["df", "-H"])),
     verb(&["command"], "WORDS", "Run a program of the image: one argument, a list of words", Call(command)),
     verb(&["sh"], "COMMAND", "Run a command with the image's shell", Words(&["run", "--", "/bin/sh", "-c", "$1"])),
@@ -163,7 +340,8 @@ pub fn as_ours(words: &[OsString]) -> Vec<OsString> {
         }
         ["tar-in" | "tar-out", ..] if texts.len() > 3 => {
             let without = words.iter().filter(|word| !word.as_bytes().starts_with(b"compress:"));
-            let compress = texts.iter().find_map(|text| text.strip_prefix("compress:")).filter(|_| texts[0] == "tar-out");
+            let compress =
+                texts.iter().find_map(|text| text.strip_prefix("compress:")).filter(|_| texts[0] == "tar-out");
             let option = compress.map(|kind| OsString::from(format!("--compress={kind}")));
             without.cloned().chain(option).collect()
         }
@@ -362,11 +540,8 @@ fn write(session: &mut Session, words: &[OsString], append: bool) -> Result<()> 
 }
 
 fn fill_pattern(session: &mut Session, words: &[OsString]) -> Result<()> {
-    let fill = Fill {
-        pattern: words[0].as_bytes().to_vec(),
-        size: bytes(&words[1])?,
-        path: image_path(Path::new(&words[2])),
-    };
+    let fill =
+        Fill { pattern: words[0].as_bytes().to_vec(), size: bytes(&words[1])?, path: image_path(Path::new(&words[2])) };
     session.image()?.call(Operation::Fill(fill)).map(drop)
 }
 
@@ -448,7 +623,8 @@ mod tests {
         for verb in VERBS {
             if let Words(words) = verb.action {
                 let arguments = vec![OsString::from("755"); verb.arguments.split_whitespace().count()];
-                commands::understand(&substituted(words, &arguments)).unwrap_or_else(|error| panic!("{}: {error}", verb.names[0]));
+                commands::understand(&substituted(words, &arguments))
+                    .unwrap_or_else(|error| panic!("{}: {error}", verb.names[0]));
             }
         }
     }
@@ -459,7 +635,9 @@ mod tests {
             let words = words(line);
             find(&words[0], words.len() - 1).unwrap().check(&words[1..])
         };
-        for good in ["mount /dev/sda1 /", "run", "add x readonly:true format:raw", "copy-in a b /", "help", "help ls", "echo"] {
+        for good in
+            ["mount /dev/sda1 /", "run", "add x readonly:true format:raw", "copy-in a b /", "help", "help ls", "echo"]
+        {
             check(good).unwrap();
         }
         for bad in ["mount /dev/sda1", "mount a b c", "add", "help a b", "copy-in /", "umount-all x"] {
