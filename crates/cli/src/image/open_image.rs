@@ -197,6 +197,8 @@ pub struct OpenImage {
     pub durable: bool,
     /// What shall be mounted; nothing: what is found.
     points: Vec<MountPoint>,
+    /// Our stdin is for commands that want it, and not what commands are read from.
+    pub has_stdin: bool,
 }
 
 impl OpenImage {
@@ -205,13 +207,13 @@ impl OpenImage {
     /// # Errors
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
     pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
-        let access = command.access();
+        let access = if args.how.ro && command.may_only_read() { Access::Read } else { command.access() };
         if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
         let points = args.how.mount_points()?;
         let disks = args.disks(access)?;
-        let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, false)?;
+        let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, command.lives_on())?;
         image.points = points;
         if command.mounts() || !image.points.is_empty() {
             image.mount(&args.how)?;
@@ -260,8 +262,18 @@ impl OpenImage {
         }
         let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
         let durable = how.cache == Cache::Writeback;
-        let points = Vec::new();
-        Ok(Self { appliance, name, watched, access, capacity_bytes, disks: layers, change, durable, points })
+        Ok(Self {
+            appliance,
+            name,
+            watched,
+            access,
+            capacity_bytes,
+            disks: layers,
+            change,
+            durable,
+            points: Vec::new(),
+            has_stdin: true,
+        })
     }
 
     /// Mounts its points, or what is found if there are none, instead of all that is mounted; says what is mounted then.
@@ -377,11 +389,15 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let (result, failures) = self.all_records(operation, take)?;
+        let (result, failures) = self.records_and_failures(operation, take)?;
         self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
-    fn all_records<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
+    /// As [`OpenImage::records`], with what could not be looked at.
+    ///
+    /// # Errors
+    /// When it failed as a whole, or `take` did.
+    pub fn records_and_failures<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
     where
         T: Send + 'static,
         H: RecordTaker<Output = T>,
@@ -406,7 +422,7 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let (result, mut failures) = self.all_records(operation, take)?;
+        let (result, mut failures) = self.records_and_failures(operation, take)?;
         failures.retain(|failure| i32::try_from(failure.errno).map(Errno::from_raw_os_error) != Ok(Errno::NOENT));
         self.told(&failures, failures.len() as u64).map(|()| result)
     }
