@@ -211,6 +211,11 @@ impl Appliance {
         self.sessions.iter().take(self.images).map(|session| session.statistics().counts.errors).sum()
     }
 
+    /// What it runs.
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.options.kernel
+    }
+
     /// How many of the guest's disks are images.
     pub(crate) fn image_count(&self) -> u32 {
         u32::try_from(self.images).unwrap_or(u32::MAX)

@@ -18,6 +18,7 @@ mod file_changes;
 mod file_copy;
 mod fstab;
 mod inspect;
+mod modules;
 mod mount_options;
 mod mounts;
 mod operations;
@@ -41,6 +42,9 @@ use std::io;
 use stream::TransferDisks;
 
 fn main() {
+    if let Some(status) = modules::asked_by_kernel() {
+        std::process::exit(status);
+    }
     if let Err(error) = serve() {
         eprintln!("agent: {error}");
     }
