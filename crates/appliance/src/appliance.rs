@@ -10,7 +10,7 @@ use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::Tools;
 use blockyard_block::Disk;
-use blockyard_protocol::appliance::{Operation, Ready, Request, Response, VERSION};
+use blockyard_protocol::appliance::{Interrupt, Operation, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
 use blockyard_session::server::{Export, Server, ServerOptions, Session};
 use micropb::MessageDecode;
@@ -65,7 +65,12 @@ pub struct ApplianceOptions {
     pub verbose: bool,
     /// Asked now and then: the signal that wants it to end.
     pub interrupted: Box<dyn Fn() -> Option<String>>,
+    /// What such a signal ends is the operation that is under way, if the guest gives it up in time, and not the guest.
+    pub lives_on: bool,
 }
+
+/// How long the guest may take to give up an operation.
+const GIVING_UP: Duration = Duration::from_secs(5);
 
 /// A guest with the disks of an image. It ends when it is dropped: what was not synced is lost.
 pub struct Appliance {
@@ -102,6 +107,8 @@ impl Appliance {
     /// # Errors
     /// When the appliance is of no more use.
     pub fn call(&mut self, operation: Operation) -> Result<Response, ApplianceError> {
+        // Complaints about what was done before say nothing about this.
+        self.log.forget();
         self.call_once(operation).map_err(|cause| self.failed(cause))
     }
 
@@ -116,11 +123,12 @@ impl Appliance {
                 self.wait(PollFlags::OUT, &mut watch)?;
             }
         }
+        watch.is_asked = true;
         let response: Response = self.receive(&mut watch)?;
         if response.number != self.requests {
             return Err(Cause::Protocol(format!("response {} to request {}", response.number, self.requests)));
         }
-        Ok(response)
+        watch.given_up.map_or(Ok(response), |(_, signal)| Err(Cause::GivenUp(signal)))
     }
 
     fn receive<M: MessageDecode + Default>(&mut self, watch: &mut Watch) -> Result<M, Cause> {
@@ -133,7 +141,7 @@ impl Appliance {
     }
 
     /// Waits until the channel is ready, or it is time to look again.
-    fn wait(&self, flags: PollFlags, watch: &mut Watch) -> Result<(), Cause> {
+    fn wait(&mut self, flags: PollFlags, watch: &mut Watch) -> Result<(), Cause> {
         let mut descriptors =
             vec![PollFd::new(&self.channel, flags), PollFd::new(&self.process.descriptor, PollFlags::IN)];
         let ended = self.sessions.iter().map(Session::ended);
@@ -143,19 +151,41 @@ impl Appliance {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(Cause::Start("waiting for it", errno.into())),
         }
+        let (is_ready, has_ended) = (
+            descriptors[0].revents().intersects(PollFlags::IN | PollFlags::OUT),
+            descriptors[1].revents().intersects(PollFlags::IN),
+        );
         if let Some(signal) = (self.options.interrupted)() {
-            return Err(Cause::Interrupted(signal));
+            self.interrupt(signal, watch)?;
         }
-        if descriptors[0].revents().intersects(PollFlags::IN | PollFlags::OUT) {
+        if is_ready {
             return Ok(());
         }
-        if descriptors[1].revents().intersects(PollFlags::IN) {
+        if has_ended {
             return Err(Cause::Ended);
         }
         if let Some(reason) = self.sessions.iter().find_map(Session::end_reason) {
             return Err(Cause::Disk(reason.to_string()));
         }
         watch.check(self)
+    }
+
+    /// Somebody wants the end: of the operation, if the guest lives on.
+    fn interrupt(&mut self, signal: String, watch: &mut Watch) -> Result<(), Cause> {
+        match watch.given_up {
+            Some((since, _)) if since.elapsed() < GIVING_UP => return Ok(()),
+            None if self.options.lives_on && watch.is_asked => {}
+            _ => return Err(Cause::Interrupted(signal)),
+        }
+        // It fits the line, on which nothing else is under way.
+        let frame = Channel::encode(&Request { number: self.requests, operation: Some(Operation::Interrupt(Interrupt {})) })?;
+        if !self.channel.send(&frame)?.is_empty() {
+            return Err(Cause::Interrupted(signal));
+        }
+        // Whoever reads or writes the other end of a stream may never do so.
+        self.streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.give_up());
+        watch.given_up = Some((Instant::now(), signal));
+        Ok(())
     }
 
     /// What the guest has read and written so far.
@@ -227,6 +257,9 @@ impl Appliance {
     }
 
     fn failed(&mut self, cause: Cause) -> ApplianceError {
+        if matches!(cause, Cause::GivenUp(_)) {
+            return without_log(cause);
+        }
         if matches!(cause, Cause::Ended) {
             // Its last words are on their way.
             std::thread::sleep(Duration::from_millis(20));
@@ -244,18 +277,22 @@ fn without_log(cause: Cause) -> ApplianceError {
 struct Watch {
     since: Instant,
     bytes_moved: u64,
+    /// All of the request is on its way.
+    is_asked: bool,
+    /// Since when the guest is to give it up, and the signal that wants it.
+    given_up: Option<(Instant, String)>,
 }
 
 impl Watch {
     fn new(appliance: &Appliance) -> Self {
-        Self { since: Instant::now(), bytes_moved: appliance.bytes_moved() }
+        Self { since: Instant::now(), bytes_moved: appliance.bytes_moved(), is_asked: false, given_up: None }
     }
 
     fn check(&mut self, appliance: &Appliance) -> Result<(), Cause> {
         let bytes_moved = appliance.bytes_moved();
         let outside = appliance.streams.iter().filter_map(Weak::upgrade).any(|stream| stream.waits_outside());
         if bytes_moved != self.bytes_moved || outside {
-            *self = Self { since: Instant::now(), bytes_moved };
+            (self.since, self.bytes_moved) = (Instant::now(), bytes_moved);
         }
         let timeout = appliance.options.timeout;
         if self.since.elapsed() > timeout { Err(Cause::Hung(timeout)) } else { Ok(()) }

@@ -1,7 +1,7 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
 use super::open_image::{ImageArgs, OpenImage};
-use super::{changes, copying, disk_usage, find, inspect, ls, space, stat, tar};
+use super::{changes, copying, disk_usage, find, inspect, ls, mkfs, space, stat, tar};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
@@ -98,4 +98,5 @@ file_commands! {
     Get(copying::Get),
     TarIn(tar::TarIn),
     TarOut(tar::TarOut),
+    Mkfs(mkfs::Mkfs),
 }

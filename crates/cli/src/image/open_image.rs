@@ -25,7 +25,7 @@ static AGENT: &[u8] = include_bytes!(env!("BLOCKYARD_AGENT"));
 /// The command that becomes the appliance's kernel.
 const KERNEL_COMMAND: &str = "appliance-kernel";
 
-/// Options of every command on an image's files.
+/// An image, and how it is opened.
 #[derive(Args, Debug)]
 pub struct ImageArgs {
     /// The image: a disk specification.
@@ -34,18 +34,25 @@ pub struct ImageArgs {
     /// Another disk, for what lies on several, after IMAGE; may be repeated.
     #[arg(long, value_name = "DISK")]
     add: Vec<String>,
+    #[command(flatten)]
+    how: OpenArgs,
+}
+
+/// How an image is opened: options of every command on its files.
+#[derive(Args, Debug)]
+pub struct OpenArgs {
     /// Mount partition PART (such as sda1, vda1, 1 or vg/root) on DIR [default: /]; may be repeated, the root first.
     #[arg(short, value_name = "PART[:DIR[:OPTIONS[:TYPE]]]")]
     mount: Vec<String>,
     /// Say on stderr which operating system was found, and what is mounted where.
     #[arg(long)]
-    inspect: bool,
+    pub inspect: bool,
     /// Write nothing to the image.
     #[arg(long)]
-    ro: bool,
+    pub ro: bool,
     /// Write everything at once, as `mount -o sync` does.
     #[arg(long)]
-    sync: bool,
+    pub sync: bool,
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
@@ -54,13 +61,13 @@ pub struct ImageArgs {
     timeout: u64,
     /// The appliance's memory in MiB.
     #[arg(long, value_name = "MIB", default_value = "256", value_parser = clap::value_parser!(u64).range(64..=65536))]
-    memory: u64,
+    pub memory: u64,
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
     /// Show what the appliance's kernel says.
     #[arg(long)]
-    verbose: bool,
+    pub verbose: bool,
 }
 
 impl ImageArgs {
@@ -69,23 +76,38 @@ impl ImageArgs {
         if self.add.len() >= DISKS_MAX {
             return Err(UsageError(format!("an appliance has at most {DISKS_MAX} disks")).into());
         }
-        let open = |name: &String| {
-            let specification = match self.cache {
-                Cache::Writeback => name.clone(),
-                Cache::Unsafe => format!("{name},cache=unsafe"),
-            };
-            let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
-            if access == Access::Write && disk.geometry().read_only {
-                bail!("{name} is read-only");
-            }
-            Ok(ImageDisk { disk, name: name.as_str().into() })
+        [&self.image].into_iter().chain(&self.add).map(|name| self.how.open_disk(name, access)).collect()
+    }
+}
+
+impl OpenArgs {
+    /// Opens a disk of an image, for no more than `access`.
+    ///
+    /// # Errors
+    /// When it cannot be opened so.
+    pub fn open_disk(&self, name: &str, access: Access) -> Result<ImageDisk> {
+        let specification = match self.cache {
+            Cache::Writeback => name.to_owned(),
+            Cache::Unsafe => format!("{name},cache=unsafe"),
         };
-        [&self.image].into_iter().chain(&self.add).map(open).collect()
+        let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
+        if access == Access::Write && disk.geometry().read_only {
+            bail!("{name} is read-only");
+        }
+        Ok(ImageDisk { disk, name: name.into() })
+    }
+
+    /// What `-m` says.
+    ///
+    /// # Errors
+    /// [`UsageError`] when that makes no sense.
+    pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
+        self.mount.iter().map(|text| mount_point::parse(text)).collect()
     }
 }
 
 /// Disks that have a name of one letter, but for two that data go through.
-const DISKS_MAX: usize = 24;
+pub const DISKS_MAX: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Cache {
@@ -132,44 +154,83 @@ impl OpenImage {
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
     pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
         let access = command.access();
-        if access == Access::Write && args.ro {
+        if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
-        let points = args.mount.iter().map(|text| mount_point::parse(text)).collect::<Result<Vec<_>>>()?;
+        let points = args.how.mount_points()?;
         let disks = args.disks(access)?;
-        let capacity_bytes =
-            disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
-        let signals = EndSignals::catch()?;
-        let options = ApplianceOptions {
-            kernel: Kernel::find()?,
-            agent: AGENT,
-            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
-            memory_bytes: args.memory << 20,
-            timeout: Duration::from_secs(args.timeout),
-            verbose: args.verbose,
-            interrupted: Box::new(move || signals.name()),
-        };
-        let appliance = Appliance::boot(options, &disks)?;
-        let count = u32::try_from(disks.len()).unwrap_or(u32::MAX);
-        let mut image = Self { appliance, name: args.image.clone(), access, capacity_bytes, disks: count, points };
-        if command.mounts() {
-            image.mount(args)?;
+        let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, false)?;
+        image.points = points;
+        if command.mounts() || !image.points.is_empty() {
+            image.mount(&args.how)?;
         }
         Ok(image)
     }
 
-    fn mount(&mut self, args: &ImageArgs) -> Result<()> {
-        if args.inspect {
+    /// Boots an appliance with the disks of an image. With `lives_on`, a signal ends what is asked of it and not the appliance.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn boot(
+        how: &OpenArgs,
+        access: Access,
+        disks: &[ImageDisk],
+        signals: EndSignals,
+        lives_on: bool,
+    ) -> Result<Self> {
+        let capacity_bytes =
+            disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
+        let options = ApplianceOptions {
+            kernel: Kernel::find()?,
+            agent: AGENT,
+            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
+            memory_bytes: how.memory << 20,
+            timeout: Duration::from_secs(how.timeout),
+            verbose: how.verbose,
+            interrupted: Box::new(move || signals.name()),
+            lives_on,
+        };
+        let appliance = Appliance::boot(options, disks)?;
+        let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
+        let count = u32::try_from(disks.len()).unwrap_or(u32::MAX);
+        Ok(Self { appliance, name, access, capacity_bytes, disks: count, points: Vec::new() })
+    }
+
+    /// Mounts its points, or what is found if there are none, instead of all that is mounted; says what is mounted then.
+    ///
+    /// # Errors
+    /// When one of them cannot be: then nothing is mounted.
+    fn mount(&mut self, how: &OpenArgs) -> Result<Vec<MountPoint>> {
+        if how.inspect {
             self.inspect()?.greeting().iter().for_each(|line| self.tell(line));
         }
         let read_only = self.access == Access::Read;
-        let mount = Mount { read_only, synchronous: args.sync, disks: self.disks, points: self.points.clone() };
+        let mount = Mount { read_only, synchronous: how.sync, disks: self.disks, points: self.points.clone() };
         let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
             self.tell(&format!("{}: {}", point.device, point.note));
         }
         response.notes.iter().for_each(|note| self.tell(note));
-        Ok(())
+        Ok(response.mounted)
+    }
+
+    /// As [`OpenImage::mount`], with other points.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn mount_points(&mut self, points: Vec<MountPoint>, how: &OpenArgs) -> Result<Vec<MountPoint>> {
+        self.points = points;
+        self.mount(how)
+    }
+
+    /// What the image is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many disks the image is: the appliance's first.
+    pub fn disks(&self) -> u32 {
+        self.disks
     }
 
     /// Says something that is no failure.
@@ -267,6 +328,14 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn close(mut self) -> Result<()> {
+        self.unmount()
+    }
+
+    /// Unmounts all, so that what was changed is on stable storage.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn unmount(&mut self) -> Result<()> {
         if self.access == Access::Read {
             return Ok(());
         }
@@ -305,8 +374,13 @@ const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
 fn told(failures: &[Failure]) -> Result<()> {
     match failures {
         [] => Ok(()),
-        several => Err(anyhow!(several.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: "))),
+        several => Err(anyhow!(sentences(several))),
     }
+}
+
+/// Failures as sentences, one a line.
+pub fn sentences(failures: &[Failure]) -> String {
+    failures.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: ")
 }
 
 fn output_error(error: io::Error) -> anyhow::Error {

@@ -1,0 +1,175 @@
+//! The kinds of file systems that can be made, checked and labelled, and with which tool.
+
+use crate::UsageError;
+use anyhow::Result;
+use blockyard_appliance::tools::{self, Tool, ToolCall};
+use clap::ValueEnum;
+
+/// A kind by its name, as mount(8) has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FileSystemKind {
+    Ext2,
+    Ext3,
+    Ext4,
+    Xfs,
+    Btrfs,
+    /// FAT, with as many bits as suit its size.
+    #[value(alias = "fat", alias = "msdos")]
+    Vfat,
+    /// Swap space.
+    #[value(alias = "linux-swap")]
+    Swap,
+}
+
+/// What a new file system is like.
+#[derive(Clone, Debug, Default)]
+pub struct NewFileSystem<'a> {
+    /// Its label; empty: none.
+    pub label: &'a str,
+    /// More options of its tool.
+    pub options: &'a [String],
+    /// The volume is all zeros, so that none have to be written to it.
+    pub zeros: bool,
+}
+
+/// How far a check may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thoroughness {
+    /// It changes nothing.
+    Look,
+    /// It repairs what is safely repaired.
+    Safe,
+    /// It repairs whatever it can, and may lose files.
+    All,
+}
+
+/// What a check's exit status says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing is wrong.
+    Clean,
+    /// Something was, and may be still.
+    Damaged,
+    /// There are changes in its journal, which mounting it carries out.
+    JournalFirst,
+    /// The tool has failed.
+    Failed,
+}
+
+impl FileSystemKind {
+    /// The kind that the appliance calls `name`.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ext2 => "ext2",
+            Self::Ext3 => "ext3",
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+            Self::Vfat => "vfat",
+            Self::Swap => "swap",
+        }
+    }
+
+    /// Whether it has files.
+    pub fn is_mountable(self) -> bool {
+        self != Self::Swap
+    }
+
+    /// Refuses a label that is too long for it: some tools cut them.
+    ///
+    /// # Errors
+    /// [`UsageError`].
+    pub fn check_label(self, label: &str) -> Result<()> {
+        let most = match self {
+            Self::Ext2 | Self::Ext3 | Self::Ext4 => 16,
+            Self::Xfs => 12,
+            Self::Btrfs => 255,
+            Self::Vfat => 11,
+            // The last byte is a zero.
+            Self::Swap => 15,
+        };
+        if label.len() > most {
+            let name = self.name();
+            return Err(UsageError(format!("the label '{label}' is too long: {name} has room for {most} bytes")).into());
+        }
+        Ok(())
+    }
+
+    /// The tool that makes it on `device`.
+    pub fn make(self, device: &str, new: &NewFileSystem<'_>) -> (&'static Tool, ToolCall) {
+        let call = ToolCall::new().changes_devices();
+        let (tool, call, label) = match self {
+            Self::Ext2 | Self::Ext3 | Self::Ext4 => {
+                let call = call.arguments(["-q", "-F", "-t", self.name()]);
+                // Tables of inodes that nobody has to zero later, at the first mount, are worth more than the few requests that
+                // zero them here: they take no space on a disk that keeps zeros as holes.
+                let call = call
+                    .arguments(["-E", if new.zeros { "nodiscard,lazy_itable_init=0" } else { "lazy_itable_init=0" }]);
+                (&tools::MKE2FS, call, "-L")
+            }
+            Self::Xfs => (&tools::MKFS_XFS, call.arguments(["-q", "-f"]).arguments(new.zeros.then_some("-K")), "-L"),
+            Self::Btrfs => {
+                (&tools::MKFS_BTRFS, call.arguments(["-q", "-f"]).arguments(new.zeros.then_some("-K")), "-L")
+            }
+            Self::Vfat => (&tools::MKFS_VFAT, call, "-n"),
+            Self::Swap => (&tools::MKSWAP, call.argument("-f"), "-L"),
+        };
+        let call = if new.label.is_empty() { call } else { call.arguments([label, new.label]) };
+        (tool, call.arguments(new.options.iter().map(String::as_str)).device(device))
+    }
+
+    /// The tool that checks it; `None` when there is nothing to check.
+    pub fn check(self, device: &str, how: Thoroughness) -> Option<(&'static Tool, ToolCall)> {
+        let call = ToolCall::new().changes_devices();
+        let look = how == Thoroughness::Look;
+        let (tool, arguments): (_, &[&str]) = match (self, how) {
+            (Self::Ext2 | Self::Ext3 | Self::Ext4, Thoroughness::Look) => (&tools::E2FSCK, &["-f", "-n"]),
+            (Self::Ext2 | Self::Ext3 | Self::Ext4, Thoroughness::Safe) => (&tools::E2FSCK, &["-f", "-p"]),
+            (Self::Ext2 | Self::Ext3 | Self::Ext4, Thoroughness::All) => (&tools::E2FSCK, &["-f", "-y"]),
+            (Self::Xfs, _) => (&tools::XFS_REPAIR, if look { &["-n"] } else { &["-e"] }),
+            // Its repair is for those who know what they do.
+            (Self::Btrfs, Thoroughness::Look | Thoroughness::Safe) => (&tools::BTRFS, &["check", "--readonly"]),
+            (Self::Btrfs, Thoroughness::All) => (&tools::BTRFS, &["check", "--repair", "--force"]),
+            (Self::Vfat, Thoroughness::Look) => (&tools::FSCK_VFAT, &["-n"]),
+            (Self::Vfat, Thoroughness::Safe) => (&tools::FSCK_VFAT, &["-a"]),
+            (Self::Vfat, Thoroughness::All) => (&tools::FSCK_VFAT, &["-y"]),
+            (Self::Swap, _) => return None,
+        };
+        Some((tool, call.arguments(arguments.iter().copied()).device(device)))
+    }
+
+    /// What the exit status of its check means: e2fsck(8), xfs_repair(8), btrfs-check(8), fsck.fat(8).
+    pub fn verdict(self, status: Option<u32>) -> Verdict {
+        match (self, status) {
+            (_, Some(0)) => Verdict::Clean,
+            // Bits: 1 and 2 errors that were corrected, 4 those that were not; the others are its own.
+            (Self::Ext2 | Self::Ext3 | Self::Ext4, Some(1..=7)) => Verdict::Damaged,
+            (Self::Xfs, Some(2)) => Verdict::JournalFirst,
+            (Self::Xfs, Some(1 | 4)) | (Self::Btrfs | Self::Vfat, Some(1)) => Verdict::Damaged,
+            _ => Verdict::Failed,
+        }
+    }
+
+    /// The tool that labels it.
+    pub fn label(self, device: &str, label: &str) -> (&'static Tool, ToolCall) {
+        let call = ToolCall::new().changes_devices();
+        match self {
+            Self::Ext2 | Self::Ext3 | Self::Ext4 => (&tools::TUNE2FS, call.arguments(["-L", label]).device(device)),
+            Self::Xfs => {
+                let text = if label.is_empty() { "--" } else { label };
+                // As the script xfs_admin does it.
+                let call = call.arguments(["-x", "-p", "xfs_admin", "-c"]).argument(format!("label {text}"));
+                (&tools::XFS_DB, call.device(device))
+            }
+            Self::Btrfs => (&tools::BTRFS, call.arguments(["filesystem", "label"]).device(device).argument(label)),
+            Self::Vfat if label.is_empty() => (&tools::FATLABEL, call.argument("-r").device(device)),
+            Self::Vfat => (&tools::FATLABEL, call.device(device).argument(label)),
+            Self::Swap => (&tools::SWAPLABEL, call.arguments(["-L", label]).device(device)),
+        }
+    }
+}

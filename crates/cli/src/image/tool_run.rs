@@ -1,0 +1,58 @@
+//! Running the host's tools in an image's appliance, and saying what they said.
+
+use super::open_image::{OpenImage, sentences};
+use anyhow::{Result, anyhow, bail};
+use blockyard_appliance::tools::{Tool, ToolCall, ToolEnd, ToolError};
+use blockyard_block::printable;
+
+/// Lines of what a tool complains about that a sentence takes.
+const COMPLAINTS: usize = 3;
+
+impl OpenImage {
+    /// Runs a tool, whatever its exit status will be.
+    ///
+    /// # Errors
+    /// When it is not on this machine, or could not be executed.
+    pub fn run_tool(&mut self, tool: &'static Tool, call: ToolCall) -> Result<ToolEnd> {
+        self.appliance.run_tool(tool, call).map_err(|error| match error {
+            ToolError::Refused(_, failures) => anyhow!(sentences(&failures)),
+            error => error.into(),
+        })
+    }
+
+    /// Runs a tool that must succeed; what it wrote to its standard output.
+    ///
+    /// # Errors
+    /// As [`OpenImage::run_tool`], and with what it says when it fails.
+    pub fn run_tool_well(&mut self, tool: &'static Tool, call: ToolCall) -> Result<String> {
+        let end = self.run_tool(tool, call)?;
+        match end.status {
+            Some(0) => Ok(text(&end.output)),
+            _ => bail!("{}", complaint(tool, &end)),
+        }
+    }
+}
+
+/// What a tool that failed says is wrong.
+pub fn complaint(tool: &Tool, end: &ToolEnd) -> String {
+    let (errors, output) = (text(&end.errors), text(&end.output));
+    let said = if errors.trim().is_empty() { &output } else { &errors };
+    let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(COMPLAINTS)..].join(" · ");
+    match (end.status, last.is_empty()) {
+        (Some(status), true) => format!("{} failed with exit status {status}", tool.program),
+        (Some(_), false) => format!("{} says: {last}", tool.program),
+        (None, _) => {
+            format!("{} was ended by a signal (out of memory? --memory gives the appliance more)", tool.program)
+        }
+    }
+}
+
+/// What came out of the guest as text that cannot command a terminal.
+pub fn text(bytes: &[u8]) -> String {
+    // Progress is written over itself.
+    String::from_utf8_lossy(bytes)
+        .lines()
+        .map(|line| printable(line.rsplit('\r').next().unwrap_or_default()) + "\n")
+        .collect()
+}
