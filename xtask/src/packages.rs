@@ -5,13 +5,17 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 12] = [
+const PACKAGES: [(&str, &str); 16] = [
     ("attr", "setfattr"),
+    ("btrfs-progs", "btrfs, with subvolumes"),
     ("busybox-static", "user space of the lab"),
+    ("cryptsetup-bin", "encrypted volumes (LUKS)"),
     ("e2fsprogs", "file systems that copies are checked with"),
     ("fdisk", "sfdisk: partition tables"),
     ("fio", "workloads on what we serve"),
     ("fuse3", "fusermount3"),
+    ("lvm2", "logical volumes"),
+    ("mdadm", "RAIDs"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
     ("strace", "what a command executes"),

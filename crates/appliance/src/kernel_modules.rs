@@ -50,9 +50,8 @@ const DIRECTORY: &str = "lib/modules";
 pub(crate) fn bundle(kernel: &Kernel) -> Result<Vec<u8>, ToolError> {
     let modules = kernel.modules();
     let tables = modules.parent().unwrap_or(modules);
-    let read = |path: &Path| {
-        fs::read_to_string(path).map_err(|error| ToolError::Unreadable { path: path.to_owned(), error })
-    };
+    let read =
+        |path: &Path| fs::read_to_string(path).map_err(|error| ToolError::Unreadable { path: path.to_owned(), error });
     let needs = read(&tables.join("modules.dep"))?;
     let aliases = read(&tables.join("modules.alias"))?;
     let lines: Vec<_> = needs.lines().filter(|line| WANTED.contains(&name_of(line))).collect();

@@ -69,6 +69,8 @@ impl From<&Volume> for appliance::Volume {
             size: volume.size,
             key_memory_bytes: volume.content.key_memory_bytes,
             used: volume.used,
+            raid_level: volume.content.array.level,
+            raid_disks: volume.content.array.disks,
             directory: Vec::new(),
         }
     }
@@ -299,7 +301,7 @@ mod tests {
         let partition = |name: &str, uuid: &str, label: &str, used| Volume {
             name: name.into(),
             node: name.into(),
-            content: Content { kind: Some("ext4"), uuid: uuid.into(), label: label.into(), key_memory_bytes: 0 },
+            content: Content { kind: Some("ext4"), uuid: uuid.into(), label: label.into(), ..Content::default() },
             partition: PartitionNames { uuid: format!("part-{name}"), label: format!("the {name}") },
             used,
             ..Volume::default()

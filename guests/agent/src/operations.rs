@@ -46,7 +46,9 @@ fn perform_operation(
     }
     match operation {
         Operation::Mount(mount) => {
-            mounts.mount(&mount)?;
+            let mounted = mounts.mount(&mount);
+            response.closed = mounts.closed;
+            mounted?;
             response.mounted = mounts.mounted.iter().map(|mounted| mounted.point.clone()).collect();
             response.notes = mounts.notes.clone();
             Ok(())
@@ -94,6 +96,7 @@ fn perform_operation(
             Ok(())
         }
         Operation::ChangeOwner(change) => attributes::change_owner(&change, failures),
+        _ => Err(refusal("the agent does not know this request")),
         Operation::InstallTools(_) => {
             response.bytes = tools::install(mounts, disks, failures)?;
             Ok(())

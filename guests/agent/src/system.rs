@@ -3,7 +3,7 @@
 use crate::modules;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, reboot};
-use rustix::thread::{UnshareFlags, unshare};
+use rustix::thread::UnshareFlags;
 use std::io;
 
 /// Mounts what the kernel shows of itself, and loads the driver of the disks.
@@ -16,7 +16,7 @@ pub(crate) fn set_up() -> io::Result<()> {
         deprecated,
         reason = "its unsafe successor is for flags that share less between threads: there is one thread here"
     )]
-    unshare(UnshareFlags::FS)?;
+    rustix::thread::unshare(UnshareFlags::FS)?;
     modules::serve_kernel()?;
     modules::load("virtio_blk")
 }

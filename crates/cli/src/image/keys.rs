@@ -137,7 +137,9 @@ fn selected(text: &str) -> Result<(&str, &str)> {
             // Whatever it is, it is not to be said again.
             Err(UsageError("--key …:key:…: others see a command's arguments; use …:file:FILE".to_owned()).into())
         }
-        _ => Err(UsageError(format!("--key {text}: it is VOLUME:file:FILE, where VOLUME may be a UUID or `all`")).into()),
+        _ => {
+            Err(UsageError(format!("--key {text}: it is VOLUME:file:FILE, where VOLUME may be a UUID or `all`")).into())
+        }
     }
 }
 
@@ -149,7 +151,8 @@ fn read_key(path: &Path) -> Result<Key> {
     if bytes.len() as u64 > KEY_BYTES_MAX {
         bail!("the key file {} is longer than {} KiB", path.display(), KEY_BYTES_MAX >> 10);
     }
-    let is_line = bytes.ends_with(b"\n") && !bytes[..bytes.len() - 1].contains(&b'\n') && std::str::from_utf8(&bytes).is_ok();
+    let is_line =
+        bytes.ends_with(b"\n") && !bytes[..bytes.len() - 1].contains(&b'\n') && std::str::from_utf8(&bytes).is_ok();
     if is_line {
         bytes.pop();
     }

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// How deep layers may lie: each round opens what the one before brought to light.
 const ROUNDS_MAX: usize = 8;
+/// How often the appliance is booted for what turns out to be needed: once for each that [`Needs`] has, at most.
+const BOOTS_MAX: usize = 4;
 /// Kinds of content, as blkid(8) calls them.
 const LUKS: &str = "crypto_LUKS";
 const LVM_MEMBER: &str = "LVM2_member";
@@ -74,15 +76,30 @@ impl OpenImage {
     /// Opens what is closed; whether something was. What cannot be opened is noted.
     ///
     /// # Errors
-    /// [`Needs`] when another appliance could; when a passphrase is wrong, or a tool is missing.
-    pub fn open_layers(&mut self, keys: &Keys, asking: Asking) -> Result<bool> {
+    /// When a passphrase is wrong, or a tool is missing.
+    pub fn open_layers(&mut self, asking: Asking) -> Result<bool> {
+        let keys = self.keys();
+        for _ in 0..BOOTS_MAX {
+            match self.open_all(&keys, asking) {
+                Err(error) => match error.downcast_ref::<Needs>() {
+                    Some(&needs) => self.boot_again(needs)?,
+                    None => return Err(error),
+                },
+                opened => return opened,
+            }
+        }
+        bail!("its layers want more and more of the appliance")
+    }
+
+    fn open_all(&mut self, keys: &Keys, asking: Asking) -> Result<bool> {
         let before = self.layers.opened.len();
         for _ in 0..ROUNDS_MAX {
             let volumes = self.volumes()?;
             let closed: Vec<_> = volumes.iter().filter(|volume| is_closed(volume)).collect();
             let new = |volume: &&&Volume| !self.layers.tried.contains(&volume.device);
             let new: Vec<Volume> = closed.iter().filter(new).map(|volume| Volume::clone(volume)).collect();
-            let can = |volume: &&Volume| volume.r#type != LUKS || asking == Asking::Terminal || !keys.of(volume).is_empty();
+            let can =
+                |volume: &&Volume| volume.r#type != LUKS || asking == Asking::Terminal || !keys.of(volume).is_empty();
             let new: Vec<_> = new.iter().filter(can).collect();
             if new.is_empty() {
                 break;
@@ -149,7 +166,11 @@ impl OpenImage {
         let end = self.run_tool(&MDADM, parts.iter().fold(call, |call, part| call.device(part.device.as_str())))?;
         let name = if first.label.is_empty() { &first.uuid } else { &first.label };
         let missing = u32::try_from(parts.len()).map_or(0, |there| first.raid_disks.saturating_sub(there));
-        let lack = format!("{missing} of the {} disks of the RAID {} are missing: --add them", first.raid_disks, printable(name));
+        let lack = format!(
+            "{missing} of the {} disks of the RAID {} are missing: --add them",
+            first.raid_disks,
+            printable(name)
+        );
         match (end.status, missing) {
             (Some(0), 0) => self.layers.opened.push(Layer::Array(path)),
             (Some(0), _) => {
@@ -157,7 +178,11 @@ impl OpenImage {
                 self.layers.notes.push(lack);
             }
             (_, 0) => {
-                self.layers.notes.push(format!("the RAID {} does not start: {}", printable(name), complaint(&MDADM, &end)));
+                self.layers.notes.push(format!(
+                    "the RAID {} does not start: {}",
+                    printable(name),
+                    complaint(&MDADM, &end)
+                ));
             }
             _ => self.layers.notes.push(lack),
         }
@@ -167,9 +192,13 @@ impl OpenImage {
     /// Opens an encrypted volume with the keys that are given for it, or else with what is typed.
     fn unlock(&mut self, volume: &Volume, keys: &Keys, asking: Asking) -> Result<()> {
         let wanted = volume.key_memory_bytes;
-        if wanted > KEY_BYTES_MAX && self.memory_bytes() < wanted.saturating_add(SYSTEM_BYTES) {
+        if wanted > KEY_BYTES_MAX && self.has().memory_bytes < wanted.saturating_add(SYSTEM_BYTES) {
             let mebibytes = wanted.saturating_add(SYSTEM_BYTES) >> 20;
-            bail!("a key of {} takes {} MiB of memory: give it with --memory {mebibytes}", device(volume), wanted >> 20);
+            bail!(
+                "a key of {} takes {} MiB of memory: give it with --memory {mebibytes}",
+                device(volume),
+                wanted >> 20
+            );
         }
         self.needs(Needs { memory_bytes: wanted.saturating_add(SYSTEM_BYTES), raid6: false })?;
         let given = keys.of(volume);
@@ -183,7 +212,10 @@ impl OpenImage {
         }
         for _ in 0..TRIES {
             let Some(key) = keys.ask(volume)? else {
-                bail!("{} is encrypted (LUKS): give its key with --key-file or --key, or a terminal to type it at", device(volume));
+                bail!(
+                    "{} is encrypted (LUKS): give its key with --key-file or --key, or a terminal to type it at",
+                    device(volume)
+                );
             };
             if self.try_key(volume, key.bytes())? {
                 return Ok(());
@@ -232,7 +264,11 @@ impl OpenImage {
             if !is_group_name(group) {
                 continue;
             }
-            let read_only = if self.reads_only() { format!("activation/read_only_volume_list=[\"{group}\"]") } else { String::new() };
+            let read_only = if self.reads_only() {
+                format!("activation/read_only_volume_list=[\"{group}\"]")
+            } else {
+                String::new()
+            };
             let end = self.run_tool(&LVM, self.lvm("vgchange", &read_only).arguments(["--activate", "y", group]))?;
             if !known(&self.layers, group) {
                 self.layers.opened.push(Layer::Group(group.to_owned()));
@@ -264,17 +300,22 @@ impl OpenImage {
              activation {{ udev_sync=0 udev_rules=0 monitoring=0 }} backup {{ backup=0 archive=0 }} \
              global {{ use_lvmpolld=0 thin_check_executable=\"\" cache_check_executable=\"\" }} {more}"
         );
-        ToolCall::new().environment("DM_DISABLE_UDEV", "1").argument(command).argument("--config").argument(configuration)
+        ToolCall::new()
+            .environment("DM_DISABLE_UDEV", "1")
+            .argument(command)
+            .argument("--config")
+            .argument(configuration)
     }
 
     /// Whether the appliance has what something needs.
     fn needs(&self, needs: Needs) -> Result<()> {
-        let has = self.memory_bytes() >= needs.memory_bytes && (self.has_raid6() || !needs.raid6);
+        let has = self.has().memory_bytes >= needs.memory_bytes && (self.has().raid6 || !needs.raid6);
         if has { Ok(()) } else { Err(needs.into()) }
     }
 }
 
-fn is_closed(volume: &Volume) -> bool {
+/// Whether it has no files before it is opened, or put together with others.
+pub fn is_closed(volume: &Volume) -> bool {
     !volume.used && [LUKS, LVM_MEMBER, RAID_MEMBER].contains(&volume.r#type.as_str())
 }
 
@@ -307,7 +348,9 @@ fn array_path(label: &str, arrays: usize) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     match name.parse::<u8>() {
         Ok(number) if number < 100 => format!("/dev/md{number}"),
-        _ if (1..=32).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('-') => format!("/dev/md/{name}"),
+        _ if (1..=32).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('-') => {
+            format!("/dev/md/{name}")
+        }
         _ => format!("/dev/md{}", 126usize.saturating_sub(arrays)),
     }
 }

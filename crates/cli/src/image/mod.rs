@@ -16,6 +16,8 @@ mod host_tree;
 mod image_options;
 mod info;
 mod inspect;
+mod keys;
+mod layers;
 mod listing;
 mod ls;
 mod map;
