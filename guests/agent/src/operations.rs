@@ -96,7 +96,6 @@ fn perform_operation(
             Ok(())
         }
         Operation::ChangeOwner(change) => attributes::change_owner(&change, failures),
-        _ => Err(refusal("the agent does not know this request")),
         Operation::InstallTools(_) => {
             response.bytes = tools::install(mounts, disks, failures)?;
             Ok(())
@@ -114,6 +113,7 @@ fn perform_operation(
             response.trimmed = trim::trim(mounts, failures);
             Ok(())
         }
+        _ => Err(refusal("the agent does not know this request")),
     }
 }
 
