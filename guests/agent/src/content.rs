@@ -135,7 +135,7 @@ fn content_of(head: &[u8]) -> Content {
     }
     // In one of the first four sectors (lvm2, lib/label/label.h).
     if let Some(at) = [0, 512, 1024, 1536].into_iter().find(|&at| head.has(at, b"LABELONE")) {
-        return content(LVM_MEMBER, head.text(at + 32, 32), String::new());
+        return content(LVM_MEMBER, physical_volume_uuid(&head.text(at + 32, 32)), String::new());
     }
     if head.has(0, b"XFSB") {
         return content("xfs", uuid_text(head.bytes(32, 16)), head.text(108, 12));
@@ -168,6 +168,12 @@ fn content_of(head: &[u8]) -> Content {
         return plain("bcache");
     }
     fat(&head).or_else(|| zfs(&head).then(|| plain("zfs_member"))).unwrap_or_default()
+}
+
+/// LVM's UUIDs are letters, with dashes in other places than everybody's.
+fn physical_volume_uuid(letters: &str) -> String {
+    let dash = |index: usize| if matches!(index, 6 | 10 | 14 | 18 | 22 | 26) { "-" } else { "" };
+    letters.chars().enumerate().map(|(index, letter)| format!("{}{letter}", dash(index))).collect()
 }
 
 /// Linux, include/uapi/linux/bcache.h.

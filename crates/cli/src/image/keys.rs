@@ -65,6 +65,11 @@ impl Keys {
         fits.map(|(_, key)| key.clone()).collect()
     }
 
+    /// Whether there is a terminal to ask at.
+    pub fn can_ask(&self) -> bool {
+        File::open("/dev/tty").is_ok()
+    }
+
     /// Asks at the terminal. `None` where there is none.
     ///
     /// # Errors

@@ -276,7 +276,8 @@ impl OpenImage {
             self.inspect()?.greeting().iter().for_each(|line| self.tell(line));
         }
         let mut response = self.try_mount(how.sync)?;
-        let fails = !response.failures.is_empty();
+        // Other failures have an error's number.
+        let fails = response.failures.first().is_some_and(|failure| failure.errno == 0);
         // What lies in layers is opened when something is missing without it.
         if response.closed && (fails || !response.notes.is_empty()) {
             let asking = if fails { Asking::Terminal } else { Asking::Nobody };
@@ -329,7 +330,7 @@ impl OpenImage {
     pub fn inspect(&mut self) -> Result<Inspection> {
         let found = self.inspect_opened();
         let (closed, none) = found.as_ref().map_or((true, true), |found| (found.is_partly_closed(), found.is_empty()));
-        let asking = if none { Asking::Terminal } else { Asking::Nobody };
+        let asking = if none && self.keys.can_ask() { Asking::Terminal } else { Asking::Nobody };
         if closed && self.open_layers(asking).with_context(|| self.name.clone())? {
             self.inspect_opened()
         } else {
