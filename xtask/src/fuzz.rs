@@ -53,6 +53,11 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
     in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
     in_library("blockyard-block", "formats::vmdk::tests::fuzz_a_descriptor_is_understood_or_refused_but_never_half"),
+    Target {
+        package: "blockyard",
+        binary: &["--bin", "blockyard"],
+        test: "image::operating_system::tests::fuzz_whatever_files_say_is_told_in_harmless_text",
+    },
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
     in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
     in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),

@@ -1,6 +1,7 @@
 //! A running appliance.
 
 use crate::channel::Channel;
+use crate::confined::{Confined, LineStart};
 use crate::error::{ApplianceError, Cause};
 use crate::initramfs;
 use crate::kernel::Kernel;
@@ -12,9 +13,11 @@ use crate::tools::Tools;
 use blockyard_block::Disk;
 use blockyard_protocol::appliance::{Interrupt, Operation, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
+use blockyard_session::program_filter::StartCalls;
 use blockyard_session::server::{Export, Server, ServerOptions, Session};
 use micropb::MessageDecode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::ffi::OsString;
@@ -22,10 +25,9 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -33,6 +35,9 @@ use tempfile::TempDir;
 
 /// How often to look whether somebody wants the end, and whether there is progress.
 const TICK: Duration = Duration::from_millis(100);
+/// For how many times the timeout an appliance may go on reading and writing its disks while the host gets and gives nothing new: it
+/// may have much to remove or to check, but it may also go round in circles.
+const TIMEOUTS_WITHOUT_RESULT: u32 = 30;
 
 /// A disk of an image.
 #[derive(Clone)]
@@ -63,8 +68,8 @@ pub struct ApplianceOptions {
     pub raid6: bool,
     /// How long it may do nothing while it is asked for something.
     pub timeout: Duration,
-    /// Whether its console goes to stderr too.
-    pub verbose: bool,
+    /// Where its console goes too, as text that cannot command a terminal; the kernel says more there than it does otherwise.
+    pub console: Option<Box<dyn io::Write + Send>>,
     /// Asked now and then: the signal that wants it to end.
     pub interrupted: Box<dyn Fn() -> Option<String>>,
     /// What such a signal ends is the operation that is under way, if the guest gives it up in time, and not the guest.
@@ -84,10 +89,13 @@ pub struct Appliance {
     images: usize,
     source: Arc<SlotDisk>,
     sink: Arc<SlotDisk>,
+    /// What has been counted of the source and of the sink when something was bound to them, and how much of it can be new.
+    fresh: [Fresh; 2],
     /// Streams that may be waiting for somebody who is not the guest.
     streams: Vec<Weak<dyn Outside>>,
     log: KernelLog,
     options: ApplianceOptions,
+    confined: Confined,
     requests: u32,
     pub(crate) tools: Tools,
     server: Server,
@@ -197,30 +205,58 @@ impl Appliance {
         counts.map(|counts| counts.bytes_read + counts.bytes_written + counts.flushes).sum()
     }
 
+    /// What the guest has read of the host's data, and written of its own for the host, that was not there before. It cannot make this
+    /// grow for ever: a stream goes by once, and of a disk no more counts than it has.
+    fn fresh_bytes(&self) -> u64 {
+        (0..2).map(|slot| self.fresh[slot].bytes(self.slot_bytes(slot))).sum()
+    }
+
+    /// What the guest has read of the source (0) or written to the sink (1).
+    fn slot_bytes(&self, slot: usize) -> u64 {
+        let counts = self.sessions.get(self.images + slot).map(|session| session.statistics().counts);
+        counts.map_or(0, |counts| if slot == SOURCE { counts.bytes_read } else { counts.bytes_written })
+    }
+
+    fn expect(&mut self, slot: usize, bytes_max: u64) {
+        let counted = self.slot_bytes(slot);
+        self.fresh[slot] = Fresh { before: self.fresh[slot].bytes(counted), since: counted, bytes_max };
+    }
+
+    /// How far it is shut in.
+    pub fn confined(&self) -> Confined {
+        self.confined
+    }
+
     /// The guest reads `disk` as the source from now on: up to the next binding.
     pub fn bind_source(&mut self, disk: Arc<dyn Disk>) {
+        self.expect(SOURCE, disk.geometry().capacity_bytes);
         self.source.bind(disk);
     }
 
     /// The guest reads a stream as the source.
     pub fn bind_source_stream(&mut self, stream: &Arc<StreamSource>) {
+        self.expect(SOURCE, u64::MAX);
         self.streams.push(Arc::downgrade(&stream.outside()));
         self.source.bind(Arc::clone(stream) as Arc<dyn Disk>);
     }
 
     /// The guest writes to `disk` as the sink from now on.
     pub fn bind_sink(&mut self, disk: Arc<dyn Disk>) {
+        self.expect(SINK, disk.geometry().capacity_bytes);
         self.sink.bind(disk);
     }
 
     /// The guest writes a stream as the sink.
     pub fn bind_sink_stream<W: io::Write + Send + 'static>(&mut self, stream: &Arc<StreamSink<W>>) {
+        self.expect(SINK, u64::MAX);
         self.streams.push(Arc::downgrade(&stream.outside()));
         self.sink.bind(Arc::clone(stream) as Arc<dyn Disk>);
     }
 
     /// Empties both transfer disks.
     pub fn release(&mut self) {
+        self.expect(SOURCE, 0);
+        self.expect(SINK, 0);
         self.source.release();
         self.sink.release();
         self.streams.clear();
@@ -297,10 +333,32 @@ fn without_log(cause: Cause) -> ApplianceError {
     ApplianceError { cause, kernel_log: Vec::new() }
 }
 
-/// Since when there was no progress.
+/// Places of the transfer disks behind the images.
+const SOURCE: usize = 0;
+const SINK: usize = 1;
+
+/// How much of what is counted for a transfer disk is new to whoever waits for it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fresh {
+    /// With what was bound before.
+    before: u64,
+    /// The count when this was bound.
+    since: u64,
+    bytes_max: u64,
+}
+
+impl Fresh {
+    fn bytes(&self, counted: u64) -> u64 {
+        self.before.saturating_add(counted.saturating_sub(self.since).min(self.bytes_max))
+    }
+}
+
+/// Since when nothing moved, and since when nothing new did.
 struct Watch {
-    since: Instant,
-    bytes_moved: u64,
+    quiet_since: Instant,
+    moved: u64,
+    fruitless_since: Instant,
+    fresh: u64,
     /// All of the request is on its way.
     is_asked: bool,
     /// Since when the guest is to give it up, and the signal that wants it.
@@ -309,17 +367,33 @@ struct Watch {
 
 impl Watch {
     fn new(appliance: &Appliance) -> Self {
-        Self { since: Instant::now(), bytes_moved: appliance.bytes_moved(), is_asked: false, given_up: None }
+        let now = Instant::now();
+        Self {
+            quiet_since: now,
+            moved: appliance.bytes_moved(),
+            fruitless_since: now,
+            fresh: appliance.fresh_bytes(),
+            is_asked: false,
+            given_up: None,
+        }
     }
 
     fn check(&mut self, appliance: &Appliance) -> Result<(), Cause> {
-        let bytes_moved = appliance.bytes_moved();
+        let (now, timeout) = (Instant::now(), appliance.options.timeout);
+        let (moved, fresh) = (appliance.bytes_moved(), appliance.fresh_bytes());
         let outside = appliance.streams.iter().filter_map(Weak::upgrade).any(|stream| stream.waits_outside());
-        if bytes_moved != self.bytes_moved || outside {
-            (self.since, self.bytes_moved) = (Instant::now(), bytes_moved);
+        if moved != self.moved || outside {
+            (self.quiet_since, self.moved) = (now, moved);
         }
-        let timeout = appliance.options.timeout;
-        if self.since.elapsed() > timeout { Err(Cause::Hung(timeout)) } else { Ok(()) }
+        if fresh != self.fresh || outside {
+            (self.fruitless_since, self.fresh) = (now, fresh);
+        }
+        let fruitless = timeout.saturating_mul(TIMEOUTS_WITHOUT_RESULT);
+        match (now - self.quiet_since > timeout, now - self.fruitless_since > fruitless) {
+            (true, _) => Err(Cause::Hung(timeout)),
+            (_, true) => Err(Cause::Fruitless(fruitless)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -336,9 +410,9 @@ impl Process {
         if std::mem::replace(&mut self.is_reaped, true) {
             return;
         }
-        let group = Pid::from_child(&self.child);
-        // They may be gone already.
-        let _ = kill_process_group(group, Signal::KILL);
+        // It leads a group once it has come that far; they may all be gone already.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
@@ -372,7 +446,7 @@ struct Starting {
 impl Starting {
     fn new(options: ApplianceOptions, disks: &[ImageDisk]) -> Result<Self, Cause> {
         let start = |what| move |error| Cause::Start(what, error);
-        let directory = tempfile::Builder::new().prefix("blockyard-").tempdir().map_err(start("making a directory"))?;
+        let directory = make_directory(options.memory_bytes).map_err(start("making a directory"))?;
         fs::create_dir(directory.path().join("root")).map_err(start("making a directory"))?;
         let initramfs = directory.path().join("initramfs");
         initramfs::write(&initramfs, &options.kernel, options.agent).map_err(start("writing its initramfs"))?;
@@ -389,13 +463,13 @@ impl Starting {
         Ok(Self { options, directory, server, exports, listeners, source, sink })
     }
 
-    fn boot(self) -> Result<Appliance, ApplianceError> {
+    fn boot(mut self) -> Result<Appliance, ApplianceError> {
         let start = |what| move |error| without_log(Cause::Start(what, error));
         let (control, line) = UnixStream::pair().map_err(start("making its serial line"))?;
         // Both ways, or the kernel takes it for no console.
         let (console, end) = UnixStream::pair().map_err(start("making its console"))?;
         let process = self.spawn(line, end).map_err(without_log)?;
-        let log = KernelLog::follow(console, self.options.verbose).map_err(start("following its console"))?;
+        let log = KernelLog::follow(console, self.options.console.take()).map_err(start("following its console"))?;
         let channel = Channel::new(control).map_err(start("opening its serial line"))?;
         let deadline = Instant::now() + self.options.timeout;
         let mut appliance = Appliance {
@@ -406,22 +480,21 @@ impl Starting {
             images: self.listeners.len().saturating_sub(2),
             source: self.source,
             sink: self.sink,
+            fresh: [Fresh::default(); 2],
             streams: Vec::new(),
             log,
             options: self.options,
+            confined: Confined::default(),
             requests: 0,
             tools: Tools::default(),
             server: self.server,
             directory: Some(self.directory),
         };
-        // In the order in which the kernel finds its disks.
-        for (listener, export) in self.listeners.iter().zip(self.exports) {
-            let attached = appliance.accept(listener, export, deadline);
-            attached.map_err(|cause| appliance.failed(cause))?;
-        }
-        appliance.await_ready().map_err(|cause| appliance.failed(cause))?;
+        let attached = appliance.attach(&self.listeners, self.exports, deadline);
+        attached.map_err(|cause| appliance.failed(cause))?;
         // It has its sockets and has read its initramfs.
         appliance.directory = None;
+        appliance.await_ready().map_err(|cause| appliance.failed(cause))?;
         Ok(appliance)
     }
 
@@ -450,7 +523,7 @@ impl Starting {
             // Whose files these are is for others to say.
             "lsm=".to_owned(),
         ];
-        if !self.options.verbose {
+        if self.options.console.is_none() {
             arguments.push("quiet".to_owned());
         }
         arguments.extend((0..self.exports.len()).map(|index| format!("virtio_uml.device={index}:2")));
@@ -463,7 +536,6 @@ impl Starting {
             .args(first)
             .args(kernel.to_arguments())
             .current_dir(self.directory.path())
-            .process_group(0)
             .stdin(Stdio::from(OwnedFd::from(line)))
             .stdout(Stdio::from(OwnedFd::from(console)))
             .stderr(Stdio::from(OwnedFd::from(console_twin)));
@@ -474,13 +546,68 @@ impl Starting {
     }
 }
 
+/// A directory of this user's alone, for sockets, initramfs and, where namespaces cannot be had, the guest's memory: that is a file,
+/// which the guest executes. Of the places that suit that the first.
+fn make_directory(memory_bytes: u64) -> io::Result<TempDir> {
+    let places = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into(), "/var/tmp".into()];
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("blockyard-");
+    match places.iter().find(|place| takes_memory(place, memory_bytes)) {
+        Some(place) => builder.tempdir_in(place),
+        None => builder.tempdir(),
+    }
+}
+
+/// Whether a directory has room for a guest's memory and lets it be executed.
+fn takes_memory(directory: &Path, memory_bytes: u64) -> bool {
+    let Ok(place) = statvfs(directory) else { return false };
+    let free = place.f_bavail.saturating_mul(place.f_frsize);
+    let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let writable =
+        || rustix::fs::open(directory, unnamed, Mode::RUSR).is_ok() || tempfile::tempfile_in(directory).is_ok();
+    !place.f_flag.contains(StatVfsMountFlags::NOEXEC) && free >= memory_bytes && writable()
+}
+
 impl Appliance {
+    /// Lets the kernel start until it has its disks, and has looked at none of them.
+    fn attach(&mut self, listeners: &[UnixListener], exports: Vec<Export>, deadline: Instant) -> Result<(), Cause> {
+        let start = |what| move |error| Cause::Start(what, error);
+        let (mut confined, calls) = loop {
+            match LineStart::receive(&self.channel).map_err(|_| Cause::Ended)? {
+                Some(LineStart { confined, listener }) => break (confined, listener.map(StartCalls::new)),
+                None => self.await_readable(self.channel.as_fd(), deadline)?,
+            }
+        };
+        let calls = calls.transpose().map_err(start("letting its process start"))?;
+        let roomy = |directory: &TempDir| takes_memory(directory.path(), self.options.memory_bytes);
+        if !confined.namespaces && !self.directory.as_ref().is_some_and(roomy) {
+            return Err(Cause::NoRoom(self.options.memory_bytes >> 20));
+        }
+        // In the order in which the kernel finds them.
+        for (listener, export) in listeners.iter().zip(exports) {
+            self.accept(listener, export, deadline)?;
+        }
+        confined.sealed = calls.is_some();
+        drop(calls);
+        self.confined = confined;
+        Ok(())
+    }
+
     /// Waits for the kernel to connect to a disk.
     fn accept(&mut self, listener: &UnixListener, export: Export, deadline: Instant) -> Result<(), Cause> {
+        self.await_readable(listener.as_fd(), deadline)?;
+        let attach = || self.server.attach(listener.accept()?.0, export);
+        let session = attach().map_err(|error| Cause::Start("attaching a disk", error))?;
+        self.sessions.push(session);
+        Ok(())
+    }
+
+    /// Waits for what the kernel does when it starts.
+    fn await_readable(&self, descriptor: BorrowedFd<'_>, deadline: Instant) -> Result<(), Cause> {
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
         loop {
             let mut descriptors = [
-                PollFd::new(listener, PollFlags::IN),
+                PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.process.descriptor.as_fd(), PollFlags::IN),
             ];
             match poll(&mut descriptors, Some(&tick)) {
@@ -491,7 +618,7 @@ impl Appliance {
                 return Err(Cause::Interrupted(signal));
             }
             if descriptors[0].revents().contains(PollFlags::IN) {
-                break;
+                return Ok(());
             }
             if descriptors[1].revents().contains(PollFlags::IN) {
                 return Err(Cause::Ended);
@@ -500,10 +627,6 @@ impl Appliance {
                 return Err(Cause::Hung(self.options.timeout));
             }
         }
-        let attach = || self.server.attach(listener.accept()?.0, export);
-        let session = attach().map_err(|error| Cause::Start("attaching a disk", error))?;
-        self.sessions.push(session);
-        Ok(())
     }
 
     fn await_ready(&mut self) -> Result<(), Cause> {

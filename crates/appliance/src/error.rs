@@ -28,6 +28,15 @@ pub enum Cause {
     /// It does nothing any more.
     #[error("the appliance has made no progress for {} s (--timeout)", .0.as_secs())]
     Hung(Duration),
+    /// It is busy, but nothing comes of it.
+    #[error("the appliance has worked for {} s without a result, so it may be going round in circles (--timeout)", .0.as_secs())]
+    Fruitless(Duration),
+    /// There is no place for its memory.
+    #[error(
+        "no directory takes the appliance's memory of {0} MiB: name one with room that is not mounted noexec in TMPDIR, or ask for less \
+         (--memory)"
+    )]
+    NoRoom(u64),
     /// It said what it must not.
     #[error("the appliance does not keep to its protocol: {0}")]
     Protocol(String),

@@ -2,7 +2,7 @@
 
 use blockyard_block::printable;
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{io, thread};
 
@@ -19,16 +19,18 @@ pub(crate) struct KernelLog {
 }
 
 impl KernelLog {
-    /// Follows a console until it is closed, and says what comes on stderr too if `verbose`.
-    pub(crate) fn follow(console: impl Read + Send + 'static, verbose: bool) -> io::Result<Self> {
+    /// Follows a console until it is closed, and passes its lines on to `twin` too.
+    pub(crate) fn follow(
+        console: impl Read + Send + 'static,
+        mut twin: Option<Box<dyn Write + Send>>,
+    ) -> io::Result<Self> {
         let log = Self::default();
         let lines = Arc::clone(&log.lines);
         thread::Builder::new().name("kernel log".into()).spawn(move || {
             let mut console = BufReader::new(console);
             while let Some(line) = next_line(&mut console) {
-                if verbose {
-                    eprintln!("{line}");
-                }
+                // Nobody may be there to read it.
+                let _ = twin.as_mut().map(|twin| writeln!(twin, "{line}"));
                 let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
                 if lines.len() == LINES_MAX {
                     lines.pop_front();
@@ -45,7 +47,7 @@ impl KernelLog {
     }
 
     /// The last few complaints: the console has nothing but errors of the kernel's, and words of User-Mode Linux, which have no time
-    /// in front.
+    /// in front, nor a name.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let mut complaints: Vec<_> = lines.iter().filter_map(|line| complaint(line)).collect();
@@ -56,8 +58,12 @@ impl KernelLog {
 
 /// A line without its time, if it is one that counts.
 fn complaint(line: &str) -> Option<String> {
+    // The agent's, and those of our own program that could not become the kernel.
     if line.starts_with("agent: ") {
         return Some(line.to_owned());
+    }
+    if let Some(said) = line.strip_prefix("blockyard: ") {
+        return Some(said.to_owned());
     }
     // The level is there when it panics without a console.
     let line = match line.strip_prefix('<').and_then(|line| line.split_once('>')) {
@@ -86,7 +92,7 @@ mod tests {
     fn complaints_are_the_kernels_lines_without_their_times() {
         let console =
             "Checking that ptrace works...OK\n[    0.010000] EXT4-fs (vda): bad\u{1b}[2J\n[nonsense] x\nagent: no\n";
-        let log = KernelLog::follow(console.as_bytes(), false).unwrap();
+        let log = KernelLog::follow(console.as_bytes(), None).unwrap();
         while log.lines.lock().unwrap().len() < 4 {
             thread::yield_now();
         }

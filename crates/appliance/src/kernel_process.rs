@@ -3,29 +3,34 @@
 //! User-Mode Linux is executed by a program of ours, which first gives up what the kernel does not need, as only a process without
 //! other threads can: [`run`] is that program's `main`, in two stages. The outer one makes namespaces, where this user may: processes,
 //! network, IPC, host name, mounts. The inner one, first of its processes, gets a root directory with nothing but the kernel, the C
-//! library, its disks' sockets and memory to run in; then Landlock where the host has it; then it starts the kernel. Where
-//! namespaces are not to be had, Landlock alone keeps it from files, and there is one stage.
+//! library, its disks' sockets and memory to run in; then Landlock where the host has it; then the system calls that the kernel needs, of
+//! which those that it needs to start are taken away before it looks at a disk ([`blockyard_session::program_filter`]); then it
+//! starts the kernel. Where namespaces are not to be had, there is one stage. What it has become it says over the serial line, before the
+//! kernel has it ([`Confined`]).
 //!
 //! It dies with whoever started it: by the parent-death signal, and with all of its processes, which the namespace, or else the
 //! process group, keeps together.
 
+use crate::confined::{Confined, LineStart};
+use blockyard_session::program_filter::{filter_program, keep_standard_descriptors_only};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, Scope,
+    RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, mount_remount, unmount,
 };
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, Signal, getegid, geteuid, getppid, pivot_root, set_dumpable_behavior,
-    set_parent_process_death_signal, setrlimit,
+    set_parent_process_death_signal, setrlimit, setsid,
 };
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, CpuSet, sched_getcpu, sched_setaffinity, set_capabilities, set_no_new_privs,
+};
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
@@ -100,17 +105,32 @@ fn outer(arguments: KernelArguments, again: &[&str]) -> io::Result<Infallible> {
     if getppid().is_none_or(|parent| parent.as_raw_nonzero().get().unsigned_abs() != arguments.parent) {
         exit(1);
     }
+    // Of no terminal, and the first of a process group that nothing of it can leave.
+    setsid()?;
+    // Whoever started the command may have left it descriptors that are nothing to a guest.
+    keep_standard_descriptors_only()?;
     set_no_new_privs(true)?;
+    stay_on_one_cpu();
     // A panic of the guest's must not leave its memory on the host's disk.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     if let Err(error) = make_namespaces() {
-        eprintln!("no namespaces of its own for the appliance: {error}");
+        // Only for those who read along.
+        let _ = writeln!(io::stderr(), "no namespaces of its own for the appliance: {error}");
         return inner(&arguments, false);
     }
     let inner = KernelArguments { stage: Stage::Inner, parent: 0, ..arguments };
     let mut command = Command::new("/proc/self/exe");
     let status = command.args(again).args(inner.to_arguments()).status()?;
     exit(status.code().unwrap_or(1));
+}
+
+/// The guest has one CPU, and each of its system calls is a few turns of talk between two of the host's processes: where these run on
+/// different CPUs, every turn costs an interrupt from one to the other, and that is most of what a system call costs.
+fn stay_on_one_cpu() {
+    let mut here = CpuSet::new();
+    here.set(sched_getcpu());
+    // Where it may not, it is slower.
+    let _ = sched_setaffinity(None, &here);
 }
 
 /// Namespaces of this process's own; the process namespace is that of the next process it starts.
@@ -139,9 +159,9 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
         private_root(arguments, &directory)?;
         (PathBuf::from("/kernel"), PathBuf::from("/tmp"))
     } else {
-        (arguments.program.clone(), roomy_directory(arguments.memory_bytes, &directory))
+        (arguments.program.clone(), directory)
     };
-    restrict_files(&program, &temporary)?;
+    let landlock = restrict_files(&program, &temporary)?;
     let mut command = Command::new(program);
     command.args(&arguments.arguments).env_clear().env("TMPDIR", &temporary).env("HOME", &temporary);
     if isolated {
@@ -150,6 +170,17 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
         set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
         // Else the guest, of the same user, could trace this process and outlive it.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    }
+    let (filtered, listener) = match filter_program() {
+        Ok(listener) => (true, listener),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "no filter of system calls for the appliance: {error}");
+            (false, None)
+        }
+    };
+    // Nothing that needs an answer before somebody has the listener.
+    LineStart { confined: Confined { namespaces: isolated, landlock, filtered, sealed: false }, listener }.send()?;
+    if isolated {
         // The kernel ends itself with a signal when it panics, which the first process of a namespace does not hear.
         let status = command.status()?;
         exit(status.code().unwrap_or(1));
@@ -193,22 +224,8 @@ fn make_read_only(mounted: &Path) -> io::Result<()> {
     Ok(mount_remount(mounted, flags, c"")?)
 }
 
-/// A directory for the guest's memory, which it executes: of those that allow that, the first with room.
-fn roomy_directory(memory_bytes: u64, otherwise: &Path) -> PathBuf {
-    let named = std::env::var_os("TMPDIR").map(PathBuf::from);
-    let usual = ["/dev/shm", "/tmp", "/var/tmp"].map(PathBuf::from);
-    let suits = |directory: &PathBuf| {
-        let Ok(place) = statvfs(directory) else { return false };
-        let free = place.f_bavail.saturating_mul(place.f_frsize);
-        let writable =
-            rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR).is_ok();
-        !place.f_flag.contains(StatVfsMountFlags::NOEXEC) && free >= memory_bytes && writable
-    };
-    named.into_iter().chain(usual).find(suits).unwrap_or_else(|| otherwise.to_owned())
-}
-
-/// Takes every file but the kernel's own from this process, as far as the host's kernel can.
-fn restrict_files(program: &Path, temporary: &Path) -> io::Result<()> {
+/// Takes every file but the kernel's own from this process, as far as the host's kernel can; whether it can at all.
+fn restrict_files(program: &Path, temporary: &Path) -> io::Result<bool> {
     let read = AccessFs::from_read(ABI::V7);
     let all = AccessFs::from_all(ABI::V7);
     let places = LIBRARIES.iter().map(Path::new).chain([program]).map(|path| (path, read));
@@ -230,5 +247,6 @@ fn restrict_files(program: &Path, temporary: &Path) -> io::Result<()> {
             .add_rules(rules)?
             .restrict_self()
     };
-    restrict().map(drop).map_err(|error| io::Error::other(format!("cannot confine the appliance: {error}")))
+    let enforced = restrict().map(|status| status.ruleset != RulesetStatus::NotEnforced);
+    enforced.map_err(|error| io::Error::other(format!("cannot confine the appliance: {error}")))
 }

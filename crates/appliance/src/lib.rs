@@ -16,6 +16,7 @@
 
 mod appliance;
 mod channel;
+mod confined;
 mod error;
 mod initramfs;
 mod kernel;
@@ -27,6 +28,7 @@ mod stream;
 pub mod tools;
 
 pub use appliance::{Appliance, ApplianceOptions, ImageDisk};
-pub use error::ApplianceError;
+pub use confined::Confined;
+pub use error::{ApplianceError, Cause};
 pub use kernel::{Kernel, KernelError};
 pub use stream::{StreamSink, StreamSource};

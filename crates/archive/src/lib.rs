@@ -5,6 +5,8 @@
 //! (The appliance unpacks by itself, in an image's own root.)
 #![forbid(unsafe_code)]
 
+mod file_data;
+mod new_file;
 mod pack;
 mod sparse;
 mod unpack;

@@ -1,5 +1,6 @@
 //! Packing.
 
+use crate::file_data::{FileData, describe_holes, ranges};
 use crate::{Report, XATTR};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fgetxattr, flistxattr, lgetxattr, llistxattr, open};
 use rustix::io::Errno;
@@ -32,10 +33,11 @@ pub struct Source {
 }
 
 /// Writes an archive of `sources` to `output`: owners, permissions, times, extended attributes, hard links, holes and devices are kept.
-/// Sockets are left out. What cannot be read is reported and left out.
+/// Sockets are left out. What cannot be read is reported and left out; a file that becomes shorter while it is read is reported, and
+/// has zeros at its end.
 ///
 /// # Errors
-/// When `output` takes no more, or a file changed while it was read.
+/// When `output` takes no more, or a file cannot be read on: the archive is of no use then.
 pub fn pack<W: Write>(sources: &[Source], output: W, report: &mut Report<'_>) -> io::Result<W> {
     let mut builder = Builder::new(output);
     builder.follow_symlinks(false);
@@ -117,7 +119,7 @@ impl<W: Write> Packer<'_, '_, W> {
             metadata if metadata.is_file() => Ok((metadata, file)),
             _ => Err(io::Error::other("it is another file now")),
         });
-        let (metadata, mut file) = match looked {
+        let (metadata, file) = match looked {
             Ok(looked) => looked,
             Err(error) => {
                 (self.report)(&source.path, "cannot open", error);
@@ -128,19 +130,37 @@ impl<W: Write> Packer<'_, '_, W> {
             return Ok(());
         }
         self.attributes(|names| flistxattr(&file, names), |name, value| fgetxattr(&file, name, value))?;
-        if metadata.blocks() * 512 < metadata.len() {
-            return self.builder.append_file(&source.name, &mut file);
-        }
-        let mut header = Header::new_gnu();
+        let (length, mut header) = (metadata.len(), Header::new_gnu());
         header.set_metadata(&metadata);
-        let length = metadata.len();
+        let with_holes = metadata.blocks().saturating_mul(512) < length;
+        if let Some(ranges) = with_holes.then(|| ranges(&file, length)).flatten() {
+            let holes = describe_holes(&mut header, &ranges, length)?;
+            let mut data = FileData::new(&file, ranges);
+            let read = BufReader::with_capacity(SMALL_BYTES as usize, &mut data);
+            self.builder.append_data(&mut header, &source.name, holes.chain(read)).map_err(of(&source.path))?;
+            return self.tell_if_cut_short(data.cut_short, source);
+        }
+        let mut data = FileData::new(&file, vec![(0, length)]);
         if length > SMALL_BYTES {
-            let data = BufReader::with_capacity(SMALL_BYTES as usize, file.take(length));
-            return self.builder.append_data(&mut header, &source.name, data);
+            let read = BufReader::with_capacity(SMALL_BYTES as usize, &mut data);
+            self.builder.append_data(&mut header, &source.name, read).map_err(of(&source.path))?;
+            return self.tell_if_cut_short(data.cut_short, source);
         }
         self.buffer.resize(length as usize, 0);
-        file.read_exact(&mut self.buffer)?;
-        self.builder.append_data(&mut header, &source.name, &self.buffer[..])
+        if let Err(error) = data.read_exact(&mut self.buffer) {
+            (self.report)(&source.path, "cannot read", error);
+            return Ok(());
+        }
+        self.builder.append_data(&mut header, &source.name, &self.buffer[..])?;
+        self.tell_if_cut_short(data.cut_short, source)
+    }
+
+    fn tell_if_cut_short(&mut self, cut_short: bool, source: &Source) -> io::Result<()> {
+        if cut_short {
+            let error = io::Error::other("it became shorter while it was read");
+            (self.report)(&source.path, "has zeros at its end now", error);
+        }
+        Ok(())
     }
 
     /// Anything else.
@@ -210,6 +230,11 @@ impl<W: Write> Packer<'_, '_, W> {
         }
         known
     }
+}
+
+/// An error that says which file it is of.
+fn of(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// Opens a file and has its first bytes read, without waiting for them.

@@ -3,10 +3,11 @@
 //! Every directory on the way to a file is opened from the destination with `openat2`: below it, and through no symbolic link,
 //! whoever made it. Files are made anew. So an archive can put links wherever it likes, and none of them leads us anywhere.
 
+use crate::new_file::{NewFile, make};
 use crate::{Report, XATTR, write_sparse};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags, fchmod, fsetxattr, futimens,
-    linkat, mkdirat, openat2, statat, symlinkat, unlinkat, utimensat,
+    linkat, mkdirat, openat2, statat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -35,23 +36,32 @@ pub struct UnpackOptions {
     pub root: (OsString, PathBuf),
     /// Most bytes that its files may have together, holes included.
     pub bytes_max: u64,
+    /// Most entries that it may have, whatever they are.
+    pub entries_max: u64,
 }
 
 /// Unpacks an archive into the directory `destination`; how many bytes its files had. Files belong to whoever does this; permissions, times, `user.`
 /// attributes, links and holes are kept. Devices, fifos, and names that lead out of the archive's root are reported and left
-/// out.
+/// out. A file has its name when it is complete; what had the name before is what it was until then.
 ///
 /// # Errors
-/// When the archive cannot be read on or has too much in it. A file that was not complete is gone.
+/// When the archive cannot be read on or has too much in it.
 pub fn unpack(
     archive: impl Read,
     destination: BorrowedFd<'_>,
     options: &UnpackOptions,
     report: &mut Report<'_>,
 ) -> io::Result<u64> {
-    let mut unpacker =
-        Unpacker { destination, options, bytes: 0, directories: Vec::new(), buffer: vec![0; PIECE_BYTES] };
+    let mut unpacker = Unpacker {
+        destination,
+        options,
+        bytes: 0,
+        directories: Vec::new(),
+        unnamed: true,
+        buffer: vec![0; PIECE_BYTES],
+    };
     let left = Cell::new(0);
+    let mut count = 0;
     let mut archive = Archive::new(Limited { archive, left: &left });
     let mut entries = archive.entries()?;
     loop {
@@ -59,6 +69,11 @@ pub fn unpack(
         let Some(entry) = entries.next() else { break };
         let mut entry = entry?;
         left.set(u64::MAX);
+        count += 1;
+        if count > options.entries_max {
+            let sentence = format!("it has more than {} files, which is too many for the image", options.entries_max);
+            return Err(io::Error::other(sentence));
+        }
         let name = PathBuf::from(OsString::from_vec(entry.path_bytes().into_owned()));
         unpacker.leave(&name, report);
         match unpacker.entry(&mut entry, &name) {
@@ -113,6 +128,8 @@ struct Unpacker<'unpack> {
     bytes: u64,
     /// Directories that were made and that the archive is still in, outermost first: name in it, path, permissions, time.
     directories: Vec<(PathBuf, PathBuf, u32, u64)>,
+    /// New files have no name until they are complete, as far as the file system can.
+    unnamed: bool,
     buffer: Vec<u8>,
 }
 
@@ -154,8 +171,8 @@ impl Unpacker<'_> {
             EntryType::Symlink => {
                 let target = entry.link_name_bytes().ok_or_else(|| refused("a link without a target"))?;
                 let (parent, last) = self.parent(&path).map_err(file("cannot make the link"))?;
-                clear(&parent, last).map_err(file("cannot replace"))?;
-                symlinkat(OsStr::from_bytes(&target), &parent, last).map_err(file("cannot make the link"))?;
+                make(&parent, last, |name| symlinkat(OsStr::from_bytes(&target), &parent, name))
+                    .map_err(file("cannot make the link"))?;
                 utimensat(&parent, last, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
                     .map_err(file("cannot set the attributes of"))
             }
@@ -222,15 +239,10 @@ impl Unpacker<'_> {
             return Err(Fault::Archive(io::Error::other(sentence)));
         }
         let (parent, name) = self.parent(path).map_err(file("cannot create"))?;
-        clear(&parent, name).map_err(file("cannot replace"))?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR).map_err(file("cannot create"))?;
-        let mut made = File::from(made);
-        let filled = self.fill(entry, &mut made).and_then(|()| attributes(entry, made.as_fd(), mode, modified));
-        filled.inspect_err(|_| {
-            // Half a file is none.
-            let _ = unlinkat(&parent, name, AtFlags::empty());
-        })
+        let mut made = NewFile::create(&parent, &mut self.unnamed).map_err(file("cannot create"))?;
+        self.fill(entry, &mut made.file)?;
+        attributes(entry, made.file.as_fd(), mode, modified)?;
+        made.take_name(name).map_err(file("cannot create"))
     }
 
     fn fill<R: Read>(&mut self, entry: &mut Entry<'_, R>, into: &mut File) -> Result<(), Fault> {
@@ -260,16 +272,7 @@ impl Unpacker<'_> {
         if FileType::from_raw_mode(metadata.st_mode) == FileType::Directory {
             return Err(Errno::ISDIR);
         }
-        clear(&to, new)?;
-        linkat(&from, old, &to, new, AtFlags::empty())
-    }
-}
-
-/// Removes what has the name of a file that is to be made. Directories stay, and are in the way.
-fn clear(parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-    match unlinkat(parent, name, AtFlags::empty()) {
-        Err(Errno::NOENT) => Ok(()),
-        done => done,
+        make(&to, new, |name| linkat(&from, old, &to, name, AtFlags::empty()))
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
 fn options() -> UnpackOptions {
-    UnpackOptions { root: (OsString::from("tree"), PathBuf::from("tree")), bytes_max: 1 << 20 }
+    UnpackOptions { root: (OsString::from("tree"), PathBuf::from("tree")), bytes_max: 1 << 20, entries_max: 10_000 }
 }
 
 /// Unpacks into `directory`; what was reported.
@@ -178,4 +178,118 @@ fn a_name_without_end_does_not_fill_the_memory() {
     let into = File::open(out.path()).unwrap();
     let result = unpack(endless, into.as_fd(), &options(), &mut |_, _, _| {});
     assert!(result.unwrap_err().to_string().contains("too long"));
+}
+
+#[test]
+fn an_archive_without_end_of_empty_files_ends() {
+    let out = tempfile::tempdir().unwrap();
+    let whole = archive(&[(EntryType::Regular, "tree", "", b"")]);
+    let endless = std::iter::repeat_with(|| io::Cursor::new(whole[..512].to_vec()));
+    struct Endless<I>(I, io::Cursor<Vec<u8>>);
+    impl<I: Iterator<Item = io::Cursor<Vec<u8>>>> Read for Endless<I> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            match self.1.read(into)? {
+                0 => {
+                    self.1 = self.0.next().unwrap();
+                    self.1.read(into)
+                }
+                bytes => Ok(bytes),
+            }
+        }
+    }
+    let into = File::open(out.path()).unwrap();
+    let few = UnpackOptions { entries_max: 100, ..options() };
+    let result = unpack(Endless(endless, io::Cursor::default()), into.as_fd(), &few, &mut |_, _, _| {});
+    assert!(result.unwrap_err().to_string().contains("more than 100 files"));
+}
+
+#[test]
+fn what_is_replaced_is_whole_until_its_replacement_is() {
+    let out = tempfile::tempdir().unwrap();
+    fs::write(out.path().join("tree"), "old").unwrap();
+    let whole = archive(&[(EntryType::Regular, "tree", "", &[7; 4000])]);
+    let (result, _) = unpacked(&whole[..2000], out.path(), &options());
+    assert!(result.is_err());
+    assert_eq!(fs::read(out.path().join("tree")).unwrap(), b"old");
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1);
+    let (result, reported) = unpacked(&whole, out.path(), &options());
+    assert_eq!((result.unwrap(), reported.len()), (4000, 0));
+    assert_eq!(fs::read(out.path().join("tree")).unwrap(), [7; 4000]);
+    // Links replace too, and what is linked to itself stays.
+    let links = archive(&[
+        (EntryType::Regular, "tree", "", b"new"),
+        (EntryType::Link, "tree", "tree", b""),
+        (EntryType::Symlink, "tree", "away", b""),
+        (EntryType::Symlink, "tree", "farther", b""),
+    ]);
+    let (result, reported) = unpacked(&links, out.path(), &options());
+    assert_eq!((result.unwrap(), reported.len()), (3, 0), "{reported:?}");
+    assert_eq!(fs::read_link(out.path().join("tree")).unwrap(), Path::new("farther"));
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_directory_in_the_way_stays() {
+    let out = tempfile::tempdir().unwrap();
+    fs::create_dir(out.path().join("tree")).unwrap();
+    let (result, reported) = unpacked(&archive(&[(EntryType::Regular, "tree", "", b"x")]), out.path(), &options());
+    result.unwrap();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(out.path().join("tree").is_dir());
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1);
+}
+
+/// A file that is cut short while it is packed: by the packer's own output, so that it is in the middle of it.
+#[test]
+fn a_file_that_shrinks_while_it_is_packed_keeps_its_length() {
+    struct Shrinks<'a>(Vec<u8>, &'a File, usize);
+    impl Write for Shrinks<'_> {
+        fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+            self.0.extend_from_slice(from);
+            if self.0.len() > self.2 {
+                self.1.set_len(1000)?;
+            }
+            Ok(from.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    for (length, hole) in [(1 << 20, 0), (1 << 20, 1 << 20), (300_000, 0)] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tree");
+        let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.write_all(&vec![7; 1 << 20]).unwrap();
+        file.set_len(length + hole).unwrap();
+        let sources = [Source { path, name: "tree".into() }];
+        let mut reported = Vec::new();
+        let output = Shrinks(Vec::new(), &file, 100_000);
+        let packed = pack(&sources, output, &mut |_, what, error| reported.push(format!("{what}: {error}"))).unwrap();
+        assert!(reported.len() == 1 && reported[0].contains("became shorter"), "{reported:?}");
+        let out = tempfile::tempdir().unwrap();
+        let roomy = UnpackOptions { bytes_max: 4 << 20, ..options() };
+        let (result, reported) = unpacked(&packed.0, out.path(), &roomy);
+        assert_eq!((result.unwrap(), reported.len()), (length + hole, 0));
+        let content = fs::read(out.path().join("tree")).unwrap();
+        assert_eq!(content.len() as u64, length + hole);
+        assert!(content[..1000].iter().all(|&byte| byte == 7) && content.ends_with(&[0; 512]));
+    }
+}
+
+#[test]
+fn a_file_with_many_holes_comes_out_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tree");
+    let mut file = File::create(&path).unwrap();
+    for piece in 0..60u64 {
+        file.seek(io::SeekFrom::Start(piece * 16384)).unwrap();
+        file.write_all(&[piece as u8 + 1; 4096]).unwrap();
+    }
+    file.set_len(60 * 16384 + 5000).unwrap();
+    let sources = [Source { path: path.clone(), name: "tree".into() }];
+    let packed = pack(&sources, Vec::new(), &mut |_, what, error| panic!("{what}: {error}")).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let (result, reported) = unpacked(&packed, out.path(), &UnpackOptions { bytes_max: 4 << 20, ..options() });
+    assert_eq!((result.unwrap(), reported.len()), (60 * 16384 + 5000, 0), "{reported:?}");
+    assert!(fs::read(out.path().join("tree")).unwrap() == fs::read(path).unwrap());
 }

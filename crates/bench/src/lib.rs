@@ -8,11 +8,16 @@
 //! beside every figure. Deliberately absent: thresholds. A benchmark measures; it does not pass or fail.
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod copy;
 pub mod cpu_idle;
 pub mod disk;
+pub mod guestfish;
 pub mod layers;
 mod random;
 pub mod random_file;
+pub mod startup;
 pub mod statistics;
 pub mod table;
+mod timed_command;
+pub mod upload;

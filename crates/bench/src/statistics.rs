@@ -23,6 +23,11 @@ impl Samples {
         }
     }
 
+    /// The mean; `None` without samples.
+    pub fn mean(&self) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.iter().sum::<f64>() / self.0.len() as f64)
+    }
+
     /// The smallest; `None` without samples.
     pub fn min(&self) -> Option<f64> {
         self.sorted().first().copied()

@@ -52,8 +52,9 @@ pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, Queue
 pub use explain::explain;
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers};
 pub use formats::{
-    AllowedDirectories, ChainImage, ImageError, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Info,
-    Qcow2Mapping, Qcow2MappingKind, Qcow2Writer, VmdkDisk, image_chain,
+    AllowedDirectories, ChainImage, CheckReport, ImageError, Preallocation, Qcow2Backing, Qcow2Check,
+    Qcow2CreateOptions, Qcow2Disk, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Writer, Repair, VmdkDisk,
+    image_chain,
 };
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};

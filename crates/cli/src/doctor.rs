@@ -8,6 +8,7 @@ mod user_mode_linux;
 use crate::print;
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap};
+use blockyard_session::server::{Server, ServerOptions};
 use blockyard_vmm::backend::{self, BackendReport};
 use clap::Args;
 use facility::{Facility, Lack};
@@ -56,7 +57,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     let uml = user_mode_linux::find();
     let qemu = QEMU.map(|(name, ..)| program::find(name).map(|path| (program::ask(&path), path)));
     let backends = backend::report().map(Backend::from).into();
-    let mut facilities = vec![kernel::fuse(), kernel::landlock(), kernel::user_namespaces(), uml.facility()];
+    let mut facilities = vec![server(), kernel::fuse(), kernel::landlock(), kernel::user_namespaces(), uml.facility()];
     facilities.extend(QEMU.into_iter().zip(qemu).map(|((name, purpose, package), asked)| {
         let missing = || Lack::new("it is not on the PATH", format!("apt-get install {package}"));
         let answer = |(asked, path): (program::Asked, std::path::PathBuf)| version(&path, asked);
@@ -97,6 +98,18 @@ fn io_uring() -> Facility {
         )),
     };
     Facility::new("uring", "many requests at once without a thread for each", found)
+}
+
+/// Starts a server, whose threads are all it takes.
+fn server() -> Facility {
+    let found = match Server::start(&ServerOptions::default()) {
+        Ok(_) => Ok("the kernel gives threads and asynchronous I/O".to_owned()),
+        Err(error) => Err(Lack::new(
+            format!("a server does not start: {error}"),
+            "sysctl fs.aio-max-nr=65536, or a laxer container",
+        )),
+    };
+    Facility::new("sessions", "disks in other processes: `serve`, and `image` on files", found)
 }
 
 /// Opens a queue on this program's own file.

@@ -47,7 +47,22 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if let Some(&image::Verdict(status)) = error.downcast_ref() {
+                return ExitCode::from(status);
+            }
+            // Nobody is there to be told that stderr is closed.
+            let _ = writeln!(io::stderr(), "blockyard: {error:#}");
+            ExitCode::from(if is_two(&error) { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    signals::file_size_limit_is_an_error()?;
+    match command {
         Command::Copy(args) => copy::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
@@ -56,16 +71,6 @@ fn main() -> ExitCode {
         Command::Partitions(args) => partitions::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::ServePartitions(args) => serve::run_child(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        // It has been said.
-        Err(error) if error.is::<image::Differs>() => ExitCode::FAILURE,
-        Err(error) => {
-            // Nobody is there to be told that stderr is closed.
-            let _ = writeln!(io::stderr(), "blockyard: {error:#}");
-            ExitCode::from(if is_two(&error) { 2 } else { 1 })
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Signals that ask a command to end: caught here and nowhere else but in `serve`, which waits for descriptors.
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,6 +36,14 @@ impl EndSignals {
             signal => Some(name(signal as i32)),
         }
     }
+}
+
+/// A file that reaches the user's limit (`ulimit -f`) is from now on an error of the write (EFBIG), not the end of the process.
+///
+/// # Errors
+/// When the system does not let us.
+pub fn file_size_limit_is_an_error() -> Result<()> {
+    flag::register(SIGXFSZ, Arc::default()).map(drop).context("catching signals")
 }
 
 /// A signal's name, for people.

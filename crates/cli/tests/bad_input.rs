@@ -11,7 +11,7 @@ use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::{Yard, backend, children, copy_command, finish, is_alive, random_bytes, run, wait_until};
 
 const MIB: u64 = 1 << 20;
@@ -187,6 +187,17 @@ fn no_space_left() {
         outcome.failed(1, &["output", "space left"]);
         assert_eq!((contents.unwrap().as_slice(), files), (&b"as it was"[..], 1));
     }
+}
+
+#[test]
+fn a_limit_of_file_sizes() {
+    let yard = Yard::new();
+    let (input, output) = (yard.random("input", 4 << 20, 1), yard.random("output", 9, 2));
+    let mut command = Command::new("sh");
+    // Blocks of 512 bytes.
+    command.stderr(Stdio::piped()).stdout(Stdio::piped());
+    command.args(["-c", "ulimit -f 100; exec \"$0\" copy \"$1\" \"$2\"", env!("CARGO_BIN_EXE_blockyard")]);
+    fails_and_leaves_everything(&yard, command.arg(&input).arg(&output), &output, 1, &["output", "File too large"]);
 }
 
 #[test]

@@ -5155,6 +5155,86 @@ pub mod r#blockyard {
                 size
             }
         }
+        /// Read so many bytes of the source disk, and do nothing with them: what a transfer alone takes.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct Discard {
+            pub r#size: u64,
+        }
+        impl Discard {}
+        impl ::micropb::MessageDecode for Discard {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#size;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Discard {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
         /// Copy files within the image: into a directory, or one to a name. Owners, times and extended attributes are kept if wanted.
         #[derive(Debug, Default, PartialEq, Clone)]
         pub struct CopyFiles {
@@ -9018,6 +9098,23 @@ pub mod r#blockyard {
                             };
                             decoder.decode_submessage_delimited(mut_ref)?;
                         }
+                        60u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Discard(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Discard(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
                         41u32 => {
                             let mut_ref = loop {
                                 if let ::core::option::Option::Some(variant) = &mut self
@@ -9437,6 +9534,20 @@ pub mod r#blockyard {
                         }
                     }
                     match ::micropb::const_map!(
+                        ::micropb::const_map!(< Discard as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
                         ::micropb::const_map!(< Inspect as ::micropb::MessageEncode >
                         ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
                         size | size + 2usize
@@ -9608,6 +9719,11 @@ pub mod r#blockyard {
                         Request_::Operation::Trim(val_ref) => {
                             let val_ref = &*val_ref;
                             encoder.encode_varint32(186u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Discard(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(482u32)?;
                             val_ref.encode_len_delimited(encoder)?;
                         }
                         Request_::Operation::Inspect(val_ref) => {
@@ -9846,6 +9962,14 @@ pub mod r#blockyard {
                                         val_ref.compute_size(),
                                     );
                         }
+                        Request_::Operation::Discard(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
                         Request_::Operation::Inspect(val_ref) => {
                             let val_ref = &*val_ref;
                             size
@@ -9890,6 +10014,7 @@ pub mod r#blockyard {
                 RunTool(super::RunTool),
                 ListVolumes(super::ListVolumes),
                 Trim(super::Trim),
+                Discard(super::Discard),
                 Inspect(super::Inspect),
             }
         }

@@ -3,6 +3,7 @@
 use crate::failures::{Failures, refusal};
 use crate::mounts::path_of;
 use crate::owner_names::OwnerNames;
+use crate::seen_directories::SeenDirectories;
 use blockyard_protocol::appliance::{ChangeMode, ChangeOwner, Failure, ModeClause};
 use std::fs::{self, Metadata, Permissions};
 use std::io;
@@ -81,6 +82,7 @@ fn visit(
     failures: &mut Failures,
     change: &mut dyn FnMut(&Path, &Metadata) -> io::Result<()>,
 ) {
+    let mut seen = SeenDirectories::default();
     let mut pending: Vec<(PathBuf, io::Result<Metadata>)> = vec![(path.to_owned(), metadata)];
     while let Some((path, metadata)) = pending.pop() {
         let metadata = match metadata {
@@ -91,7 +93,7 @@ fn visit(
             }
         };
         failures.note(&path, "cannot change", change(&path, &metadata));
-        if !recursive || !metadata.is_dir() {
+        if !recursive || !metadata.is_dir() || !seen.is_new(&metadata) {
             continue;
         }
         match fs::read_dir(&path) {

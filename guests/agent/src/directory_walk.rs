@@ -3,8 +3,10 @@
 use crate::failures::failure;
 use crate::mounts::{Mounts, path_of};
 use crate::owner_names::OwnerNames;
+use crate::seen_directories::SeenDirectories;
 use blockyard_protocol::appliance::{Directory, Entry, FRAME_BYTES_MAX, FileSystem, Record, Walk};
 use blockyard_protocol::frame;
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io::{self, Write};
@@ -15,18 +17,21 @@ use std::path::{Path, PathBuf};
 /// Longest path that is looked into, which is Linux's.
 const PATH_BYTES_MAX: usize = 4096;
 
+const IN_SEVERAL: &str = "it is in several directories, so the file system is damaged (`fsck` it)";
+
 /// Writes records for `request` to `sink`: a directory's entries after its own record, in order of name, then what is below them.
 pub(crate) fn walk(request: &Walk, sink: &mut dyn Write) -> io::Result<()> {
     let names = request.details.then(|| (OwnerNames::users(), OwnerNames::groups()));
-    let mut walker = Walker { request, names, frame: vec![0; FRAME_BYTES_MAX], sink };
+    let mut walker = Walker { request, names, seen: SeenDirectories::default(), frame: vec![0; FRAME_BYTES_MAX], sink };
     for path in &request.paths {
         let path = path_of(path);
         let metadata = if request.follow { fs::metadata(path) } else { fs::symlink_metadata(path) };
         match metadata {
             Err(error) => walker.fail(path, "cannot access", &error)?,
             Ok(metadata) => {
+                walker.seen = SeenDirectories::default();
                 walker.entry(path.as_os_str(), path, &metadata)?;
-                if metadata.is_dir() {
+                if metadata.is_dir() && walker.seen.is_new(&metadata) {
                     walker.tree(path, metadata.dev())?;
                 }
             }
@@ -38,6 +43,8 @@ pub(crate) fn walk(request: &Walk, sink: &mut dyn Write) -> io::Result<()> {
 struct Walker<'request> {
     request: &'request Walk,
     names: Option<(OwnerNames, OwnerNames)>,
+    /// Those below the path that is walked.
+    seen: SeenDirectories,
     frame: Vec<u8>,
     sink: &'request mut dyn Write,
 }
@@ -81,7 +88,10 @@ impl Walker<'_> {
                 Ok(metadata) => {
                     self.entry(&name, &path, &metadata)?;
                     if metadata.is_dir() && (!self.request.one_file_system || metadata.dev() == device) {
-                        below.push(path);
+                        match self.seen.is_new(&metadata) {
+                            true => below.push(path),
+                            false => self.fail(&path, IN_SEVERAL, &io::Error::from(Errno::LOOP))?,
+                        }
                     }
                 }
             }

@@ -4,7 +4,7 @@ use crate::failures::{Failures, failure};
 use crate::file_changes::inside;
 use crate::mounts::path_of;
 use crate::stream::{AlignedBuffer, ReadAhead, SinkStream, SourceStream, TransferDisks};
-use blockyard_protocol::appliance::{Failure, Fetch, Range, Read as ReadRequest, Store};
+use blockyard_protocol::appliance::{Discard, Failure, Fetch, Range, Read as ReadRequest, Store};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, Timespec, Timestamps, fallocate, futimens, seek};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -134,6 +134,18 @@ fn read_disk(disk: Arc<File>, range: &Range) -> io::Result<ReadAhead> {
         offset += bytes as u64;
         Ok(Some((offset - bytes as u64, bytes)))
     })
+}
+
+/// Reads the source disk for nothing; how many bytes.
+pub(crate) fn discard(request: &Discard, disks: &TransferDisks) -> Result<u64, Failure> {
+    let read = || {
+        let pieces = read_disk(Arc::clone(&disks.source), &Range { offset: 0, length: request.size })?;
+        while let Some(piece) = pieces.next()? {
+            pieces.recycle(piece.buffer);
+        }
+        Ok(request.size)
+    };
+    read().map_err(|error| failure(Path::new(""), "cannot read what the host sends", &error))
 }
 
 fn set_attributes(request: &Store, file: &File) -> io::Result<()> {

@@ -25,7 +25,9 @@ mod operations;
 mod owner_names;
 mod partition_table;
 mod program;
+mod ring;
 mod roots;
+mod seen_directories;
 mod stream;
 mod system;
 mod tar_in;
@@ -60,7 +62,10 @@ fn serve() -> io::Result<()> {
     channel.send(&Ready { version: VERSION, kernel: system::kernel_version() })?;
     while let Some(request) = channel.receive::<Request>()? {
         let response = operations::perform(request, &mut mounts, &disks);
-        channel.send(&response)?;
+        if let Err(error) = channel.send(&response) {
+            // What is named in it is the image's, and may be too much.
+            channel.send(&operations::without_names(&response, &error))?;
+        }
     }
     Ok(())
 }

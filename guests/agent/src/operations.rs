@@ -24,6 +24,13 @@ pub(crate) fn perform(request: Request, mounts: &mut Mounts, disks: &TransferDis
     response
 }
 
+/// What is left of a response that cannot be sent.
+pub(crate) fn without_names(response: &Response, error: &io::Error) -> Response {
+    let mut failures = Failures { count: response.failed, ..Failures::default() };
+    failures.add(failure(Path::new(""), "the answer cannot be sent", error));
+    Response { number: response.number, failures: failures.first, failed: failures.count, ..Response::default() }
+}
+
 fn perform_operation(
     operation: Operation,
     mounts: &mut Mounts,
@@ -80,6 +87,7 @@ fn perform_operation(
         }
         Operation::TarIn(request) => tar_in::unpack(&request, disks, failures).map(|bytes| response.bytes = bytes),
         Operation::Store(store) => file_copy::store(&store, disks).map(|bytes| response.bytes = bytes),
+        Operation::Discard(discard) => file_copy::discard(&discard, disks).map(|bytes| response.bytes = bytes),
         Operation::Fetch(fetch) => file_copy::fetch(&fetch, disks).map(|bytes| response.bytes = bytes),
         Operation::Remove(remove) => {
             file_changes::remove(&remove, failures);

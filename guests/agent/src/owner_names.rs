@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 
 /// Bytes that are looked at.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Longest name that is one: twice as long as useradd(8) has them.
+const NAME_BYTES_MAX: usize = 64;
 
 /// Names by number and numbers by name.
 #[derive(Default)]
@@ -30,6 +32,7 @@ impl OwnerNames {
             let mut fields = line.split(':');
             if let (Some(name), Some(_), Some(Ok(number))) =
                 (fields.next(), fields.next(), fields.next().map(str::parse::<u32>))
+                && name.len() <= NAME_BYTES_MAX
             {
                 owners.names.entry(number).or_insert_with(|| name.to_owned());
                 owners.numbers.entry(name.to_owned()).or_insert(number);
@@ -66,6 +69,7 @@ mod tests {
     #[test]
     fn the_first_line_counts_and_odd_ones_do_not() {
         let owners = OwnerNames::parse("root:x:0:0::/root:/bin/sh\nnonsense\ntoor:x:0:\nme:x:1000\nbad:x:-1\n");
+        assert_eq!(OwnerNames::parse(&format!("{}:x:7\n", "x".repeat(1000))).name(7), "");
         assert_eq!(owners.name(0), "root");
         assert_eq!((owners.number("toor"), owners.number("me"), owners.number("77")), (Some(0), Some(1000), Some(77)));
         assert_eq!((owners.number("bad"), owners.name(5).as_str()), (None, ""));

@@ -1,32 +1,47 @@
 //! Unpacking tar archives, whatever they are compressed with.
 
+mod metadata;
+mod parents;
+mod small_files;
+
 use crate::failures::{Failures, failure};
 use crate::mounts::path_of;
 use crate::stream::{SourceStream, TransferDisks};
 use blockyard_archive::write_sparse;
 use blockyard_protocol::appliance::{Failure, TarIn};
-use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, lsetxattr, makedev, mknodat,
-    utimensat,
-};
+use metadata::{Metadata, set_time};
+use parents::{Parent, Parents};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timestamps, makedev, mknodat, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::path::Arg;
+use rustix::process::umask;
+use small_files::SmallFiles;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use tar::{Archive, Entry, EntryType, Header};
 
-/// Bytes that are unpacked at once.
+/// Bytes of a large file that are unpacked at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// How pax archives name an extended attribute.
-const XATTR: &str = "SCHILY.xattr.";
+/// How files are made: nothing of that name is there, whatever it leads to.
+const NEW_FILE: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::CLOEXEC);
+/// Permissions of directories that an archive has files in, but does not have.
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// Unpacks the archive on the source disk; how many bytes it had as it came.
 pub(crate) fn unpack(request: &TarIn, disks: &TransferDisks, failures: &mut Failures) -> Result<u64, Failure> {
     let directory = path_of(&request.directory);
     let bad = |what: &'static str| move |error: io::Error| failure(directory, what, &error);
     if !request.into {
-        DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(bad("cannot make the directory"))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(directory)
+            .map_err(bad("cannot make the directory"))?;
     }
     // Names in the archive are below it, whatever they look like.
     std::env::set_current_dir(directory).map_err(bad("cannot unpack into"))?;
@@ -53,100 +68,127 @@ fn unpack_stream(request: &TarIn, stream: &mut SourceStream, failures: &mut Fail
         return Err(io::Error::other("it is empty"));
     }
     let whole = (&magic[..known]).chain(&mut *stream);
-    let mut unpacker = Unpacker { own: request.own, failures, late: Vec::new(), buffer: vec![0; PIECE_BYTES] };
-    match magic {
+    let mut unpacker = Unpacker {
+        own: request.own,
+        failures,
+        late: Vec::new(),
+        parents: Parents::default(),
+        small: SmallFiles::new(),
+        buffer: vec![0; PIECE_BYTES],
+    };
+    // A new file has the permissions that it is made with: that is one system call less for each.
+    let before = umask(Mode::empty());
+    let unpacked = match magic {
         [0x1f, 0x8b, ..] => {
             unpacker.all(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(64 << 10, whole)))
         }
-        [0x28, 0xb5, 0x2f, 0xfd] => unpacker.all(zstd::Decoder::new(whole)?),
+        [0x28, 0xb5, 0x2f, 0xfd] => zstd::Decoder::new(whole).and_then(|archive| unpacker.all(archive)),
         _ => unpacker.all(whole),
-    }
+    };
+    umask(before);
+    unpacked
 }
 
 struct Unpacker<'request> {
     own: bool,
     failures: &'request mut Failures,
     /// Directories, whose times change with what is put into them, and whose permissions may forbid it.
-    late: Vec<(PathBuf, u32, u64)>,
+    late: Vec<(PathBuf, u32, Timestamps)>,
+    parents: Parents,
+    /// Files that have come, and are made when there are enough of them.
+    small: SmallFiles,
     buffer: Vec<u8>,
 }
 
 impl Unpacker<'_> {
     fn all(&mut self, archive: impl Read) -> io::Result<()> {
         let mut archive = Archive::new(archive);
-        for entry in archive.entries()? {
-            let mut entry = entry?;
-            let Some(path) = relative(&entry.path()?) else {
-                let sentence = "is not below the directory: left out";
-                let path = entry.path_bytes().into_owned();
-                self.failures.add(Failure { errno: 0, path, sentence: sentence.to_owned() });
-                continue;
-            };
-            let unpacked = self.entry(&mut entry, &path);
-            // What cannot be read of the archive is the end; what cannot be written is one file's failure.
-            match unpacked {
-                Err(error) if error.raw_os_error().is_none() => return Err(error),
-                unpacked => self.failures.note(&path, "cannot unpack", unpacked),
-            }
-        }
+        let read = archive.entries().and_then(|mut entries| entries.try_for_each(|entry| self.next(&mut entry?)));
+        // What came before the archive's end is unpacked, wherever that is.
+        let made = self.small.make(self.failures);
         for (path, mode, modified) in self.late.drain(..).rev() {
             let done =
-                fs::set_permissions(&path, Permissions::from_mode(mode)).and_then(|()| set_time(&path, modified));
+                fs::set_permissions(&path, Permissions::from_mode(mode)).and_then(|()| set_time(&path, &modified));
             self.failures.note(&path, "cannot set the attributes of", done);
         }
-        Ok(())
+        read.and(made)
+    }
+
+    fn next<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> io::Result<()> {
+        let Some(path) = relative(&entry.path()?) else {
+            let sentence = "is not below the directory: left out";
+            let path = entry.path_bytes().into_owned();
+            self.failures.add(Failure { errno: 0, path, sentence: sentence.to_owned() });
+            return Ok(());
+        };
+        // What cannot be read of the archive is the end; what cannot be written is one file's failure.
+        match self.entry(entry, &path) {
+            Err(error) if error.raw_os_error().is_some() => {
+                failed(self.failures, &path, error);
+                Ok(())
+            }
+            unpacked => unpacked,
+        }
     }
 
     fn entry<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &Path) -> io::Result<()> {
-        let header = entry.header().clone();
-        let mode = header.mode()? & 0o7777;
-        let kind = header.entry_type();
+        let metadata = Metadata::of(entry, self.own)?;
+        let kind = entry.header().entry_type();
+        let is_plain = matches!(kind, EntryType::Regular | EntryType::Continuous);
+        if is_plain && SmallFiles::takes(entry.size()) {
+            return self.small_file(entry, path, metadata);
+        }
+        // It may replace, or need, one of those that wait.
+        self.small.make(self.failures)?;
+        if is_plain || kind == EntryType::GNUSparse {
+            return self.file(entry, path, &metadata);
+        }
+        self.parents.forget(path);
         match kind {
-            EntryType::Directory => self.directory(path)?,
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => self.file(entry, path, mode)?,
+            EntryType::Directory => {
+                directory(path, 0o700)?;
+                self.late.push((path.to_owned(), metadata.mode, metadata.modified.clone()));
+                metadata.set_owner(path)
+            }
             EntryType::Symlink => {
                 let target = link_target(entry)?;
                 replacing(path, || symlink(&target, path))?;
+                metadata.set_owner(path)?;
+                set_time(path, &metadata.modified)
             }
             EntryType::Link => {
-                let target = relative(&link_target(entry)?);
-                let target =
-                    target.ok_or_else(|| io::Error::from_raw_os_error(rustix::io::Errno::XDEV.raw_os_error()))?;
+                let target = relative(&link_target(entry)?).ok_or(Errno::XDEV)?;
                 // It is the other's file, whose attributes are set.
-                return replacing(path, || fs::hard_link(&target, path));
+                replacing(path, || fs::hard_link(&target, path))
             }
             EntryType::Char | EntryType::Block | EntryType::Fifo => {
-                replacing(path, || special(&header, kind, path, mode))?
+                replacing(path, || special(entry.header(), kind, path, metadata.mode()))?;
+                metadata.set_owner(path)?;
+                fs::set_permissions(path, Permissions::from_mode(metadata.mode))?;
+                set_time(path, &metadata.modified)
             }
             // What is about other entries, or about the archive.
-            _ => return Ok(()),
-        }
-        self.attributes(entry, path, mode)
-    }
-
-    fn directory(&self, path: &Path) -> io::Result<()> {
-        match DirBuilder::new().recursive(true).mode(0o700).create(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(path)?;
-                DirBuilder::new().mode(0o700).create(path)
-            }
-            made => made,
+            _ => Ok(()),
         }
     }
 
-    fn file<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &Path, mode: u32) -> io::Result<()> {
-        let create = || File::options().write(true).create_new(true).mode(mode & 0o777).open(path);
-        let mut file = match create() {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(path)?;
-                create()?
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.directory(path.parent().unwrap_or(Path::new(".")))?;
-                create()?
-            }
-            file => file?,
-        };
+    /// A file that is made together with others.
+    fn small_file<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &Path, metadata: Metadata) -> io::Result<()> {
+        let bytes = entry.size();
+        if !self.small.has_room(path, bytes) {
+            self.small.make(self.failures)?;
+        }
+        let parent = self.parent(path)?;
+        self.small.add(path, parent, metadata, bytes, |into| match fill(entry, into)? {
+            filled if filled < into.len() => Err(cut_short()),
+            _ => Ok(()),
+        })
+    }
+
+    fn file<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &Path, metadata: &Metadata) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        let name = path.file_name().ok_or(Errno::ISDIR)?;
+        let mut file = File::from(create(&parent, name, metadata.mode())?);
         let sparse = entry.header().entry_type() == EntryType::GNUSparse;
         let mut left = entry.size();
         loop {
@@ -159,49 +201,59 @@ impl Unpacker<'_> {
             if sparse { write_sparse(&mut file, data)? } else { file.write_all(data)? }
         }
         if left > 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends in a file"));
+            return Err(cut_short());
         }
         if sparse {
             let end = file.stream_position()?;
             file.set_len(end)?;
         }
-        Ok(())
+        metadata.set(file.as_fd(), parent.bequeaths)
     }
 
-    /// Owner, permissions, extended attributes and time, in the order that leaves none of them changed by the next.
-    fn attributes<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &Path, mode: u32) -> io::Result<()> {
-        let header = entry.header().clone();
-        let (user, group) = if self.own { (header.uid()?, header.gid()?) } else { (0, 0) };
-        let (user, group) = (user.min(u64::from(u32::MAX - 1)) as u32, group.min(u64::from(u32::MAX - 1)) as u32);
-        if (user, group) != (0, 0) {
-            chownat(CWD, path, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)), AtFlags::SYMLINK_NOFOLLOW)?;
-        }
-        let kind = header.entry_type();
-        if let Some(extensions) = entry.pax_extensions()? {
-            for extension in extensions.flatten() {
-                let name = extension.key().ok().and_then(|key| key.strip_prefix(XATTR));
-                if let Some(name) = name {
-                    lsetxattr(path, name, extension.value_bytes(), XattrFlags::empty())?;
-                }
-            }
-        }
-        let modified = header.mtime()?;
-        match kind {
-            EntryType::Directory => {
-                self.late.push((path.to_owned(), mode, modified));
-                return Ok(());
-            }
-            EntryType::Symlink => {}
-            _ => fs::set_permissions(path, Permissions::from_mode(mode))?,
-        }
-        set_time(path, modified)
+    fn parent(&mut self, path: &Path) -> io::Result<std::rc::Rc<Parent>> {
+        // A file that waits may be where the directory shall be.
+        let (small, failures) = (&mut self.small, &mut *self.failures);
+        self.parents.of(path, |parent| {
+            small.make(failures)?;
+            directory(parent, DIRECTORY_MODE)
+        })
     }
 }
 
-fn set_time(path: &Path, modified: u64) -> io::Result<()> {
-    let time = Timespec { tv_sec: i64::try_from(modified).unwrap_or(i64::MAX), tv_nsec: 0 };
-    let times = Timestamps { last_access: time, last_modification: time };
-    Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+/// Makes a file in a directory, whatever has its name.
+fn create(parent: &Parent, name: impl Arg + Copy, mode: Mode) -> io::Result<OwnedFd> {
+    let make = || openat(parent, name, NEW_FILE, mode);
+    let made = make().or_else(|errno| match errno {
+        Errno::EXIST => unlinkat(parent, name, AtFlags::empty()).and_then(|()| make()),
+        errno => Err(errno),
+    });
+    Ok(made?)
+}
+
+/// Makes a directory and those above it; a file of its name is removed.
+fn directory(path: &Path, mode: u32) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.mode(mode);
+    match builder.create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !path.is_dir() => {
+            fs::remove_file(path)?;
+            builder.create(path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path.parent().unwrap_or(Path::new(".")))?;
+            builder.create(path)
+        }
+        made => made,
+    }
+}
+
+fn failed(failures: &mut Failures, path: &Path, error: io::Error) {
+    failures.note(path, "cannot unpack", Err(error));
+}
+
+fn cut_short() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "it ends in a file")
 }
 
 /// A path of the archive below the directory that it is unpacked into: without a leading slash, and `None` with `..` in it.
@@ -222,7 +274,7 @@ fn relative(path: &Path) -> Option<PathBuf> {
 
 fn link_target<R: Read>(entry: &Entry<'_, R>) -> io::Result<PathBuf> {
     let target = entry.link_name_bytes().ok_or_else(|| io::Error::other("a link without a target"))?;
-    Ok(Path::new(std::ffi::OsStr::from_bytes(&target)).to_owned())
+    Ok(Path::new(OsStr::from_bytes(&target)).to_owned())
 }
 
 /// Makes something where a file may be already, or the directory is not yet there.
@@ -233,14 +285,14 @@ fn replacing(path: &Path, make: impl Fn() -> io::Result<()>) -> io::Result<()> {
             make()
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+            directory(path.parent().unwrap_or(Path::new(".")), DIRECTORY_MODE)?;
             make()
         }
         made => made,
     }
 }
 
-fn special(header: &Header, kind: EntryType, path: &Path, mode: u32) -> io::Result<()> {
+fn special(header: &Header, kind: EntryType, path: &Path, mode: Mode) -> io::Result<()> {
     let file_type = match kind {
         EntryType::Char => FileType::CharacterDevice,
         EntryType::Block => FileType::BlockDevice,
@@ -248,7 +300,7 @@ fn special(header: &Header, kind: EntryType, path: &Path, mode: u32) -> io::Resu
     };
     let number = |number: io::Result<Option<u32>>| Ok::<_, io::Error>(number?.unwrap_or_default());
     let device = makedev(number(header.device_major())?, number(header.device_minor())?);
-    Ok(mknodat(CWD, path, file_type, Mode::from_raw_mode(mode), device)?)
+    Ok(mknodat(CWD, path, file_type, mode, device)?)
 }
 
 /// Reads until `buffer` is full or the entry ends.

@@ -20,15 +20,23 @@ pub struct StreamSink<W> {
 }
 
 impl<W: Write + Send + 'static> StreamSink<W> {
-    /// A stream whose data go into `writer`. A thread writes them.
+    /// A stream whose data go into `writer`, however many they are. A thread writes them.
     ///
     /// # Errors
     /// When the system refuses a thread or a descriptor.
     pub fn new(writer: W) -> io::Result<Arc<Self>> {
+        Self::with_bytes_max(writer, u64::MAX)
+    }
+
+    /// A stream of at most `bytes_max` bytes: one that has more fails.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn with_bytes_max(writer: W, bytes_max: u64) -> io::Result<Arc<Self>> {
         let board = Arc::new(Board::new()?);
         let served = Arc::clone(&board);
         let thread = thread::Builder::new().name("stream sink".into()).spawn(move || {
-            let result = serve(&served, writer);
+            let result = serve(&served, writer, bytes_max);
             // Nobody takes more, for whatever reason.
             served.close(RequestError::Os(Errno::PIPE.raw_os_error()));
             result
@@ -61,8 +69,8 @@ impl<W> Drop for StreamSink<W> {
 }
 
 /// Takes what the guest writes until the last chunk has come.
-fn serve<W: Write>(board: &Board, mut writer: W) -> io::Result<W> {
-    let mut parser = Parser::default();
+fn serve<W: Write>(board: &Board, mut writer: W, bytes_max: u64) -> io::Result<W> {
+    let mut parser = Parser::new(bytes_max);
     let mut offset = 0;
     let mut bytes = Vec::new();
     while !parser.ended {
@@ -94,8 +102,10 @@ fn copy_in(into: &mut Vec<u8>, taken: &Taken<'_>) -> bool {
 }
 
 /// Where in a chunk the stream is.
-#[derive(Default)]
 struct Parser {
+    /// What may come still.
+    bytes_left: u64,
+    bytes_max: u64,
     mark: Vec<u8>,
     /// Data still to come of this chunk, and zeros behind them.
     data_left: usize,
@@ -105,6 +115,18 @@ struct Parser {
 }
 
 impl Parser {
+    fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_left: bytes_max,
+            bytes_max,
+            mark: Vec::with_capacity(MARK_BYTES),
+            data_left: 0,
+            padding_left: 0,
+            last: false,
+            ended: false,
+        }
+    }
+
     /// Takes the next bytes of the stream, and passes the data among them on.
     fn parse(&mut self, mut bytes: &[u8], writer: &mut impl Write) -> io::Result<()> {
         while !bytes.is_empty() && !self.ended {
@@ -124,6 +146,7 @@ impl Parser {
                 if self.mark.len() == MARK_BYTES {
                     let mark = Mark::decode(&self.mark).map_err(io::Error::other)?;
                     self.mark.clear();
+                    self.judge(mark)?;
                     self.data_left = mark.bytes;
                     self.padding_left = mark.padded_bytes() - mark.bytes;
                     self.last = mark.last;
@@ -131,6 +154,21 @@ impl Parser {
             }
             self.ended = self.last && self.mark.is_empty() && self.data_left == 0 && self.padding_left == 0;
         }
+        Ok(())
+    }
+
+    /// A stream gets on with each chunk, and ends some time.
+    fn judge(&mut self, mark: Mark) -> io::Result<()> {
+        if mark.bytes == 0 && !mark.last {
+            return Err(io::Error::other("an empty chunk in the middle of a stream"));
+        }
+        let left = self.bytes_left.checked_sub(mark.bytes as u64);
+        self.bytes_left = left.ok_or_else(|| {
+            io::Error::other(format!(
+                "the appliance sends more than {} bytes, which the image cannot hold",
+                self.bytes_max
+            ))
+        })?;
         Ok(())
     }
 }
@@ -165,9 +203,9 @@ mod tests {
     #[test]
     fn data_come_out_of_any_pieces() {
         let data: Vec<u8> = (0..1300u32).map(|number| number as u8).collect();
-        let stream = [chunk(&data[..700], false), chunk(&[], false), chunk(&data[700..], true)].concat();
+        let stream = [chunk(&data[..700], false), chunk(&data[700..701], false), chunk(&data[701..], true)].concat();
         for piece in [1, 7, 512, 513, stream.len()] {
-            let (mut parser, mut out) = (Parser::default(), Vec::new());
+            let (mut parser, mut out) = (Parser::new(1300), Vec::new());
             stream.chunks(piece).for_each(|piece| parser.parse(piece, &mut out).unwrap());
             assert_eq!((parser.ended, &out), (true, &data), "in pieces of {piece}");
         }
@@ -175,13 +213,23 @@ mod tests {
 
     #[test]
     fn what_is_no_mark_ends_the_stream() {
-        let mut parser = Parser::default();
+        let mut parser = Parser::new(1300);
         assert!(parser.parse(&[0xff; MARK_BYTES], &mut Vec::new()).is_err());
     }
 
     #[test]
+    fn a_stream_has_an_end_and_no_more_than_it_may() {
+        let endless = chunk(&[], false);
+        assert!(Parser::new(1300).parse(&endless, &mut Vec::new()).is_err());
+        let mut parser = Parser::new(1300);
+        parser.parse(&chunk(&[7; 1300], false), &mut Vec::new()).unwrap();
+        let error = parser.parse(&chunk(&[7], true), &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("more than 1300 bytes"), "{error}");
+    }
+
+    #[test]
     fn an_empty_last_chunk_ends_the_stream() {
-        let mut parser = Parser::default();
+        let mut parser = Parser::new(1300);
         parser.parse(&chunk(&[], true), &mut Vec::new()).unwrap();
         assert!(parser.ended);
     }

@@ -166,7 +166,7 @@ mod tests {
     fn a_file_of_the_name_that_is_no_library_is_passed_over() {
         let directory = tempfile::tempdir().unwrap();
         let (first, second) = (directory.path().join("1"), directory.path().join("2"));
-        [&first, &second].map(|path| fs::create_dir(path).unwrap());
+        [&first, &second].iter().for_each(|path| fs::create_dir(path).unwrap());
         fs::write(first.join("lib.so"), "GROUP ( libc.so.6 )").unwrap();
         fs::copy("/proc/self/exe", second.join("lib.so")).unwrap();
         let search = LibrarySearch { environment: vec![first], usual: vec![second.clone()] };

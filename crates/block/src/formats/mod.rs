@@ -17,6 +17,7 @@ pub use allowed_directories::AllowedDirectories;
 pub use error::ImageError;
 pub(crate) use qcow2::create_delta;
 pub use qcow2::{ChainImage, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, image_chain};
+pub use qcow2::{CheckReport, Qcow2Check, Repair};
 pub use qcow2::{Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Writer};
 pub use vmdk::VmdkDisk;
 

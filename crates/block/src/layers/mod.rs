@@ -2,7 +2,7 @@
 //!
 //! [`AlignedDisk`] takes requests of any length and alignment. [`PartitionDisk`] confines to a range. [`OverlayDisk`] keeps
 //! changes apart. [`ThrottledDisk`] holds requests back. [`MeteredDisk`] counts and measures. [`FaultyDisk`] does wrong on purpose.
-//! [`WriteLog`] remembers every write, and can tell what a disk may hold after a power cut at any point.
+//! [`ZerosAsHoles`] gives back the storage of zeros. [`WriteLog`] remembers every write, and can tell what a disk may hold after a power cut at any point.
 //!
 //! What they have in common is in [`layer`]: a layer writes only what it changes.
 //!
@@ -21,6 +21,7 @@ mod slots;
 mod throttle;
 mod timed_event;
 mod write_log;
+mod zeros_as_holes;
 
 #[cfg(test)]
 pub(crate) mod rig;
@@ -33,3 +34,4 @@ pub use overlay::{OverlayDisk, commit};
 pub use partition::{PartitionDisk, PartitionError};
 pub use throttle::{ThrottleLimits, ThrottledDisk};
 pub use write_log::{Image, Recording, Replay, WriteLog, WriteLogDisk};
+pub use zeros_as_holes::ZerosAsHoles;

@@ -6,7 +6,7 @@ mod rig;
 
 use blockyard_block::layers::{
     AlignOptions, AlignedDisk, Faults, FaultyDisk, MeteredDisk, OverlayDisk, PartitionDisk, ThrottleLimits,
-    ThrottledDisk, WriteLogDisk,
+    ThrottledDisk, WriteLogDisk, ZerosAsHoles,
 };
 use blockyard_block::{
     AllowedDirectories, Disk, Engine, FileDisk, FileOptions, MemoryDisk, NullDisk, Operation, Qcow2CreateOptions,
@@ -120,6 +120,7 @@ fn requests_through_layers_that_pass_them_on_complete() {
         requests_complete_by_event_alone(50, move || Arc::new(MeteredDisk::new(below())));
         requests_complete_by_event_alone(50, move || Arc::new(PartitionDisk::whole(below(), false)));
         requests_complete_by_event_alone(50, move || Arc::new(WriteLogDisk::new(below())));
+        requests_complete_by_event_alone(50, move || Arc::new(ZerosAsHoles::new(below())));
     }
 }
 

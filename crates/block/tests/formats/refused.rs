@@ -109,7 +109,7 @@ fn clusters_with_two_uses_are_not_written_to() {
         bad[l2 as usize..][..8].copy_from_slice(&(target | 1 << 63).to_be_bytes());
         fs::write(&image, &bad).unwrap();
         let error = refusal(&image, &FileOptions::default());
-        assert!(error.contains(wanted) && error.ends_with("repair it with `qemu-img check -r all`"), "{error}");
+        assert!(error.contains(wanted) && error.ends_with("repairs what can be"), "{error}");
         // Reading does no harm.
         if target != l2 + 512 {
             Rig::new(open_allowed(&image, &read_only())).read(4096, 512);

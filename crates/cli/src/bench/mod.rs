@@ -1,10 +1,15 @@
 //! `blockyard bench`: measures the block path.
 //!
-//! [`copy`] measures whole copies, [`disk`] any disk, [`layers`] every layer a request can go through.
+//! [`copy`] measures whole copies, [`disk`] any disk, [`layers`] every layer a request can go through; [`upload`], [`startup`] and
+//! [`api`] what `blockyard image` does, beside guestfish.
 
+mod api;
+mod comparison;
 mod copy;
 mod disk;
 mod layers;
+mod startup;
+mod upload;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -21,6 +26,9 @@ enum Bench {
     Copy(copy::CopyBenchArgs),
     Disk(disk::DiskBenchArgs),
     Layers(layers::LayersBenchArgs),
+    Upload(upload::UploadBenchArgs),
+    Startup(startup::StartupBenchArgs),
+    Api(api::ApiBenchArgs),
 }
 
 /// Runs the command.
@@ -32,5 +40,8 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         Bench::Copy(args) => copy::run(args),
         Bench::Disk(args) => disk::run(args),
         Bench::Layers(args) => layers::run(args),
+        Bench::Upload(args) => upload::run(args),
+        Bench::Startup(args) => startup::run(args),
+        Bench::Api(args) => api::run(args),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
+use super::verdict::Verdict;
 use super::watch::Watch;
 use crate::print;
 use anyhow::{Context, Result, anyhow};
@@ -39,10 +40,8 @@ pub struct CompareArgs {
     allow_dir: Vec<PathBuf>,
 }
 
-/// The disks differ, and it was said: exit status 1.
-#[derive(Debug, thiserror::Error)]
-#[error("the disks differ")]
-pub struct Differs;
+/// The disks differ.
+const DIFFER: u8 = 1;
 
 /// They cannot be compared: exit status 2, as 1 means that they differ.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +51,7 @@ pub struct NotComparable(anyhow::Error);
 /// Runs the command.
 ///
 /// # Errors
-/// [`Differs`] when they do, [`NotComparable`] when there is no telling.
+/// [`Verdict`] when they differ, [`NotComparable`] when there is no telling.
 pub fn run(args: &CompareArgs) -> Result<()> {
     let text = compare(args).map_err(NotComparable)?;
     let is_same = text.is_ok();
@@ -60,7 +59,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     if !args.quiet {
         print(&sentence).map_err(NotComparable)?;
     }
-    if is_same { Ok(()) } else { Err(Differs.into()) }
+    if is_same { Ok(()) } else { Err(Verdict(DIFFER).into()) }
 }
 
 /// What to say: that they are the same, or else that they are not.

@@ -52,7 +52,7 @@ impl FileCommand for Cat {
 /// # Errors
 /// When it cannot be sent, or the output takes no more.
 pub fn write_out<W: io::Write + Send + 'static>(image: &mut OpenImage, operation: Operation, output: W) -> Result<W> {
-    let sink = StreamSink::new(output).context("making a stream")?;
+    let sink = StreamSink::with_bytes_max(output, image.bytes_max()).context("making a stream")?;
     image.appliance.bind_sink_stream(&sink);
     let done = image.call(operation);
     let finished = sink.finish();
@@ -287,7 +287,8 @@ fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, into: bool, root_
 
 /// Copy files and trees of an image to the host.
 ///
-/// As with cp: into DST if that is a directory, else to that name; - writes one file to stdout. Permissions without set-ID bits, times, `user.`
+/// As with cp: into DST if that is a directory, else to that name; - writes one file to stdout. A file has its name when it is complete, and
+/// success means that it is on stable storage (but with --cache unsafe, as after cp). Permissions without set-ID bits, times, `user.`
 /// attributes, hard links and holes are kept; what is copied belongs to whoever copies it. Devices are left out: tar-out keeps them.
 #[derive(Args)]
 pub struct Get {
@@ -352,8 +353,8 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
     let new = ReplacementFile::create(to)?;
     new.set_length(size.checked_next_multiple_of(512).context("a file of an impossible size")?)?;
     if size > 0 {
-        let through = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(new.file())));
-        let disk = FileDisk::open(&through, &FileOptions { lock: false, ..FileOptions::default() })?;
+        let file = new.file().try_clone().context("writing the new file")?;
+        let disk = FileDisk::from_file(file, &FileOptions { lock: false, ..FileOptions::default() })?;
         image.appliance.bind_sink(Arc::new(disk));
         let fetched = image.call(Operation::Fetch(Fetch { path: path.as_os_str().as_bytes().to_vec(), size }));
         image.appliance.release();
@@ -369,7 +370,7 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
     if !replaces {
         new.file().set_permissions(permissions).context("setting its permissions")?;
     }
-    Ok(new.commit(false)?)
+    Ok(new.commit(image.durable)?)
 }
 
 fn get_tree(image: &mut OpenImage, path: &Path, name: Option<OsString>, target: &Path, into: bool) -> Result<()> {
@@ -383,8 +384,9 @@ fn get_tree(image: &mut OpenImage, path: &Path, name: Option<OsString>, target: 
         (parent.to_owned(), PathBuf::from(own))
     };
     let directory = File::open(&directory).with_context(|| directory.display().to_string())?;
-    let options = UnpackOptions { root: (name.clone(), place), bytes_max: image.bytes_max() };
-    let (unpacking, input) = Unpacking::start(directory, options).context("unpacking")?;
+    let options =
+        UnpackOptions { root: (name.clone(), place), bytes_max: image.bytes_max(), entries_max: image.files_max() };
+    let (unpacking, input) = Unpacking::start(directory, options, image.durable).context("unpacking")?;
     let request = TarOut {
         directory: path.parent().unwrap_or(Path::new("/")).as_os_str().as_bytes().to_vec(),
         paths: vec![name.as_bytes().to_vec()],

@@ -2,8 +2,9 @@
 
 use super::image_options::ImageOptions;
 use super::named_image::{self, Format, directory_of};
+use super::new_file_systems;
 use super::new_image::{NewImage, backing_path};
-use super::new_partitions::{self, TableKind};
+use super::new_partitions::{self, TableKind, WantedFileSystem, WantedPartition};
 use super::watch::Watch;
 use crate::disk::{self, Access, RECONNECT};
 use crate::{UsageError, print, size};
@@ -15,7 +16,7 @@ use clap::Args;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Make an empty image, with a partition table if one is wanted.
+/// Make an empty image, with a partition table and file systems if they are wanted.
 ///
 /// An image that is there is replaced, unless somebody uses it. The size may be left out with a backing file: it is the backing file's then.
 #[derive(Args)]
@@ -43,9 +44,15 @@ pub struct CreateArgs {
     /// Put a partition table on the disk.
     #[arg(long, value_enum)]
     table: Option<TableKind>,
-    /// A partition: SIZE or rest, then ,type=linux|esp|swap|..., ,name=NAME, ,bootable; may be given more than once.
+    /// A partition: SIZE or rest, then ,type=linux|esp|swap|..., ,name=NAME, ,bootable, ,fs=KIND, ,label=LABEL; may be given more than once.
     #[arg(long, value_name = "SIZE,...", requires = "table")]
     part: Vec<String>,
+    /// Make a file system on the disk, which has no partitions: ext2, ext3, ext4, xfs, btrfs, vfat or swap.
+    #[arg(long, value_name = "KIND", conflicts_with = "table")]
+    fs: Option<String>,
+    /// The file system's label.
+    #[arg(long, requires = "fs")]
+    label: Option<String>,
     /// Directory in which files behind the backing file may lie; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -66,6 +73,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     let options = ImageOptions::parse(&args.options, format)?;
     let backing = backing(args, &options, format)?;
     let table = args.table.map(Scheme::from);
+    let whole = WantedFileSystem::parse(args.fs.as_deref(), args.label.as_deref())?;
     let partitions = table.map(|scheme| new_partitions::parse(&args.part, scheme)).transpose()?.unwrap_or_default();
     let mut allow_dirs = args.allow_dir.clone();
     if let Some(backing) = &backing {
@@ -90,20 +98,50 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         preallocation: options.preallocation.unwrap_or(Preallocation::Off),
         backing,
     };
-    make(&image, table, &partitions, &allow_dirs)?;
-    if args.quiet { Ok(()) } else { tell(&image, table, &partitions) }
+    let contents = Contents { table, partitions, whole };
+    make(&image, &contents, &allow_dirs)?;
+    if args.quiet { Ok(()) } else { tell(&image, &contents) }
 }
 
-fn make(image: &NewImage, table: Option<Scheme>, partitions: &[NewPartition], allow_dirs: &[PathBuf]) -> Result<()> {
-    if let Some(scheme) = table {
+/// What is on a new disk.
+struct Contents {
+    table: Option<Scheme>,
+    partitions: Vec<WantedPartition>,
+    /// On a disk without a table.
+    whole: Option<WantedFileSystem>,
+}
+
+impl Contents {
+    fn new_partitions(&self) -> Vec<NewPartition> {
+        self.partitions.iter().map(|wanted| wanted.partition.clone()).collect()
+    }
+
+    /// The file systems, with the numbers of their partitions; none for the disk.
+    fn file_systems(&self) -> Vec<(Option<usize>, &WantedFileSystem)> {
+        let numbered = self.partitions.iter().zip(1..).map(|(wanted, number)| (Some(number), &wanted.file_system));
+        let all = numbered.chain([(None, &self.whole)]);
+        all.filter_map(|(number, wanted)| Some((number, wanted.as_ref()?))).collect()
+    }
+}
+
+fn make(image: &NewImage, contents: &Contents, allow_dirs: &[PathBuf]) -> Result<()> {
+    let partitions = contents.new_partitions();
+    if let Some(scheme) = contents.table {
         // Before anything is written.
-        partition_table::lay_out(scheme, partitions, image.size_bytes, 512)?;
+        partition_table::lay_out(scheme, &partitions, image.size_bytes, 512)?;
     }
     let watch = Watch::new(false, image.size_bytes)?;
     let file = image.make(&watch)?;
-    if let Some(scheme) = table {
+    let file_systems = contents.file_systems();
+    if contents.table.is_some() || !file_systems.is_empty() {
         let disk = image.open(&file, allow_dirs)?;
-        PartitionTable::create(&*disk, scheme, partitions)?;
+        if let Some(scheme) = contents.table {
+            PartitionTable::create(&*disk, scheme, &partitions)?;
+        }
+        if !file_systems.is_empty() {
+            let is_sparse = image.preallocation == Preallocation::Off;
+            new_file_systems::make(&image.path, &disk, &file_systems, is_sparse)?;
+        }
         flush(&*disk).context("cannot write the partition table")?;
     }
     watch.check()?;
@@ -136,18 +174,28 @@ fn backing_size(image: &std::path::Path, backing: &Qcow2Backing, allow_dirs: &[P
     Ok(disk.geometry().capacity_bytes)
 }
 
-fn tell(image: &NewImage, table: Option<Scheme>, partitions: &[NewPartition]) -> Result<()> {
+fn tell(image: &NewImage, contents: &Contents) -> Result<()> {
     let mut text = format!("{}: {}, {}", image.path.display(), image.format.word(), size::human(image.size_bytes));
     if let Some(backing) = &image.backing {
         let _ = write!(text, ", over {} ({})", backing.name, backing.format);
     }
-    if let Some(scheme) = table {
-        let ranges = partition_table::lay_out(scheme, partitions, image.size_bytes, 512)?;
-        for (index, (partition, range)) in partitions.iter().zip(ranges).enumerate() {
-            let kind = partition.kind.name().unwrap_or("other");
+    text.push_str(&described(contents.whole.as_ref()));
+    if let Some(scheme) = contents.table {
+        let ranges = partition_table::lay_out(scheme, &contents.new_partitions(), image.size_bytes, 512)?;
+        for (index, (wanted, range)) in contents.partitions.iter().zip(ranges).enumerate() {
+            let kind = wanted.partition.kind.name().unwrap_or("other");
             let (start, length) = (size::human(range.start), size::human(range.end - range.start));
-            let _ = write!(text, "\n  partition {}: {length} from {start} on, {kind}", index + 1);
+            let file_system = described(wanted.file_system.as_ref());
+            let _ = write!(text, "\n  partition {}: {length} from {start} on, {kind}{file_system}", index + 1);
         }
     }
     print(&text)
+}
+
+fn described(file_system: Option<&WantedFileSystem>) -> String {
+    match file_system {
+        None => String::new(),
+        Some(WantedFileSystem { kind, label }) if label.is_empty() => format!(", {}", kind.name()),
+        Some(WantedFileSystem { kind, label }) => format!(", {} '{label}'", kind.name()),
+    }
 }

@@ -46,6 +46,7 @@ impl FileCommand for Du {
             open: Vec::new(),
             named: None,
             ahead: HashMap::new(),
+            ahead_bytes: 0,
             seen: HashSet::new(),
         };
         image.records(Operation::Walk(walk), sums)
@@ -53,9 +54,11 @@ impl FileCommand for Du {
 }
 
 /// Files with several names that are remembered; more than these count as often as they are met.
-const SEEN_MAX: usize = 1 << 22;
-/// Directories that are remembered until they are looked into; the blocks of others count for those that they are in.
-const AHEAD_MAX: usize = 1 << 20;
+const SEEN_MAX: usize = 1 << 20;
+/// Bytes of the paths of directories that are remembered until they are looked into; the blocks of others count for those that they are in.
+const AHEAD_BYTES_MAX: usize = 16 << 20;
+/// Directories that one can be in: a path has no more.
+const DEPTH_MAX: usize = 4096;
 
 struct Sums {
     names: Names,
@@ -67,6 +70,8 @@ struct Sums {
     named: Option<(Vec<u8>, u64)>,
     /// Directories that were met and not yet looked into, with their own blocks.
     ahead: HashMap<Vec<u8>, u64>,
+    /// Bytes of their paths.
+    ahead_bytes: usize,
     seen: HashSet<(u64, u64)>,
 }
 
@@ -123,7 +128,16 @@ impl RecordTaker for Sums {
         match record {
             Record::Directory(directory) => {
                 self.leave(directory.depth)?;
-                let own = self.ahead.remove(&directory.path).unwrap_or(0);
+                let own = match self.ahead.remove(&directory.path) {
+                    Some(own) => {
+                        self.ahead_bytes -= directory.path.len();
+                        own
+                    }
+                    None => 0,
+                };
+                if self.open.len() == DEPTH_MAX {
+                    return Err(io::Error::other("the appliance lists directories deeper than there can be"));
+                }
                 self.open.push((directory.path, directory.depth, own));
             }
             Record::Entry(entry) if entry.name.contains(&b'/') => {
@@ -134,9 +148,13 @@ impl RecordTaker for Sums {
             Record::Entry(entry) => {
                 let blocks = self.counted(&entry);
                 let Some((path, _, sum)) = self.open.last_mut() else { return Ok(()) };
-                if is_directory(entry.mode) && self.ahead.len() < AHEAD_MAX {
+                if is_directory(entry.mode) && self.ahead_bytes < AHEAD_BYTES_MAX {
                     let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
-                    self.ahead.insert([path, slash, &entry.name].concat(), blocks);
+                    let below = [path, slash, &entry.name].concat();
+                    let length = below.len();
+                    if self.ahead.insert(below, blocks).is_none() {
+                        self.ahead_bytes += length;
+                    }
                 } else {
                     *sum = sum.saturating_add(blocks);
                 }

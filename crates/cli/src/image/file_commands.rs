@@ -1,7 +1,9 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
 use super::open_image::{ImageArgs, OpenImage};
-use super::{changes, copying, disk_usage, find, inspect, ls, mkfs, space, stat, tar};
+use super::{
+    changes, copying, disk_usage, filesystems, find, fsck, inspect, label, ls, mkfs, read_in, space, stat, tar, trim,
+};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
@@ -99,4 +101,10 @@ file_commands! {
     TarIn(tar::TarIn),
     TarOut(tar::TarOut),
     Mkfs(mkfs::Mkfs),
+    Fsck(fsck::Fsck),
+    Label(label::Label),
+    Fstrim(trim::Fstrim),
+    ZeroFree(trim::ZeroFree),
+    Filesystems(filesystems::Filesystems),
+    ReadIn(read_in::ReadIn),
 }

@@ -28,8 +28,8 @@ pub struct NewFileSystem<'a> {
     pub label: &'a str,
     /// More options of its tool.
     pub options: &'a [String],
-    /// The volume is all zeros, so that none have to be written to it.
-    pub zeros: bool,
+    /// The disk zeroes ranges without anybody writing zeros.
+    pub cheap_zeros: bool,
 }
 
 /// How far a check may go.
@@ -106,16 +106,14 @@ impl FileSystemKind {
         let (tool, call, label) = match self {
             Self::Ext2 | Self::Ext3 | Self::Ext4 => {
                 let call = call.arguments(["-q", "-F", "-t", self.name()]);
-                // Tables of inodes that nobody has to zero later, at the first mount, are worth more than the few requests that
-                // zero them here: they take no space on a disk that keeps zeros as holes.
-                let call = call
-                    .arguments(["-E", if new.zeros { "nodiscard,lazy_itable_init=0" } else { "lazy_itable_init=0" }]);
+                // Nothing is discarded: a preallocated image stays so. Where it costs a few requests, tables of inodes are zeroed here
+                // and not by whoever mounts it first.
+                let lazily = if new.cheap_zeros { "lazy_itable_init=0" } else { "lazy_itable_init=1" };
+                let call = call.argument("-E").argument(format!("nodiscard,{lazily}"));
                 (&tools::MKE2FS, call, "-L")
             }
-            Self::Xfs => (&tools::MKFS_XFS, call.arguments(["-q", "-f"]).arguments(new.zeros.then_some("-K")), "-L"),
-            Self::Btrfs => {
-                (&tools::MKFS_BTRFS, call.arguments(["-q", "-f"]).arguments(new.zeros.then_some("-K")), "-L")
-            }
+            Self::Xfs => (&tools::MKFS_XFS, call.arguments(["-q", "-f", "-K"]), "-L"),
+            Self::Btrfs => (&tools::MKFS_BTRFS, call.arguments(["-q", "-f", "-K"]), "-L"),
             Self::Vfat => (&tools::MKFS_VFAT, call, "-n"),
             Self::Swap => (&tools::MKSWAP, call.argument("-f"), "-L"),
         };

@@ -32,7 +32,7 @@ impl PackedTree {
             let output = BufWriter::with_capacity(BUFFER_BYTES, output);
             let report = &mut |path: &std::path::Path, what: &str, error: io::Error| {
                 if left_out.len() < REPORTED {
-                    left_out.push(format!("{}: {what}: {error}", path.display()));
+                    left_out.push(format!("{}: {what}: {error}", printable(&path.to_string_lossy())));
                 }
             };
             pack(&sources, output, report)?.flush()?;
@@ -71,11 +71,12 @@ pub struct Unpacking {
 }
 
 impl Unpacking {
-    /// Starts to unpack into `directory`; the archive goes into what comes back with it.
+    /// Starts to unpack into `directory`; the archive goes into what comes back with it. `durable`: what was unpacked is on stable storage
+    /// when that is finished.
     ///
     /// # Errors
     /// When the system refuses a pipe or a thread.
-    pub fn start(directory: File, options: UnpackOptions) -> io::Result<(Self, io::PipeWriter)> {
+    pub fn start(directory: File, options: UnpackOptions, durable: bool) -> io::Result<(Self, io::PipeWriter)> {
         let (input, output) = wide_pipe()?;
         let unpacker = thread::Builder::new().name("unpacker".into()).spawn(move || {
             let (mut left_out, mut count) = (Vec::new(), 0u64);
@@ -90,10 +91,12 @@ impl Unpacking {
             let unpacked = unpack(&mut input, directory.as_fd(), &options, &mut report);
             // An archive may be followed by zeros; whoever writes them is not to be told that nobody reads.
             let drained = if unpacked.is_ok() { io::copy(&mut input, &mut io::sink()) } else { Ok(0) };
+            // One call for all of them: to sync each would take longer than to unpack it.
+            let synced = if durable { rustix::fs::syncfs(&directory).map_err(io::Error::from) } else { Ok(()) };
             if count > left_out.len() as u64 {
                 left_out.push(format!("{} more files could not be unpacked", count - left_out.len() as u64));
             }
-            (unpacked.and_then(|bytes| drained.map(|_| bytes)), left_out)
+            (unpacked.and_then(|bytes| drained.and(synced).map(|()| bytes)), left_out)
         })?;
         Ok((Self { unpacker }, output))
     }

@@ -58,8 +58,7 @@ impl FileCommand for Mkfs {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let (kind, part) = self.parsed()?;
         let volume = image.volume(part)?;
-        let new = NewFileSystem { label: &self.label, options: &self.options, zeros: false };
-        image.make_file_system(kind, &volume.device, &new)
+        image.make_file_system(kind, &volume.device, &self.label, &self.options)
     }
 }
 
@@ -68,8 +67,15 @@ impl OpenImage {
     ///
     /// # Errors
     /// What its tool says.
-    pub fn make_file_system(&mut self, kind: FileSystemKind, device: &str, new: &NewFileSystem<'_>) -> Result<()> {
-        let (tool, call) = kind.make(device, new);
+    pub fn make_file_system(
+        &mut self,
+        kind: FileSystemKind,
+        device: &str,
+        label: &str,
+        options: &[String],
+    ) -> Result<()> {
+        let cheap_zeros = self.all_disks(|disk| disk.write_zeroes);
+        let (tool, call) = kind.make(device, &NewFileSystem { label, options, cheap_zeros });
         let done = self.run_tool_well(tool, call).map(drop);
         done.with_context(|| format!("{}: cannot make {} on {device}", self.name(), kind.name()))
     }

@@ -3,6 +3,7 @@
 //! This file lists the subcommands. Those on images as a whole work on them in this process, shut in; those on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
 
 mod changes;
+mod check;
 mod compare;
 mod convert;
 mod copying;
@@ -11,12 +12,15 @@ mod disk_usage;
 mod file_commands;
 mod file_mode;
 mod file_system_kind;
+mod filesystems;
 mod find;
+mod fsck;
 mod host_tree;
 mod image_options;
 mod info;
 mod inspect;
 mod keys;
+mod label;
 mod layers;
 mod listing;
 mod ls;
@@ -25,11 +29,13 @@ mod measure;
 mod mkfs;
 mod mount_point;
 mod named_image;
+mod new_file_systems;
 mod new_image;
 mod new_partitions;
 mod open_image;
 mod operating_system;
 mod pattern;
+mod read_in;
 mod records;
 mod resize;
 mod shut_in;
@@ -37,14 +43,17 @@ mod space;
 mod stat;
 mod tar;
 mod tool_run;
+mod trim;
+mod verdict;
 mod volumes;
 mod watch;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-pub use compare::{Differs, NotComparable};
+pub use compare::NotComparable;
 use file_commands::OnImageCommand;
 pub use open_image::{KernelArgs, run_kernel};
+pub use verdict::Verdict;
 
 /// Make disk images, convert them, look into them and fill them, without root, mounts or KVM.
 ///
@@ -68,6 +77,7 @@ pub struct ImageCommandArgs {
 enum Command {
     Create(create::CreateArgs),
     Info(info::InfoArgs),
+    Check(check::CheckArgs),
     Convert(convert::ConvertArgs),
     Resize(resize::ResizeArgs),
     Map(map::MapArgs),
@@ -85,6 +95,7 @@ pub fn run(args: &ImageCommandArgs) -> Result<()> {
     match &args.command {
         Command::Create(args) => create::run(args),
         Command::Info(args) => info::run(args),
+        Command::Check(args) => check::run(args),
         Command::Convert(args) => convert::run(args),
         Command::Resize(args) => resize::run(args),
         Command::Map(args) => map::run(args),

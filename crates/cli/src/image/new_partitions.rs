@@ -1,5 +1,6 @@
-//! `--table` and `--part`: the partitions of a new image.
+//! `--table` and `--part`: the partitions of a new image, and the file systems on them.
 
+use super::file_system_kind::FileSystemKind;
 use crate::{UsageError, size};
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::{NewPartition, PartitionKind, Scheme};
@@ -24,38 +25,83 @@ impl From<TableKind> for Scheme {
     }
 }
 
-/// Reads what each `--part` says: `SIZE|rest[,type=TYPE][,name=NAME][,bootable]`.
+/// A file system that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedFileSystem {
+    /// Of which kind.
+    pub kind: FileSystemKind,
+    /// Its label; empty: none.
+    pub label: String,
+}
+
+impl WantedFileSystem {
+    /// What `fs=` and `label=` say.
+    ///
+    /// # Errors
+    /// [`UsageError`] for what makes no sense.
+    pub fn parse(kind: Option<&str>, label: Option<&str>) -> Result<Option<Self>> {
+        let label = label.unwrap_or_default().to_owned();
+        let Some(word) = kind else {
+            if label.is_empty() {
+                return Ok(None);
+            }
+            bail!(UsageError(format!("the label '{label}' is a file system's: say which kind, such as fs=ext4")));
+        };
+        let Ok(kind) = FileSystemKind::from_str(word, true) else {
+            let kinds: Vec<_> = FileSystemKind::value_variants().iter().map(|kind| kind.name()).collect();
+            bail!(UsageError(format!("no file system '{word}' can be made: {}", kinds.join(", "))));
+        };
+        kind.check_label(&label)?;
+        Ok(Some(Self { kind, label }))
+    }
+}
+
+/// A partition that is wanted, and what is wanted on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedPartition {
+    /// The partition.
+    pub partition: NewPartition,
+    /// Its file system.
+    pub file_system: Option<WantedFileSystem>,
+}
+
+/// Reads what each `--part` says: `SIZE|rest[,type=TYPE][,name=NAME][,bootable][,fs=KIND][,label=LABEL]`.
 ///
 /// # Errors
 /// [`UsageError`] for what makes no sense.
-pub fn parse(texts: &[String], scheme: Scheme) -> Result<Vec<NewPartition>> {
+pub fn parse(texts: &[String], scheme: Scheme) -> Result<Vec<WantedPartition>> {
     texts.iter().map(|text| parse_one(text, scheme)).collect()
 }
 
-fn parse_one(text: &str, scheme: Scheme) -> Result<NewPartition> {
+fn parse_one(text: &str, scheme: Scheme) -> Result<WantedPartition> {
     let wrong = |problem: String| UsageError(format!("--part {text}: {problem}"));
     let mut parts = text.split(',');
     let length_bytes = match parts.next() {
         Some("rest") => None,
         size => Some(size::parse(size.unwrap_or_default()).map_err(wrong)?),
     };
-    let mut new = NewPartition { length_bytes, kind: kind("linux", scheme)?, name: String::new(), is_bootable: false };
+    let (mut kind_word, mut name, mut is_bootable) = (None, String::new(), false);
+    let (mut file_system, mut label) = (None, None);
     for part in parts {
         match part.split_once('=').unwrap_or((part, "")) {
-            ("type", word) => new.kind = kind(word, scheme).map_err(|problem| wrong(problem.to_string()))?,
-            ("name", name) if scheme == Scheme::Gpt => new.name = name.to_owned(),
+            ("type", word) => kind_word = Some(word),
+            ("name", text) if scheme == Scheme::Gpt => name = text.to_owned(),
             ("name", _) => bail!(wrong("partitions of an MBR have no names".to_owned())),
-            ("bootable", "") => new.is_bootable = true,
-            ("fs" | "label", _) => bail!(wrong(
-                "file systems cannot be made yet: make the partition without fs= and label=, and the file system in a virtual machine"
-                    .to_owned()
-            )),
-            (key, _) => {
-                bail!(wrong(format!("'{key}' is nothing a partition has: type=TYPE, name=NAME and bootable are")));
-            }
+            ("bootable", "") => is_bootable = true,
+            ("fs", word) => file_system = Some(word),
+            ("label", text) => label = Some(text),
+            (key, _) => bail!(wrong(format!(
+                "'{key}' is nothing a partition has: type=TYPE, name=NAME, bootable, fs=KIND and label=LABEL are"
+            ))),
         }
     }
-    Ok(new)
+    let file_system = WantedFileSystem::parse(file_system, label).map_err(|problem| wrong(problem.to_string()))?;
+    let usual = match &file_system {
+        Some(wanted) if wanted.kind == FileSystemKind::Swap => "swap",
+        _ => "linux",
+    };
+    let kind = kind(kind_word.unwrap_or(usual), scheme).map_err(|problem| wrong(problem.to_string()))?;
+    Ok(WantedPartition { partition: NewPartition { length_bytes, kind, name, is_bootable }, file_system })
 }
 
 fn kind(word: &str, scheme: Scheme) -> Result<PartitionKind> {
@@ -73,12 +119,24 @@ mod tests {
     #[test]
     fn a_partition_is_read_as_it_is_written() {
         let parts = ["512M,type=esp,name=boot", "rest,bootable"].map(str::to_owned);
-        let [boot, root]: [NewPartition; 2] = parse(&parts, Scheme::Gpt).unwrap().try_into().unwrap();
+        let parsed = parse(&parts, Scheme::Gpt).unwrap();
+        let [boot, root] = [0, 1].map(|index| &parsed[index].partition);
         assert_eq!((boot.length_bytes, boot.name.as_str()), (Some(512 << 20), "boot"));
         assert_eq!(boot.kind.name(), Some("EFI System"));
         assert_eq!((root.length_bytes, root.is_bootable), (None, true));
         assert_eq!(root.kind.name(), Some("Linux filesystem"));
-        assert_eq!(parse(&["1G,type=82".to_owned()], Scheme::Mbr).unwrap()[0].kind, PartitionKind::Mbr(0x82));
+        assert_eq!(parse(&["1G,type=82".to_owned()], Scheme::Mbr).unwrap()[0].partition.kind, PartitionKind::Mbr(0x82));
+    }
+
+    #[test]
+    fn file_systems_come_with_their_labels() {
+        let parts = ["1G,fs=swap", "rest,fs=ext4,label=root", "1G"].map(str::to_owned);
+        let parsed = parse(&parts, Scheme::Mbr).unwrap();
+        let wanted = |kind, label: &str| Some(WantedFileSystem { kind, label: label.to_owned() });
+        assert_eq!(parsed[0].file_system, wanted(FileSystemKind::Swap, ""));
+        assert_eq!(parsed[0].partition.kind, PartitionKind::Mbr(0x82));
+        assert_eq!(parsed[1].file_system, wanted(FileSystemKind::Ext4, "root"));
+        assert_eq!((&parsed[2].file_system, parsed[2].partition.kind), (&None, PartitionKind::Mbr(0x83)));
     }
 
     #[test]
@@ -90,8 +148,9 @@ mod tests {
             ("1G,type=luks", Scheme::Mbr, "hexadecimal"),
             ("1G,name=x", Scheme::Mbr, "names"),
             ("1G,colour=red", Scheme::Gpt, "colour"),
-            ("1G,fs=ext4", Scheme::Gpt, "file systems"),
-            ("1G,label=root", Scheme::Gpt, "file systems"),
+            ("1G,fs=ext5", Scheme::Gpt, "btrfs"),
+            ("1G,label=root", Scheme::Gpt, "fs=ext4"),
+            ("1G,fs=vfat,label=much-too-long", Scheme::Gpt, "11 bytes"),
         ] {
             let error = parse(&[text.to_owned()], scheme).unwrap_err();
             assert!(error.is::<UsageError>() && error.to_string().contains(word), "{error}");

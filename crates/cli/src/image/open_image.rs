@@ -11,7 +11,8 @@ use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
-use blockyard_block::printable;
+use blockyard_block::layers::ZerosAsHoles;
+use blockyard_block::{Disk, Geometry, printable};
 use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -20,6 +21,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// PID 1 of the appliance.
@@ -27,6 +29,10 @@ static AGENT: &[u8] = include_bytes!(env!("BLOCKYARD_AGENT"));
 
 /// The command that becomes the appliance's kernel.
 const KERNEL_COMMAND: &str = "appliance-kernel";
+
+/// What an appliance has, and is given, unless somebody says otherwise.
+const MEMORY_MIB: u64 = 256;
+const TIMEOUT_SECONDS: u64 = 60;
 
 /// An image, and how it is opened.
 #[derive(Args, Debug)]
@@ -65,11 +71,11 @@ pub struct OpenArgs {
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
-    /// Give up when nothing has moved for so long.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// The appliance's memory in MiB.
-    #[arg(long, value_name = "MIB", default_value = "256", value_parser = clap::value_parser!(u64).range(64..=65536))]
+    #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB, value_parser = clap::value_parser!(u64).range(64..=65536))]
     pub memory: u64,
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
@@ -77,6 +83,24 @@ pub struct OpenArgs {
     /// Show what the appliance's kernel says.
     #[arg(long)]
     pub verbose: bool,
+}
+
+impl Default for OpenArgs {
+    fn default() -> Self {
+        Self {
+            mount: Vec::new(),
+            key_file: None,
+            key: Vec::new(),
+            inspect: false,
+            ro: false,
+            sync: false,
+            cache: Cache::Writeback,
+            timeout: TIMEOUT_SECONDS,
+            memory: MEMORY_MIB,
+            allow_dir: Vec::new(),
+            verbose: false,
+        }
+    }
 }
 
 impl ImageArgs {
@@ -143,15 +167,16 @@ pub fn run_kernel(args: &KernelArgs) -> Result<()> {
         .map(|never| match never {})
 }
 
-/// An appliance with an image, and mostly with its file systems mounted.
+/// An appliance with an image's disks, and mostly with its file systems mounted.
 pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
     access: Access,
     capacity_bytes: u64,
-    /// How many of the appliance's disks are images.
-    disks: u32,
+    disks: Vec<Arc<ZerosAsHoles>>,
+    /// Files of the host that are written are on stable storage before the command succeeds.
+    pub durable: bool,
     /// What shall be mounted; nothing: what is found.
     points: Vec<MountPoint>,
     /// How to boot the appliance again.
@@ -183,7 +208,7 @@ impl Boot {
             memory_bytes: self.memory_bytes,
             raid6: self.raid6,
             timeout: self.timeout,
-            verbose: self.verbose,
+            console: self.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
             interrupted: Box::new(move || signals.name()),
             lives_on: self.lives_on,
         };
@@ -225,9 +250,14 @@ impl OpenImage {
         let capacity_bytes =
             disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
         let keys = Rc::new(Keys::read(how.key_file.as_deref(), &how.key, signals.clone())?);
+        let holes: Vec<_> = disks.iter().map(|image| Arc::new(ZerosAsHoles::new(Arc::clone(&image.disk)))).collect();
+        let images = disks.iter().zip(&holes).map(|(image, layer)| {
+            let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
+            ImageDisk { disk, name: Arc::clone(&image.name) }
+        });
         let boot = Boot {
             kernel: Kernel::find()?,
-            disks: disks.to_vec(),
+            disks: images.collect(),
             memory_bytes: how.memory << 20,
             raid6: false,
             timeout: Duration::from_secs(how.timeout),
@@ -236,10 +266,13 @@ impl OpenImage {
             signals,
         };
         let appliance = boot.boot()?;
+        if !appliance.confined().is_enough() {
+            let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
+        }
         let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
-        let disks = u32::try_from(disks.len()).unwrap_or(u32::MAX);
-        let (points, layers) = (Vec::new(), Layers::default());
-        Ok(Self { appliance, name, access, capacity_bytes, disks, points, boot, keys, layers })
+        let durable = how.cache == Cache::Writeback;
+        let (disks, points, layers) = (holes, Vec::new(), Layers::default());
+        Ok(Self { appliance, name, access, capacity_bytes, disks, durable, points, boot, keys, layers })
     }
 
     /// Boots the appliance again, with more. What was opened and mounted in it is not any more.
@@ -295,7 +328,7 @@ impl OpenImage {
 
     fn try_mount(&mut self, synchronous: bool) -> Result<Response> {
         let (read_only, points) = (self.reads_only(), self.points.clone());
-        Ok(self.appliance.call(Operation::Mount(Mount { read_only, synchronous, disks: self.disks, points }))?)
+        Ok(self.appliance.call(Operation::Mount(Mount { read_only, synchronous, disks: self.disks(), points }))?)
     }
 
     /// As [`OpenImage::mount`], with other points.
@@ -314,7 +347,17 @@ impl OpenImage {
 
     /// How many disks the image is: the appliance's first.
     pub fn disks(&self) -> u32 {
-        self.disks
+        self.disks.len() as u32
+    }
+
+    /// Gives back, from now on, the storage of what is zeroed on the image's disks, and zeroes what is discarded; or not any more.
+    pub fn zeros_as_holes(&self, on: bool) {
+        self.disks.iter().for_each(|disk| disk.switch(on));
+    }
+
+    /// Whether the image's disks do what `is_done` says of one.
+    pub fn all_disks(&self, is_done: impl Fn(&Geometry) -> bool) -> bool {
+        self.disks.iter().all(|disk| is_done(&disk.geometry()))
     }
 
     /// Says something that is no failure.
@@ -339,7 +382,7 @@ impl OpenImage {
     }
 
     fn inspect_opened(&mut self) -> Result<Inspection> {
-        let inspect = Inspect { disks: self.disks, points: self.points.clone() };
+        let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
         self.records(Operation::Inspect(inspect), Inspector::default()).with_context(|| self.name.clone())
     }
 
@@ -356,7 +399,7 @@ impl OpenImage {
         if response.failures.is_empty() {
             return Ok(response);
         }
-        let mut lines: Vec<_> = response.failures.iter().map(sentence).collect();
+        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
         let more = response.failed.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
@@ -389,7 +432,8 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let sink = StreamSink::new(RecordStream::new(take)).context("making a stream")?;
+        let records = RecordStream::new(take);
+        let sink = StreamSink::with_bytes_max(records, self.bytes_max()).context("making a stream")?;
         self.appliance.bind_sink_stream(&sink);
         let response = self.appliance.call(operation)?;
         let finished = sink.finish();
@@ -416,6 +460,11 @@ impl OpenImage {
     /// More than the files of the image can have: what claims to be more is not honest.
     pub fn bytes_max(&self) -> u64 {
         self.capacity_bytes.saturating_mul(BYTES_PER_IMAGE_BYTE_MAX).saturating_add(1 << 30)
+    }
+
+    /// More than an image can have files, whatever they are.
+    pub fn files_max(&self) -> u64 {
+        (self.capacity_bytes / BYTES_PER_FILE_MIN).saturating_add(1 << 20)
     }
 
     /// Unmounts, so that what was changed is on stable storage.
@@ -470,6 +519,16 @@ pub trait RecordTaker: Send + 'static {
 
 /// Numbers of errors that a damaged file system has: EIO, EINVAL, EROFS, EBADMSG, EUCLEAN.
 const DAMAGE: [u32; 5] = [5, 22, 30, 74, 117];
+
+/// What is said where nothing of what confines an appliance can be had.
+const UNCONFINED: &str = "warning: this machine has neither namespaces nor Landlock nor seccomp's notifications for the appliance, so an \
+                          image that takes over its kernel has your rights on this machine";
+
+/// Failures that are told one by one.
+const FAILURES_MAX: usize = 16;
+
+/// A file's inode, or one of its names, takes as much at least; where it is compressed, less.
+const BYTES_PER_FILE_MIN: u64 = 64;
 
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;

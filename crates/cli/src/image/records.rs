@@ -1,12 +1,16 @@
 //! A stream of records, as it comes from the appliance.
 
 use super::open_image::RecordTaker;
-use blockyard_protocol::appliance::{FRAME_BYTES_MAX, Failure, Record};
+use blockyard_protocol::appliance::{Entry, FRAME_BYTES_MAX, Failure, Record};
 use blockyard_protocol::frame::{self, LENGTH_BYTES};
 use std::io::{self, Write};
 
 /// Failures that are kept.
 const FAILURES_MAX: usize = 16;
+/// Longest path that Linux takes, and longest one that is told: that of a directory that cannot be looked into.
+const PATH_BYTES_MAX: usize = 4096 + NAME_BYTES_MAX + 1;
+/// Longest name in a directory.
+const NAME_BYTES_MAX: usize = 255;
 
 /// Takes the bytes of a stream and gives the records in it to somebody; failures it keeps itself.
 pub struct RecordStream<T> {
@@ -33,6 +37,9 @@ impl<T: RecordTaker> RecordStream<T> {
             let Some(body) = rest.get(..length) else { break };
             let mut record = Record::default();
             frame::decode(body, &mut record).map_err(io::Error::other)?;
+            if !is_possible(&record) {
+                return Err(io::Error::other("the appliance lists a file of an impossible name"));
+            }
             match record {
                 Record::Failure(failure) if self.failures.len() < FAILURES_MAX => self.failures.push(failure),
                 Record::Failure(_) | Record::None => {}
@@ -41,6 +48,20 @@ impl<T: RecordTaker> RecordStream<T> {
             taken += LENGTH_BYTES + length;
         }
         Ok(taken)
+    }
+}
+
+/// Whether a record's names are names: whoever takes them relies on that, and on how long they are.
+fn is_possible(record: &Record) -> bool {
+    let is_path = |path: &[u8]| path.starts_with(b"/") && path.len() <= PATH_BYTES_MAX && !path.contains(&0);
+    match record {
+        Record::Entry(Entry { name, target, .. }) => {
+            let is_name = !name.contains(&b'/') && !name.contains(&0) && (1..=NAME_BYTES_MAX).contains(&name.len());
+            // A path that was asked for comes back as it is.
+            (is_name || is_path(name)) && target.len() <= PATH_BYTES_MAX
+        }
+        Record::Directory(directory) => is_path(&directory.path),
+        _ => true,
     }
 }
 
@@ -96,7 +117,7 @@ mod tests {
         let mut bytes = Vec::new();
         for depth in 1..=3 {
             let mut buffer = [0; 64];
-            let record = Record::Directory(Directory { path: vec![b'x'; 9], depth });
+            let record = Record::Directory(Directory { path: b"/xxxxxxxx".to_vec(), depth });
             bytes.extend_from_slice(frame::encode(&record, &mut buffer).unwrap());
         }
         for piece in 1..=bytes.len() {
@@ -109,5 +130,19 @@ mod tests {
         stream.write_all(&bytes[..5]).unwrap();
         assert!(stream.flush().is_err());
         assert!(RecordStream::new(Depths::default()).write(&[2, 0, 0xff, 0xff]).is_err());
+    }
+
+    #[test]
+    fn names_are_names() {
+        let long = vec![b'x'; 256];
+        for name in [&b""[..], b"a/b", b"a\0", b"..\0", &long] {
+            assert!(!is_possible(&Record::Entry(Entry { name: name.to_vec(), ..Entry::default() })), "{name:?}");
+        }
+        for name in [&b"a"[..], b"/a/b", &long[..255]] {
+            assert!(is_possible(&Record::Entry(Entry { name: name.to_vec(), ..Entry::default() })), "{name:?}");
+        }
+        for path in [&b""[..], b"a", &[b'/'; 5000]] {
+            assert!(!is_possible(&Record::Directory(Directory { path: path.to_vec(), depth: 1 })));
+        }
     }
 }

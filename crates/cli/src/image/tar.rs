@@ -120,6 +120,6 @@ impl FileCommand for TarOut {
         let new = ReplacementFile::create(&self.archive)?;
         let output = new.file().try_clone().context("cannot write the archive")?;
         write_out(image, Operation::TarOut(request), output)?;
-        Ok(new.commit(false)?)
+        Ok(new.commit(image.durable)?)
     }
 }

@@ -27,7 +27,7 @@ impl Workshop {
             memory_bytes: 256 << 20,
             raid6: false,
             timeout: Duration::from_secs(120),
-            verbose: false,
+            console: None,
             interrupted: Box::new(|| None),
             lives_on: false,
         };

@@ -1,5 +1,6 @@
 //! Looking before sleeping.
 
+use crate::one_cpu::machine_has_one_cpu;
 use std::time::{Duration, Instant};
 
 /// How often to look before the clock is read again.
@@ -26,9 +27,7 @@ pub(super) struct Spin {
 
 impl Spin {
     pub(super) fn new(max: Duration) -> Self {
-        // With one CPU, looking keeps the other side from working.
-        let alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
-        let max = if alone { Duration::ZERO } else { max };
+        let max = if machine_has_one_cpu() { Duration::ZERO } else { max };
         Self { now: max, max, sleeps: 0 }
     }
 

@@ -34,6 +34,7 @@ mod session;
 mod statistics;
 mod task;
 
+use crate::one_cpu::machine_has_one_cpu;
 use blockyard_block::Disk;
 use connection::Connection;
 use control::Control;
@@ -158,13 +159,6 @@ impl Server {
     pub fn waits(&self) -> Vec<u64> {
         self.inner.threads.iter().map(IoThread::sleeps).collect()
     }
-}
-
-/// Whether whoever is served must be on our CPU. The CPUs that this process may use do not say that: it may be pinned
-/// to one so that its clients have the others.
-fn machine_has_one_cpu() -> bool {
-    // A list such as `0-3,8` (Linux, Documentation/admin-guide/cputopology.rst).
-    std::fs::read_to_string("/sys/devices/system/cpu/online").is_ok_and(|cpus| !cpus.contains(['-', ',']))
 }
 
 /// Keeps the calling thread on a CPU.

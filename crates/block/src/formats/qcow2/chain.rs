@@ -285,6 +285,12 @@ impl<'a> Chain<'a> {
 }
 
 pub(super) fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {
+    let (first, length_bytes) = read_first_cluster(file, path)?;
+    Header::parse(&first, length_bytes).map_err(|problem| unusable(path, problem))
+}
+
+/// The beginning of a file, in which an image's header is, and the file's length.
+pub(super) fn read_first_cluster(file: &File, path: &Path) -> Result<(Vec<u8>, u64), ImageError> {
     let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
     let mut first = Vec::new();
     let mut reader = file;
@@ -292,5 +298,5 @@ pub(super) fn read_header(file: &File, path: &Path) -> Result<Header, ImageError
     reader.take(FIRST_CLUSTER_MAX_BYTES).read_to_end(&mut first).map_err(failed)?;
     // A block device's length is where it ends, too.
     let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
-    Header::parse(&first, length_bytes).map_err(|problem| unusable(path, problem))
+    Ok((first, length_bytes))
 }

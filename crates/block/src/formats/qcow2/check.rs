@@ -2,22 +2,20 @@
 //!
 //! Images come from anybody, and from programs that a crash may have stopped between a table and its refcount. A cluster that is in
 //! use and called free would be given to other data as well: here its refcount is put right. Whatever else is wrong is
-//! refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of data.
+//! refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of data. It ends at the first thing that is wrong;
+//! [`super::census`] finds all, of the same references.
 
-use super::header::{Header, Table};
+use super::header::Header;
 use super::medium::ImageFile;
+use super::references::{self, Part, Reference};
 use std::io;
 use std::ops::Range;
 
 /// Most clusters of a file: 32 TiB in clusters of 64 KiB. Two bits are kept of each.
-const CLUSTERS_MAX: u64 = 1 << 29;
+pub(super) const CLUSTERS_MAX: u64 = 1 << 29;
 
-const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
-const COPIED: u64 = 1 << 63;
-const COMPRESSED: u64 = 1 << 62;
-
-/// What a message goes on with when all that helps is another tool.
-const REPAIR: &str = "repair it with `qemu-img check -r all`";
+/// What a message goes on with.
+const REPAIR: &str = "`blockyard image check -r all` says what else is, and repairs what can be";
 
 /// Checks an image, and puts right what a crash may have left. The error goes on after the image's path.
 pub(super) fn check(file: &ImageFile, header: &Header) -> Result<(), String> {
@@ -86,14 +84,27 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn claim(&mut self, offset: u64, length: u64, how: Use) -> Result<(), Problem> {
+    fn claim(&mut self, reference: &Reference) -> Result<(), Problem> {
+        let Reference { part, offset_bytes, length_bytes, .. } = *reference;
+        if !reference.is_aligned(self.header) {
+            let what = match part {
+                Part::Refblock => "refcount block",
+                Part::L2Table => "L2 table",
+                _ => "cluster",
+            };
+            return damage(format!("the {what} at {offset_bytes} does not begin with a cluster"));
+        }
+        let how = match part {
+            Part::Compressed => Use::Compressed,
+            _ if reference.is_copied() => Use::OnceInPlace,
+            _ => Use::Once,
+        };
         let cluster_bits = self.header.cluster_bits;
-        let first = offset >> cluster_bits;
-        let end = offset.saturating_add(length).div_ceil(1 << cluster_bits);
-        for cluster in first..end {
+        let end = offset_bytes.saturating_add(length_bytes).div_ceil(1 << cluster_bits);
+        for cluster in offset_bytes >> cluster_bits..end {
             let used = self.use_of(cluster);
             let Some(byte) = self.uses.get_mut((cluster / 4) as usize) else {
-                return damage(format!("something at {offset} lies far behind the end of the file"));
+                return damage(format!("something at {offset_bytes} lies far behind the end of the file"));
             };
             if used.is_some() && !(used == Some(Use::Compressed) && how == Use::Compressed) {
                 return damage(format!("the cluster at {} has two uses", cluster << cluster_bits));
@@ -109,58 +120,23 @@ impl<'a> Scan<'a> {
     }
 
     fn claim_metadata(&mut self) -> Result<(), Problem> {
-        let header = self.header;
-        self.claim(0, header.cluster_bytes(), Use::Once)?;
-        self.claim(header.refcounts.offset_bytes, header.refcounts.length_bytes, Use::Once)?;
-        self.claim(header.l1.offset_bytes, header.l1.length_bytes, Use::Once)?;
-        for refblock in self.file.entries(header.refcounts)? {
-            if refblock != 0 {
-                self.aligned("refcount block", refblock)?;
-                self.claim(refblock, header.cluster_bytes(), Use::Once)?;
-            }
-            self.refblocks.push(refblock);
+        references::in_header(self.header).iter().try_for_each(|reference| self.claim(reference))?;
+        for refblock in references::in_refcount_table(self.file, self.header)? {
+            self.claim(&refblock)?;
+            self.refblocks.resize(refblock.index, 0);
+            self.refblocks.push(refblock.offset_bytes);
         }
         Ok(())
     }
 
     fn claim_data(&mut self) -> Result<(), Problem> {
-        let cluster_bytes = self.header.cluster_bytes();
-        for l1_entry in self.file.entries(self.header.l1)? {
-            let l2_offset = l1_entry & OFFSET_MASK;
-            if l2_offset == 0 {
-                continue;
-            }
-            self.aligned("L2 table", l2_offset)?;
-            let how = if l1_entry & COPIED != 0 { Use::OnceInPlace } else { Use::Once };
-            self.claim(l2_offset, cluster_bytes, how)?;
-            for entry in self.file.entries(Table { offset_bytes: l2_offset, length_bytes: cluster_bytes })? {
-                self.claim_cluster(entry)?;
+        for table in references::in_l1(self.file, self.header, self.header.l1)?.filter(Reference::is_used) {
+            self.claim(&table)?;
+            for cluster in references::in_l2(self.file, self.header, table.offset_bytes)?.filter(Reference::is_used) {
+                self.claim(&cluster)?;
             }
         }
         Ok(())
-    }
-
-    fn claim_cluster(&mut self, entry: u64) -> Result<(), Problem> {
-        if entry & COMPRESSED != 0 {
-            let offset_bits = 62 - (self.header.cluster_bits - 8);
-            let offset = entry & ((1 << offset_bits) - 1) & ((1 << 56) - 1);
-            let sectors = (entry & !(COPIED | COMPRESSED)) >> offset_bits;
-            return self.claim(offset, (sectors + 1) * 512 - offset % 512, Use::Compressed);
-        }
-        let offset = entry & OFFSET_MASK;
-        if offset == 0 || self.header.data_file.is_some() {
-            return Ok(());
-        }
-        self.aligned("cluster", offset)?;
-        let how = if entry & COPIED != 0 { Use::OnceInPlace } else { Use::Once };
-        self.claim(offset, self.header.cluster_bytes(), how)
-    }
-
-    fn aligned(&self, what: &str, offset: u64) -> Result<(), Problem> {
-        if offset.is_multiple_of(self.header.cluster_bytes()) {
-            return Ok(());
-        }
-        damage(format!("the {what} at {offset} does not begin with a cluster"))
     }
 
     fn check_refcounts(&mut self) -> Result<(), Problem> {
@@ -209,6 +185,11 @@ pub(super) struct Refblock {
 }
 
 impl Refblock {
+    /// One in which nothing is in use.
+    pub(super) fn empty(cluster_bits: u32, order: u32) -> Self {
+        Self { bytes: vec![0; 1 << cluster_bits], order }
+    }
+
     pub(super) fn read(file: &ImageFile, header: &Header, offset: u64) -> io::Result<Self> {
         let mut bytes = vec![0; header.cluster_bytes() as usize];
         file.read(&mut bytes, offset)?;
@@ -231,6 +212,27 @@ impl Refblock {
                 self.bytes[index * width + width - 1] = 1;
             }
         }
+    }
+
+    /// Sets any refcount; false if it does not fit.
+    pub(super) fn set(&mut self, index: usize, count: u64) -> bool {
+        let bits = 1_u32 << self.order;
+        if bits < u64::BITS && count >> bits != 0 {
+            return false;
+        }
+        match self.order {
+            0..=2 => {
+                let (byte, shift) = place(self.order, index);
+                let mask = ((1_u16 << bits) - 1) as u8;
+                // Fits, as it was looked at.
+                self.bytes[byte] = self.bytes[byte] & !(mask << shift) | (count as u8) << shift;
+            }
+            _ => {
+                let width = 1 << (self.order - 3);
+                self.bytes[index * width..][..width].copy_from_slice(&count.to_be_bytes()[8 - width..]);
+            }
+        }
+        true
     }
 
     /// Indices, of which some differ from `other`, and none outside of them.

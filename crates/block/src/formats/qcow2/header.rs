@@ -20,11 +20,24 @@ pub(super) const DISK_MAX_BYTES: u64 = 1 << 56;
 
 const BACKING_NAME_MAX_BYTES: u32 = 1023;
 
+const INCOMPATIBLE_DIRTY: u64 = 1 << 0;
+const INCOMPATIBLE_CORRUPT: u64 = 1 << 1;
 const INCOMPATIBLE_DATA_FILE: u64 = 1 << 2;
+const INCOMPATIBLE_COMPRESSION: u64 = 1 << 3;
+/// Where the low bytes of the incompatible features are in the header.
+pub(super) const INCOMPATIBLE_AT: u64 = 72;
+/// Where the refcount table's offset and its clusters are.
+pub(super) const REFCOUNTS_AT: u64 = 48;
+/// What a check puts right.
+pub(super) const INCOMPATIBLE_MARKS: u64 = INCOMPATIBLE_DIRTY | INCOMPATIBLE_CORRUPT;
+
+/// Whether the bitmaps extension means anything; else a program wrote to the image that does not know bitmaps.
+const AUTOCLEAR_BITMAPS: u64 = 1 << 0;
 
 const EXTENSION_END: u32 = 0;
 const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
 const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
+const EXTENSION_BITMAPS: u32 = 0x2385_2875;
 
 /// A checked header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +50,12 @@ pub(super) struct Header {
     /// The width of a refcount is two to the power of this, in bits.
     pub(super) refcount_order: u32,
     pub(super) snapshots: u32,
+    /// Where the table of snapshots is.
+    pub(super) snapshots_offset_bytes: u64,
+    /// The directory of bitmaps, if there are any.
+    pub(super) bitmaps: Option<BitmapDirectory>,
+    /// Incompatible features: what must be understood.
+    pub(super) incompatible: u64,
     pub(super) backing: Option<Reference>,
     /// An external data file's name, where the data are in one.
     pub(super) data_file: Option<String>,
@@ -47,6 +66,13 @@ pub(super) struct Header {
 pub(super) struct Table {
     pub(super) offset_bytes: u64,
     pub(super) length_bytes: u64,
+}
+
+/// Where bitmaps that programs keep of changes are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BitmapDirectory {
+    pub(super) bitmaps: u32,
+    pub(super) table: Table,
 }
 
 /// A backing file.
@@ -60,6 +86,15 @@ impl Header {
     /// Parses the beginning of a file of `file_bytes`: `first` is its first cluster, or more. The error goes on after the
     /// image's path.
     pub(super) fn parse(first: &[u8], file_bytes: u64) -> Result<Self, String> {
+        Self::parse_for(first, file_bytes, Purpose::Use)
+    }
+
+    /// The same, of an image that may need to be repaired, or cannot be used here but has tables like others.
+    pub(super) fn parse_to_check(first: &[u8], file_bytes: u64) -> Result<Self, String> {
+        Self::parse_for(first, file_bytes, Purpose::Check)
+    }
+
+    fn parse_for(first: &[u8], file_bytes: u64, purpose: Purpose) -> Result<Self, String> {
         let fields = Fields { bytes: first };
         if fields.bytes.get(..4) != Some(b"QFI\xfb") {
             return Err("is not a qcow2 image".into());
@@ -75,7 +110,10 @@ impl Header {
             return Err(cut_off());
         }
         let incompatible = if version == 3 { fields.u64_at(72) } else { 0 };
-        check_features(incompatible)?;
+        check_features(match purpose {
+            Purpose::Use => incompatible,
+            Purpose::Check => incompatible & !(INCOMPATIBLE_MARKS | INCOMPATIBLE_COMPRESSION),
+        })?;
         if fields.u32_at(32) != 0 {
             return Err("is encrypted, which is not supported: convert it with `qemu-img convert`".into());
         }
@@ -102,20 +140,41 @@ impl Header {
         if header_bytes < length || header_bytes > first.len() || !header_bytes.is_multiple_of(8) {
             return Err(format!("has a header of {header_bytes} bytes, which cannot be"));
         }
-        let extensions = Extensions::parse(first, header_bytes)?;
+        let mut extensions = Extensions::parse(first, header_bytes)?;
+        let autoclear = if version == 3 { fields.u64_at(88) } else { 0 };
+        let bitmaps = extensions.bitmaps.take().filter(|_| autoclear & AUTOCLEAR_BITMAPS != 0);
         let backing = backing_name(first, &fields)?.map(|name| Reference { name, format: extensions.backing_format });
         let data_file = match (incompatible & INCOMPATIBLE_DATA_FILE != 0, extensions.data_file) {
             (false, _) => None,
             (true, Some(name)) => Some(name),
             (true, None) => return Err("has its data in another file, but does not say which".into()),
         };
-        let snapshots = fields.u32_at(60);
-        Ok(Self { version, cluster_bits, size_bytes, l1, refcounts, refcount_order, snapshots, backing, data_file })
+        Ok(Self {
+            version,
+            cluster_bits,
+            size_bytes,
+            l1,
+            refcounts,
+            refcount_order,
+            snapshots: fields.u32_at(60),
+            snapshots_offset_bytes: fields.u64_at(64),
+            bitmaps,
+            incompatible,
+            backing,
+            data_file,
+        })
     }
 
     pub(super) fn cluster_bytes(&self) -> u64 {
         1 << self.cluster_bits
     }
+}
+
+/// What an image is looked at for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Use,
+    Check,
 }
 
 impl Table {
@@ -141,9 +200,9 @@ impl Table {
 fn check_features(incompatible: u64) -> Result<(), String> {
     let bit = |bit: u32| incompatible & (1 << bit) != 0;
     let problem = if bit(1) {
-        "is marked corrupt: repair it with `qemu-img check -r all`"
+        "is marked corrupt: repair it with `blockyard image check -r all`"
     } else if bit(0) {
-        "is marked dirty, as after a crash of whoever wrote it: repair it with `qemu-img check -r all`"
+        "is marked dirty, as after a crash of whoever wrote it: repair it with `blockyard image check -r all`"
     } else if bit(3) {
         "is compressed in another way than by zlib, which is not supported: convert it with \
          `qemu-img convert -O qcow2 -o compression_type=zlib`"
@@ -163,6 +222,7 @@ fn check_features(incompatible: u64) -> Result<(), String> {
 struct Extensions {
     backing_format: Option<String>,
     data_file: Option<String>,
+    bitmaps: Option<BitmapDirectory>,
 }
 
 impl Extensions {
@@ -180,6 +240,10 @@ impl Extensions {
                 let text = String::from_utf8(bytes.to_vec()).map_err(|_| "has a file name that is not UTF-8")?;
                 Ok(text)
             };
+            if kind == EXTENSION_BITMAPS && length >= 24 {
+                let table = Table { offset_bytes: fields.u64_at(at + 24), length_bytes: fields.u64_at(at + 16) };
+                extensions.bitmaps = Some(BitmapDirectory { bitmaps: fields.u32_at(at + 8), table });
+            }
             let target = match kind {
                 EXTENSION_BACKING_FORMAT => Some(&mut extensions.backing_format),
                 EXTENSION_DATA_FILE => Some(&mut extensions.data_file),

@@ -9,10 +9,10 @@ use std::sync::Arc;
 /// Most entries of a slice: a page of a table.
 pub(super) const SLICE_ENTRIES_MAX: usize = 512;
 
-const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
+pub(super) const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 pub(super) const COPIED: u64 = 1 << 63;
 pub(super) const COMPRESSED: u64 = 1 << 62;
-const ZERO: u64 = 1;
+pub(super) const ZERO: u64 = 1;
 
 /// An image of a chain. Its numbers come from a checked header.
 pub(super) struct Layer {

@@ -9,7 +9,7 @@ use crate::{Completion, Disk, Geometry, MemoryMap, Operation, Queue, Request, Se
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::storage::PreallocateMode;
 use imago::storage::drivers::CommonStorageHelper;
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync, ftruncate};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom, fadvise, fallocate, fdatasync, ftruncate, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::fmt::{self, Debug, Display, Formatter};
 use std::fs::File;
@@ -102,7 +102,7 @@ impl ImageFile {
         self.is_growing
     }
 
-    /// Never shrinks.
+    /// Never shrinks while the image is in use.
     pub(super) fn length_bytes(&self) -> u64 {
         self.length_bytes.load(Ordering::Acquire)
     }
@@ -212,6 +212,29 @@ impl ImageFile {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
+        }
+        Ok(())
+    }
+
+    /// Whether a range lies in the file.
+    pub(super) fn has(&self, offset: u64, length: u64) -> bool {
+        offset.checked_add(length).is_some_and(|end| end <= self.length_bytes())
+    }
+
+    /// Whether a range is known to take no storage, and so to read as zeros.
+    pub(super) fn is_hole(&self, offset: u64, length: u64) -> bool {
+        match seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(data) => data >= offset.saturating_add(length),
+            // No data up to the end. Other errors are of files that do not know.
+            Err(error) => error == Errno::NXIO,
+        }
+    }
+
+    /// Makes the file shorter. For whoever knows that nothing in use lies behind.
+    pub(super) fn truncate(&self, length: u64) -> io::Result<()> {
+        if self.is_growing {
+            ftruncate(&self.file, length)?;
+            self.length_bytes.store(length, Ordering::Release);
         }
         Ok(())
     }

@@ -10,6 +10,7 @@
 //! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it.
 //! What was flushed is on stable storage, and a power cut leaves an image with nothing wrong but clusters that nobody uses ([`order`]).
 
+mod census;
 mod chain;
 mod check;
 #[cfg(test)]
@@ -25,22 +26,28 @@ mod l2_cache;
 mod layer;
 mod map;
 mod medium;
+mod new_refcounts;
 mod order;
 #[cfg(test)]
 mod power_cut;
 mod queue;
+mod references;
+mod repair;
 mod resize;
+mod snapshots;
 mod worker;
 mod writer;
 
 use super::{AllowedDirectories, ImageError};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, Queue};
+pub use census::{CheckReport, Repair};
 pub(crate) use create::create_delta;
 pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions};
 use image::Image;
 pub use info::{ChainImage, Qcow2Info, image_chain};
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
 use queue::Qcow2Split;
+pub use repair::Qcow2Check;
 use std::fs::File;
 use std::io;
 use std::ops::Range;

@@ -19,6 +19,7 @@
 
 use super::check::{Refblock, refcount};
 use super::header::{Header, Table};
+use super::layer::OFFSET_MASK;
 use super::medium::ImageFile;
 use std::collections::HashMap;
 use std::io;
@@ -27,8 +28,6 @@ use std::sync::Arc;
 
 /// Clusters whose refcounts become stable at once: 16 MiB in clusters of 64 KiB.
 const RESERVE_CLUSTERS: usize = 256;
-
-const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 
 /// What was written of an image and is not stable. For its one writer.
 pub(super) struct Order {

@@ -41,6 +41,9 @@ const FORESEEN_BYTES_MAX: u64 = 256 << 20;
 /// How soon to look again whether what was discarded may be freed; it waits for requests that are in flight.
 const GRACE_PAUSE: Duration = Duration::from_millis(20);
 
+/// Most changed ranges that are told apart: of several batches.
+const CHANGED_MAX: usize = 16 * BATCH_MAX;
+
 /// Most ranges that wait to be freed. What is discarded beyond that keeps its storage until it is written or discarded again.
 const DISCARDED_MAX: usize = 4096;
 
@@ -392,7 +395,7 @@ impl<'a> Working<'a> {
 
     fn perform_one(&mut self, job: &Job) -> Result<(), RequestError> {
         self.foresee(&job.task).map_err(|error| errno_of(&error))?;
-        self.changed.extend(job.task.changes());
+        self.note_changed(job.task.changes());
         let done = match &job.task {
             Task::LookUp { .. } => Ok(()),
             Task::Read { offset_bytes, segments } => return self.read(*offset_bytes, segments, &job.memory),
@@ -404,6 +407,17 @@ impl<'a> Working<'a> {
             }
         };
         done.map_err(|error| errno_of(&error))
+    }
+
+    /// Where nothing can be written any more these are never settled: then one range stands for all.
+    fn note_changed(&mut self, range: Option<Range<u64>>) {
+        self.changed.extend(range);
+        if self.changed.len() > CHANGED_MAX {
+            let start = self.changed.iter().map(|range| range.start).min();
+            let end = self.changed.iter().map(|range| range.end).max();
+            self.changed.clear();
+            self.changed.extend(start.zip(end).map(|(start, end)| start..end));
+        }
     }
 
     fn read(&mut self, mut offset: u64, segments: &[Segment], memory: &MemoryMap) -> Result<(), RequestError> {

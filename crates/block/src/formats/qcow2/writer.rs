@@ -8,6 +8,7 @@
 
 use super::create::Qcow2CreateOptions;
 use super::layer::{COMPRESSED, COPIED};
+use super::new_refcounts::NewRefcounts;
 use crate::formats::ImageError;
 use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Queue};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -23,6 +24,9 @@ const RESERVED_BYTES: u64 = 64 << 20;
 
 /// The unit in which a compressed cluster's length is told.
 const COMPRESSED_UNIT_BYTES: u64 = 512;
+
+/// Refcounts have 16 bits.
+const REFCOUNT_ORDER: u32 = 4;
 
 /// A qcow2 image that is being written.
 #[derive(Debug)]
@@ -210,8 +214,9 @@ impl Qcow2Writer {
         if !layout.tables.is_empty() {
             return Err(io::Error::other("a part of the disk was not settled"));
         }
-        let refcounts = Refcounts::of(layout.free_cluster, self.cluster_bits);
-        refcounts.write(&self.file, &layout.sharers)?;
+        let refcounts = NewRefcounts::of(layout.free_cluster, self.cluster_bits, REFCOUNT_ORDER);
+        let sharers = |cluster: u64| layout.sharers.get(cluster as usize).copied().unwrap_or(0).max(1).into();
+        refcounts.write(sharers, |bytes, offset| self.file.write_all_at(bytes, offset))?;
         let l1: Vec<u8> = layout.l1.iter().flat_map(|entry| entry.to_be_bytes()).collect();
         self.file.write_all_at(&l1, 1 << self.cluster_bits)?;
         let header = header(self.size_bytes, self.cluster_bits, layout.l1.len() as u32, &refcounts);
@@ -269,64 +274,9 @@ impl Layout {
     }
 }
 
-/// Where the refcounts are: the table, then the blocks, from the first free cluster on.
-struct Refcounts {
-    cluster_bits: u32,
-    table_cluster: u64,
-    table_clusters: u64,
-    blocks: u64,
-}
-
-impl Refcounts {
-    /// For a file of `clusters`, and themselves.
-    fn of(clusters: u64, cluster_bits: u32) -> Self {
-        let per_block = 1_u64 << (cluster_bits - 1);
-        let (mut blocks, mut table_clusters) = (0, 0);
-        loop {
-            let end = clusters + blocks + table_clusters;
-            let needed = (end.div_ceil(per_block), (end.div_ceil(per_block) * 8).div_ceil(1 << cluster_bits));
-            if needed == (blocks, table_clusters) {
-                return Self { cluster_bits, table_cluster: clusters, table_clusters, blocks };
-            }
-            // They only grow, and each by less than what they are for.
-            (blocks, table_clusters) = needed;
-        }
-    }
-
-    fn first_block(&self) -> u64 {
-        self.table_cluster + self.table_clusters
-    }
-
-    fn end_cluster(&self) -> u64 {
-        self.first_block() + self.blocks
-    }
-
-    fn write(&self, file: &File, sharers: &[u16]) -> io::Result<()> {
-        let cluster_bytes = 1_usize << self.cluster_bits;
-        let mut table = Vec::with_capacity((self.table_clusters as usize) << self.cluster_bits);
-        (0..self.blocks)
-            .for_each(|block| table.extend(((self.first_block() + block) << self.cluster_bits).to_be_bytes()));
-        table.resize((self.table_clusters as usize) << self.cluster_bits, 0);
-        file.write_all_at(&table, self.table_cluster << self.cluster_bits)?;
-        let per_block = cluster_bytes as u64 / 2;
-        let mut bytes = Vec::with_capacity(cluster_bytes);
-        for block in 0..self.blocks {
-            bytes.clear();
-            for cluster in block * per_block..(block + 1) * per_block {
-                let shared = sharers.get(cluster as usize).copied().unwrap_or(0);
-                let count = if cluster < self.end_cluster() { shared.max(1) } else { 0 };
-                bytes.extend(count.to_be_bytes());
-            }
-            file.write_all_at(&bytes, (self.first_block() + block) << self.cluster_bits)?;
-        }
-        Ok(())
-    }
-}
-
 /// "Header": 104 bytes, and the end of the header extensions.
-fn header(size_bytes: u64, cluster_bits: u32, l1_entries: u32, refcounts: &Refcounts) -> Vec<u8> {
+fn header(size_bytes: u64, cluster_bits: u32, l1_entries: u32, refcounts: &NewRefcounts) -> Vec<u8> {
     const HEADER_BYTES: u32 = 104;
-    const REFCOUNT_ORDER: u32 = 4;
     let mut bytes = Vec::with_capacity(112);
     let l1_offset: u64 = 1 << cluster_bits;
     bytes.extend(b"QFI\xfb");
@@ -337,8 +287,8 @@ fn header(size_bytes: u64, cluster_bits: u32, l1_entries: u32, refcounts: &Refco
     bytes.extend(0_u32.to_be_bytes()); // Not encrypted.
     bytes.extend(l1_entries.to_be_bytes());
     bytes.extend(l1_offset.to_be_bytes());
-    bytes.extend((refcounts.table_cluster << cluster_bits).to_be_bytes());
-    bytes.extend((refcounts.table_clusters as u32).to_be_bytes());
+    bytes.extend(refcounts.table_offset_bytes().to_be_bytes());
+    bytes.extend(refcounts.table_clusters().to_be_bytes());
     bytes.extend([0; 12]); // No snapshots.
     bytes.extend([0; 24]); // No feature that anybody must know.
     bytes.extend(REFCOUNT_ORDER.to_be_bytes());

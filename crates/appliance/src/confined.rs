@@ -1,0 +1,80 @@
+//! What the kernel's process says of itself before it becomes the kernel: how far it is shut in.
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// How far an appliance is shut in. Each wall alone keeps its guest from the user's files, but for the filter when it is not sealed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Confined {
+    /// It has namespaces of its own: processes, network, files.
+    pub namespaces: bool,
+    /// Landlock keeps it from files that are not its own.
+    pub landlock: bool,
+    /// It has the system calls that it needs, no others.
+    pub filtered: bool,
+    /// Since before it looked at a disk it can open no file, connect to nothing and execute nothing.
+    pub sealed: bool,
+}
+
+impl Confined {
+    /// Whether something keeps what an image may do to the guest from the user's files.
+    pub fn is_enough(self) -> bool {
+        self.namespaces || self.landlock || self.sealed
+    }
+}
+
+const NAMESPACES: u8 = 1;
+const LANDLOCK: u8 = 2;
+const FILTERED: u8 = 4;
+
+/// The first byte on the serial line, with the descriptor of [`blockyard_session::program_filter::StartCalls`].
+#[derive(Debug)]
+pub(crate) struct LineStart {
+    pub(crate) confined: Confined,
+    pub(crate) listener: Option<OwnedFd>,
+}
+
+impl LineStart {
+    /// Sends it on standard input, which is the serial line.
+    pub(crate) fn send(&self) -> io::Result<()> {
+        let Confined { namespaces, landlock, filtered, .. } = self.confined;
+        let flag = |set, flag| if set { flag } else { 0 };
+        let byte = flag(namespaces, NAMESPACES) | flag(landlock, LANDLOCK) | flag(filtered, FILTERED);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors: Vec<_> = self.listener.iter().map(AsFd::as_fd).collect();
+        if !descriptors.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        sendmsg(rustix::stdio::stdin(), &[IoSlice::new(&[byte])], &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Receives it, if it has come. This is before the guest runs: it is our own program's word.
+    pub(crate) fn receive(line: impl AsFd) -> io::Result<Option<Self>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        match recvmsg(line, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags) {
+            Ok(received) if received.bytes == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+        let descriptors = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        });
+        let listener = descriptors.flatten().next();
+        let is = |flag| byte[0] & flag != 0;
+        let (namespaces, landlock, filtered) = (is(NAMESPACES), is(LANDLOCK), is(FILTERED));
+        let confined = Confined { namespaces, landlock, filtered, sealed: false };
+        Ok(Some(Self { confined, listener }))
+    }
+}

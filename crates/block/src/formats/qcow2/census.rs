@@ -1,0 +1,490 @@
+//! All that is wrong with an image: every reference in its tables is counted, and the counts are compared with its refcounts.
+//!
+//! It counts as `qemu-img check` does, which finds the same, and says more where a cluster has two uses though its refcount
+//! knows. Nothing is read twice, whatever the image says: of a table that several snapshots share, each entry counts so often.
+//! So the work is bounded by the file's length, and the memory by two bytes for each of its clusters.
+
+use super::check::{CLUSTERS_MAX, Refblock};
+use super::header::{Header, Table};
+use super::layer::{COPIED, ZERO};
+use super::medium::ImageFile;
+use super::references::{self, Part, Reference};
+use super::snapshots::{self, Directory, L1_MAX_BYTES};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+/// What a check of an image found. The counts are `qemu-img check`'s.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Things that are wrong, so that data may be lost, or be when the image is written to.
+    pub corruptions: u64,
+    /// Clusters that nothing refers to and that are not free.
+    pub leaks: u64,
+    /// How many of the first were put right.
+    pub corruptions_fixed: u64,
+    /// How many clusters were freed.
+    pub leaks_fixed: u64,
+    /// Clusters of the disk.
+    pub total_clusters: u64,
+    /// Those that have a place in the file.
+    pub allocated_clusters: u64,
+    /// Those that do not follow the one before them.
+    pub fragmented_clusters: u64,
+    /// Those that are compressed.
+    pub compressed_clusters: u64,
+    /// The end of what is in use in the file.
+    pub image_end_bytes: u64,
+}
+
+/// What a check may change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Repair {
+    /// Nothing.
+    #[default]
+    None,
+    /// Clusters that nothing refers to are freed.
+    Leaks,
+    /// Refcounts and the marks that depend on them are put right, too.
+    All,
+}
+
+/// Hears of each thing that is wrong, in a line.
+pub(super) type Tell<'a> = &'a mut dyn FnMut(&str);
+
+/// Of a cluster: its refcount is one.
+const ONE: u8 = 1;
+/// It is in use by a table,
+const METADATA: u8 = 1 << 1;
+/// by data of the disk,
+const DATA: u8 = 1 << 2;
+/// by compressed data,
+const COMPRESSED: u8 = 1 << 3;
+/// or by two of them that cannot share it.
+const TWICE: u8 = 1 << 4;
+
+const ENTRY_BYTES: u64 = 8;
+
+/// The largest count that a byte holds; the others are in a map.
+const SMALL_MAX: u8 = 254;
+
+pub(super) struct Census<'a> {
+    file: &'a ImageFile,
+    header: &'a Header,
+    repair: Repair,
+    /// Entries are to say what refcounts are. Those were put right before.
+    pub(super) mends_marks: bool,
+    tell: Tell<'a>,
+    /// By cluster of the file.
+    small_counts: Vec<u8>,
+    large_counts: HashMap<u64, u64>,
+    flags: Vec<u8>,
+    /// By index in the refcount table: the blocks that can be used, else 0.
+    refblocks: Vec<u64>,
+    pub(super) report: CheckReport,
+    /// Something was not looked into, so what seems to be used by nobody may be.
+    pub(super) is_incomplete: bool,
+    /// Refcounts have no place, or one that cannot be.
+    pub(super) lacks_refcounts: bool,
+}
+
+impl<'a> Census<'a> {
+    /// The error goes on after the image's path.
+    pub(super) fn new(file: &'a ImageFile, header: &'a Header, repair: Repair, tell: Tell<'a>) -> Result<Self, String> {
+        let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
+        if clusters > CLUSTERS_MAX {
+            let bytes = file.length_bytes();
+            return Err(format!("has {bytes} bytes in clusters of {}: too many to check", header.cluster_bytes()));
+        }
+        let total_clusters = header.size_bytes.div_ceil(header.cluster_bytes());
+        Ok(Self {
+            file,
+            header,
+            repair,
+            mends_marks: false,
+            tell,
+            small_counts: vec![0; clusters as usize],
+            large_counts: HashMap::new(),
+            flags: vec![0; clusters as usize],
+            refblocks: Vec::new(),
+            report: CheckReport { total_clusters, ..CheckReport::default() },
+            is_incomplete: false,
+            lacks_refcounts: false,
+        })
+    }
+
+    /// Counts, compares, and repairs what it may.
+    pub(super) fn take(&mut self) -> io::Result<()> {
+        self.look_at_refcounts()?;
+        self.count_tables(true)?;
+        self.compare()
+    }
+
+    /// Counts what is referred to, but for the refcounts themselves.
+    pub(super) fn count_without_refcounts(&mut self) -> io::Result<()> {
+        self.count_tables(false)
+    }
+
+    /// Clusters of the file.
+    pub(super) fn clusters(&self) -> u64 {
+        self.flags.len() as u64
+    }
+
+    /// References to a cluster.
+    pub(super) fn count(&self, cluster: usize) -> u64 {
+        match self.small_counts.get(cluster) {
+            Some(&small) if small <= SMALL_MAX => small.into(),
+            _ => self.large_counts.get(&(cluster as u64)).copied().unwrap_or(0),
+        }
+    }
+
+    fn corrupt(&mut self, what: &str) {
+        self.report.corruptions += 1;
+        (self.tell)(&format!("ERROR {what}"));
+    }
+
+    /// Which clusters have a refcount of one, as tables say that they know.
+    fn look_at_refcounts(&mut self) -> io::Result<()> {
+        let per_block = self.refcounts_per_block();
+        for refblock in references::in_refcount_table(self.file, self.header)? {
+            let Reference { index, offset_bytes, length_bytes, .. } = refblock;
+            let is_usable = refblock.is_aligned(self.header) && self.file.has(offset_bytes, 1);
+            if !is_usable {
+                self.corrupt(&format!(
+                    "refcount block {index} at {offset_bytes:#x} is not aligned or outside the image"
+                ));
+                self.lacks_refcounts = true;
+                continue;
+            }
+            self.refblocks.resize(index, 0);
+            self.refblocks.push(offset_bytes);
+            debug_assert_eq!(length_bytes, self.header.cluster_bytes());
+            let block = Refblock::read(self.file, self.header, offset_bytes)?;
+            let first = index as u64 * per_block;
+            let flags = self.flags.get_mut(first as usize..).unwrap_or_default();
+            for (at, flags) in flags.iter_mut().take(per_block as usize).enumerate() {
+                *flags |= if block.get(at) == 1 { ONE } else { 0 };
+            }
+        }
+        Ok(())
+    }
+
+    fn refcounts_per_block(&self) -> u64 {
+        (self.header.cluster_bytes() * 8) >> self.header.refcount_order
+    }
+
+    fn count_tables(&mut self, with_refcounts: bool) -> io::Result<()> {
+        for reference in references::in_header(self.header) {
+            if with_refcounts || reference.part != Part::RefcountTable {
+                self.claim(&reference, METADATA, 1);
+            }
+        }
+        for (index, offset_bytes) in self.refblocks.clone().into_iter().enumerate().filter(|&(_, offset)| offset != 0) {
+            let length_bytes = self.header.cluster_bytes();
+            let block = Reference { part: Part::Refblock, index, entry: 0, offset_bytes, length_bytes };
+            self.lacks_refcounts |= !self.claim(&block, METADATA, 1);
+        }
+        let bitmaps = snapshots::bitmaps(self.file, self.header)?;
+        for (table, _) in self.claim_directory(&bitmaps) {
+            for offset_bytes in snapshots::in_bitmap_table(self.file, table)? {
+                self.claim_table(Table { offset_bytes, length_bytes: self.header.cluster_bytes() }, 1);
+            }
+        }
+        let snapshots = snapshots::snapshots(self.file, self.header)?;
+        let l1_tables = self.claim_directory(&snapshots);
+        let l2_tables = self.count_l1_tables(&l1_tables)?;
+        for (offset_bytes, users) in l2_tables {
+            self.count_l2_table(offset_bytes, users)?;
+        }
+        Ok(())
+    }
+
+    /// Claims a directory and the tables that it names; those that can be looked into, each once, and how often it names them.
+    fn claim_directory(&mut self, directory: &Directory) -> Vec<(Table, u64)> {
+        if let Some(flaw) = &directory.flaw {
+            self.is_incomplete = true;
+            self.corrupt(flaw);
+        }
+        if let Some(own) = directory.own {
+            self.claim_table(own, 1);
+        }
+        let mut tables = BTreeMap::<(u64, u64), u64>::new();
+        for table in directory.tables.iter().filter(|table| table.length_bytes > 0) {
+            *tables.entry((table.offset_bytes, table.length_bytes)).or_default() += 1;
+        }
+        let mut sound = Vec::new();
+        for ((offset_bytes, length_bytes), users) in tables {
+            let table = Table { offset_bytes, length_bytes };
+            if length_bytes > L1_MAX_BYTES {
+                self.is_incomplete = true;
+                self.corrupt(&format!("a table at {offset_bytes:#x} has {length_bytes} bytes, which is too large"));
+            } else if self.claim_table(table, users) {
+                sound.push((table, users));
+            }
+        }
+        sound
+    }
+
+    /// Whether the table may be looked into.
+    fn claim_table(&mut self, table: Table, users: u64) -> bool {
+        let Table { offset_bytes, length_bytes } = table;
+        let reference = Reference { part: Part::L1Table, index: 0, entry: 0, offset_bytes, length_bytes };
+        if !reference.is_aligned(self.header) {
+            self.is_incomplete = true;
+            self.corrupt(&format!("a table at {offset_bytes:#x} is not cluster aligned"));
+            return false;
+        }
+        let is_sound = self.claim(&reference, METADATA, users);
+        self.is_incomplete |= !is_sound;
+        is_sound
+    }
+
+    /// The L2 tables that can be looked into, each with how many use it.
+    fn count_l1_tables(&mut self, of_snapshots: &[(Table, u64)]) -> io::Result<BTreeMap<u64, TableUsers>> {
+        let mut found = BTreeMap::<u64, TableUsers>::new();
+        for reference in references::in_l1(self.file, self.header, self.header.l1)? {
+            self.judge_l2_reference(&reference)?;
+            if !reference.is_used() {
+                continue;
+            }
+            let users = found.entry(reference.offset_bytes).or_default();
+            users.all += 1;
+            users.active += 1;
+        }
+        for &(l1, count) in of_snapshots {
+            for reference in references::in_l1(self.file, self.header, l1)?.filter(Reference::is_used) {
+                found.entry(reference.offset_bytes).or_default().all += count;
+            }
+        }
+        let mut sound = BTreeMap::new();
+        for (offset_bytes, users) in found {
+            let length_bytes = self.header.cluster_bytes();
+            let reference = Reference { part: Part::L2Table, index: 0, entry: 0, offset_bytes, length_bytes };
+            let may_be_read = reference.is_aligned(self.header) && self.claim(&reference, METADATA, users.all);
+            self.is_incomplete |= !may_be_read;
+            if users.active > 1 {
+                self.flag(offset_bytes, TWICE);
+            }
+            if may_be_read {
+                sound.insert(offset_bytes, users);
+            }
+        }
+        Ok(sound)
+    }
+
+    fn judge_l2_reference(&mut self, reference: &Reference) -> io::Result<()> {
+        let Reference { index, entry, offset_bytes, .. } = *reference;
+        if reference.has_reserved_bits() {
+            self.corrupt(&format!("found L1 entry with reserved bits set: {entry:x}"));
+        }
+        if !reference.is_used() {
+            return Ok(());
+        }
+        if !reference.is_aligned(self.header) {
+            self.corrupt(&format!("l2_offset={offset_bytes:x}: Table is not cluster aligned; L1 entry corrupted"));
+        } else if self.is_marked_wrong(reference) {
+            let what = format!("OFLAG_COPIED L2 cluster: l1_index={index} l1_entry={entry:x}");
+            self.judge_mark(&what, self.header.l1.offset_bytes, reference)?;
+        }
+        Ok(())
+    }
+
+    /// Whether an entry says wrongly that what it refers to has or has not a refcount of one.
+    fn is_marked_wrong(&self, reference: &Reference) -> bool {
+        let offset = reference.offset_bytes;
+        reference.is_copied() != self.has_flag(offset, ONE) && self.file.has(offset, 1)
+    }
+
+    fn judge_mark(&mut self, what: &str, table: u64, reference: &Reference) -> io::Result<()> {
+        if !self.mends_marks {
+            let refcount = if reference.is_copied() { "is not" } else { "is" };
+            self.corrupt(&format!("{what} refcount {refcount} 1"));
+            return Ok(());
+        }
+        let entry = (reference.entry ^ COPIED).to_be_bytes();
+        self.file.write(&entry, table + reference.index as u64 * ENTRY_BYTES)?;
+        self.report.corruptions_fixed += 1;
+        (self.tell)(&format!("Repairing {what}"));
+        Ok(())
+    }
+
+    fn count_l2_table(&mut self, table: u64, users: TableUsers) -> io::Result<()> {
+        let mut next_contiguous = 0;
+        let is_active = users.active > 0;
+        for reference in references::in_l2(self.file, self.header, table)? {
+            let is_compressed = reference.part == Part::Compressed;
+            if is_active {
+                self.judge_cluster(&reference, table)?;
+            }
+            if !reference.is_used() {
+                continue;
+            }
+            if is_active {
+                self.report.allocated_clusters += 1;
+                self.report.compressed_clusters += u64::from(is_compressed);
+                let is_apart = next_contiguous != 0 && reference.offset_bytes != next_contiguous;
+                self.report.fragmented_clusters += u64::from(is_compressed || is_apart);
+                if !is_compressed {
+                    next_contiguous = reference.offset_bytes.saturating_add(reference.length_bytes);
+                }
+            }
+            let how = match (is_compressed, is_active) {
+                (true, _) => COMPRESSED,
+                (false, true) => DATA,
+                // Snapshots share clusters with the disk and with each other.
+                (false, false) => 0,
+            };
+            self.claim(&reference, how, users.all);
+        }
+        Ok(())
+    }
+
+    fn judge_cluster(&mut self, reference: &Reference, table: u64) -> io::Result<()> {
+        let Reference { entry, offset_bytes, part, .. } = *reference;
+        if part == Part::Compressed {
+            if reference.is_copied() {
+                let what = format!("coffset={offset_bytes:#x}: copied flag must never be set for compressed clusters,");
+                self.judge_mark(&what, table, reference)?;
+            }
+            if self.header.data_file.is_some() {
+                self.corrupt(&format!("compressed cluster with data file, entry={entry:#x}"));
+            }
+            return Ok(());
+        }
+        if reference.has_reserved_bits() {
+            self.corrupt(&format!("found l2 entry with reserved bits set: {entry:x}"));
+        }
+        if !reference.is_used() {
+            return Ok(());
+        }
+        if !reference.is_aligned(self.header) {
+            let what = if entry & ZERO == 0 { "Data cluster" } else { "Preallocated cluster" };
+            self.corrupt(&format!("offset={offset_bytes:x}: {what} is not properly aligned; L2 entry corrupted"));
+        } else if self.is_marked_wrong(reference) {
+            self.judge_mark(&format!("OFLAG_COPIED data cluster: l2_entry={entry:x}"), table, reference)?;
+        }
+        Ok(())
+    }
+
+    fn flag(&mut self, offset: u64, flag: u8) {
+        if let Some(flags) = self.flags.get_mut((offset >> self.header.cluster_bits) as usize) {
+            *flags |= flag;
+        }
+    }
+
+    fn has_flag(&self, offset: u64, flag: u8) -> bool {
+        self.flags.get((offset >> self.header.cluster_bits) as usize).is_some_and(|flags| flags & flag != 0)
+    }
+
+    /// Counts a reference to each cluster of a range, `users` times. False when it reaches out of the file, or into what
+    /// something else uses.
+    fn claim(&mut self, reference: &Reference, how: u8, users: u64) -> bool {
+        let Reference { offset_bytes, length_bytes, .. } = *reference;
+        if length_bytes == 0 {
+            return true;
+        }
+        let bits = self.header.cluster_bits;
+        // The last cluster may be cut off, as long as something of it is there.
+        let last = offset_bytes.checked_add(length_bytes - 1).map(|last| (last >> bits) as usize);
+        let Some(last) = last.filter(|&last| last < self.flags.len()) else {
+            self.corrupt(&format!(
+                "counting reference for region exceeding the end of the file by one cluster or more: \
+                 offset {offset_bytes:#x} size {length_bytes:#x}"
+            ));
+            return false;
+        };
+        let clashes_with = match how {
+            METADATA => METADATA | DATA | COMPRESSED,
+            DATA => METADATA | DATA | COMPRESSED,
+            COMPRESSED => METADATA | DATA,
+            _ => METADATA,
+        };
+        let mut is_sound = true;
+        for cluster in (offset_bytes >> bits) as usize..=last {
+            let flags = &mut self.flags[cluster];
+            if *flags & clashes_with != 0 {
+                *flags |= TWICE;
+                is_sound = false;
+            }
+            *flags |= how;
+            let count = self.count(cluster).saturating_add(users);
+            match u8::try_from(count) {
+                Ok(small) if small <= SMALL_MAX => self.small_counts[cluster] = small,
+                _ => {
+                    self.small_counts[cluster] = u8::MAX;
+                    self.large_counts.insert(cluster as u64, count);
+                }
+            }
+        }
+        is_sound
+    }
+
+    fn compare(&mut self) -> io::Result<()> {
+        let (per_block, clusters) = (self.refcounts_per_block() as usize, self.flags.len());
+        let mut highest = None;
+        for (index, first) in (0..clusters).step_by(per_block).enumerate() {
+            let offset = self.refblocks.get(index).copied().filter(|&offset| offset != 0);
+            // What something else uses too is not written to.
+            let is_own = offset.is_some_and(|offset| !self.has_flag(offset, TWICE));
+            self.lacks_refcounts |= offset.is_some() && !is_own;
+            let mut block = match offset {
+                Some(offset) => Refblock::read(self.file, self.header, offset)?,
+                None => Refblock::empty(self.header.cluster_bits, self.header.refcount_order),
+            };
+            let mut is_mended = false;
+            for cluster in first..clusters.min(first + per_block) {
+                let (refcount, count) = (block.get(cluster - first), self.count(cluster));
+                if refcount > 0 || count > 0 {
+                    highest = Some(cluster as u64);
+                }
+                if refcount == count {
+                    if self.flags[cluster] & TWICE != 0 {
+                        self.corrupt(&format!("cluster {cluster} has two uses, refcount={refcount}"));
+                    }
+                    continue;
+                }
+                let is_mendable = is_own && self.may_mend(refcount, count);
+                let is_mended_now = is_mendable && block.set(cluster - first, count);
+                is_mended |= is_mended_now;
+                self.lacks_refcounts |= !is_mended_now && count > refcount;
+                self.tell_difference(cluster, refcount, count, is_mended_now);
+            }
+            if let Some(offset) = offset.filter(|_| is_mended) {
+                self.file.write(&block.bytes, offset)?;
+            }
+        }
+        self.report.image_end_bytes = highest.map_or(0, |highest| (highest + 1) << self.header.cluster_bits);
+        Ok(())
+    }
+
+    fn may_mend(&self, refcount: u64, count: u64) -> bool {
+        match self.repair {
+            Repair::None => false,
+            _ if refcount > count && self.is_incomplete => false,
+            Repair::Leaks => refcount > count,
+            Repair::All => true,
+        }
+    }
+
+    fn tell_difference(&mut self, cluster: usize, refcount: u64, count: u64, is_mended: bool) {
+        let is_leak = refcount > count;
+        let (found, fixed) = match is_leak {
+            true => (&mut self.report.leaks, &mut self.report.leaks_fixed),
+            false => (&mut self.report.corruptions, &mut self.report.corruptions_fixed),
+        };
+        *(if is_mended { fixed } else { found }) += 1;
+        let word = match (is_mended, is_leak) {
+            (true, _) => "Repairing",
+            (false, true) => "Leaked",
+            (false, false) => "ERROR",
+        };
+        (self.tell)(&format!("{word} cluster {cluster} refcount={refcount} reference={count}"));
+    }
+}
+
+/// How many L1 entries refer to an L2 table.
+#[derive(Clone, Copy, Debug, Default)]
+struct TableUsers {
+    all: u64,
+    /// Of the disk's own L1 table.
+    active: u64,
+}

@@ -1,0 +1,130 @@
+//! The references that an image's tables make to parts of its file: QEMU's docs/interop/qcow2.txt, "Cluster mapping", "Host
+//! cluster management", "Snapshots" and "Bitmaps".
+//!
+//! Who counts them decides what may be referred to twice, and what is wrong. What an entry says is decided here.
+
+use super::header::{Header, Table};
+use super::layer::{COMPRESSED, COPIED, OFFSET_MASK};
+use super::medium::ImageFile;
+use std::io;
+
+/// Bits that must be zero, of an entry of an L1 table, of an L2 table. In a refcount table they make the offset one that no cluster has.
+const L1_RESERVED: u64 = 0x7f00_0000_0000_01ff;
+const L2_RESERVED: u64 = 0x3f00_0000_0000_01fe;
+
+/// The unit in which a compressed cluster's length is told.
+const COMPRESSED_UNIT_BYTES: u64 = 512;
+
+/// What an entry refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Header,
+    RefcountTable,
+    Refblock,
+    L1Table,
+    L2Table,
+    Data,
+    Compressed,
+}
+
+/// A reference to a range of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reference {
+    pub(super) part: Part,
+    /// Of the entry, in its table.
+    pub(super) index: usize,
+    /// The entry itself; zero where the header refers.
+    pub(super) entry: u64,
+    pub(super) offset_bytes: u64,
+    pub(super) length_bytes: u64,
+}
+
+impl Reference {
+    /// Whether the entry says that what it refers to is its alone, and may be written in place.
+    pub(super) fn is_copied(&self) -> bool {
+        self.entry & COPIED != 0
+    }
+
+    /// Whether it leads anywhere.
+    pub(super) fn is_used(&self) -> bool {
+        self.offset_bytes != 0 || !matches!(self.part, Part::L2Table | Part::Data)
+    }
+
+    /// Whether it begins where it must.
+    pub(super) fn is_aligned(&self, header: &Header) -> bool {
+        self.part == Part::Compressed || self.offset_bytes.is_multiple_of(header.cluster_bytes())
+    }
+
+    /// Whether the entry has bits that mean nothing.
+    pub(super) fn has_reserved_bits(&self) -> bool {
+        let reserved = match self.part {
+            Part::L2Table => L1_RESERVED,
+            Part::Data => L2_RESERVED,
+            _ => 0,
+        };
+        self.entry & reserved != 0
+    }
+
+    fn of_table(part: Part, table: Table) -> Self {
+        Self { part, index: 0, entry: 0, offset_bytes: table.offset_bytes, length_bytes: table.length_bytes }
+    }
+}
+
+/// What the header refers to, itself included.
+pub(super) fn in_header(header: &Header) -> [Reference; 3] {
+    [
+        Reference::of_table(Part::Header, Table { offset_bytes: 0, length_bytes: header.cluster_bytes() }),
+        Reference::of_table(Part::RefcountTable, header.refcounts),
+        Reference::of_table(Part::L1Table, header.l1),
+    ]
+}
+
+/// The blocks of refcounts. Entries without one are left out.
+pub(super) fn in_refcount_table(file: &ImageFile, header: &Header) -> io::Result<impl Iterator<Item = Reference>> {
+    let length_bytes = header.cluster_bytes();
+    Ok(file
+        .entries(header.refcounts)?
+        .into_iter()
+        .enumerate()
+        .filter(|&(_, entry)| entry != 0)
+        .map(move |(index, entry)| Reference { part: Part::Refblock, index, entry, offset_bytes: entry, length_bytes }))
+}
+
+/// The L2 tables that an L1 table refers to; also entries that refer to none, at offset 0, but say something.
+pub(super) fn in_l1(file: &ImageFile, header: &Header, l1: Table) -> io::Result<impl Iterator<Item = Reference>> {
+    let length_bytes = header.cluster_bytes();
+    Ok(file.entries(l1)?.into_iter().enumerate().filter(|&(_, entry)| entry != 0).map(move |(index, entry)| {
+        let offset_bytes = entry & OFFSET_MASK;
+        Reference { part: Part::L2Table, index, entry, offset_bytes, length_bytes }
+    }))
+}
+
+/// The clusters that the L2 table at an offset refers to; also entries that refer to none, at offset 0, but have bits that mean
+/// nothing. In an external data file there are none but compressed ones, which cannot be.
+pub(super) fn in_l2(file: &ImageFile, header: &Header, table: u64) -> io::Result<impl Iterator<Item = Reference>> {
+    let cluster_bytes = header.cluster_bytes();
+    let (cluster_bits, is_elsewhere) = (header.cluster_bits, header.data_file.is_some());
+    // A file may have any number of tables that hold nothing and take no storage.
+    let entries = match file.is_hole(table, cluster_bytes) {
+        true => Vec::new(),
+        false => file.entries(Table { offset_bytes: table, length_bytes: cluster_bytes })?,
+    };
+    Ok(entries.into_iter().enumerate().filter_map(move |(index, entry)| {
+        if entry & COMPRESSED != 0 {
+            return Some(compressed(index, entry, cluster_bits));
+        }
+        let offset_bytes = entry & OFFSET_MASK;
+        let reference = Reference { part: Part::Data, index, entry, offset_bytes, length_bytes: cluster_bytes };
+        let says_something = offset_bytes != 0 || reference.has_reserved_bits();
+        (says_something && !is_elsewhere).then_some(reference)
+    }))
+}
+
+/// "Compressed Clusters Descriptor".
+fn compressed(index: usize, entry: u64, cluster_bits: u32) -> Reference {
+    let offset_bits = 62 - (cluster_bits - 8);
+    let offset_bytes = entry & ((1 << offset_bits) - 1) & ((1 << 56) - 1);
+    let more_units = (entry & !(COPIED | COMPRESSED)) >> offset_bits;
+    let length_bytes = (more_units + 1) * COMPRESSED_UNIT_BYTES - offset_bytes % COMPRESSED_UNIT_BYTES;
+    Reference { part: Part::Compressed, index, entry, offset_bytes, length_bytes }
+}

@@ -1,0 +1,133 @@
+//! Checking an image as a whole, and putting right what can be.
+//!
+//! Each step is safe by itself, so that a crash leaves an image that is no worse: a cluster that nothing refers to is freed; a
+//! refcount grows to what there is; an entry says what the refcount is. Refcounts that have no place, or a bad one, are written
+//! anew behind the file's end, made stable, and then put in force by one write of the header. That nobody else uses the image is
+//! the caller's to know.
+
+use super::census::{Census, CheckReport, Repair, Tell};
+use super::chain::{open_file, read_first_cluster};
+use super::header::{Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table};
+use super::medium::ImageFile;
+use super::new_refcounts::NewRefcounts;
+use crate::formats::ImageError;
+use crate::{FileDisk, FileOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A qcow2 image that is to be checked, and may be damaged. Its backing and data files are left alone.
+#[derive(Debug)]
+pub struct Qcow2Check {
+    path: PathBuf,
+    file: ImageFile,
+    header: Header,
+}
+
+impl Qcow2Check {
+    /// Opens the image at `path`, for writing if something is to be repaired. `lock`: nobody else may write to it meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be had, or its header cannot be understood.
+    pub fn open(path: &Path, repair: Repair, lock: bool) -> Result<Self, ImageError> {
+        let options = FileOptions { read_only: repair == Repair::None, lock, ..FileOptions::default() };
+        let file = open_file(path, options.read_only)?;
+        FileDisk::lock(&file, path, &options)?;
+        let (first, length_bytes) = read_first_cluster(&file, path)?;
+        let unusable = |problem| ImageError::Unusable { path: path.to_owned(), problem };
+        let header = Header::parse_to_check(&first, length_bytes).map_err(unusable)?;
+        let file = ImageFile::new(file, length_bytes, !options.read_only, false, header.cluster_bytes());
+        Ok(Self { path: path.to_owned(), file, header })
+    }
+
+    /// Checks it, after repairing what `repair` allows, which is on stable storage then. `tell` hears of each thing that is wrong, in a line.
+    ///
+    /// # Errors
+    /// When the image cannot be read or written.
+    pub fn run(&mut self, repair: Repair, tell: &mut dyn FnMut(&str)) -> Result<CheckReport, ImageError> {
+        let fixed = match repair {
+            Repair::None => CheckReport::default(),
+            _ => self.repair(repair, &mut |line| {
+                if line.starts_with("Repairing") {
+                    tell(line);
+                }
+            })?,
+        };
+        let mut report = self.count(Repair::None, tell)?.report;
+        if repair == Repair::All && report.corruptions == 0 {
+            self.clear_marks().map_err(|error| self.failed("write to", error))?;
+        }
+        report.corruptions_fixed = fixed.corruptions_fixed;
+        report.leaks_fixed = fixed.leaks_fixed;
+        Ok(report)
+    }
+
+    fn repair(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
+        let first = self.count(repair, tell)?;
+        let mut fixed = first.report;
+        if repair == Repair::All {
+            if first.lacks_refcounts && self.rebuild_refcounts()? {
+                tell("Repairing refcounts: they have been written anew");
+                fixed.corruptions_fixed += 1;
+            }
+            let mut census = self.census(repair, tell)?;
+            census.mends_marks = true;
+            census.take().map_err(|error| self.failed("repair", error))?;
+            fixed.corruptions_fixed += census.report.corruptions_fixed;
+        }
+        self.file.sync().map_err(|error| self.failed("repair", error))?;
+        Ok(fixed)
+    }
+
+    fn census<'a>(&'a self, repair: Repair, tell: Tell<'a>) -> Result<Census<'a>, ImageError> {
+        Census::new(&self.file, &self.header, repair, tell)
+            .map_err(|problem| ImageError::Unusable { path: self.path.clone(), problem })
+    }
+
+    fn count(&self, repair: Repair, tell: Tell<'_>) -> Result<Counted, ImageError> {
+        let mut census = self.census(repair, tell)?;
+        census.take().map_err(|error| self.failed("check", error))?;
+        let Census { report, lacks_refcounts, .. } = census;
+        Ok(Counted { report, lacks_refcounts })
+    }
+
+    /// False when it cannot be known what is in use.
+    fn rebuild_refcounts(&mut self) -> Result<bool, ImageError> {
+        let failed = |error| self.failed("write new refcounts to", error);
+        let mut ignore = |_: &str| ();
+        let mut census = self.census(Repair::None, &mut ignore)?;
+        census.count_without_refcounts().map_err(failed)?;
+        if census.is_incomplete {
+            return Ok(false);
+        }
+        let clusters = census.clusters();
+        let Header { cluster_bits, refcount_order, .. } = self.header;
+        let new = NewRefcounts::of(clusters, cluster_bits, refcount_order);
+        let count = |cluster: u64| census.count(cluster as usize);
+        new.write(count, |bytes, offset| self.file.write(bytes, offset)).map_err(failed)?;
+        self.file.sync().map_err(failed)?;
+        let fields = [&new.table_offset_bytes().to_be_bytes()[..], &new.table_clusters().to_be_bytes()].concat();
+        self.file.write_stable(&fields, REFCOUNTS_AT).map_err(failed)?;
+        let length_bytes = u64::from(new.table_clusters()) << cluster_bits;
+        self.header.refcounts = Table { offset_bytes: new.table_offset_bytes(), length_bytes };
+        Ok(true)
+    }
+
+    /// The image is in order, and says so.
+    fn clear_marks(&mut self) -> io::Result<()> {
+        if self.header.incompatible & INCOMPATIBLE_MARKS == 0 {
+            return Ok(());
+        }
+        self.header.incompatible &= !INCOMPATIBLE_MARKS;
+        self.file.write_stable(&self.header.incompatible.to_be_bytes(), INCOMPATIBLE_AT)
+    }
+
+    fn failed(&self, action: &'static str, source: io::Error) -> ImageError {
+        ImageError::System { action, path: self.path.clone(), source }
+    }
+}
+
+/// What of a count is kept.
+struct Counted {
+    report: CheckReport,
+    lacks_refcounts: bool,
+}

@@ -1,0 +1,97 @@
+//! What an image refers to beside its disk: tables of snapshots and of bitmaps. QEMU's docs/interop/qcow2.txt, "Snapshots" and "Bitmaps".
+
+use super::header::{Header, Table};
+use super::medium::ImageFile;
+use std::io;
+
+/// QEMU's limits.
+const SNAPSHOTS_MAX: u32 = 65536;
+const BITMAPS_MAX: u32 = 65535;
+const TABLES_MAX_BYTES: u64 = 64 << 20;
+pub(super) const L1_MAX_BYTES: u64 = 32 << 20;
+
+const SNAPSHOT_BYTES: usize = 40;
+const BITMAP_BYTES: usize = 24;
+const BITMAP_OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
+
+/// A table, and the tables that its entries name.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    pub(super) own: Option<Table>,
+    pub(super) tables: Vec<Table>,
+    /// What is wrong with it; what comes behind that is not known.
+    pub(super) flaw: Option<String>,
+}
+
+/// The snapshots, and their L1 tables.
+pub(super) fn snapshots(file: &ImageFile, header: &Header) -> io::Result<Directory> {
+    let mut found = Directory::default();
+    let start = header.snapshots_offset_bytes;
+    if header.snapshots == 0 {
+        return Ok(found);
+    }
+    if header.snapshots > SNAPSHOTS_MAX || !start.is_multiple_of(header.cluster_bytes()) || start == 0 {
+        found.flaw = Some(format!("the snapshot table of {} entries at {start} cannot be", header.snapshots));
+        return Ok(found);
+    }
+    let mut at = start;
+    for _ in 0..header.snapshots {
+        let mut entry = [0; SNAPSHOT_BYTES];
+        if !file.has(at, SNAPSHOT_BYTES as u64) || at - start > TABLES_MAX_BYTES {
+            found.flaw = Some(format!("the snapshot table at {start} does not lie within the file"));
+            break;
+        }
+        file.read(&mut entry, at)?;
+        let length_bytes = u64::from(u32_of(&entry, 8)) * 8;
+        found.tables.push(Table { offset_bytes: u64_of(&entry, 0), length_bytes });
+        let texts = u64::from(u16_of(&entry, 12)) + u64::from(u16_of(&entry, 14));
+        at += (SNAPSHOT_BYTES as u64 + u64::from(u32_of(&entry, 36)) + texts).next_multiple_of(8);
+    }
+    found.own = Some(Table { offset_bytes: start, length_bytes: at - start });
+    Ok(found)
+}
+
+/// The bitmaps, and their tables.
+pub(super) fn bitmaps(file: &ImageFile, header: &Header) -> io::Result<Directory> {
+    let mut found = Directory::default();
+    let Some(directory) = header.bitmaps else { return Ok(found) };
+    let Table { offset_bytes, length_bytes } = directory.table;
+    let is_possible = directory.bitmaps <= BITMAPS_MAX && length_bytes <= TABLES_MAX_BYTES;
+    if !is_possible || !offset_bytes.is_multiple_of(header.cluster_bytes()) || !file.has(offset_bytes, length_bytes) {
+        found.flaw = Some(format!("the bitmap directory of {length_bytes} bytes at {offset_bytes} cannot be"));
+        return Ok(found);
+    }
+    found.own = Some(directory.table);
+    let mut bytes = vec![0; length_bytes as usize];
+    file.read(&mut bytes, offset_bytes)?;
+    let mut rest = &bytes[..];
+    for _ in 0..directory.bitmaps {
+        let Some(entry) = rest.get(..BITMAP_BYTES) else {
+            found.flaw = Some(format!("the bitmap directory at {offset_bytes} is cut off"));
+            break;
+        };
+        let length_bytes = u64::from(u32_of(entry, 8)) * 8;
+        found.tables.push(Table { offset_bytes: u64_of(entry, 0), length_bytes });
+        let texts = u32_of(entry, 20) as usize + usize::from(u16_of(entry, 18));
+        rest = rest.get((BITMAP_BYTES + texts).next_multiple_of(8)..).unwrap_or_default();
+    }
+    Ok(found)
+}
+
+/// The clusters that a bitmap's table names.
+pub(super) fn in_bitmap_table(file: &ImageFile, table: Table) -> io::Result<impl Iterator<Item = u64>> {
+    let entries = file.entries(table)?.into_iter();
+    Ok(entries.map(|entry| entry & BITMAP_OFFSET_MASK).filter(|&offset| offset != 0))
+}
+
+fn u64_of(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}
+
+fn u32_of(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4].iter().fold(0, |value, &byte| value << 8 | u32::from(byte))
+}
+
+fn u16_of(bytes: &[u8], at: usize) -> u16 {
+    u16::from(bytes[at]) << 8 | u16::from(bytes[at + 1])
+}

@@ -1,0 +1,80 @@
+//! What the measurements beside guestfish share: their options, their bar.
+
+use crate::signals::EndSignals;
+use anyhow::{Context, Result, bail};
+use blockyard_bench::guestfish::Guestfish;
+use blockyard_vmm::backend;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+/// Options of every measurement beside guestfish.
+#[derive(Args, Debug)]
+pub struct ComparisonArgs {
+    /// Directory for images and data.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// Leave guestfish out, though it is installed.
+    #[arg(long)]
+    no_guestfish: bool,
+    /// Print one JSON object, every measurement in it, instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ComparisonArgs {
+    /// guestfish, if it is installed and wanted.
+    pub fn guestfish(&self) -> Option<Guestfish> {
+        // What `auto` takes is what executes guest code natively.
+        let has_kvm = || backend::report().iter().any(|report| report.name == "kvm" && report.chosen);
+        if self.no_guestfish { None } else { Guestfish::find(has_kvm()) }
+    }
+}
+
+/// This program's own file.
+///
+/// # Errors
+/// When the system does not say.
+pub fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("finding this program's own file")
+}
+
+/// A bar on stderr, if that is a terminal, and the signals that end a measurement.
+pub struct Progress {
+    bar: ProgressBar,
+    signals: EndSignals,
+}
+
+impl Progress {
+    /// Nothing is done yet.
+    ///
+    /// # Errors
+    /// When signals cannot be caught.
+    pub fn start() -> Result<Self> {
+        let bar = ProgressBar::no_length();
+        bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({eta} left)")?);
+        Ok(Self { bar, signals: EndSignals::catch()? })
+    }
+
+    /// So much is done, and this is next; whether to go on.
+    pub fn show(&self, done: usize, count: usize, next: &str) -> ControlFlow<()> {
+        self.bar.set_length(count as u64);
+        self.bar.set_position(done as u64);
+        self.bar.set_message(next.to_owned());
+        if self.signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Prints what was measured.
+    ///
+    /// # Errors
+    /// When stdout takes no more, or a signal has ended it.
+    pub fn finish(self, text: &str) -> Result<()> {
+        self.bar.finish_and_clear();
+        crate::print(text.trim_end())?;
+        match self.signals.name() {
+            Some(name) => bail!("stopped by {name}"),
+            None => Ok(()),
+        }
+    }
+}

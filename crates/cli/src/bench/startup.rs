@@ -1,0 +1,35 @@
+//! `blockyard bench startup`.
+
+use super::comparison::{ComparisonArgs, Progress, this_program};
+use anyhow::Result;
+use blockyard_bench::startup::{self, StartupBench};
+use clap::Args;
+
+/// How long until something can be done with an image, beside guestfish.
+///
+/// A look into an ext4 image, in turn with guestfish's boot alone and its boot, mount and look.
+#[derive(Args)]
+pub struct StartupBenchArgs {
+    /// Counted runs of each.
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    #[command(flatten)]
+    comparison: ComparisonArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When something cannot be measured, or a signal came.
+pub fn run(args: &StartupBenchArgs) -> Result<()> {
+    let bench = StartupBench {
+        blockyard: this_program()?,
+        directory: args.comparison.directory.clone(),
+        runs: args.runs,
+        guestfish: args.comparison.guestfish(),
+    };
+    let progress = Progress::start()?;
+    let results = startup::run(&bench, |done, count, next| progress.show(done, count, next))?;
+    let text = if args.comparison.json { serde_json::to_string(&results)? } else { results.table().render() };
+    progress.finish(&text)
+}

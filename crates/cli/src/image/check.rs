@@ -1,0 +1,248 @@
+//! `blockyard image check`: whether an image's tables are in order.
+
+use super::named_image::{self, Format};
+use super::shut_in::shut_in;
+use super::verdict::Verdict;
+use crate::{print, size};
+use anyhow::{Context, Result};
+use blockyard_block::{CheckReport, Qcow2Check, Repair};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Check an image: refcounts, clusters that nobody uses or two use, entries that lead out of the file.
+///
+/// What is found and said, and the exit status, are qemu-img's: 0 when the image is in order, 1 when it could not be checked, 2 when it
+/// is damaged (and, as with every command, on wrong usage), 3 when clusters are leaked, 63 for what cannot be checked: a raw image
+/// is nothing but the disk. One cluster with two uses is damage here even where its refcount knows. Of a VMDK, it is checked that its
+/// files are there and long enough.
+#[derive(Args)]
+pub struct CheckArgs {
+    /// Image: a file name.
+    image: String,
+    /// Format of the image.
+    #[arg(short, value_name = "FORMAT", value_enum)]
+    format: Option<Format>,
+    /// Repair what is leaked, or all that can be. A cluster with two uses cannot: convert the image to a new one.
+    #[arg(short, long, value_name = "WHAT", value_enum)]
+    repair: Option<What>,
+    /// Look at an image that somebody writes to: what is found may come of that.
+    #[arg(short = 'U', long, conflicts_with = "repair")]
+    force_share: bool,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    json: bool,
+    /// Say nothing: the exit status says it.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Directory whose files an image may refer to; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// Free clusters that nobody uses.
+    Leaks,
+    /// Put refcounts and the marks that depend on them right, too.
+    All,
+}
+
+/// qemu-img's exit statuses.
+const CORRUPT: u8 = 2;
+const LEAKS: u8 = 3;
+const NOT_SUPPORTED: u8 = 63;
+
+/// Lines about single clusters that are printed; more say nothing new.
+const LINES_MAX: u64 = 1000;
+
+/// Runs the command.
+///
+/// # Errors
+/// [`Verdict`] when something is wrong with the image; otherwise when it could not be checked.
+pub fn run(args: &CheckArgs) -> Result<()> {
+    let (path, format) = named_image::parse_new(&args.image, args.format)?;
+    match format {
+        Format::Raw => raw(args, &path),
+        Format::Vmdk => vmdk(args, &path),
+        Format::Qcow2 => qcow2(args, &path),
+    }
+}
+
+fn raw(args: &CheckArgs, path: &Path) -> Result<()> {
+    let named = named_image::parse(&args.image, args.format)?.read_only();
+    let named = if args.force_share { named.unlocked() } else { named };
+    let length_bytes = named_image::open_stream(&named, true, &args.allow_dir)?.opened.length_bytes;
+    if !args.quiet {
+        let name = path.display();
+        print(&format!(
+            "{name}: raw, {length_bytes} bytes\nThis image format does not support checks: all of it is the disk's, and \
+             nothing in it can contradict itself."
+        ))?;
+    }
+    Err(Verdict(NOT_SUPPORTED).into())
+}
+
+fn vmdk(args: &CheckArgs, path: &Path) -> Result<()> {
+    let named = named_image::parse(&args.image, args.format)?.read_only();
+    let capacity_bytes = named_image::open_stream(&named, true, &args.allow_dir)?.opened.length_bytes;
+    let said = Said { filename: path, format: "vmdk", report: CheckReport::default() };
+    if !args.quiet && !args.json {
+        print(&format!("{}: {} in files that are there and long enough", path.display(), size::human(capacity_bytes)))?;
+    }
+    said.tell(args)
+}
+
+fn qcow2(args: &CheckArgs, path: &Path) -> Result<()> {
+    let repair = match args.repair {
+        None => Repair::None,
+        Some(What::Leaks) => Repair::Leaks,
+        Some(What::All) => Repair::All,
+    };
+    let named = named_image::parse(&args.image, args.format)?;
+    let mut check = Qcow2Check::open(path, repair, !args.force_share)?;
+    shut_in(&[&named], Vec::new())?;
+    let (mut lines, mut stderr) = (0_u64, io::stderr().lock());
+    let report = check.run(repair, &mut |line| {
+        lines += 1;
+        if !args.quiet && lines <= LINES_MAX {
+            // Nobody is there to be told that stderr is closed.
+            let _ = writeln!(stderr, "{line}");
+        }
+    })?;
+    if !args.quiet && lines > LINES_MAX {
+        let _ = writeln!(stderr, "... and {} more lines", lines - LINES_MAX);
+    }
+    drop(stderr);
+    Said { filename: path, format: "qcow2", report }.tell(args)
+}
+
+/// What is said at the end.
+struct Said<'a> {
+    filename: &'a Path,
+    format: &'static str,
+    report: CheckReport,
+}
+
+/// qemu-img's names. What is zero is left out.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Json {
+    filename: String,
+    format: &'static str,
+    check_errors: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    image_end_offset: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    corruptions: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    leaks: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    corruptions_fixed: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    leaks_fixed: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    total_clusters: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    allocated_clusters: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    fragmented_clusters: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    compressed_clusters: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Said<'_> {
+    fn tell(&self, args: &CheckArgs) -> Result<()> {
+        if args.json {
+            print(&serde_json::to_string_pretty(&self.json()).context("cannot say it in JSON")?)?;
+        } else if !args.quiet {
+            print(self.text().trim_end())?;
+        }
+        match (self.report.corruptions, self.report.leaks) {
+            (0, 0) => Ok(()),
+            (0, _) => Err(Verdict(LEAKS).into()),
+            _ => Err(Verdict(CORRUPT).into()),
+        }
+    }
+
+    fn json(&self) -> Json {
+        let CheckReport {
+            corruptions,
+            leaks,
+            corruptions_fixed,
+            leaks_fixed,
+            total_clusters,
+            allocated_clusters,
+            fragmented_clusters,
+            compressed_clusters,
+            image_end_bytes,
+        } = self.report;
+        Json {
+            filename: self.filename.display().to_string(),
+            format: self.format,
+            check_errors: 0,
+            image_end_offset: image_end_bytes,
+            corruptions,
+            leaks,
+            corruptions_fixed,
+            leaks_fixed,
+            total_clusters,
+            allocated_clusters,
+            fragmented_clusters,
+            compressed_clusters,
+        }
+    }
+
+    /// In qemu-img's words.
+    fn text(&self) -> String {
+        let report = &self.report;
+        let mut text = String::new();
+        if report.corruptions_fixed + report.leaks_fixed > 0 {
+            let _ = write!(
+                text,
+                "The following inconsistencies were found and repaired:\n\n    {} leaked clusters\n    {} corruptions\n\n\
+                 Double checking the fixed image now...\n",
+                report.leaks_fixed, report.corruptions_fixed
+            );
+        }
+        if report.corruptions == 0 && report.leaks == 0 {
+            text.push_str("No errors were found on the image.\n");
+        }
+        if report.corruptions > 0 {
+            let _ = write!(
+                text,
+                "\n{} errors were found on the image.\nData may be corrupted, or further writes to the image may corrupt it.\n",
+                report.corruptions
+            );
+        }
+        if report.leaks > 0 {
+            let _ = write!(
+                text,
+                "\n{} leaked clusters were found on the image.\nThis means waste of disk space, but no harm to data.\n",
+                report.leaks
+            );
+        }
+        let (all, allocated) = (report.total_clusters, report.allocated_clusters);
+        if all > 0 && allocated > 0 {
+            let percent = |part: u64, of: u64| part as f64 * 100.0 / of as f64;
+            let _ = writeln!(
+                text,
+                "{allocated}/{all} = {:.2}% allocated, {:.2}% fragmented, {:.2}% compressed clusters",
+                percent(allocated, all),
+                percent(report.fragmented_clusters, allocated),
+                percent(report.compressed_clusters, allocated)
+            );
+        }
+        if report.image_end_bytes > 0 {
+            let _ = writeln!(text, "Image end offset: {}", report.image_end_bytes);
+        }
+        text
+    }
+}

@@ -1,0 +1,38 @@
+//! `blockyard image filesystems`.
+
+use super::file_commands::{Access, FileCommand};
+use super::open_image::OpenImage;
+use crate::{print, size};
+use anyhow::Result;
+use blockyard_bench::table::Table;
+use blockyard_block::printable;
+use clap::Args;
+
+/// List what is on an image's partitions, or on its disk if it has none: file systems with their labels, swap space, and other things.
+#[derive(Args)]
+pub struct Filesystems {}
+
+impl FileCommand for Filesystems {
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn mounts(&self) -> bool {
+        false
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let mut table = Table::new(&["device", "type", "size", "label", "uuid"]);
+        for volume in image.volumes()? {
+            let kind = if volume.r#type.is_empty() { "unknown" } else { &volume.r#type };
+            table.row(vec![
+                printable(&volume.device),
+                printable(kind),
+                size::human(volume.size),
+                printable(&volume.label),
+                printable(&volume.uuid),
+            ]);
+        }
+        print(table.render().trim_end())
+    }
+}

@@ -1,0 +1,130 @@
+//! `blockyard image fsck`.
+
+use super::file_commands::{Access, FileCommand};
+use super::file_system_kind::{FileSystemKind, Thoroughness, Verdict};
+use super::open_image::OpenImage;
+use super::tool_run::{complaint, text};
+use crate::print;
+use anyhow::{Result, anyhow, bail};
+use blockyard_appliance::tools::ToolEnd;
+use blockyard_block::printable;
+use blockyard_protocol::appliance::{Mount, MountPoint, Operation, Unmount, Volume};
+use clap::Args;
+
+/// Check the file systems of an image, and repair them.
+///
+/// Without options it repairs what is repaired safely, as Linux does when it boots; of Btrfs it only looks. This machine's own tools do it, in the
+/// appliance: e2fsck, xfs_repair, btrfs check and fsck.vfat, whose words are shown when something is wrong.
+///
+/// Exit status: 0 when all is well, or was repaired; 1 when something is damaged.
+#[derive(Args)]
+pub struct Fsck {
+    /// The partition, such as sda1, vda1 or 1 [default: all].
+    part: Option<String>,
+    /// Change nothing.
+    #[arg(short = 'n', long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Repair whatever can be repaired: files may be lost.
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// What became of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Clean,
+    Repaired,
+    Damaged,
+}
+
+impl FileCommand for Fsck {
+    fn access(&self) -> Access {
+        if self.dry_run { Access::Read } else { Access::Write }
+    }
+
+    fn mounts(&self) -> bool {
+        false
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let volumes = match &self.part {
+            Some(part) => vec![image.volume(Some(part))?],
+            None => image.volumes()?,
+        };
+        let kinds = volumes.iter().filter_map(|volume| Some((FileSystemKind::of(&volume.r#type)?, volume)));
+        let checked: Vec<_> = kinds.filter(|(kind, _)| kind.is_mountable()).collect();
+        if checked.is_empty() {
+            bail!("{}: there is no file system that can be checked", image.name());
+        }
+        let mut damaged = Vec::new();
+        for (kind, volume) in checked {
+            let outcome = self.check_one(image, kind, volume)?;
+            let (device, word) = (printable(&volume.device), word(outcome));
+            print(&format!("{device} ({}): {word}", kind.name()))?;
+            if outcome == Outcome::Damaged {
+                damaged.push(device);
+            }
+        }
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        let advice = if self.yes { "" } else { ": `blockyard image fsck -y` repairs what can be repaired" };
+        bail!("{}: damaged: {}{advice}", image.name(), damaged.join(", "))
+    }
+}
+
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Clean => "clean",
+        Outcome::Repaired => "was damaged, and is repaired",
+        Outcome::Damaged => "is damaged",
+    }
+}
+
+impl Fsck {
+    fn thoroughness(&self) -> Thoroughness {
+        match (self.dry_run, self.yes) {
+            (true, _) => Thoroughness::Look,
+            (false, false) => Thoroughness::Safe,
+            (false, true) => Thoroughness::All,
+        }
+    }
+
+    /// Checks one. Whether it was repaired is not for the tool to say that repaired it: another look tells.
+    fn check_one(&self, image: &mut OpenImage, kind: FileSystemKind, volume: &Volume) -> Result<Outcome> {
+        let (mut verdict, mut end) = look(image, kind, volume, self.thoroughness())?;
+        if verdict == Verdict::JournalFirst {
+            replay_journal(image, volume)?;
+            (verdict, end) = look(image, kind, volume, self.thoroughness())?;
+        }
+        if verdict == Verdict::Clean {
+            return Ok(Outcome::Clean);
+        }
+        print(text(&[&end.output[..], &end.errors].concat()).trim_end())?;
+        if self.dry_run {
+            return Ok(Outcome::Damaged);
+        }
+        match look(image, kind, volume, Thoroughness::Look)? {
+            (Verdict::Clean, _) => Ok(Outcome::Repaired),
+            _ => Ok(Outcome::Damaged),
+        }
+    }
+}
+
+/// Runs the tool once.
+fn look(image: &mut OpenImage, kind: FileSystemKind, volume: &Volume, how: Thoroughness) -> Result<(Verdict, ToolEnd)> {
+    let (tool, call) = kind.check(&volume.device, how).ok_or_else(|| anyhow!("there is nothing to check"))?;
+    let end = image.run_tool(tool, call)?;
+    match kind.verdict(end.status) {
+        Verdict::Failed => bail!("{}: cannot check {}: {}", image.name(), volume.device, complaint(tool, &end)),
+        verdict => Ok((verdict, end)),
+    }
+}
+
+/// Mounts it once: that is how a journal is carried out.
+fn replay_journal(image: &mut OpenImage, volume: &Volume) -> Result<()> {
+    let point = MountPoint { device: volume.device.clone(), directory: b"/".to_vec(), ..MountPoint::default() };
+    let mount = Mount { read_only: false, synchronous: false, disks: image.disks(), points: vec![point] };
+    image.call(Operation::Mount(mount))?;
+    image.call(Operation::Unmount(Unmount::default())).map(drop)
+}

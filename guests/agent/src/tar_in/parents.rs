@@ -1,0 +1,69 @@
+//! The directory that files are made in: mostly the one that the last file was made in.
+
+use rustix::fs::{FileType, Mode, OFlags, fgetxattr, fstat, open};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Set-group-ID.
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// An open directory.
+#[derive(Debug)]
+pub(super) struct Parent {
+    path: PathBuf,
+    directory: OwnedFd,
+    /// It may give its group, or permissions, to new files (inode(7), acl(5)).
+    pub(super) bequeaths: bool,
+}
+
+impl Parent {
+    fn open(path: &Path) -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let directory = open(path, flags, Mode::empty())?;
+        let status = fstat(&directory)?;
+        debug_assert_eq!(FileType::from_raw_mode(status.st_mode), FileType::Directory);
+        let has_list = fgetxattr(&directory, "system.posix_acl_default", &mut [0u8; 0][..]).is_ok();
+        let bequeaths = has_list || status.st_gid != 0 || status.st_mode & SET_GROUP_ID != 0;
+        Ok(Self { path: path.to_owned(), directory, bequeaths })
+    }
+}
+
+impl AsFd for Parent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+}
+
+/// The last directory.
+#[derive(Default)]
+pub(super) struct Parents {
+    last: Option<Rc<Parent>>,
+}
+
+impl Parents {
+    /// The directory that `path` is in; `make` makes it if it is not there.
+    pub(super) fn of(&mut self, path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<Rc<Parent>> {
+        let wanted = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if let Some(last) = self.last.as_ref().filter(|last| last.path == wanted) {
+            return Ok(Rc::clone(last));
+        }
+        let parent = match Parent::open(wanted) {
+            Err(Errno::NOENT) => {
+                make(wanted)?;
+                Parent::open(wanted)?
+            }
+            opened => opened?,
+        };
+        let parent = Rc::new(parent);
+        self.last = Some(Rc::clone(&parent));
+        Ok(parent)
+    }
+
+    /// Something else may be at `path` from now on, or on the way to what is below it.
+    pub(super) fn forget(&mut self, path: &Path) {
+        self.last.take_if(|last| last.path.starts_with(path));
+    }
+}
