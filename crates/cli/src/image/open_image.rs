@@ -184,6 +184,8 @@ pub struct OpenImage {
     keys: Rc<Keys>,
     /// What was opened so that there is something to mount.
     pub(super) layers: Layers,
+    /// Our stdin is for commands that want it, and not what commands are read from.
+    pub has_stdin: bool,
 }
 
 /// How an appliance is booted.
@@ -222,13 +224,13 @@ impl OpenImage {
     /// # Errors
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
     pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
-        let access = command.access();
+        let access = if args.how.ro && command.may_only_read() { Access::Read } else { command.access() };
         if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
         let points = args.how.mount_points()?;
         let disks = args.disks(access)?;
-        let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, false)?;
+        let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, command.lives_on())?;
         image.points = points;
         if command.mounts() || !image.points.is_empty() {
             image.mount(&args.how)?;
@@ -272,7 +274,8 @@ impl OpenImage {
         let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
         let durable = how.cache == Cache::Writeback;
         let (disks, points, layers) = (holes, Vec::new(), Layers::default());
-        Ok(Self { appliance, name, access, capacity_bytes, disks, durable, points, boot, keys, layers })
+        let has_stdin = true;
+        Ok(Self { appliance, name, access, capacity_bytes, disks, durable, points, boot, keys, layers, has_stdin })
     }
 
     /// Boots the appliance again, with more. What was opened and mounted in it is not any more.
@@ -423,11 +426,15 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let (result, failures) = self.all_records(operation, take)?;
+        let (result, failures) = self.records_and_failures(operation, take)?;
         told(&failures).map(|()| result)
     }
 
-    fn all_records<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
+    /// As [`OpenImage::records`], with what could not be looked at.
+    ///
+    /// # Errors
+    /// When it failed as a whole, or `take` did.
+    pub fn records_and_failures<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
     where
         T: Send + 'static,
         H: RecordTaker<Output = T>,
@@ -452,7 +459,7 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let (result, mut failures) = self.all_records(operation, take)?;
+        let (result, mut failures) = self.records_and_failures(operation, take)?;
         failures.retain(|failure| i32::try_from(failure.errno).map(Errno::from_raw_os_error) != Ok(Errno::NOENT));
         told(&failures).map(|()| result)
     }
@@ -534,7 +541,7 @@ const BYTES_PER_FILE_MIN: u64 = 64;
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
 
 /// An error that says each of several failures, if there are any.
-fn told(failures: &[Failure]) -> Result<()> {
+pub fn told(failures: &[Failure]) -> Result<()> {
     match failures {
         [] => Ok(()),
         several => Err(anyhow!(sentences(several))),
