@@ -5,9 +5,11 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 12] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("attr", "setfattr"),
+    ("btrfs-progs", "Btrfs in images"),
     ("busybox-static", "user space of the lab"),
+    ("dosfstools", "FAT in images"),
     ("e2fsprogs", "file systems that copies are checked with"),
     ("fdisk", "sfdisk: partition tables"),
     ("fio", "workloads on what we serve"),
@@ -17,6 +19,7 @@ const PACKAGES: [(&str, &str); 12] = [
     ("strace", "what a command executes"),
     ("user-mode-linux", "a Linux guest that needs no hypervisor"),
     ("util-linux", "losetup, unshare"),
+    ("xfsprogs", "XFS in images"),
     ("xz-utils", "unpacking kernel modules"),
 ];
 
@@ -25,7 +28,15 @@ const PACKAGES: [(&str, &str); 12] = [
 /// # Errors
 /// When something is missing and this is not root, or apt-get fails.
 pub(crate) fn setup() -> anyhow::Result<()> {
-    let missing = missing();
+    install(&PACKAGES)
+}
+
+/// Installs what of these packages is missing: name, and what for.
+///
+/// # Errors
+/// As [`setup`].
+pub(crate) fn install(packages: &[(&'static str, &'static str)]) -> anyhow::Result<()> {
+    let missing: Vec<_> = packages.iter().filter(|(name, _)| !is_installed(name)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -56,10 +67,6 @@ pub(crate) fn apt_get(arguments: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     command.arg("--quiet=2").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
     command
-}
-
-fn missing() -> Vec<(&'static str, &'static str)> {
-    PACKAGES.into_iter().filter(|(name, _)| !is_installed(name)).collect()
 }
 
 fn is_installed(package: &str) -> bool {

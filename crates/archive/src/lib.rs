@@ -11,7 +11,7 @@ mod pack;
 mod sparse;
 mod unpack;
 
-pub use pack::{Source, pack};
+pub use pack::{OPEN_FLAGS, Opener, Source, pack, pack_with};
 pub use sparse::write_sparse;
 pub use unpack::{UnpackOptions, unpack};
 

@@ -6,10 +6,11 @@
 use io_uring::squeue::Entry;
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 /// Calls that a ring takes at once.
@@ -83,6 +84,27 @@ impl Ring {
         // SAFETY: files and data outlive this call, and `perform` returns when nothing uses them any more.
         let results = unsafe { self.perform(entries)? };
         Ok(results.iter().map(|&result| checked(result).map(|bytes| bytes as usize)).collect())
+    }
+
+    /// Has the first `bytes` of files read, without waiting for them. Where it fails, they are read when they are needed.
+    ///
+    /// # Errors
+    /// When the ring is of no use any more.
+    pub(crate) fn read_ahead<'call>(
+        &mut self,
+        files: impl ExactSizeIterator<Item = BorrowedFd<'call>>,
+        bytes: u32,
+    ) -> io::Result<()> {
+        if self.ring.is_none() {
+            for file in files {
+                let _ = fadvise(file, 0, NonZeroU64::new(bytes.into()), Advice::WillNeed);
+            }
+            return Ok(());
+        }
+        let advice = Advice::WillNeed as i32;
+        let entries = files.map(|file| opcode::Fadvise::new(Fd(file.as_raw_fd()), bytes.into(), advice).build());
+        // SAFETY: the entries have no pointers.
+        unsafe { self.perform(entries).map(drop) }
     }
 
     /// Closes files. Whatever they had to say was said before.

@@ -6,12 +6,14 @@ use super::mount_point;
 use super::records::RecordStream;
 use crate::UsageError;
 use crate::copy::watched_disk::WatchedDisk;
+use crate::destination::replaced_file;
 use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
 use blockyard_block::layers::ZerosAsHoles;
-use blockyard_block::{Disk, Geometry, printable};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{AtomicChange, Disk, Geometry, printable};
 use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -63,6 +65,9 @@ pub struct OpenArgs {
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
+    /// Change the image as a whole or not at all: what is written goes beside it first, and is put in place when everything has been done.
+    #[arg(long)]
+    atomic: bool,
     /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
@@ -85,6 +90,7 @@ impl Default for OpenArgs {
             ro: false,
             sync: false,
             cache: Cache::Writeback,
+            atomic: false,
             timeout: TIMEOUT_SECONDS,
             memory: MEMORY_MIB,
             allow_dir: Vec::new(),
@@ -118,6 +124,24 @@ impl OpenArgs {
             bail!("{name} is read-only");
         }
         Ok(ImageDisk { disk, name: name.into() })
+    }
+
+    /// With `--atomic`, a change to the image, which is one file.
+    fn begin_change(&self, disks: &[ImageDisk]) -> Result<Option<AtomicChange>> {
+        if !self.atomic {
+            return Ok(None);
+        }
+        let [image] = disks else {
+            return Err(UsageError("--atomic is for one image: several do not change at one moment".to_owned()).into());
+        };
+        let named: DiskSpecification = image.name.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let Some(path) = replaced_file(&named) else {
+            return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
+        };
+        if self.cache == Cache::Unsafe {
+            return Err(UsageError("--atomic waits for stable storage: leave out --cache unsafe".to_owned()).into());
+        }
+        Ok(Some(AtomicChange::begin(Arc::clone(&image.disk), path)?))
     }
 
     /// What `-m` says.
@@ -167,6 +191,8 @@ pub struct OpenImage {
     access: Access,
     capacity_bytes: u64,
     disks: Vec<Arc<ZerosAsHoles>>,
+    /// With `--atomic`: what makes what was written happen.
+    change: Option<AtomicChange>,
     /// Files of the host that are written are on stable storage before the command succeeds.
     pub durable: bool,
     /// What shall be mounted; nothing: what is found.
@@ -216,10 +242,12 @@ impl OpenImage {
             interrupted: Box::new(move || signals.name()),
             lives_on,
         };
-        let watched: Vec<_> = disks
-            .iter()
-            .map(|image| (Arc::clone(&image.name), Arc::new(WatchedDisk::new(Arc::clone(&image.disk)))))
-            .collect();
+        let change = if access == Access::Write { how.begin_change(disks)? } else { None };
+        let watch = |image: &ImageDisk| {
+            let disk = change.as_ref().map_or_else(|| Arc::clone(&image.disk), AtomicChange::disk);
+            (Arc::clone(&image.name), Arc::new(WatchedDisk::new(disk)))
+        };
+        let watched: Vec<_> = disks.iter().map(watch).collect();
         let layer = |(_, disk): &(_, Arc<WatchedDisk>)| Arc::new(ZerosAsHoles::new(Arc::clone(disk) as Arc<dyn Disk>));
         let layers: Vec<_> = watched.iter().map(layer).collect();
         let images = disks.iter().zip(&layers).map(|(image, layer)| {
@@ -232,7 +260,8 @@ impl OpenImage {
         }
         let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
         let durable = how.cache == Cache::Writeback;
-        Ok(Self { appliance, name, watched, access, capacity_bytes, disks: layers, durable, points: Vec::new() })
+        let points = Vec::new();
+        Ok(Self { appliance, name, watched, access, capacity_bytes, disks: layers, change, durable, points })
     }
 
     /// Mounts its points, or what is found if there are none, instead of all that is mounted; says what is mounted then.
@@ -397,7 +426,21 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn close(mut self) -> Result<()> {
-        self.unmount()
+        self.unmount()?;
+        let Self { appliance, disks, change, .. } = self;
+        // They let go of the disk.
+        drop((appliance, disks));
+        change.map_or(Ok(()), |change| Ok(change.commit()?))
+    }
+
+    /// Whether nothing has been changed until it is closed.
+    pub fn is_atomic(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Gives up what was changed, if that is still possible: says so, beside `error`.
+    pub fn give_up(self, error: anyhow::Error) -> anyhow::Error {
+        if self.is_atomic() { error.context(format!("{} is as it was", self.name)) } else { error }
     }
 
     /// Unmounts all, so that what was changed is on stable storage.

@@ -5,6 +5,7 @@ mod corpus;
 mod damage;
 mod data;
 mod ends;
+mod filesystems;
 mod interrupted;
 mod partitions;
 mod reading;
