@@ -35,6 +35,9 @@ enum Place {
     Anywhere(u64),
 }
 
+/// What was asked and has not completed, by token.
+type Open = BTreeMap<u64, (Operation, u64, Segment)>;
+
 /// Pushes what is asked, reaps now and then, and ends the stream: each request completes once. `judge` sees those that succeed: operation,
 /// offset, and the memory.
 fn complete_once(
@@ -46,8 +49,8 @@ fn complete_once(
     let memory = MemoryMap::allocate(&[(0, MEMORY_BYTES)]).unwrap();
     let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
     assert!(disk.open_queue(&memory, DEPTH).is_err(), "a second queue");
-    let (mut open, mut next, mut completions) = (BTreeMap::new(), 0, Vec::new());
-    let mut settle = |queue: &mut dyn Queue, open: &mut BTreeMap<u64, (Operation, u64, Segment)>| {
+    let (mut open, mut next, mut completions) = (Open::new(), 0, Vec::new());
+    let mut settle = |queue: &mut dyn Queue, open: &mut Open| {
         queue.reap(&mut completions);
         for Completion { token, result } in completions.drain(..) {
             let (operation, offset, segment) = open.remove(&token).expect("it completes once");
@@ -67,9 +70,11 @@ fn complete_once(
         };
         let length_bytes = u32::from(asked.length) * MARK_BYTES as u32;
         next = offset_bytes.saturating_add(length_bytes.into());
-        // Memory of its own, or not all of it there.
-        let place = token % DEPTH as u64 * (1 << 18) + u64::from(asked.memory >> 12) * MARK_BYTES as u64;
-        let place = if asked.memory & 15 == 15 { MEMORY_BYTES as u64 - 512 } else { place };
+        // Memory that no other request has now, or not all of it there.
+        let is_free = |part: &u64| !open.values().any(|(_, _, segment)| segment.offset_bytes >> 18 == *part);
+        let part = (0..DEPTH as u64).find(is_free).unwrap_or(0);
+        let place = (part << 18) + u64::from(asked.memory >> 12) * MARK_BYTES as u64;
+        let place = if asked.memory & 15 == 15 { MEMORY_BYTES as u64 - 256 } else { place };
         let segment = Segment { region: 0, length_bytes, offset_bytes: place };
         let (operation, segments) = match asked.operation % 8 {
             0 => (Operation::Flush, &[][..]),
@@ -79,7 +84,6 @@ fn complete_once(
         match queue.push(&Request { operation, offset_bytes, segments, token }) {
             Ok(()) => assert!(open.insert(token, (operation, offset_bytes, segment)).is_none()),
             Err(QueueError::Full) => assert_eq!(open.len(), DEPTH),
-            Err(error) => panic!("{error}"),
         }
         queue.submit().unwrap();
         settle(&mut *queue, &mut open);
