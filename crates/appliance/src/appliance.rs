@@ -75,7 +75,9 @@ pub struct ApplianceOptions {
 }
 
 /// How long the guest may take to give up an operation.
-const GIVING_UP: Duration = Duration::from_secs(5);
+const GIVING_UP: Duration = Duration::from_secs(6);
+/// How long its streams stay open meanwhile.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A guest with the disks of an image. It ends when it is dropped: what was not synced is lost.
 pub struct Appliance {
@@ -180,8 +182,14 @@ impl Appliance {
 
     /// Somebody wants the end: of the operation, if the guest lives on.
     fn interrupt(&mut self, signal: String, watch: &mut Watch) -> Result<(), Cause> {
-        match watch.given_up {
-            Some((since, _)) if since.elapsed() < GIVING_UP => return Ok(()),
+        match &watch.given_up {
+            Some((since, _)) if since.elapsed() < GIVING_UP => {
+                if since.elapsed() > LAST_WORDS {
+                    // Whoever reads or writes the other end of a stream may never do so.
+                    self.streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.give_up());
+                }
+                return Ok(());
+            }
             None if self.options.lives_on && watch.is_asked => {}
             _ => return Err(Cause::Interrupted(signal)),
         }
@@ -190,8 +198,6 @@ impl Appliance {
         if !self.channel.send(&frame)?.is_empty() {
             return Err(Cause::Interrupted(signal));
         }
-        // Whoever reads or writes the other end of a stream may never do so.
-        self.streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.give_up());
         watch.given_up = Some((Instant::now(), signal));
         Ok(())
     }

@@ -5596,8 +5596,8 @@ pub mod r#blockyard {
             File(::alloc::vec::Vec<u8>),
             /// a disk or partition
             Device(::alloc::string::String),
-            /// the source disk or the sink disk, as raw bytes
-            Transfer(bool),
+            /// to or from the host
+            Stream(bool),
             #[default]
             None,
         }
@@ -5635,10 +5635,10 @@ pub mod r#blockyard {
                         }
                         3u32 => {
                             let mut_ref = loop {
-                                if let Self::Transfer(variant) = self {
+                                if let Self::Stream(variant) = self {
                                     break &mut *variant;
                                 }
-                                *self = Self::Transfer(::core::default::Default::default());
+                                *self = Self::Stream(::core::default::Default::default());
                             };
                             let val = decoder.decode_bool()?;
                             *mut_ref = val as _;
@@ -5723,7 +5723,7 @@ pub mod r#blockyard {
                         encoder.encode_varint32(18u32)?;
                         encoder.encode_string(val_ref)?;
                     }
-                    Self::Transfer(val_ref) => {
+                    Self::Stream(val_ref) => {
                         let val_ref = &*val_ref;
                         encoder.encode_varint32(24u32)?;
                         encoder.encode_bool(*val_ref)?;
@@ -5748,7 +5748,7 @@ pub mod r#blockyard {
                             += 1usize
                                 + ::micropb::size::sizeof_len_record(val_ref.len());
                     }
-                    Self::Transfer(val_ref) => {
+                    Self::Stream(val_ref) => {
                         let val_ref = &*val_ref;
                         size += 1usize + 1;
                     }
@@ -5775,8 +5775,6 @@ pub mod r#blockyard {
             pub r#no_truncate: bool,
             /// the first so many are images
             pub r#disks: u32,
-            /// bytes, of a transfer disk
-            pub r#input_size: u64,
             /// Tracks presence of optional and message fields
             pub _has: CopyBlocks_::_Hazzer,
         }
@@ -5791,7 +5789,6 @@ pub mod r#blockyard {
                 ret &= (self.r#seek == other.r#seek);
                 ret &= (self.r#no_truncate == other.r#no_truncate);
                 ret &= (self.r#disks == other.r#disks);
-                ret &= (self.r#input_size == other.r#input_size);
                 ret
             }
         }
@@ -5917,19 +5914,6 @@ pub mod r#blockyard {
                                 }
                             };
                         }
-                        9u32 => {
-                            if tag.wire_type() != 0u8 {
-                                return Err(::micropb::DecodeError::WrongWireType);
-                            }
-                            let mut_ref = &mut self.r#input_size;
-                            {
-                                let val = decoder.decode_varint64()?;
-                                let val_ref = &val;
-                                if *val_ref != 0 {
-                                    *mut_ref = val as _;
-                                }
-                            };
-                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -6025,16 +6009,6 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
-                match ::micropb::const_map!(
-                    ::core::result::Result::Ok(10usize), | size | size + 1usize
-                ) {
-                    ::core::result::Result::Ok(size) => {
-                        max_size += size;
-                    }
-                    ::core::result::Result::Err(err) => {
-                        break 'msg (::core::result::Result::<usize, _>::Err(err));
-                    }
-                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -6096,13 +6070,6 @@ pub mod r#blockyard {
                         encoder.encode_varint32(*val_ref as _)?;
                     }
                 }
-                {
-                    let val_ref = &self.r#input_size;
-                    if *val_ref != 0 {
-                        encoder.encode_varint32(72u32)?;
-                        encoder.encode_varint64(*val_ref as _)?;
-                    }
-                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -6160,12 +6127,6 @@ pub mod r#blockyard {
                     let val_ref = &self.r#disks;
                     if *val_ref != 0 {
                         size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
-                    }
-                }
-                {
-                    let val_ref = &self.r#input_size;
-                    if *val_ref != 0 {
-                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
                     }
                 }
                 size
@@ -6489,8 +6450,6 @@ pub mod r#blockyard {
             pub r#no_create: bool,
             pub r#sets_size: bool,
             pub r#size: u64,
-            /// seconds since 1970: the appliance has no clock
-            pub r#now: i64,
         }
         impl Touch {}
         impl ::micropb::MessageDecode for Touch {
@@ -6561,19 +6520,6 @@ pub mod r#blockyard {
                                 }
                             };
                         }
-                        5u32 => {
-                            if tag.wire_type() != 0u8 {
-                                return Err(::micropb::DecodeError::WrongWireType);
-                            }
-                            let mut_ref = &mut self.r#now;
-                            {
-                                let val = decoder.decode_int64()?;
-                                let val_ref = &val;
-                                if *val_ref != 0 {
-                                    *mut_ref = val as _;
-                                }
-                            };
-                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -6626,16 +6572,6 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
-                match ::micropb::const_map!(
-                    ::core::result::Result::Ok(10usize), | size | size + 1usize
-                ) {
-                    ::core::result::Result::Ok(size) => {
-                        max_size += size;
-                    }
-                    ::core::result::Result::Err(err) => {
-                        break 'msg (::core::result::Result::<usize, _>::Err(err));
-                    }
-                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -6670,13 +6606,6 @@ pub mod r#blockyard {
                         encoder.encode_varint64(*val_ref as _)?;
                     }
                 }
-                {
-                    let val_ref = &self.r#now;
-                    if *val_ref != 0 {
-                        encoder.encode_varint32(40u32)?;
-                        encoder.encode_int64(*val_ref as _)?;
-                    }
-                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -6705,12 +6634,6 @@ pub mod r#blockyard {
                     let val_ref = &self.r#size;
                     if *val_ref != 0 {
                         size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
-                    }
-                }
-                {
-                    let val_ref = &self.r#now;
-                    if *val_ref != 0 {
-                        size += 1usize + ::micropb::size::sizeof_int64(*val_ref as _);
                     }
                 }
                 size

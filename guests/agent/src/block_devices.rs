@@ -235,7 +235,7 @@ fn by_path<'volumes>(volumes: &'volumes [Volume], name: &str) -> Option<&'volume
 }
 
 /// The appliance's name of what somebody calls `name`.
-fn kernel_name(name: &str) -> String {
+pub(crate) fn kernel_name(name: &str) -> String {
     let short = name.strip_prefix("/dev/").unwrap_or(name);
     if !short.is_empty() && short.bytes().all(|byte| byte.is_ascii_digit()) {
         return format!("vda{short}");

@@ -3,7 +3,7 @@
 use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
-use crate::{attributes, directory_walk, file_changes, file_copy, inspect, tar_in, tar_out, tools, trim, volume_list};
+use crate::{attributes, block_copy, execution, file_making, directory_walk, file_changes, file_copy, inspect, tar_in, tar_out, tools, trim, volume_list};
 use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
 use std::io;
 use std::path::Path;
@@ -46,6 +46,8 @@ fn perform_operation(
             | Operation::InstallTools(_)
             | Operation::RunTool(_)
             | Operation::ListVolumes(_)
+            | Operation::ReadPartitions(_)
+            | Operation::CopyBlocks(_)
             | Operation::Inspect(_)
     );
     if !outside && !mounts.is_mounted() {
@@ -96,6 +98,20 @@ fn perform_operation(
             Ok(())
         }
         Operation::Rename(rename) => file_changes::rename(&rename, failures),
+        Operation::CopyFiles(copy) => file_making::copy(&copy, failures),
+        Operation::Fill(fill) => file_making::fill(&fill).map(|bytes| response.bytes = bytes),
+        Operation::Touch(touch) => {
+            file_making::touch(&touch, failures);
+            Ok(())
+        }
+        Operation::CopyBlocks(copy) => block_copy::copy(&copy, mounts, disks).map(|bytes| response.bytes = bytes),
+        Operation::ReadPartitions(read) => {
+            block_copy::read_partitions(read.disks, failures);
+            Ok(())
+        }
+        Operation::Execute(execute) => execution::execute(execute, mounts, disks).map(|end| response.program = end),
+        // What it is about is done.
+        Operation::Interrupt(_) => Ok(()),
         Operation::Link(link) => file_changes::link(&link),
         Operation::ChangeMode(change) => {
             attributes::change_mode(&change, failures);

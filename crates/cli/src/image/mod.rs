@@ -32,7 +32,6 @@ mod new_image;
 mod new_partitions;
 mod open_image;
 mod operating_system;
-mod pattern;
 mod read_in;
 mod records;
 mod resize;
