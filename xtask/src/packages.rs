@@ -5,9 +5,11 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 12] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("attr", "setfattr"),
+    ("btrfs-progs", "Btrfs in images"),
     ("busybox-static", "user space of the lab"),
+    ("dosfstools", "FAT in images"),
     ("e2fsprogs", "file systems that copies are checked with"),
     ("fdisk", "sfdisk: partition tables"),
     ("fio", "workloads on what we serve"),
@@ -17,6 +19,7 @@ const PACKAGES: [(&str, &str); 12] = [
     ("strace", "what a command executes"),
     ("user-mode-linux", "a Linux guest that needs no hypervisor"),
     ("util-linux", "losetup, unshare"),
+    ("xfsprogs", "XFS in images"),
     ("xz-utils", "unpacking kernel modules"),
 ];
 

@@ -175,7 +175,8 @@ impl Appliance {
             return Err(Cause::Ended);
         }
         if let Some(reason) = self.sessions.iter().find_map(Session::end_reason) {
-            return Err(Cause::Disk(reason.to_string()));
+            // Mostly because it is about to be gone altogether.
+            return Err(if self.process.ends_within(ENDING) { Cause::Ended } else { Cause::Disk(reason.to_string()) });
         }
         watch.check(self)
     }
@@ -194,7 +195,8 @@ impl Appliance {
             _ => return Err(Cause::Interrupted(signal)),
         }
         // It fits the line, on which nothing else is under way.
-        let frame = Channel::encode(&Request { number: self.requests, operation: Some(Operation::Interrupt(Interrupt {})) })?;
+        let frame =
+            Channel::encode(&Request { number: self.requests, operation: Some(Operation::Interrupt(Interrupt {})) })?;
         if !self.channel.send(&frame)?.is_empty() {
             return Err(Cause::Interrupted(signal));
         }
@@ -382,6 +384,10 @@ struct Process {
 }
 
 impl Process {
+    fn ends_within(&self, patience: Timespec) -> bool {
+        poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&patience)).is_ok_and(|ended| ended > 0)
+    }
+
     fn kill(&mut self) {
         // Once it was waited for, its number may be another's.
         if std::mem::replace(&mut self.is_reaped, true) {
@@ -399,6 +405,9 @@ impl Drop for Process {
         self.kill();
     }
 }
+
+/// How long a kernel that has let go of a disk may take to end.
+const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 
 /// How long a disk may take to finish what the guest has asked of it before: not for ever, if it hangs.
 const LETTING_GO: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -543,9 +552,8 @@ fn takes_memory(directory: &Path, memory_bytes: u64) -> bool {
     let Ok(place) = statvfs(directory) else { return false };
     let free = place.f_bavail.saturating_mul(place.f_frsize);
     let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let writable = || {
-        rustix::fs::open(directory, unnamed, Mode::RUSR).is_ok() || tempfile::tempfile_in(directory).is_ok()
-    };
+    let writable =
+        || rustix::fs::open(directory, unnamed, Mode::RUSR).is_ok() || tempfile::tempfile_in(directory).is_ok();
     !place.f_flag.contains(StatVfsMountFlags::NOEXEC) && free >= memory_bytes && writable()
 }
 

@@ -3,6 +3,7 @@
 mod facility;
 mod kernel;
 mod program;
+mod tools;
 mod user_mode_linux;
 
 use crate::print;
@@ -63,6 +64,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
         let answer = |(asked, path): (program::Asked, std::path::PathBuf)| version(&path, asked);
         Facility::new(name, purpose, asked.ok_or_else(missing).and_then(answer))
     }));
+    facilities.extend(tools::facilities());
     let report = Report { backends, io_uring: io_uring(), facilities };
     if args.json {
         print(&serde_json::to_string_pretty(&report)?)?;
@@ -104,9 +106,10 @@ fn io_uring() -> Facility {
 fn server() -> Facility {
     let found = match Server::start(&ServerOptions::default()) {
         Ok(_) => Ok("the kernel gives threads and asynchronous I/O".to_owned()),
-        Err(error) => {
-            Err(Lack::new(format!("a server does not start: {error}"), "sysctl fs.aio-max-nr=65536, or a laxer container"))
-        }
+        Err(error) => Err(Lack::new(
+            format!("a server does not start: {error}"),
+            "sysctl fs.aio-max-nr=65536, or a laxer container",
+        )),
     };
     Facility::new("sessions", "disks in other processes: `serve`, and `image` on files", found)
 }

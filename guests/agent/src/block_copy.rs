@@ -84,7 +84,10 @@ impl Output {
 
 impl Places<'_> {
     fn input(&self, skip: u64) -> Result<Box<dyn Read>, Failure> {
-        let bad = |path: &Path| { let path = path.to_owned(); move |error: io::Error| failure(&path, "cannot read", &error) };
+        let bad = |path: &Path| {
+            let path = path.to_owned();
+            move |error: io::Error| failure(&path, "cannot read", &error)
+        };
         match &self.request.input {
             // The host has skipped what is to be skipped.
             Place::Stream(_) => {
@@ -108,13 +111,17 @@ impl Places<'_> {
     }
 
     fn output(&self, seek: u64) -> Result<Output, Failure> {
-        let bad = |path: &Path| { let path = path.to_owned(); move |error: io::Error| failure(&path, "cannot write", &error) };
+        let bad = |path: &Path| {
+            let path = path.to_owned();
+            move |error: io::Error| failure(&path, "cannot write", &error)
+        };
         match &self.request.output {
             Place::Stream(_) => Ok(Output::Stream(SinkStream::open(&self.disks.sink))),
             Place::File(path) => {
                 let path = path_of(path);
                 let flags = OFlags::NONBLOCK.bits() as i32;
-                let file = File::options().write(true).create(true).truncate(false).mode(0o644).custom_flags(flags).open(path);
+                let file =
+                    File::options().write(true).create(true).truncate(false).mode(0o644).custom_flags(flags).open(path);
                 let file = file.and_then(regular).and_then(|mut file| {
                     if !self.request.no_truncate {
                         // As dd does: what is before stays.

@@ -7,8 +7,8 @@ use crate::interruption;
 use crate::mounts::path_of;
 use blockyard_protocol::appliance::{CopyFiles, Failure, Fill, Touch};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags, chownat, lgetxattr, llistxattr,
-    lsetxattr, mknodat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags, chownat, lgetxattr,
+    llistxattr, lsetxattr, mknodat, utimensat,
 };
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
@@ -60,7 +60,9 @@ pub(crate) fn touch(request: &Touch, failures: &mut Failures) {
         let made = match there {
             Err(error) if error.kind() == io::ErrorKind::NotFound && request.no_create => continue,
             Ok(_) if !request.sets_size => Ok(()),
-            _ => create(path, false).and_then(|file| if request.sets_size { file.set_len(request.size) } else { Ok(()) }),
+            _ => {
+                create(path, false).and_then(|file| if request.sets_size { file.set_len(request.size) } else { Ok(()) })
+            }
         };
         let touched = made.and_then(|()| {
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
@@ -79,7 +81,8 @@ pub(crate) fn copy(request: &CopyFiles, failures: &mut Failures) -> Result<(), F
     if !into && sources.len() > 1 {
         return Err(failure(target, "cannot copy several files there", &io::Error::from_raw_os_error(20)));
     }
-    let mut copier = Copier { archive: request.archive, recursive: request.recursive, linked: HashMap::new(), failures };
+    let mut copier =
+        Copier { archive: request.archive, recursive: request.recursive, linked: HashMap::new(), failures };
     for source in sources {
         let target = if into { inside(target, source.file_name()) } else { target.to_owned() };
         copier.named(&source, &target);
@@ -151,7 +154,11 @@ impl Copier<'_> {
             let kind = FileType::from_raw_mode(metadata.mode());
             replacing(target, || Ok(mknodat(CWD, target, kind, Mode::from_raw_mode(0o600), metadata.rdev())?))?;
         } else {
-            return Err(io::Error::other(if kind.is_fifo() || kind.is_socket() { "it is no file" } else { "it is a device" }));
+            return Err(io::Error::other(if kind.is_fifo() || kind.is_socket() {
+                "it is no file"
+            } else {
+                "it is a device"
+            }));
         }
         Ok(true)
     }

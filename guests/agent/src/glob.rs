@@ -91,7 +91,9 @@ mod tests {
         let root = directory.to_str().unwrap().to_owned();
         let found = |pattern: &str| {
             let paths = expand(format!("{root}/{pattern}").as_bytes()).map_err(|failure| failure.sentence)?;
-            Ok::<_, String>(paths.iter().map(|path| path.to_str().unwrap()[root.len() + 1..].to_owned()).collect::<Vec<_>>())
+            Ok::<_, String>(
+                paths.iter().map(|path| path.to_str().unwrap()[root.len() + 1..].to_owned()).collect::<Vec<_>>(),
+            )
         };
         let some = |names: &[&str]| Ok(names.iter().map(|&name| name.to_owned()).collect());
         assert_eq!(found("*/*.conf"), some(&["a/x.conf", "b/y.conf"]));

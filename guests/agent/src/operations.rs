@@ -3,7 +3,10 @@
 use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
-use crate::{attributes, block_copy, execution, file_making, directory_walk, file_changes, file_copy, inspect, tar_in, tar_out, tools, trim, volume_list};
+use crate::{
+    attributes, block_copy, directory_walk, execution, file_changes, file_copy, file_making, inspect, tar_in, tar_out,
+    tools, trim, volume_list,
+};
 use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
 use std::io;
 use std::path::Path;
@@ -128,8 +131,10 @@ fn perform_operation(
             Ok(())
         }
         Operation::ListVolumes(request) => {
-            response.bytes = to_sink(disks, |sink| volume_list::list(&request, mounts, sink))?;
-            Ok(())
+            let volumes = volume_list::describe_all(&request, mounts);
+            let written = volumes.as_deref().unwrap_or_default();
+            response.bytes = to_sink(disks, |sink| volume_list::write(written, sink))?;
+            volumes.map(drop)
         }
         Operation::Trim(_) => {
             response.trimmed = trim::trim(mounts, failures);

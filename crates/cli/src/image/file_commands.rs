@@ -1,7 +1,9 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
 use super::open_image::{ImageArgs, OpenImage};
-use super::{changes, copying, disk_usage, filesystems, find, fsck, inspect, label, ls, mkfs, read_in, space, stat, tar, trim};
+use super::{
+    changes, copying, disk_usage, filesystems, find, fsck, inspect, label, ls, mkfs, read_in, space, stat, tar, trim,
+};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
@@ -57,8 +59,10 @@ impl<C: Args + FileCommand> OnImage<C> {
         self.command.check()?;
         let mut image = OpenImage::open(&self.image, &self.command)?;
         let done = self.command.run(&mut image);
-        let closed = image.close();
-        done.and(closed)
+        match done {
+            Err(error) if image.is_atomic() => Err(image.give_up(error)),
+            done => done.and(image.close()),
+        }
     }
 }
 

@@ -5,12 +5,15 @@ use super::inspect::{Inspection, Inspector};
 use super::mount_point;
 use super::records::RecordStream;
 use crate::UsageError;
+use crate::copy::watched_disk::WatchedDisk;
+use crate::destination::replaced_file;
 use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
 use blockyard_block::layers::ZerosAsHoles;
-use blockyard_block::{Disk, Geometry, printable};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{AtomicChange, Disk, Geometry, printable};
 use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -62,6 +65,9 @@ pub struct OpenArgs {
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
+    /// Change the image as a whole or not at all: what is written goes beside it first, and is put in place when everything has been done.
+    #[arg(long)]
+    atomic: bool,
     /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
@@ -84,6 +90,7 @@ impl Default for OpenArgs {
             ro: false,
             sync: false,
             cache: Cache::Writeback,
+            atomic: false,
             timeout: TIMEOUT_SECONDS,
             memory: MEMORY_MIB,
             allow_dir: Vec::new(),
@@ -117,6 +124,24 @@ impl OpenArgs {
             bail!("{name} is read-only");
         }
         Ok(ImageDisk { disk, name: name.into() })
+    }
+
+    /// With `--atomic`, a change to the image, which is one file.
+    fn begin_change(&self, disks: &[ImageDisk]) -> Result<Option<AtomicChange>> {
+        if !self.atomic {
+            return Ok(None);
+        }
+        let [image] = disks else {
+            return Err(UsageError("--atomic is for one image: several do not change at one moment".to_owned()).into());
+        };
+        let named: DiskSpecification = image.name.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let Some(path) = replaced_file(&named) else {
+            return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
+        };
+        if self.cache == Cache::Unsafe {
+            return Err(UsageError("--atomic waits for stable storage: leave out --cache unsafe".to_owned()).into());
+        }
+        Ok(Some(AtomicChange::begin(Arc::clone(&image.disk), path)?))
     }
 
     /// What `-m` says.
@@ -161,9 +186,13 @@ pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
+    /// The disks by their names: they know why a request to them failed, which the guest does not.
+    watched: Vec<(Arc<str>, Arc<WatchedDisk>)>,
     access: Access,
     capacity_bytes: u64,
     disks: Vec<Arc<ZerosAsHoles>>,
+    /// With `--atomic`: what makes what was written happen.
+    change: Option<AtomicChange>,
     /// Files of the host that are written are on stable storage before the command succeeds.
     pub durable: bool,
     /// What shall be mounted; nothing: what is found.
@@ -213,8 +242,14 @@ impl OpenImage {
             interrupted: Box::new(move || signals.name()),
             lives_on,
         };
-        let layer = |image: &ImageDisk| Arc::new(ZerosAsHoles::new(Arc::clone(&image.disk)));
-        let layers: Vec<_> = disks.iter().map(layer).collect();
+        let change = if access == Access::Write { how.begin_change(disks)? } else { None };
+        let watch = |image: &ImageDisk| {
+            let disk = change.as_ref().map_or_else(|| Arc::clone(&image.disk), AtomicChange::disk);
+            (Arc::clone(&image.name), Arc::new(WatchedDisk::new(disk)))
+        };
+        let watched: Vec<_> = disks.iter().map(watch).collect();
+        let layer = |(_, disk): &(_, Arc<WatchedDisk>)| Arc::new(ZerosAsHoles::new(Arc::clone(disk) as Arc<dyn Disk>));
+        let layers: Vec<_> = watched.iter().map(layer).collect();
         let images = disks.iter().zip(&layers).map(|(image, layer)| {
             let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
             ImageDisk { disk, name: Arc::clone(&image.name) }
@@ -225,7 +260,8 @@ impl OpenImage {
         }
         let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
         let durable = how.cache == Cache::Writeback;
-        Ok(Self { appliance, name, access, capacity_bytes, disks: layers, durable, points: Vec::new() })
+        let points = Vec::new();
+        Ok(Self { appliance, name, watched, access, capacity_bytes, disks: layers, change, durable, points })
     }
 
     /// Mounts its points, or what is found if there are none, instead of all that is mounted; says what is mounted then.
@@ -300,15 +336,29 @@ impl OpenImage {
     }
 
     fn judge(&self, response: Response) -> Result<Response> {
-        if response.failures.is_empty() {
-            return Ok(response);
+        self.told(&response.failures, response.failed)?;
+        Ok(response)
+    }
+
+    /// Why a request to a disk failed on the host, if one did.
+    fn failed_request(&self) -> Option<String> {
+        let failed = |(name, disk): &(Arc<str>, Arc<WatchedDisk>)| Some((Arc::clone(name), disk.first_error()?));
+        self.watched.iter().find_map(failed).map(|(name, error)| format!("{name}: a request to it failed: {error}"))
+    }
+
+    /// An error that says each of the first few failures, if there are any, and what is known besides.
+    fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
+        if failures.is_empty() {
+            return Ok(());
         }
-        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
-        let more = response.failed.saturating_sub(lines.len() as u64);
+        let mut lines: Vec<_> = failures.iter().take(FAILURES_MAX).map(sentence).collect();
+        let more = count.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
         }
-        if response.failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
+        if let Some(error) = self.failed_request() {
+            lines.push(error);
+        } else if failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
             let said = self.appliance.kernel_log();
             if !said.is_empty() {
                 lines.push(format!("the appliance's kernel says: {}", said.join(" · ")));
@@ -328,7 +378,7 @@ impl OpenImage {
         H: RecordTaker<Output = T>,
     {
         let (result, failures) = self.all_records(operation, take)?;
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     fn all_records<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
@@ -358,7 +408,7 @@ impl OpenImage {
     {
         let (result, mut failures) = self.all_records(operation, take)?;
         failures.retain(|failure| i32::try_from(failure.errno).map(Errno::from_raw_os_error) != Ok(Errno::NOENT));
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     /// More than the files of the image can have: what claims to be more is not honest.
@@ -376,7 +426,21 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn close(mut self) -> Result<()> {
-        self.unmount()
+        self.unmount()?;
+        let Self { appliance, disks, change, .. } = self;
+        // They let go of the disk.
+        drop((appliance, disks));
+        change.map_or(Ok(()), |change| Ok(change.commit()?))
+    }
+
+    /// Whether nothing has been changed until it is closed.
+    pub fn is_atomic(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Gives up what was changed, if that is still possible: says so, beside `error`.
+    pub fn give_up(self, error: anyhow::Error) -> anyhow::Error {
+        if self.is_atomic() { error.context(format!("{} is as it was", self.name)) } else { error }
     }
 
     /// Unmounts all, so that what was changed is on stable storage.
@@ -391,7 +455,10 @@ impl OpenImage {
         // Linux unmounts a file system whose last writes failed without a word.
         match self.appliance.failed_requests() {
             0 => Ok(()),
-            failed => bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name),
+            failed => {
+                let why = self.failed_request().unwrap_or_else(|| self.name.clone());
+                bail!("{why}: {failed} requests to it failed, so what was written is not all there")
+            }
         }
     }
 }
@@ -427,14 +494,6 @@ const BYTES_PER_FILE_MIN: u64 = 64;
 
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
-
-/// An error that says each of several failures, if there are any.
-fn told(failures: &[Failure]) -> Result<()> {
-    match failures {
-        [] => Ok(()),
-        several => Err(anyhow!(sentences(several))),
-    }
-}
 
 /// Failures as sentences, one a line.
 pub fn sentences(failures: &[Failure]) -> String {

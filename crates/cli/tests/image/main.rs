@@ -1,9 +1,12 @@
 //! `blockyard image`: what other people's tools make it reads, and what it makes they read.
 
 mod changes;
+mod corpus;
 mod damage;
 mod data;
 mod ends;
+mod filesystems;
+mod interrupted;
 mod partitions;
 mod reading;
 mod rig;

@@ -89,12 +89,7 @@ pub(super) struct Census<'a> {
 
 impl<'a> Census<'a> {
     /// The error goes on after the image's path.
-    pub(super) fn new(
-        file: &'a ImageFile,
-        header: &'a Header,
-        repair: Repair,
-        tell: Tell<'a>,
-    ) -> Result<Self, String> {
+    pub(super) fn new(file: &'a ImageFile, header: &'a Header, repair: Repair, tell: Tell<'a>) -> Result<Self, String> {
         let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
         if clusters > CLUSTERS_MAX {
             let bytes = file.length_bytes();
@@ -154,7 +149,9 @@ impl<'a> Census<'a> {
             let Reference { index, offset_bytes, length_bytes, .. } = refblock;
             let is_usable = refblock.is_aligned(self.header) && self.file.has(offset_bytes, 1);
             if !is_usable {
-                self.corrupt(&format!("refcount block {index} at {offset_bytes:#x} is not aligned or outside the image"));
+                self.corrupt(&format!(
+                    "refcount block {index} at {offset_bytes:#x} is not aligned or outside the image"
+                ));
                 self.lacks_refcounts = true;
                 continue;
             }

@@ -82,22 +82,21 @@ pub(super) fn in_header(header: &Header) -> [Reference; 3] {
 /// The blocks of refcounts. Entries without one are left out.
 pub(super) fn in_refcount_table(file: &ImageFile, header: &Header) -> io::Result<impl Iterator<Item = Reference>> {
     let length_bytes = header.cluster_bytes();
-    Ok(file.entries(header.refcounts)?.into_iter().enumerate().filter(|&(_, entry)| entry != 0).map(
-        move |(index, entry)| {
-            Reference { part: Part::Refblock, index, entry, offset_bytes: entry, length_bytes }
-        },
-    ))
+    Ok(file
+        .entries(header.refcounts)?
+        .into_iter()
+        .enumerate()
+        .filter(|&(_, entry)| entry != 0)
+        .map(move |(index, entry)| Reference { part: Part::Refblock, index, entry, offset_bytes: entry, length_bytes }))
 }
 
 /// The L2 tables that an L1 table refers to; also entries that refer to none, at offset 0, but say something.
 pub(super) fn in_l1(file: &ImageFile, header: &Header, l1: Table) -> io::Result<impl Iterator<Item = Reference>> {
     let length_bytes = header.cluster_bytes();
-    Ok(file.entries(l1)?.into_iter().enumerate().filter(|&(_, entry)| entry != 0).map(
-        move |(index, entry)| {
-            let offset_bytes = entry & OFFSET_MASK;
-            Reference { part: Part::L2Table, index, entry, offset_bytes, length_bytes }
-        },
-    ))
+    Ok(file.entries(l1)?.into_iter().enumerate().filter(|&(_, entry)| entry != 0).map(move |(index, entry)| {
+        let offset_bytes = entry & OFFSET_MASK;
+        Reference { part: Part::L2Table, index, entry, offset_bytes, length_bytes }
+    }))
 }
 
 /// The clusters that the L2 table at an offset refers to; also entries that refer to none, at offset 0, but have bits that mean
