@@ -11,3 +11,4 @@ mod partitions;
 mod reading;
 mod rig;
 mod shut_in;
+mod small_files;
