@@ -532,6 +532,9 @@ impl Starting {
             ),
             "cryptomgr.notests".to_owned(),
             "pty.legacy_count=0".to_owned(),
+            // Two billion loops a second, roughly, as on any machine: to measure it (Linux, init/calibrate.c) takes a fifth of a boot, and no
+            // device here has to be given time.
+            "lpj=20000000".to_owned(),
             // It ends when it panics, and it panics when it is damaged.
             "oops=panic".to_owned(),
             // Whose files these are is for others to say.

@@ -12,5 +12,6 @@ mod partitions;
 mod reading;
 mod rig;
 mod shut_in;
+mod small_files;
 mod volumes;
 mod workshop;
