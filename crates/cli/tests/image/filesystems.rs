@@ -186,7 +186,7 @@ fn a_damaged_ext4_is_told_and_repaired() {
 fn a_journal_that_a_look_must_not_carry_out_is_told() {
     let rig = Rig::empty(16);
     let image = rig.image.to_str().unwrap();
-    for request in ["feature needs_recovery", "freeb 2000 100"] {
+    for request in ["feature needs_recovery", "freeb 200 100"] {
         tool("debugfs", "e2fsprogs", ["-w", "-R", request, image]);
     }
     let looked = rig.command("fsck", &["-n"]).output().unwrap();
