@@ -183,6 +183,20 @@ fn a_damaged_ext4_is_told_and_repaired() {
 }
 
 #[test]
+fn a_journal_that_a_look_must_not_carry_out_is_told() {
+    let rig = Rig::empty(16);
+    let image = rig.image.to_str().unwrap();
+    for request in ["feature needs_recovery", "freeb 200 100"] {
+        tool("debugfs", "e2fsprogs", ["-w", "-R", request, image]);
+    }
+    let looked = rig.command("fsck", &["-n"]).output().unwrap();
+    assert!(said(&looked).contains("vda (ext4): not unmounted, so that this may be nothing"), "{looked:?}");
+    assert!(failure(looked).contains("damaged: vda"));
+    assert!(rig.run("fsck", &[]).ends_with("vda (ext4): repaired\n"));
+    rig.check();
+}
+
+#[test]
 fn damaged_xfs_and_fat_are_repaired() {
     let rig = without_image();
     rig.run("create", &["512M", "--table", "dos", "--part", "400M,fs=xfs", "--part", "rest,fs=vfat"]);
