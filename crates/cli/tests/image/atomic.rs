@@ -1,8 +1,9 @@
 //! Changes that happen as a whole or not at all.
 
-use crate::rig::{Rig, failure, noise};
+use crate::rig::{Rig, noise};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -103,16 +104,13 @@ fn an_image_that_somebody_has_is_refused_by_name() {
     let mut holder = std::process::Command::new("qemu-io");
     holder.args(["-f", "raw"]).arg(&rig.image).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
     let holder = holder.spawn().unwrap_or_else(|error| panic!("qemu-io ({error}): it is in Debian's qemu-utils"));
-    let began = Instant::now();
-    let said = loop {
-        let output = rig.command("mkdir", &["--atomic", "/x"]).output().unwrap();
-        if !output.status.success() {
-            break failure(output);
-        }
-        // It has not got so far yet.
-        assert!(began.elapsed() < Duration::from_secs(60));
-        rig.run("rm", &["-r", "/x"]);
-    };
+    // Ours would keep it from starting.
+    let (inode, began) = (format!(":{} ", fs::metadata(&rig.image).unwrap().ino()), Instant::now());
+    while !fs::read_to_string("/proc/locks").unwrap().lines().any(|lock| lock.contains(&inode)) {
+        assert!(began.elapsed() < Duration::from_secs(60), "qemu-io does not lock it");
+        sleep(Duration::from_millis(1));
+    }
+    let said = rig.fail("mkdir", &["--atomic", "/x"]);
     let process = holder.id();
     kill(holder);
     assert!(said.contains(&format!("disk.img is in use: qemu-io (process {process}) has it open")), "{said}");
