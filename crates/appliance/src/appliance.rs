@@ -11,7 +11,7 @@ use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::Tools;
 use blockyard_block::Disk;
-use blockyard_protocol::appliance::{Operation, Ready, Request, Response, VERSION};
+use blockyard_protocol::appliance::{Interrupt, Operation, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
 use blockyard_session::program_filter::StartCalls;
 use blockyard_session::server::{Export, Server, ServerOptions, Session};
@@ -64,13 +64,22 @@ pub struct ApplianceOptions {
     pub launcher: (PathBuf, Vec<&'static str>),
     /// The guest's memory.
     pub memory_bytes: u64,
+    /// Whether its kernel measures how to compute the second parity of RAID 6, without which it has none: that takes it a second.
+    pub raid6: bool,
     /// How long it may do nothing while it is asked for something.
     pub timeout: Duration,
     /// Where its console goes too, as text that cannot command a terminal; the kernel says more there than it does otherwise.
     pub console: Option<Box<dyn io::Write + Send>>,
     /// Asked now and then: the signal that wants it to end.
     pub interrupted: Box<dyn Fn() -> Option<String>>,
+    /// What such a signal ends is the operation that is under way, if the guest gives it up in time, and not the guest.
+    pub lives_on: bool,
 }
+
+/// How long the guest may take to give up an operation.
+const GIVING_UP: Duration = Duration::from_secs(6);
+/// How long its streams stay open meanwhile.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A guest with the disks of an image. It ends when it is dropped: what was not synced is lost.
 pub struct Appliance {
@@ -110,6 +119,8 @@ impl Appliance {
     /// # Errors
     /// When the appliance is of no more use.
     pub fn call(&mut self, operation: Operation) -> Result<Response, ApplianceError> {
+        // Complaints about what was done before say nothing about this.
+        self.log.forget();
         self.call_once(operation).map_err(|cause| self.failed(cause))
     }
 
@@ -124,11 +135,12 @@ impl Appliance {
                 self.wait(PollFlags::OUT, &mut watch)?;
             }
         }
+        watch.is_asked = true;
         let response: Response = self.receive(&mut watch)?;
         if response.number != self.requests {
             return Err(Cause::Protocol(format!("response {} to request {}", response.number, self.requests)));
         }
-        Ok(response)
+        watch.given_up.map_or(Ok(response), |(_, signal)| Err(Cause::GivenUp(signal)))
     }
 
     fn receive<M: MessageDecode + Default>(&mut self, watch: &mut Watch) -> Result<M, Cause> {
@@ -141,7 +153,7 @@ impl Appliance {
     }
 
     /// Waits until the channel is ready, or it is time to look again.
-    fn wait(&self, flags: PollFlags, watch: &mut Watch) -> Result<(), Cause> {
+    fn wait(&mut self, flags: PollFlags, watch: &mut Watch) -> Result<(), Cause> {
         let mut descriptors =
             vec![PollFd::new(&self.channel, flags), PollFd::new(&self.process.descriptor, PollFlags::IN)];
         let ended = self.sessions.iter().map(Session::ended);
@@ -151,19 +163,47 @@ impl Appliance {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(Cause::Start("waiting for it", errno.into())),
         }
+        let (is_ready, has_ended) = (
+            descriptors[0].revents().intersects(PollFlags::IN | PollFlags::OUT),
+            descriptors[1].revents().intersects(PollFlags::IN),
+        );
         if let Some(signal) = (self.options.interrupted)() {
-            return Err(Cause::Interrupted(signal));
+            self.interrupt(signal, watch)?;
         }
-        if descriptors[0].revents().intersects(PollFlags::IN | PollFlags::OUT) {
+        if is_ready {
             return Ok(());
         }
-        if descriptors[1].revents().intersects(PollFlags::IN) {
+        if has_ended {
             return Err(Cause::Ended);
         }
         if let Some(reason) = self.sessions.iter().find_map(Session::end_reason) {
-            return Err(Cause::Disk(reason.to_string()));
+            // Mostly because it is about to be gone altogether.
+            return Err(if self.process.ends_within(ENDING) { Cause::Ended } else { Cause::Disk(reason.to_string()) });
         }
         watch.check(self)
+    }
+
+    /// Somebody wants the end: of the operation, if the guest lives on.
+    fn interrupt(&mut self, signal: String, watch: &mut Watch) -> Result<(), Cause> {
+        match &watch.given_up {
+            Some((since, _)) if since.elapsed() < GIVING_UP => {
+                if since.elapsed() > LAST_WORDS {
+                    // Whoever reads or writes the other end of a stream may never do so.
+                    self.streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.give_up());
+                }
+                return Ok(());
+            }
+            None if self.options.lives_on && watch.is_asked => {}
+            _ => return Err(Cause::Interrupted(signal)),
+        }
+        // It fits the line, on which nothing else is under way.
+        let frame =
+            Channel::encode(&Request { number: self.requests, operation: Some(Operation::Interrupt(Interrupt {})) })?;
+        if !self.channel.send(&frame)?.is_empty() {
+            return Err(Cause::Interrupted(signal));
+        }
+        watch.given_up = Some((Instant::now(), signal));
+        Ok(())
     }
 
     /// What the guest has read and written so far.
@@ -247,6 +287,32 @@ impl Appliance {
         self.sessions.iter().take(self.images).map(|session| session.statistics().counts.errors).sum()
     }
 
+    /// Ends it, as dropping it does: its disks are let go of when this returns, for whoever wants them next.
+    pub fn end(&mut self) {
+        self.process.kill();
+        self.release();
+        for session in &self.sessions {
+            session.revoke();
+            let _ = poll(&mut [PollFd::from_borrowed_fd(session.ended(), PollFlags::IN)], Some(&LETTING_GO));
+        }
+        self.sessions.clear();
+    }
+
+    /// How long it may do nothing from now on, while it is asked for something; how long it might before.
+    pub fn set_timeout(&mut self, timeout: Duration) -> Duration {
+        std::mem::replace(&mut self.options.timeout, timeout)
+    }
+
+    /// What it was made of.
+    pub fn options(&self) -> &ApplianceOptions {
+        &self.options
+    }
+
+    /// What it runs.
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.options.kernel
+    }
+
     /// How many of the guest's disks are images.
     pub(crate) fn image_count(&self) -> u32 {
         u32::try_from(self.images).unwrap_or(u32::MAX)
@@ -258,6 +324,9 @@ impl Appliance {
     }
 
     fn failed(&mut self, cause: Cause) -> ApplianceError {
+        if matches!(cause, Cause::GivenUp(_)) {
+            return without_log(cause);
+        }
         if matches!(cause, Cause::Ended) {
             // Its last words are on their way.
             std::thread::sleep(Duration::from_millis(20));
@@ -297,12 +366,23 @@ struct Watch {
     moved: u64,
     fruitless_since: Instant,
     fresh: u64,
+    /// All of the request is on its way.
+    is_asked: bool,
+    /// Since when the guest is to give it up, and the signal that wants it.
+    given_up: Option<(Instant, String)>,
 }
 
 impl Watch {
     fn new(appliance: &Appliance) -> Self {
         let now = Instant::now();
-        Self { quiet_since: now, moved: appliance.bytes_moved(), fruitless_since: now, fresh: appliance.fresh_bytes() }
+        Self {
+            quiet_since: now,
+            moved: appliance.bytes_moved(),
+            fruitless_since: now,
+            fresh: appliance.fresh_bytes(),
+            is_asked: false,
+            given_up: None,
+        }
     }
 
     fn check(&mut self, appliance: &Appliance) -> Result<(), Cause> {
@@ -332,6 +412,10 @@ struct Process {
 }
 
 impl Process {
+    fn ends_within(&self, patience: Timespec) -> bool {
+        poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&patience)).is_ok_and(|ended| ended > 0)
+    }
+
     fn kill(&mut self) {
         // Once it was waited for, its number may be another's.
         if std::mem::replace(&mut self.is_reaped, true) {
@@ -350,18 +434,15 @@ impl Drop for Process {
     }
 }
 
+/// How long a kernel that has let go of a disk may take to end.
+const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+
 /// How long a disk may take to finish what the guest has asked of it before: not for ever, if it hangs.
 const LETTING_GO: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Its disks are let go of when this returns: closed, and unlocked for whoever wants them next.
 impl Drop for Appliance {
     fn drop(&mut self) {
-        self.process.kill();
-        self.release();
-        for session in &self.sessions {
-            session.revoke();
-            let _ = poll(&mut [PollFd::from_borrowed_fd(session.ended(), PollFlags::IN)], Some(&LETTING_GO));
-        }
+        self.end();
     }
 }
 
@@ -445,9 +526,15 @@ impl Starting {
             "printk.time=1".to_owned(),
             // Measurements and self-tests that make up nine tenths of a boot. What is tested when it is first needed need not be
             // before (Linux, crypto/algapi.c, crypto_start_tests); nobody swaps, or has pseudo-terminals.
-            "initcall_blacklist=raid6_select_algo,calibrate_xor_blocks,crypto_algapi_init,init_zswap".to_owned(),
+            format!(
+                "initcall_blacklist={}calibrate_xor_blocks,crypto_algapi_init,init_zswap",
+                if self.options.raid6 { "" } else { "raid6_select_algo," }
+            ),
             "cryptomgr.notests".to_owned(),
             "pty.legacy_count=0".to_owned(),
+            // Two billion loops a second, roughly, as on any machine: to measure it (Linux, init/calibrate.c) takes a fifth of a boot, and no
+            // device here has to be given time.
+            "lpj=20000000".to_owned(),
             // It ends when it panics, and it panics when it is damaged.
             "oops=panic".to_owned(),
             // Whose files these are is for others to say.
@@ -493,9 +580,8 @@ fn takes_memory(directory: &Path, memory_bytes: u64) -> bool {
     let Ok(place) = statvfs(directory) else { return false };
     let free = place.f_bavail.saturating_mul(place.f_frsize);
     let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let writable = || {
-        rustix::fs::open(directory, unnamed, Mode::RUSR).is_ok() || tempfile::tempfile_in(directory).is_ok()
-    };
+    let writable =
+        || rustix::fs::open(directory, unnamed, Mode::RUSR).is_ok() || tempfile::tempfile_in(directory).is_ok();
     !place.f_flag.contains(StatVfsMountFlags::NOEXEC) && free >= memory_bytes && writable()
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Why the appliance did not do what it was asked. The appliance is of no more use.
+/// Why the appliance did not do what it was asked. It is of no more use, but for [`Cause::GivenUp`].
 #[derive(Debug)]
 pub struct ApplianceError {
     /// What happened.
@@ -43,15 +43,25 @@ pub enum Cause {
     /// Somebody does not want it any more: the signal.
     #[error("ended by {0}")]
     Interrupted(String),
+    /// Somebody did not want what it was doing: the signal. The appliance is still of use.
+    #[error("given up: {0}")]
+    GivenUp(String),
 }
 
 impl fmt::Display for ApplianceError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", self.cause)?;
-        if self.kernel_log.is_empty() || matches!(self.cause, Cause::Interrupted(_)) {
+        if self.kernel_log.is_empty() || matches!(self.cause, Cause::Interrupted(_) | Cause::GivenUp(_)) {
             return Ok(());
         }
         write!(formatter, "; its kernel says: {}", self.kernel_log.join(" · "))
+    }
+}
+
+impl ApplianceError {
+    /// Whether the appliance can be asked for something else.
+    pub fn lives_on(&self) -> bool {
+        matches!(self.cause, Cause::GivenUp(_))
     }
 }
 

@@ -58,11 +58,7 @@ impl Drop for NewFile<'_> {
 }
 
 /// Has `make` make something of that name: where there is something, under another name that then takes its place.
-pub(crate) fn make(
-    parent: &OwnedFd,
-    name: &OsStr,
-    make: impl Fn(&OsStr) -> Result<(), Errno>,
-) -> Result<(), Errno> {
+pub(crate) fn make(parent: &OwnedFd, name: &OsStr, make: impl Fn(&OsStr) -> Result<(), Errno>) -> Result<(), Errno> {
     match make(name) {
         Err(Errno::EXIST) => {
             let ((), temporary) = with_temporary_name(make)?;

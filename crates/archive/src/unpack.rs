@@ -52,8 +52,14 @@ pub fn unpack(
     options: &UnpackOptions,
     report: &mut Report<'_>,
 ) -> io::Result<u64> {
-    let mut unpacker =
-        Unpacker { destination, options, bytes: 0, directories: Vec::new(), unnamed: true, buffer: vec![0; PIECE_BYTES] };
+    let mut unpacker = Unpacker {
+        destination,
+        options,
+        bytes: 0,
+        directories: Vec::new(),
+        unnamed: true,
+        buffer: vec![0; PIECE_BYTES],
+    };
     let left = Cell::new(0);
     let mut count = 0;
     let mut archive = Archive::new(Limited { archive, left: &left });

@@ -125,7 +125,7 @@ pub mod r#blockyard {
         /// A file system, and where it shall be, or is.
         #[derive(Debug, Default, PartialEq, Clone)]
         pub struct MountPoint {
-            /// vda1; empty: whatever is found to be the root
+            /// vda1, vg/root, btrfsvol:/dev/vda1/@; empty: whatever is found to be the root
             pub r#device: ::alloc::string::String,
             /// absolute
             pub r#directory: ::alloc::vec::Vec<u8>,
@@ -133,6 +133,8 @@ pub mod r#blockyard {
             pub r#type: ::alloc::string::String,
             /// from the agent: what is worth telling, such as a journal that was not replayed
             pub r#note: ::alloc::string::String,
+            /// as `mount -o` has them
+            pub r#options: ::alloc::vec::Vec<u8>,
         }
         impl MountPoint {}
         impl ::micropb::MessageDecode for MountPoint {
@@ -185,6 +187,16 @@ pub mod r#blockyard {
                             {
                                 decoder
                                     .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#options;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
                             };
                         }
                         _ => {
@@ -246,6 +258,18 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.MountPoint.options) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -281,6 +305,13 @@ pub mod r#blockyard {
                         encoder.encode_string(val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#options;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(42u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -312,6 +343,14 @@ pub mod r#blockyard {
                 }
                 {
                     let val_ref = &self.r#note;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#options;
                     if !val_ref.is_empty() {
                         size
                             += 1usize
@@ -1804,7 +1843,10 @@ pub mod r#blockyard {
             Directory(Directory),
             Failure(Failure),
             FileSystem(FileSystem),
+            Output(Output),
             Volume(Volume),
+            Root(Root),
+            RootFile(RootFile),
             #[default]
             None,
         }
@@ -1860,12 +1902,39 @@ pub mod r#blockyard {
                             };
                             decoder.decode_submessage_delimited(mut_ref)?;
                         }
+                        30u32 => {
+                            let mut_ref = loop {
+                                if let Self::Output(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Output(::core::default::Default::default());
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
                         20u32 => {
                             let mut_ref = loop {
                                 if let Self::Volume(variant) = self {
                                     break &mut *variant;
                                 }
                                 *self = Self::Volume(::core::default::Default::default());
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        40u32 => {
+                            let mut_ref = loop {
+                                if let Self::Root(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Root(::core::default::Default::default());
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        41u32 => {
+                            let mut_ref = loop {
+                                if let Self::RootFile(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::RootFile(::core::default::Default::default());
                             };
                             decoder.decode_submessage_delimited(mut_ref)?;
                         }
@@ -1939,7 +2008,49 @@ pub mod r#blockyard {
                         }
                     }
                     match ::micropb::const_map!(
+                        ::micropb::const_map!(< Output as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
                         ::micropb::const_map!(< Volume as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Root as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< RootFile as ::micropb::MessageEncode >
                         ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
                         size | size + 2usize
                     ) {
@@ -1989,9 +2100,24 @@ pub mod r#blockyard {
                         encoder.encode_varint32(34u32)?;
                         val_ref.encode_len_delimited(encoder)?;
                     }
+                    Self::Output(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(242u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
                     Self::Volume(val_ref) => {
                         let val_ref = &*val_ref;
                         encoder.encode_varint32(162u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                    Self::Root(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(322u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                    Self::RootFile(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(330u32)?;
                         val_ref.encode_len_delimited(encoder)?;
                     }
                     Self::None => {}
@@ -2034,7 +2160,31 @@ pub mod r#blockyard {
                                     val_ref.compute_size(),
                                 );
                     }
+                    Self::Output(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
                     Self::Volume(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                    Self::Root(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                    Self::RootFile(val_ref) => {
                         let val_ref = &*val_ref;
                         size
                             += 2usize
@@ -2575,6 +2725,10 @@ pub mod r#blockyard {
             pub r#modified_ns: u32,
             /// where there is data, in order; none: everywhere
             pub r#data: ::alloc::vec::Vec<Range>,
+            /// behind what the file has, whose attributes stay
+            pub r#append: bool,
+            /// the attributes of a file that is there stay, but for its time
+            pub r#keep: bool,
         }
         impl Store {}
         impl ::micropb::MessageDecode for Store {
@@ -2716,6 +2870,32 @@ pub mod r#blockyard {
                                 return Err(::micropb::DecodeError::Capacity);
                             }
                         }
+                        30u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#append;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        31u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#keep;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -2832,6 +3012,26 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -2908,6 +3108,20 @@ pub mod r#blockyard {
                         val_ref.encode_len_delimited(encoder)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#append;
+                    if *val_ref {
+                        encoder.encode_varint32(240u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#keep;
+                    if *val_ref {
+                        encoder.encode_varint32(248u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -2978,6 +3192,18 @@ pub mod r#blockyard {
                                 + ::micropb::size::sizeof_len_record(
                                     val_ref.compute_size(),
                                 );
+                    }
+                }
+                {
+                    let val_ref = &self.r#append;
+                    if *val_ref {
+                        size += 2usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#keep;
+                    if *val_ref {
+                        size += 2usize + 1;
                     }
                 }
                 size
@@ -5009,6 +5235,1532 @@ pub mod r#blockyard {
                 size
             }
         }
+        /// Copy files within the image: into a directory, or one to a name. Owners, times and extended attributes are kept if wanted.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct CopyFiles {
+            pub r#sources: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            pub r#target: ::alloc::vec::Vec<u8>,
+            pub r#recursive: bool,
+            pub r#archive: bool,
+        }
+        impl CopyFiles {}
+        impl ::micropb::MessageDecode for CopyFiles {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#sources.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#target;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#recursive;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#archive;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for CopyFiles {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.CopyFiles.sources) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.CopyFiles.target) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    for (i, val_ref) in self.r#sources.iter().enumerate() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#target;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#recursive;
+                    if *val_ref {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#archive;
+                    if *val_ref {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    for (i, val_ref) in self.r#sources.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#target;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#recursive;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#archive;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// Make a file of so many bytes, a pattern repeated.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Fill {
+            pub r#path: ::alloc::vec::Vec<u8>,
+            /// not empty
+            pub r#pattern: ::alloc::vec::Vec<u8>,
+            pub r#size: u64,
+        }
+        impl Fill {}
+        impl ::micropb::MessageDecode for Fill {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#pattern;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#size;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Fill {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Fill.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Fill.pattern) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#pattern;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#pattern;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// One end of CopyBlocks.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub enum Place {
+            /// of the image
+            File(::alloc::vec::Vec<u8>),
+            /// a disk or partition
+            Device(::alloc::string::String),
+            /// to or from the host
+            Stream(bool),
+            #[default]
+            None,
+        }
+        impl ::micropb::MessageDecode for Place {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            let mut_ref = loop {
+                                if let Self::File(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::File(::core::default::Default::default());
+                            };
+                            decoder
+                                .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                        }
+                        2u32 => {
+                            let mut_ref = loop {
+                                if let Self::Device(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Device(::core::default::Default::default());
+                            };
+                            decoder
+                                .decode_string(mut_ref, ::micropb::Presence::Explicit)?;
+                        }
+                        3u32 => {
+                            let mut_ref = loop {
+                                if let Self::Stream(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Stream(::core::default::Default::default());
+                            };
+                            let val = decoder.decode_bool()?;
+                            *mut_ref = val as _;
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Place {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match 'oneof: {
+                    let mut max_size = 0;
+                    match ::micropb::const_map!(
+                        ::core::result::Result:: < usize, & 'static str >
+                        ::Err("(.blockyard.appliance.Place.file) unbounded string or bytes"),
+                        | size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::core::result::Result:: < usize, & 'static str >
+                        ::Err("(.blockyard.appliance.Place.device) unbounded string or bytes"),
+                        | size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::core::result::Result::Ok(1usize), | size | size + 1usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    ::core::result::Result::Ok(max_size)
+                } {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                match &self {
+                    Self::File(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                    Self::Device(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                    Self::Stream(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                    Self::None => {}
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                match &self {
+                    Self::File(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                    Self::Device(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                    Self::Stream(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size += 1usize + 1;
+                    }
+                    Self::None => {}
+                }
+                size
+            }
+        }
+        /// dd(1): copy blocks of bytes from one place to another.
+        #[derive(Debug, Default, Clone)]
+        pub struct CopyBlocks {
+            /// *Note:* The presence of this field is tracked separately in the `_has` field. It's recommended to access this field via the accessor rather than directly.
+            pub r#input: Place,
+            /// *Note:* The presence of this field is tracked separately in the `_has` field. It's recommended to access this field via the accessor rather than directly.
+            pub r#output: Place,
+            /// bytes
+            pub r#block_size: u64,
+            /// blocks; UINT64_MAX: up to the end
+            pub r#count: u64,
+            /// blocks of the input
+            pub r#skip: u64,
+            /// blocks of the output
+            pub r#seek: u64,
+            pub r#no_truncate: bool,
+            /// the first so many are images
+            pub r#disks: u32,
+            /// Tracks presence of optional and message fields
+            pub _has: CopyBlocks_::_Hazzer,
+        }
+        impl ::core::cmp::PartialEq for CopyBlocks {
+            fn eq(&self, other: &Self) -> bool {
+                let mut ret = true;
+                ret &= (self.r#input() == other.r#input());
+                ret &= (self.r#output() == other.r#output());
+                ret &= (self.r#block_size == other.r#block_size);
+                ret &= (self.r#count == other.r#count);
+                ret &= (self.r#skip == other.r#skip);
+                ret &= (self.r#seek == other.r#seek);
+                ret &= (self.r#no_truncate == other.r#no_truncate);
+                ret &= (self.r#disks == other.r#disks);
+                ret
+            }
+        }
+        impl CopyBlocks {
+            /// Return a reference to `input` as an `Option`
+            #[inline]
+            pub fn r#input(&self) -> ::core::option::Option<&Place> {
+                self._has.r#input().then_some(&self.r#input)
+            }
+            /// Return a reference to `output` as an `Option`
+            #[inline]
+            pub fn r#output(&self) -> ::core::option::Option<&Place> {
+                self._has.r#output().then_some(&self.r#output)
+            }
+        }
+        impl ::micropb::MessageDecode for CopyBlocks {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#input;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            self._has.set_input();
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#output;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            self._has.set_output();
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#block_size;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#count;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        5u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#skip;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        6u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#seek;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        7u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#no_truncate;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        8u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#disks;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for CopyBlocks {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::micropb::const_map!(< Place as ::micropb::MessageEncode >
+                    ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                    size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::micropb::const_map!(< Place as ::micropb::MessageEncode >
+                    ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                    size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    if let ::core::option::Option::Some(val_ref) = self.r#input() {
+                        encoder.encode_varint32(10u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    if let ::core::option::Option::Some(val_ref) = self.r#output() {
+                        encoder.encode_varint32(18u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#block_size;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#count;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#skip;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(40u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#seek;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(48u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#no_truncate;
+                    if *val_ref {
+                        encoder.encode_varint32(56u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(64u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    if let ::core::option::Option::Some(val_ref) = self.r#input() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    if let ::core::option::Option::Some(val_ref) = self.r#output() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    let val_ref = &self.r#block_size;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#count;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#skip;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#seek;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#no_truncate;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Inner types for `CopyBlocks`
+        pub mod CopyBlocks_ {
+            /// Compact bitfield for tracking presence of optional and message fields
+            #[derive(Debug, Default, PartialEq, Clone, Copy)]
+            pub struct _Hazzer([u8; 1]);
+            impl _Hazzer {
+                /// New hazzer with all fields set to off
+                #[inline]
+                pub const fn _new() -> Self {
+                    Self([0; 1])
+                }
+                /// Query presence of `input`
+                #[inline]
+                pub const fn r#input(&self) -> bool {
+                    (self.0[0] & 1) != 0
+                }
+                /// Set presence of `input`
+                #[inline]
+                pub const fn set_input(&mut self) -> &mut Self {
+                    let elem = &mut self.0[0];
+                    *elem |= 1;
+                    self
+                }
+                /// Clear presence of `input`
+                #[inline]
+                pub const fn clear_input(&mut self) -> &mut Self {
+                    let elem = &mut self.0[0];
+                    *elem &= !1;
+                    self
+                }
+                /// Builder method that sets the presence of `input`. Useful for initializing the Hazzer.
+                #[inline]
+                pub const fn init_input(mut self) -> Self {
+                    self.set_input();
+                    self
+                }
+                /// Query presence of `output`
+                #[inline]
+                pub const fn r#output(&self) -> bool {
+                    (self.0[0] & 2) != 0
+                }
+                /// Set presence of `output`
+                #[inline]
+                pub const fn set_output(&mut self) -> &mut Self {
+                    let elem = &mut self.0[0];
+                    *elem |= 2;
+                    self
+                }
+                /// Clear presence of `output`
+                #[inline]
+                pub const fn clear_output(&mut self) -> &mut Self {
+                    let elem = &mut self.0[0];
+                    *elem &= !2;
+                    self
+                }
+                /// Builder method that sets the presence of `output`. Useful for initializing the Hazzer.
+                #[inline]
+                pub const fn init_output(mut self) -> Self {
+                    self.set_output();
+                    self
+                }
+            }
+        }
+        /// Execute a program of the image in the image. Its outputs come as a stream of Records, its input is a stream.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Execute {
+            /// the first is the program
+            pub r#arguments: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            /// NAME=VALUE
+            pub r#environment: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+        }
+        impl Execute {}
+        impl ::micropb::MessageDecode for Execute {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#arguments.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#environment.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Execute {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Execute.arguments) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Execute.environment) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    for (i, val_ref) in self.r#arguments.iter().enumerate() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#environment.iter().enumerate() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    for (i, val_ref) in self.r#arguments.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#environment.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// What a program has written; nothing, as a sign of life.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Output {
+            /// to stderr
+            pub r#is_error: bool,
+            pub r#bytes: ::alloc::vec::Vec<u8>,
+        }
+        impl Output {}
+        impl ::micropb::MessageDecode for Output {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#is_error;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#bytes;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Output {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Output.bytes) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#is_error;
+                    if *val_ref {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#bytes;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#is_error;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#bytes;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// Make files that are not there, and set the times of all of them to now; set their length if one is given.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Touch {
+            pub r#paths: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            pub r#no_create: bool,
+            pub r#sets_size: bool,
+            pub r#size: u64,
+        }
+        impl Touch {}
+        impl ::micropb::MessageDecode for Touch {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#paths.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#no_create;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#sets_size;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#size;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Touch {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Touch.paths) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#no_create;
+                    if *val_ref {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#sets_size;
+                    if *val_ref {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    for (i, val_ref) in self.r#paths.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#no_create;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#sets_size;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#size;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Read the partition tables of the images again.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct ReadPartitions {
+            pub r#disks: u32,
+        }
+        impl ReadPartitions {}
+        impl ::micropb::MessageDecode for ReadPartitions {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#disks;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for ReadPartitions {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Give up the request that is under way. It is answered; this is not.
+        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        pub struct Interrupt {}
+        impl Interrupt {}
+        impl ::micropb::MessageDecode for Interrupt {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Interrupt {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                size
+            }
+        }
         /// Unpack a tar archive that comes as a stream into the appliance's own root, not the image's: programs for RunTool.
         #[derive(Debug, Default, PartialEq, Clone, Copy)]
         pub struct InstallTools {}
@@ -5701,9 +7453,11 @@ pub mod r#blockyard {
             }
         }
         /// Look what is on the images' volumes, mounted or not: a stream of Records.
-        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        #[derive(Debug, Default, PartialEq, Clone)]
         pub struct ListVolumes {
             pub r#disks: u32,
+            /// only this one, by any of its names; empty: all
+            pub r#device: ::alloc::string::String,
         }
         impl ListVolumes {}
         impl ::micropb::MessageDecode for ListVolumes {
@@ -5731,6 +7485,16 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#device;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -5744,6 +7508,18 @@ pub mod r#blockyard {
                 let mut max_size = 0;
                 match ::micropb::const_map!(
                     ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.ListVolumes.device) unbounded string or bytes"),
+                    | size | size + 1usize
                 ) {
                     ::core::result::Result::Ok(size) => {
                         max_size += size;
@@ -5766,6 +7542,13 @@ pub mod r#blockyard {
                         encoder.encode_varint32(*val_ref as _)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -5775,6 +7558,14 @@ pub mod r#blockyard {
                     let val_ref = &self.r#disks;
                     if *val_ref != 0 {
                         size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
                     }
                 }
                 size
@@ -5793,6 +7584,14 @@ pub mod r#blockyard {
             pub r#size: u64,
             /// where it is mounted; empty: it is not
             pub r#directory: ::alloc::vec::Vec<u8>,
+            /// that it takes to make a key of a passphrase, if it is encrypted; 0: not known
+            pub r#key_memory_bytes: u64,
+            /// another volume is made of it
+            pub r#used: bool,
+            /// of the array that it is part of (md(4))
+            pub r#raid_level: i32,
+            /// that the array has when it is complete; 0: it is no part of one
+            pub r#raid_disks: u32,
         }
         impl Volume {}
         impl ::micropb::MessageDecode for Volume {
@@ -5868,6 +7667,58 @@ pub mod r#blockyard {
                             {
                                 decoder
                                     .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        40u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#key_memory_bytes;
+                            {
+                                let val = decoder.decode_varint64()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        41u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#used;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        42u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#raid_level;
+                            {
+                                let val = decoder.decode_int32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        43u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#raid_disks;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
                             };
                         }
                         _ => {
@@ -5951,6 +7802,46 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -6000,6 +7891,34 @@ pub mod r#blockyard {
                         encoder.encode_bytes(val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#key_memory_bytes;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(320u32)?;
+                        encoder.encode_varint64(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#used;
+                    if *val_ref {
+                        encoder.encode_varint32(328u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#raid_level;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(336u32)?;
+                        encoder.encode_int32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#raid_disks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(344u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -6045,6 +7964,442 @@ pub mod r#blockyard {
                 }
                 {
                     let val_ref = &self.r#directory;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#key_memory_bytes;
+                    if *val_ref != 0 {
+                        size += 2usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#used;
+                    if *val_ref {
+                        size += 2usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#raid_level;
+                    if *val_ref != 0 {
+                        size += 2usize + ::micropb::size::sizeof_int32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#raid_disks;
+                    if *val_ref != 0 {
+                        size += 2usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// Look for operating systems: a stream of Records. Afterwards nothing is mounted.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Inspect {
+            pub r#disks: u32,
+            /// the only one, if its root is named
+            pub r#points: ::alloc::vec::Vec<MountPoint>,
+        }
+        impl Inspect {}
+        impl ::micropb::MessageDecode for Inspect {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#disks;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: MountPoint = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#points.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Inspect {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Inspect.points) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(8u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#points.iter().enumerate() {
+                        encoder.encode_varint32(18u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#disks;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#points.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                size
+            }
+        }
+        /// The root file system of an operating system; the first is the one that is mounted if nobody says otherwise.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Root {
+            pub r#device: ::alloc::string::String,
+            /// the root, and what its fstab says
+            pub r#mounted: ::alloc::vec::Vec<MountPoint>,
+            pub r#notes: ::alloc::vec::Vec<::alloc::string::String>,
+        }
+        impl Root {}
+        impl ::micropb::MessageDecode for Root {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#device;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: MountPoint = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#mounted.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::string::String = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#notes.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Root {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Root.device) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Root.mounted) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Root.notes) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#mounted.iter().enumerate() {
+                        encoder.encode_varint32(18u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#notes.iter().enumerate() {
+                        encoder.encode_varint32(26u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#mounted.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#notes.iter().enumerate() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// A file below the root that came before.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct RootFile {
+            /// without the first slash
+            pub r#path: ::alloc::string::String,
+            /// its first bytes
+            pub r#content: ::alloc::vec::Vec<u8>,
+        }
+        impl RootFile {}
+        impl ::micropb::MessageDecode for RootFile {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#content;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for RootFile {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.RootFile.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.RootFile.content) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#content;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#content;
                     if !val_ref.is_empty() {
                         size
                             += 1usize
@@ -6518,6 +8873,125 @@ pub mod r#blockyard {
                             };
                             decoder.decode_submessage_delimited(mut_ref)?;
                         }
+                        30u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::CopyFiles(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::CopyFiles(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        31u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Fill(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Fill(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        32u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::CopyBlocks(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::CopyBlocks(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        33u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Execute(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Execute(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        34u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Touch(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Touch(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        35u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::ReadPartitions(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::ReadPartitions(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        39u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Interrupt(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Interrupt(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
                         20u32 => {
                             let mut_ref = loop {
                                 if let ::core::option::Option::Some(variant) = &mut self
@@ -6597,6 +9071,23 @@ pub mod r#blockyard {
                                 }
                                 self.r#operation = ::core::option::Option::Some(
                                     Request_::Operation::Discard(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        41u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Inspect(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Inspect(
                                         ::core::default::Default::default(),
                                     ),
                                 );
@@ -6851,6 +9342,104 @@ pub mod r#blockyard {
                         }
                     }
                     match ::micropb::const_map!(
+                        ::micropb::const_map!(< CopyFiles as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Fill as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< CopyBlocks as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Execute as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Touch as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< ReadPartitions as
+                        ::micropb::MessageEncode > ::MAX_SIZE, | size |
+                        ::micropb::size::sizeof_len_record(size)), | size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Interrupt as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
                         ::micropb::const_map!(< InstallTools as ::micropb::MessageEncode
                         > ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)),
                         | size | size + 2usize
@@ -6908,6 +9497,20 @@ pub mod r#blockyard {
                     }
                     match ::micropb::const_map!(
                         ::micropb::const_map!(< Discard as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Inspect as ::micropb::MessageEncode >
                         ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
                         size | size + 2usize
                     ) {
@@ -7025,6 +9628,41 @@ pub mod r#blockyard {
                             encoder.encode_varint32(138u32)?;
                             val_ref.encode_len_delimited(encoder)?;
                         }
+                        Request_::Operation::CopyFiles(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(242u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Fill(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(250u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::CopyBlocks(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(258u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Execute(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(266u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Touch(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(274u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::ReadPartitions(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(282u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Interrupt(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(314u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
                         Request_::Operation::InstallTools(val_ref) => {
                             let val_ref = &*val_ref;
                             encoder.encode_varint32(162u32)?;
@@ -7048,6 +9686,11 @@ pub mod r#blockyard {
                         Request_::Operation::Discard(val_ref) => {
                             let val_ref = &*val_ref;
                             encoder.encode_varint32(482u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Inspect(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(330u32)?;
                             val_ref.encode_len_delimited(encoder)?;
                         }
                     }
@@ -7193,6 +9836,62 @@ pub mod r#blockyard {
                                         val_ref.compute_size(),
                                     );
                         }
+                        Request_::Operation::CopyFiles(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Fill(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::CopyBlocks(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Execute(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Touch(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::ReadPartitions(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Interrupt(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
                         Request_::Operation::InstallTools(val_ref) => {
                             let val_ref = &*val_ref;
                             size
@@ -7233,6 +9932,14 @@ pub mod r#blockyard {
                                         val_ref.compute_size(),
                                     );
                         }
+                        Request_::Operation::Inspect(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
                     }
                 }
                 size
@@ -7258,11 +9965,19 @@ pub mod r#blockyard {
                 ChangeMode(super::ChangeMode),
                 ChangeOwner(super::ChangeOwner),
                 Sync(super::Sync),
+                CopyFiles(super::CopyFiles),
+                Fill(super::Fill),
+                CopyBlocks(super::CopyBlocks),
+                Execute(super::Execute),
+                Touch(super::Touch),
+                ReadPartitions(super::ReadPartitions),
+                Interrupt(super::Interrupt),
                 InstallTools(super::InstallTools),
                 RunTool(super::RunTool),
                 ListVolumes(super::ListVolumes),
                 Trim(super::Trim),
                 Discard(super::Discard),
+                Inspect(super::Inspect),
             }
         }
         /// How a request ended.
@@ -7283,6 +9998,10 @@ pub mod r#blockyard {
             pub r#program: ProgramEnd,
             /// by Trim
             pub r#trimmed: ::alloc::vec::Vec<Trimmed>,
+            /// by Mount: what could not be mounted
+            pub r#notes: ::alloc::vec::Vec<::alloc::string::String>,
+            /// by Mount: some volumes have to be opened, or put together, before they have files
+            pub r#closed: bool,
             /// Tracks presence of optional and message fields
             pub _has: Response_::_Hazzer,
         }
@@ -7296,6 +10015,8 @@ pub mod r#blockyard {
                 ret &= (self.r#bytes == other.r#bytes);
                 ret &= (self.r#program() == other.r#program());
                 ret &= (self.r#trimmed == other.r#trimmed);
+                ret &= (self.r#notes == other.r#notes);
+                ret &= (self.r#closed == other.r#closed);
                 ret
             }
         }
@@ -7415,6 +10136,36 @@ pub mod r#blockyard {
                                 return Err(::micropb::DecodeError::Capacity);
                             }
                         }
+                        40u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::string::String = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#notes.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        41u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#closed;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -7501,6 +10252,27 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Response.notes) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -7551,6 +10323,19 @@ pub mod r#blockyard {
                     for (i, val_ref) in self.r#trimmed.iter().enumerate() {
                         encoder.encode_varint32(170u32)?;
                         val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#notes.iter().enumerate() {
+                        encoder.encode_varint32(322u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#closed;
+                    if *val_ref {
+                        encoder.encode_varint32(328u32)?;
+                        encoder.encode_bool(*val_ref)?;
                     }
                 }
                 Ok(())
@@ -7610,6 +10395,19 @@ pub mod r#blockyard {
                                 + ::micropb::size::sizeof_len_record(
                                     val_ref.compute_size(),
                                 );
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#notes.iter().enumerate() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#closed;
+                    if *val_ref {
+                        size += 2usize + 1;
                     }
                 }
                 size

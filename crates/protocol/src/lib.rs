@@ -4,7 +4,7 @@
 //!
 //! Everything here is without `std`, without an allocator and without `unsafe`: the guest has none, and what it does can be
 //! tested on the host. The exception is the appliance's part (feature `appliance`): its messages are [`appliance`], generated from
-//! `appliance.proto`, and how data go through its transfer disks is [`stream`].
+//! `appliance.proto`, how data go through its transfer disks is [`stream`], and what patterns of file names mean is [`pattern`].
 //!
 //! Deliberately absent: anything that touches a port or a device.
 #![no_std]
@@ -17,6 +17,8 @@ extern crate std;
 
 pub mod frame;
 pub mod layout;
+#[cfg(feature = "appliance")]
+pub mod pattern;
 pub mod plan;
 pub mod progress;
 #[cfg(feature = "appliance")]

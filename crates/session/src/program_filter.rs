@@ -59,8 +59,7 @@ fn install(program: &BpfProgram, flags: c_ulong) -> io::Result<i32> {
     // Without, older kernels make the program slower than the filter does (seccomp(2)).
     let flags = flags | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     // SAFETY: the kernel copies the program, whose length is right; seccompiler's instructions are laid out as the kernel's are.
-    let done =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     i32::try_from(done).ok().filter(|done| *done >= 0).ok_or_else(io::Error::last_os_error)
 }
 
@@ -90,7 +89,8 @@ fn unknown_to_libc() -> Result<BpfProgram, seccompiler::BackendError> {
 fn allowed() -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         ALLOWED.iter().chain(&START).map(|&call| (call, Vec::new())).collect();
-    let only = |conditions: Vec<SeccompCondition>| Ok::<_, seccompiler::BackendError>(vec![SeccompRule::new(conditions)?]);
+    let only =
+        |conditions: Vec<SeccompCondition>| Ok::<_, seccompiler::BackendError>(vec![SeccompRule::new(conditions)?]);
     let unix = || SeccompCondition::new(0, Dword, Eq, libc::AF_UNIX as u64);
     rules.insert(libc::SYS_socket, only(vec![unix()?])?);
     rules.insert(libc::SYS_socketpair, only(vec![unix()?])?);

@@ -1,7 +1,8 @@
 //! Permissions and owners.
 
 use crate::failures::{Failures, refusal};
-use crate::mounts::path_of;
+use crate::glob;
+use crate::interruption;
 use crate::owner_names::OwnerNames;
 use crate::seen_directories::SeenDirectories;
 use blockyard_protocol::appliance::{ChangeMode, ChangeOwner, Failure, ModeClause};
@@ -12,17 +13,16 @@ use std::path::{Path, PathBuf};
 
 /// chmod(1).
 pub(crate) fn change_mode(request: &ChangeMode, failures: &mut Failures) {
-    for path in &request.paths {
-        let path = path_of(path);
+    glob::each(&request.paths, failures, |path, failures| {
         // A path that was named is followed; a link that was come across is left alone.
-        visit(path, fs::metadata(path), request.recursive, failures, &mut |path, metadata| {
+        visit(&path, fs::metadata(&path), request.recursive, failures, &mut |path, metadata| {
             if metadata.is_symlink() {
                 return Ok(());
             }
             let mode = request.clauses.iter().fold(metadata.mode(), |mode, clause| applied(clause, mode));
             fs::set_permissions(path, Permissions::from_mode(mode & 0o7777))
         });
-    }
+    });
 }
 
 /// A file's mode after one clause.
@@ -63,14 +63,13 @@ pub(crate) fn change_owner(request: &ChangeOwner, failures: &mut Failures) -> Re
     };
     let user = number(OwnerNames::users(), &request.user, "user")?;
     let group = number(OwnerNames::groups(), &request.group, "group")?;
-    for path in &request.paths {
-        let path = path_of(path);
+    glob::each(&request.paths, failures, |path, failures| {
         let follows = !request.no_dereference && !request.recursive;
-        let metadata = if follows { fs::metadata(path) } else { fs::symlink_metadata(path) };
-        visit(path, metadata, request.recursive, failures, &mut |path, _| {
+        let metadata = if follows { fs::metadata(&path) } else { fs::symlink_metadata(&path) };
+        visit(&path, metadata, request.recursive, failures, &mut |path, _| {
             if follows { chown(path, user, group) } else { lchown(path, user, group) }
         });
-    }
+    });
     Ok(())
 }
 
@@ -95,6 +94,9 @@ fn visit(
         failures.note(&path, "cannot change", change(&path, &metadata));
         if !recursive || !metadata.is_dir() || !seen.is_new(&metadata) {
             continue;
+        }
+        if let Err(error) = interruption::check() {
+            return failures.note(&path, "cannot change", Err(error));
         }
         match fs::read_dir(&path) {
             Ok(entries) => pending.extend(entries.flatten().map(|entry| (entry.path(), entry.metadata()))),

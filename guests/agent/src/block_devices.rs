@@ -1,37 +1,44 @@
-//! The images' disks, their partitions, and what is on them.
+//! The images' disks, their partitions, and what the kernel has made of those: arrays, logical volumes, what was encrypted.
 
+use crate::content::{self, Content, LUKS};
 use crate::failures::refusal;
-use blockyard_protocol::appliance::Failure;
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use crate::partition_table::{PartitionNames, Table};
+use blockyard_protocol::appliance::{self, Failure};
+use std::fs;
 
-/// What a partition, or a disk without any, holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Content {
-    /// As mount(8) has it; `None` when it is nothing we know.
-    pub(crate) kind: Option<&'static str>,
-    pub(crate) uuid: String,
-    pub(crate) label: String,
-}
+/// Disks that have names of one letter, but for the two transfer disks.
+const DISKS_MAX: u32 = 24;
+/// Directories below /sys/block have a file for each device.
+const SYSFS: &str = "/sys/class/block";
 
-/// A partition, or a disk without any.
-#[derive(Clone, Debug)]
+/// A partition, a disk without any, or what was made of some.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Volume {
-    /// Without /dev/.
+    /// Without /dev/: the kernel's name, or what people call it where the kernel only counts.
     pub(crate) name: String,
+    /// The kernel's name.
+    pub(crate) node: String,
+    /// What else it is called, without /dev/.
+    pub(crate) aliases: Vec<String>,
+    /// Bytes.
+    pub(crate) size: u64,
     pub(crate) content: Content,
+    pub(crate) partition: PartitionNames,
+    /// The kernel's names of what it is made of.
+    pub(crate) made_of: Vec<String>,
+    /// Something else is made of it.
+    pub(crate) used: bool,
 }
-
-/// Kinds that hold no files, with why not.
-const NO_FILES: [(&str, &str); 5] = [
-    ("swap", "is swap space"),
-    ("crypto_LUKS", "is encrypted (LUKS)"),
-    ("LVM2_member", "is part of an LVM volume group"),
-    ("linux_raid_member", "is part of a RAID"),
-    ("ntfs", "has an NTFS file system, which the appliance's kernel does not read"),
-];
 
 impl Volume {
+    fn new(name: String, node: String, partition: PartitionNames) -> Self {
+        let size = size_bytes(&node);
+        let content = content::identify(&node, size);
+        let made_of = names_in(&format!("{SYSFS}/{node}/slaves"));
+        let used = !names_in(&format!("{SYSFS}/{node}/holders")).is_empty();
+        Self { name, node, aliases: Vec::new(), size, content, partition, made_of, used }
+    }
+
     /// Whether it has files that this kernel may be able to read.
     pub(crate) fn is_mountable(&self) -> bool {
         self.why_not().is_none()
@@ -39,14 +46,43 @@ impl Volume {
 
     /// Why it has none.
     pub(crate) fn why_not(&self) -> Option<&'static str> {
-        let Some(kind) = self.content.kind else { return Some("has no file system that is known") };
-        NO_FILES.iter().find(|(name, _)| *name == kind).map(|&(_, why)| why)
+        self.content.why_not().or(self.used.then_some("is part of something else"))
+    }
+
+    /// Whether it waits for being opened, or for being put together with others.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.content.is_layer() && !self.used
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        [&self.name, &self.node].into_iter().chain(&self.aliases).any(|own| own == name)
     }
 }
 
-/// The volumes of the first `disks` disks, in order.
+impl From<&Volume> for appliance::Volume {
+    fn from(volume: &Volume) -> Self {
+        Self {
+            device: volume.name.clone(),
+            r#type: volume.content.kind.unwrap_or_default().to_owned(),
+            uuid: volume.content.uuid.clone(),
+            label: volume.content.label.clone(),
+            size: volume.size,
+            key_memory_bytes: volume.content.key_memory_bytes,
+            used: volume.used,
+            raid_level: volume.content.array.level,
+            raid_disks: volume.content.array.disks,
+            directory: Vec::new(),
+        }
+    }
+}
+
+/// The volumes of the first `disks` disks, in order, and what was made of them.
 pub(crate) fn volumes(disks: u32) -> Vec<Volume> {
-    (0..disks.min(24)).flat_map(|disk| volumes_of(&disk_name(disk))).collect()
+    let mut volumes: Vec<_> = (0..disks.min(DISKS_MAX)).flat_map(|disk| volumes_of(&disk_name(disk))).collect();
+    let assembled = names_in("/sys/block");
+    volumes.extend(in_order("md", &assembled).flat_map(|array| volumes_of(array)));
+    volumes.extend(in_order("dm-", &assembled).filter_map(|node| mapped(node)));
+    volumes
 }
 
 /// The kernel's name of a disk.
@@ -54,110 +90,199 @@ fn disk_name(disk: u32) -> String {
     format!("vd{}", char::from(b'a' + disk as u8))
 }
 
-fn volumes_of(disk: &str) -> Vec<Volume> {
-    let entries = fs::read_dir(format!("/sys/block/{disk}")).into_iter().flatten();
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let number = |name: &str| name.strip_prefix(disk)?.parse::<u32>().ok();
-    let mut partitions: Vec<_> = names.filter_map(|name| Some((number(&name)?, name))).collect();
-    partitions.sort();
-    let whole = || vec![disk.to_owned()];
-    let names = if partitions.is_empty() { whole() } else { partitions.into_iter().map(|(_, name)| name).collect() };
-    names.into_iter().map(|name| Volume { content: identify(&name), name }).collect()
+/// Those names that are `prefix` and a number, by number.
+fn in_order<'names>(prefix: &str, names: &'names [String]) -> impl Iterator<Item = &'names String> {
+    let number = |name: &str| name.strip_prefix(prefix)?.parse::<u32>().ok();
+    let mut numbered: Vec<_> = names.iter().filter_map(|name| Some((number(name)?, name))).collect();
+    numbered.sort();
+    numbered.into_iter().map(|(_, name)| name)
 }
 
-/// The volume that somebody calls `name`: /dev/vda1, /dev/sda1, /dev/hda1, the same without /dev/, or 1 for the first disk's.
+/// A disk's partitions, or itself.
+fn volumes_of(disk: &str) -> Vec<Volume> {
+    let size = size_bytes(disk);
+    if size == 0 {
+        // An array that does not run.
+        return Vec::new();
+    }
+    let names = names_in(&format!("/sys/block/{disk}"));
+    let separated = format!("{disk}p");
+    let prefix = if disk.ends_with(|last: char| last.is_ascii_digit()) { separated.as_str() } else { disk };
+    let partitions: Vec<_> = in_order(prefix, &names).collect();
+    let aliases = array_names(disk);
+    if partitions.is_empty() || content::is_mirrored_disk(disk, size) {
+        let whole = Volume::new(disk.to_owned(), disk.to_owned(), PartitionNames::default());
+        return vec![Volume { aliases, ..whole }];
+    }
+    let table = Table::read(disk, sector_bytes(disk));
+    let volume = |name: &String| {
+        let suffix = name.strip_prefix(prefix).unwrap_or_default();
+        let names = table.names(suffix.parse().unwrap_or_default());
+        let aliases = aliases.iter().map(|alias| format!("{alias}p{suffix}")).collect();
+        Volume { aliases, ..Volume::new(name.clone(), name.clone(), names) }
+    };
+    partitions.into_iter().map(volume).collect()
+}
+
+/// What mdadm calls an array: links in /dev/md.
+fn array_names(disk: &str) -> Vec<String> {
+    let links = names_in("/dev/md").into_iter().map(|name| format!("md/{name}"));
+    let leads_here = |name: &String| {
+        fs::read_link(format!("/dev/{name}")).is_ok_and(|target| target.file_name() == Some(disk.as_ref()))
+    };
+    links.filter(leads_here).collect()
+}
+
+/// A device of the device mapper's, unless it is LVM's own business.
+fn mapped(node: &str) -> Option<Volume> {
+    let attribute = |name: &str| {
+        let text = fs::read_to_string(format!("/sys/block/{node}/dm/{name}")).unwrap_or_default();
+        text.trim_end().to_owned()
+    };
+    let (name, uuid) = (attribute("name"), attribute("uuid"));
+    let mapper = format!("mapper/{name}");
+    let volume = |name: String, aliases| {
+        let volume = Volume::new(name, node.to_owned(), PartitionNames::default());
+        (volume.size > 0).then_some(Volume { aliases, ..volume })
+    };
+    match uuid.strip_prefix("LVM-") {
+        // A suffix marks what a volume is made of (lvm2, lib/activate/dev_manager.c, build_dm_uuid).
+        Some(ids) if ids.len() > 64 => None,
+        Some(_) => volume(logical_volume_name(&name)?, vec![mapper]),
+        None => volume(mapper, Vec::new()),
+    }
+}
+
+/// VG/LV out of the device mapper's VG-LV, where a - in a name is two.
+fn logical_volume_name(name: &str) -> Option<String> {
+    let bytes = name.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        match (bytes[at], bytes.get(at + 1)) {
+            (b'-', Some(b'-')) => at += 2,
+            (b'-', _) => {
+                let plain = |part: &str| part.replace("--", "-");
+                return Some(format!("{}/{}", plain(&name[..at]), plain(&name[at + 1..])));
+            }
+            _ => at += 1,
+        }
+    }
+    None
+}
+
+/// Names in a directory; none where there is none.
+fn names_in(directory: &str) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+}
+
+fn number_in(path: &str) -> u64 {
+    fs::read_to_string(path).ok().and_then(|text| text.trim_end().parse().ok()).unwrap_or(0)
+}
+
+fn size_bytes(node: &str) -> u64 {
+    number_in(&format!("{SYSFS}/{node}/size")).saturating_mul(512)
+}
+
+fn sector_bytes(disk: &str) -> u64 {
+    number_in(&format!("{SYSFS}/{disk}/queue/logical_block_size")).max(512)
+}
+
+/// The volume that somebody calls `name`, for one who says that it is there.
 pub(crate) fn find<'volumes>(volumes: &'volumes [Volume], name: &str) -> Result<&'volumes Volume, Failure> {
-    let wanted = kernel_name(name);
-    let found = volumes.iter().find(|volume| volume.name == wanted);
+    let opened = |volume: &&Volume| {
+        // What was encrypted stands for what it was encrypted in.
+        let inner = volumes.iter().find(|other| other.made_of.contains(&volume.node));
+        inner.filter(|_| volume.content.kind == Some(LUKS))
+    };
+    let found = lookup(volumes, name).map(|volume| opened(&volume).unwrap_or(volume));
     found.ok_or_else(|| {
         let names: Vec<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
-        refusal(format!("there is no {name}: the image has {}", names.join(", ")))
+        let closed = volumes.iter().filter(|volume| volume.is_closed());
+        let closed: Vec<_> =
+            closed.map(|volume| format!("; {} {}", volume.name, volume.why_not().unwrap_or_default())).collect();
+        refusal(format!("there is no {name}: the image has {}{}", names.join(", "), closed.concat()))
     })
 }
 
-/// The kernel's name of what somebody calls `name`.
+/// The volume that somebody calls `name`: UUID=, LABEL=, PARTUUID=, PARTLABEL=, the names in /dev/disk, /dev/vda1, /dev/sda1,
+/// /dev/hda1, /dev/nvme0n1p1, the same without /dev/, 1 for the first disk's, vg/lv, mapper/vg-lv, md/name.
+pub(crate) fn lookup<'volumes>(volumes: &'volumes [Volume], name: &str) -> Option<&'volumes Volume> {
+    let (tag, value) = match name.split_once('=').filter(|_| !name.starts_with('/')) {
+        Some((tag, value)) => (tag, value.trim_matches('"').to_owned()),
+        None => match name.strip_prefix("/dev/disk/by-").and_then(|rest| rest.split_once('/')) {
+            Some((tag, value)) => (tag, unescaped(value)),
+            None => return by_path(volumes, name),
+        },
+    };
+    if value.is_empty() {
+        return None;
+    }
+    let matching = |matches: &dyn Fn(&Volume) -> bool| {
+        // A mirror's parts say the same as itself.
+        volumes.iter().filter(|volume| matches(volume)).min_by_key(|volume| volume.used)
+    };
+    match tag {
+        "UUID" | "uuid" => matching(&|volume| volume.content.uuid.eq_ignore_ascii_case(&value)),
+        "LABEL" | "label" => matching(&|volume| volume.content.label == value),
+        "PARTUUID" | "partuuid" => matching(&|volume| volume.partition.uuid.eq_ignore_ascii_case(&value)),
+        "PARTLABEL" | "partlabel" => matching(&|volume| volume.partition.label == value),
+        // Names of hardware that is elsewhere: what counts is the partition, if there is one disk.
+        "id" | "path" => {
+            let number = value.rsplit_once("-part").and_then(|(_, number)| number.parse::<u32>().ok())?;
+            let only = !volumes.iter().any(|volume| volume.node.starts_with("vdb"));
+            only.then(|| by_path(volumes, &format!("vda{number}")))?
+        }
+        _ => None,
+    }
+}
+
+fn by_path<'volumes>(volumes: &'volumes [Volume], name: &str) -> Option<&'volumes Volume> {
+    let name = kernel_name(name);
+    volumes.iter().find(|volume| volume.is_called(&name))
+}
+
+/// The appliance's name of what somebody calls `name`.
 pub(crate) fn kernel_name(name: &str) -> String {
     let short = name.strip_prefix("/dev/").unwrap_or(name);
     if !short.is_empty() && short.bytes().all(|byte| byte.is_ascii_digit()) {
         return format!("vda{short}");
     }
-    match short.strip_prefix("sd").or_else(|| short.strip_prefix("hd")).or_else(|| short.strip_prefix("xvd")) {
-        Some(rest) => format!("vd{rest}"),
-        None => short.to_owned(),
-    }
+    let by_letter = ["sd", "hd", "xvd"].iter().find_map(|prefix| short.strip_prefix(prefix));
+    by_letter.map(|rest| format!("vd{rest}")).or_else(|| by_number(short)).unwrap_or_else(|| short.to_owned())
 }
 
-/// Looks for the magic numbers of what mount(8) could be asked to mount, or must not be.
-fn identify(name: &str) -> Content {
-    let Ok(device) = File::open(format!("/dev/{name}")) else { return Content::default() };
-    let mut head = vec![0; 0x10000 + 4096];
-    let mut filled = 0;
-    while let Ok(bytes @ 1..) = device.read_at(&mut head[filled..], filled as u64) {
-        filled += bytes;
-    }
-    head.truncate(filled);
-    content_of(&head)
-}
-
-/// What begins with `head`.
-fn content_of(head: &[u8]) -> Content {
-    let at = |offset: usize, magic: &[u8]| head.get(offset..offset + magic.len()) == Some(magic);
-    let field = |offset: usize, length: usize| head.get(offset..offset + length).unwrap_or_default();
-    let text = |offset, length| {
-        let bytes: &[u8] = field(offset, length);
-        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..end]).trim_end().to_owned()
+/// nvme0n1p2 and mmcblk0p2 are vda2.
+fn by_number(name: &str) -> Option<String> {
+    let (disk, rest) = match (name.strip_prefix("nvme"), name.strip_prefix("mmcblk")) {
+        (Some(rest), _) => rest.split_once("n1")?,
+        (_, Some(rest)) => rest.split_at(rest.find('p').unwrap_or(rest.len())),
+        _ => return None,
     };
-    let content = |kind, uuid: &[u8], label| Content { kind: Some(kind), uuid: hexadecimal(uuid), label };
-    if at(0, b"LUKS\xba\xbe") {
-        return content("crypto_LUKS", &[], String::new());
-    }
-    if at(512, b"LABELONE") {
-        return content("LVM2_member", &[], String::new());
-    }
-    if at(4096, &[0xfc, 0x4e, 0x2b, 0xa9]) {
-        return content("linux_raid_member", &[], String::new());
-    }
-    if at(0, b"XFSB") {
-        return content("xfs", field(32, 16), text(108, 12));
-    }
-    if at(0x438, &[0x53, 0xef]) {
-        return content("ext4", field(0x468, 16), text(0x478, 16));
-    }
-    if at(0x10040, b"_BHRfS_M") {
-        return content("btrfs", field(0x10020, 16), text(0x1012b, 256));
-    }
-    if at(0x8000, b"JFS1") {
-        return content("jfs", field(0x8088, 16), text(0x8098, 16));
-    }
-    if at(0x8001, b"CD001") {
-        return content("iso9660", &[], text(0x8028, 32));
-    }
-    if at(0, b"hsqs") {
-        return content("squashfs", &[], String::new());
-    }
-    if at(4086, b"SWAPSPACE2") || at(4086, b"SWAP-SPACE") {
-        return content("swap", field(0x40c, 16), text(0x41c, 16));
-    }
-    if at(3, b"NTFS    ") {
-        return content("ntfs", &[], String::new());
-    }
-    // The serial number and the label are at other places in FAT32.
-    for (kind_at, serial_at) in [(0x52, 0x43), (0x36, 0x27)] {
-        if at(510, &[0x55, 0xaa]) && at(kind_at, b"FAT") {
-            let serial: [u8; 4] = field(serial_at, 4).try_into().unwrap_or_default();
-            let serial = u32::from_le_bytes(serial);
-            let uuid = format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff);
-            return Content { kind: Some("vfat"), uuid, label: text(serial_at + 4, 11) };
+    let disk: u32 = disk.parse().ok().filter(|&disk| disk < DISKS_MAX)?;
+    let partition = if rest.is_empty() { "" } else { rest.strip_prefix('p')? };
+    Some(format!("{}{partition}", disk_name(disk)))
+}
+
+/// In names below /dev/disk, udev writes odd bytes as \x20.
+fn unescaped(name: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = name;
+    while let Some((before, after)) = rest.split_once("\\x") {
+        bytes.extend_from_slice(before.as_bytes());
+        match after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.extend_from_slice(b"\\x");
+                rest = after;
+            }
         }
     }
-    Content::default()
-}
-
-/// A UUID as people write it.
-fn hexadecimal(uuid: &[u8]) -> String {
-    let dash = |index: usize| if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
-    uuid.iter().enumerate().map(|(index, byte)| format!("{}{byte:02x}", dash(index))).collect()
+    bytes.extend_from_slice(rest.as_bytes());
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -166,27 +291,56 @@ mod tests {
 
     #[test]
     fn devices_have_several_names() {
-        for name in ["/dev/vda1", "/dev/sda1", "/dev/hda1", "/dev/xvda1", "sda1", "vda1", "1"] {
+        for name in ["/dev/vda1", "/dev/sda1", "/dev/hda1", "/dev/xvda1", "/dev/nvme0n1p1", "mmcblk0p1", "sda1", "1"] {
             assert_eq!(kernel_name(name), "vda1");
         }
-        assert_eq!(kernel_name("/dev/sdb"), "vdb");
+        for name in ["/dev/sdb", "nvme1n1", "mmcblk1"] {
+            assert_eq!(kernel_name(name), "vdb");
+        }
+        for name in ["nvme", "nvme99n1", "mmcblk", "nvme0n1x", "md0", "vg/lv"] {
+            assert_eq!(kernel_name(name), name);
+        }
     }
 
     #[test]
-    fn file_systems_are_known_by_their_magic_numbers() {
-        let mut head = vec![0; 0x11000];
-        assert_eq!(content_of(&head), Content::default());
-        assert_eq!(content_of(&[]), Content::default());
-        head[0x438..0x43a].copy_from_slice(&[0x53, 0xef]);
-        head[0x468..0x478].copy_from_slice(&std::array::from_fn::<u8, 16, _>(|index| index as u8));
-        head[0x478..0x47c].copy_from_slice(b"root");
-        let wanted =
-            Content { kind: Some("ext4"), uuid: "00010203-0405-0607-0809-0a0b0c0d0e0f".into(), label: "root".into() };
-        assert_eq!(content_of(&head), wanted);
-        let mut fat = vec![0; 512];
-        fat[510..].copy_from_slice(&[0x55, 0xaa]);
-        fat[0x52..0x55].copy_from_slice(b"FAT");
-        fat[0x43..0x47].copy_from_slice(&[0xef, 0xbe, 0xad, 0xde]);
-        assert_eq!((content_of(&fat).kind, content_of(&fat).uuid.as_str()), (Some("vfat"), "DEAD-BEEF"));
+    fn volumes_are_found_by_what_they_hold_and_where_they_lie() {
+        let partition = |name: &str, uuid: &str, label: &str, used| Volume {
+            name: name.into(),
+            node: name.into(),
+            content: Content { kind: Some("ext4"), uuid: uuid.into(), label: label.into(), ..Content::default() },
+            partition: PartitionNames { uuid: format!("part-{name}"), label: format!("the {name}") },
+            used,
+            ..Volume::default()
+        };
+        let mut volumes = vec![partition("vda1", "AA", "", true), partition("vda2", "bb", "my home", false)];
+        volumes.push(Volume { aliases: vec!["mapper/vg-root".into()], ..partition("vg/root", "aa", "r", false) });
+        let name = |wanted: &str| lookup(&volumes, wanted).map(|volume| volume.name.as_str());
+        for wanted in
+            ["UUID=aa", "UUID=\"AA\"", "/dev/disk/by-uuid/aa", "/dev/mapper/vg-root", "/dev/vg/root", "LABEL=r"]
+        {
+            assert_eq!(name(wanted), Some("vg/root"), "{wanted}");
+        }
+        for wanted in [
+            "LABEL=\"my home\"",
+            "/dev/disk/by-label/my\\x20home",
+            "PARTUUID=PART-vda2",
+            "PARTLABEL=the vda2",
+            "/dev/disk/by-partlabel/the\\x20vda2",
+            "/dev/disk/by-id/ata-X-part2",
+            "/dev/sda2",
+        ] {
+            assert_eq!(name(wanted), Some("vda2"), "{wanted}");
+        }
+        for wanted in ["LABEL=", "UUID=cc", "ID=aa", "/dev/disk/by-id/ata-X", "/dev/vg", ""] {
+            assert_eq!(name(wanted), None, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn logical_volumes_have_their_groups_name() {
+        assert_eq!(logical_volume_name("vg-root").as_deref(), Some("vg/root"));
+        assert_eq!(logical_volume_name("my--vg-a--b").as_deref(), Some("my-vg/a-b"));
+        assert_eq!(logical_volume_name("none"), None);
+        assert_eq!(unescaped("a\\x20b\\xzz\\x2"), "a b\\xzz\\x2");
     }
 }

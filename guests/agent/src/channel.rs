@@ -25,6 +25,11 @@ impl Channel {
         Ok(Self { line, buffer: vec![0; FRAME_BYTES_MAX] })
     }
 
+    /// The line itself, to look whether there is something on it.
+    pub(crate) fn line(&self) -> io::Result<File> {
+        self.line.try_clone()
+    }
+
     /// The next message; `None` when the host has hung up.
     pub(crate) fn receive<M: MessageDecode + Default>(&mut self) -> io::Result<Option<M>> {
         let mut length = [0; LENGTH_BYTES];

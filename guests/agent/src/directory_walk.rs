@@ -1,6 +1,8 @@
 //! Listings: what is in directories, and how full file systems are.
 
 use crate::failures::failure;
+use crate::glob;
+use crate::interruption;
 use crate::mounts::{Mounts, path_of};
 use crate::owner_names::OwnerNames;
 use crate::seen_directories::SeenDirectories;
@@ -23,18 +25,10 @@ const IN_SEVERAL: &str = "it is in several directories, so the file system is da
 pub(crate) fn walk(request: &Walk, sink: &mut dyn Write) -> io::Result<()> {
     let names = request.details.then(|| (OwnerNames::users(), OwnerNames::groups()));
     let mut walker = Walker { request, names, seen: SeenDirectories::default(), frame: vec![0; FRAME_BYTES_MAX], sink };
-    for path in &request.paths {
-        let path = path_of(path);
-        let metadata = if request.follow { fs::metadata(path) } else { fs::symlink_metadata(path) };
-        match metadata {
-            Err(error) => walker.fail(path, "cannot access", &error)?,
-            Ok(metadata) => {
-                walker.seen = SeenDirectories::default();
-                walker.entry(path.as_os_str(), path, &metadata)?;
-                if metadata.is_dir() && walker.seen.is_new(&metadata) {
-                    walker.tree(path, metadata.dev())?;
-                }
-            }
+    for pattern in &request.paths {
+        match glob::expand(pattern) {
+            Ok(paths) => paths.iter().try_for_each(|path| walker.named(path))?,
+            Err(failure) => walker.record(&Record::Failure(failure))?,
         }
     }
     Ok(())
@@ -50,6 +44,19 @@ struct Walker<'request> {
 }
 
 impl Walker<'_> {
+    /// A file that somebody named, and what is below it.
+    fn named(&mut self, path: &Path) -> io::Result<()> {
+        let metadata = if self.request.follow { fs::metadata(path) } else { fs::symlink_metadata(path) };
+        match metadata {
+            Err(error) => self.fail(path, "cannot access", &error),
+            Ok(metadata) => {
+                self.seen = SeenDirectories::default();
+                self.entry(path.as_os_str(), path, &metadata)?;
+                if metadata.is_dir() && self.seen.is_new(&metadata) { self.tree(path, metadata.dev()) } else { Ok(()) }
+            }
+        }
+    }
+
     /// What is in the directory at `path`, as deep as wanted.
     fn tree(&mut self, path: &Path, device: u64) -> io::Result<()> {
         let mut pending = vec![(path.to_owned(), 1)];
@@ -69,6 +76,7 @@ impl Walker<'_> {
             self.fail(path, "too deep to look into", &io::Error::from_raw_os_error(36))?;
             return Ok(Vec::new());
         }
+        interruption::check()?;
         let mut names = match fs::read_dir(path).and_then(|entries| {
             entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>()
         }) {

@@ -1,6 +1,8 @@
 //! Removing, making, moving and linking files.
 
 use crate::failures::{Failures, failure, refusal};
+use crate::glob;
+use crate::interruption;
 use crate::mounts::path_of;
 use blockyard_protocol::appliance::{Failure, Link, MakeDirectory, Remove, Rename};
 use std::ffi::OsStr;
@@ -11,9 +13,12 @@ use std::path::{Path, PathBuf};
 
 /// rm(1).
 pub(crate) fn remove(request: &Remove, failures: &mut Failures) {
-    for path in &request.paths {
-        let path = path_of(path);
-        let removed = match fs::symlink_metadata(path) {
+    let mut unmatched = Failures::default();
+    let not_there = if request.force { &mut unmatched } else { &mut *failures };
+    let mut paths = Vec::new();
+    glob::each(&request.paths, not_there, |path, _| paths.push(path));
+    for path in &paths {
+        let removed = match interruption::check().and_then(|()| fs::symlink_metadata(path)) {
             Err(error) => Err(error),
             // What ends in `..` may be the root as well.
             Ok(_) if path.file_name().is_none() => Err(io::Error::other("it is the root directory, or ends in `..`")),
@@ -45,11 +50,12 @@ pub(crate) fn make_directories(request: &MakeDirectory, failures: &mut Failures)
 pub(crate) fn rename(request: &Rename, failures: &mut Failures) -> Result<(), Failure> {
     let target = path_of(&request.target);
     let into = fs::metadata(target).is_ok_and(|metadata| metadata.is_dir());
-    if !into && request.sources.len() != 1 {
+    let mut sources = Vec::new();
+    glob::each(&request.sources, failures, |path, _| sources.push(path));
+    if !into && sources.len() > 1 {
         return Err(failure(target, "cannot move several files there", &io::Error::from_raw_os_error(20)));
     }
-    for source in &request.sources {
-        let source = path_of(source);
+    for source in &sources {
         let name = source.file_name().unwrap_or(OsStr::new("."));
         let target = if into { target.join(name) } else { target.to_owned() };
         if request.no_clobber && fs::symlink_metadata(&target).is_ok() {

@@ -2,13 +2,14 @@
 
 use crate::failures::{Failures, failure};
 use crate::file_changes::inside;
+use crate::glob;
 use crate::mounts::path_of;
 use crate::stream::{AlignedBuffer, ReadAhead, SinkStream, SourceStream, TransferDisks};
 use blockyard_protocol::appliance::{Discard, Failure, Fetch, Range, Read as ReadRequest, Store};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, Timespec, Timestamps, fallocate, futimens, seek};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -23,8 +24,9 @@ const BLOCK_BYTES: usize = 4096;
 /// Writes the bytes of files to `sink`, one after another.
 pub(crate) fn read(request: &ReadRequest, sink: &mut SinkStream, failures: &mut Failures) -> io::Result<()> {
     let mut buffer = vec![0; 256 << 10];
-    for path in &request.paths {
-        let path = path_of(path);
+    let mut paths = Vec::new();
+    glob::each(&request.paths, failures, |path, _| paths.push(path));
+    for path in &paths {
         let mut file = match open(path) {
             Ok(file) => file,
             Err(error) => {
@@ -66,12 +68,14 @@ pub(crate) fn store(request: &Store, disks: &TransferDisks) -> Result<u64, Failu
         let (path, what) = (path.clone(), what.to_owned());
         move |error: io::Error| failure(&path, &what, &error)
     };
+    let is_there = fs::symlink_metadata(&path).is_ok();
     // A fifo would make us wait for somebody to read it.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = File::options()
         .write(true)
         .create(true)
-        .truncate(true)
+        .truncate(!request.append)
+        .append(request.append)
         .mode(request.mode & 0o777)
         .custom_flags(flags)
         .open(&path);
@@ -85,6 +89,9 @@ pub(crate) fn store(request: &Store, disks: &TransferDisks) -> Result<u64, Failu
         store_raw(request, &path, &file, disks).map(|()| request.size)
     };
     let bytes = bytes.map_err(bad("cannot write"))?;
+    if is_there && (request.append || request.keep) {
+        return Ok(bytes);
+    }
     set_attributes(request, &file).map_err(bad("cannot set the attributes of"))?;
     Ok(bytes)
 }

@@ -9,34 +9,49 @@
 //! Deliberately absent: a shell, a network, a clock of its own.
 
 mod attributes;
+mod block_copy;
 mod block_devices;
 mod channel;
+mod content;
 mod directory_walk;
+mod execution;
 mod failures;
 mod file_changes;
 mod file_copy;
+mod file_making;
 mod fstab;
+mod glob;
+mod inspect;
+mod interruption;
+mod modules;
+mod mount_options;
 mod mounts;
 mod operations;
 mod owner_names;
+mod partition_table;
 mod program;
-mod seen_directories;
 mod ring;
+mod roots;
+mod seen_directories;
 mod stream;
 mod system;
 mod tar_in;
 mod tar_out;
 mod tools;
+mod tree;
 mod trim;
 mod volume_list;
 
-use blockyard_protocol::appliance::{Ready, Request, VERSION};
+use blockyard_protocol::appliance::{Operation, Ready, Request, VERSION};
 use channel::Channel;
 use mounts::Mounts;
 use std::io;
 use stream::TransferDisks;
 
 fn main() {
+    if let Some(status) = modules::asked_by_kernel() {
+        std::process::exit(status);
+    }
     if let Err(error) = serve() {
         eprintln!("agent: {error}");
     }
@@ -47,10 +62,15 @@ fn main() {
 fn serve() -> io::Result<()> {
     system::set_up()?;
     let mut channel = Channel::open()?;
+    interruption::watch(channel.line()?);
     let disks = TransferDisks::open()?;
     let mut mounts = Mounts::new()?;
     channel.send(&Ready { version: VERSION, kernel: system::kernel_version() })?;
     while let Some(request) = channel.receive::<Request>()? {
+        // It came too late: the request that it is about is done.
+        if matches!(request.operation, Some(Operation::Interrupt(_))) {
+            continue;
+        }
         let response = operations::perform(request, &mut mounts, &disks);
         if let Err(error) = channel.send(&response) {
             // What is named in it is the image's, and may be too much.

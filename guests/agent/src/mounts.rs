@@ -2,30 +2,38 @@
 
 use crate::block_devices::{self, Volume};
 use crate::failures::{failure, refusal};
-use crate::fstab;
-use crate::system::{self, load_module};
+use crate::fstab::{self, Line};
+use crate::mount_options::{MountOptions, load_driver};
+use crate::roots::{self, Source};
+use crate::system;
+use crate::tree::Tree;
 use blockyard_protocol::appliance::{Failure, Mount, MountPoint};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{chroot, fchdir};
-use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where an image's root is mounted.
-const ROOT: &str = "/image";
-/// Bytes of an fstab that are looked at.
-const FSTAB_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const ROOT: &str = "/image";
+/// Bytes of an fstab or a crypttab that are looked at.
+const TABLE_BYTES_MAX: u64 = 64 << 10;
+/// Notes that are kept.
+const NOTES_MAX: usize = 16;
 
 /// What is mounted. While something is, this process's root is the image's.
 pub(crate) struct Mounts {
     outside: OwnedFd,
     /// In the order they were mounted.
     pub(crate) mounted: Vec<Mounted>,
+    /// What could not be mounted, and why.
+    pub(crate) notes: Vec<String>,
+    /// Some volumes have no files before they are opened, or put together.
+    pub(crate) closed: bool,
     /// Nothing is written, so there is nothing to flush.
     read_only: bool,
 }
@@ -33,6 +41,8 @@ pub(crate) struct Mounts {
 /// A mounted file system.
 pub(crate) struct Mounted {
     pub(crate) point: MountPoint,
+    /// The kernel's name of the device.
+    pub(crate) node: String,
     /// What the directory is called outside.
     target: PathBuf,
 }
@@ -40,12 +50,14 @@ pub(crate) struct Mounted {
 impl Mounts {
     pub(crate) fn new() -> io::Result<Self> {
         fs::create_dir_all(ROOT)?;
-        Ok(Self { outside: File::open("/")?.into(), mounted: Vec::new(), read_only: true })
+        let outside = File::open("/")?.into();
+        Ok(Self { outside, mounted: Vec::new(), notes: Vec::new(), closed: false, read_only: true })
     }
 
     /// Mounts what is asked for, and moves in. All or nothing.
     pub(crate) fn mount(&mut self, request: &Mount) -> Result<(), Failure> {
         self.unmount()?;
+        self.notes.clear();
         self.read_only = request.read_only;
         self.mount_all(request)
             .and_then(|()| enter(Path::new(ROOT)).map_err(|error| failure(Path::new("/"), "cannot enter", &error)))
@@ -55,57 +67,86 @@ impl Mounts {
             })
     }
 
-    fn mount_all(&mut self, request: &Mount) -> Result<(), Failure> {
+    /// Mounts what is asked for, at [`ROOT`].
+    pub(crate) fn mount_all(&mut self, request: &Mount) -> Result<(), Failure> {
         let volumes = block_devices::volumes(request.disks);
-        let flags = Flags { read_only: request.read_only, synchronous: request.synchronous };
-        let (root, others) = match request.points.split_first() {
-            Some((root, others)) if !root.device.is_empty() => (block_devices::find(&volumes, &root.device)?, others),
-            _ => (find_root(&volumes)?, &[][..]),
+        self.closed = volumes.iter().any(Volume::is_closed);
+        let options = MountOptions::new(request.read_only, request.synchronous);
+        let Some(root) = request.points.first().filter(|root| !root.device.is_empty()) else {
+            let root = roots::find(&volumes, Path::new(ROOT))?;
+            return self.mount_system(&root, &volumes, &options);
         };
-        self.add(root, "/", flags)?;
-        if !request.points.is_empty() {
-            for point in others {
-                let volume = block_devices::find(&volumes, &point.device)?;
-                self.add(volume, &String::from_utf8_lossy(&point.directory), flags)?;
-            }
-            return Ok(());
+        for point in &request.points {
+            let source = Source::find(&volumes, &point.device)?;
+            let options = options.with(&String::from_utf8_lossy(&point.options));
+            let directory =
+                if std::ptr::eq(point, root) { "/".into() } else { String::from_utf8_lossy(&point.directory) };
+            self.add(&source, &directory, &options, &point.r#type)?;
         }
-        for line in fstab::lines(&read_fstab(), &volumes) {
-            let volume = volumes.iter().find(|volume| volume.name == line.volume);
-            let already = self.mounted.iter().any(|mounted| mounted.point.device == line.volume);
-            if let (Some(volume), false) = (volume, already)
-                && let Err(problem) = self.add(volume, &line.directory, flags)
-            {
-                let note = format!("/etc/fstab wants {} on {}: {}", line.volume, line.directory, problem.sentence);
-                self.mounted[0].point.note = note;
+        Ok(())
+    }
+
+    /// Mounts a root file system and what its fstab says. What of that cannot be mounted is noted.
+    pub(crate) fn mount_system(
+        &mut self,
+        root: &Source<'_>,
+        volumes: &[Volume],
+        options: &MountOptions,
+    ) -> Result<(), Failure> {
+        self.add(root, "/", options, "")?;
+        let mut there = vec![root.clone()];
+        for line in fstab::lines(&read_table("/etc/fstab")) {
+            match fstab_source(&line, volumes) {
+                Some(source) if there.iter().any(|mounted| mounted.is(&source)) => {}
+                Some(source) => {
+                    if let Err(problem) = self.add(&source, &line.directory, options, "") {
+                        self.note(&line, &problem.sentence);
+                    }
+                    there.push(source);
+                }
+                None if line.optional => {}
+                None => self.note(&line, "the image has no such volume"),
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, volume: &Volume, directory: &str, flags: Flags) -> Result<(), Failure> {
-        if let Some(why) = volume.why_not() {
+    fn note(&mut self, line: &Line, why: &str) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push(format!("/etc/fstab wants {} on {}: {why}", line.source, line.directory));
+        }
+    }
+
+    fn add(&mut self, source: &Source<'_>, directory: &str, options: &MountOptions, kind: &str) -> Result<(), Failure> {
+        let volume = source.volume;
+        if let (Some(why), true) = (volume.why_not(), kind.is_empty()) {
             return Err(refusal(format!("{} {why}", volume.name)));
         }
-        let kind = volume.content.kind.unwrap_or_default();
-        load_driver(kind).map_err(|error| failure(Path::new(&volume.name), "cannot load its driver", &error))?;
+        let (kind, driver) = match kind {
+            "" => (volume.content.kind.unwrap_or_default(), volume.content.driver()),
+            kind => (kind, kind),
+        };
+        load_driver(driver).map_err(|error| failure(Path::new(&volume.name), "cannot load its driver", &error))?;
         // The image may have put a link there.
         let bad = |errno: Errno| failure(Path::new(directory), "cannot mount there", &errno.into());
-        let place = open_inside(directory, OFlags::PATH | OFlags::DIRECTORY).map_err(bad)?;
+        let tree = Tree::open(Path::new(ROOT)).map_err(bad)?;
+        let place = tree.file(directory, OFlags::PATH | OFlags::DIRECTORY).map_err(bad)?;
         let through = format!("/proc/self/fd/{}", place.as_raw_fd());
         let target =
             fs::read_link(&through).map_err(|error| failure(Path::new(directory), "cannot mount there", &error))?;
-        let note = flags.mount(&volume.name, Path::new(&through), kind).map_err(|errno| {
+        let options = options.with(source.subvolume.as_deref().unwrap_or_default());
+        let note = options.mount(&volume.node, Path::new(&through), driver).map_err(|errno| {
             let what = format!("cannot mount the {kind} file system, which may be damaged (`fsck` it)");
-            failure(Path::new(&volume.name), &what, &errno.into())
+            failure(Path::new(&source.name()), &what, &errno.into())
         })?;
         let point = MountPoint {
-            device: volume.name.clone(),
+            device: source.name(),
             directory: directory.as_bytes().to_vec(),
             r#type: kind.to_owned(),
             note: note.to_owned(),
+            options: Vec::new(),
         };
-        self.mounted.push(Mounted { point, target });
+        self.mounted.push(Mounted { point, node: volume.node.clone(), target });
         Ok(())
     }
 
@@ -113,8 +154,8 @@ impl Mounts {
     pub(crate) fn unmount(&mut self) -> Result<(), Failure> {
         leave(&self.outside)?;
         let mut first = Ok(());
-        while let Some(Mounted { point, target }) = self.mounted.pop() {
-            let device = PathBuf::from(format!("/dev/{}", point.device));
+        while let Some(Mounted { node, target, .. }) = self.mounted.pop() {
+            let device = PathBuf::from(format!("/dev/{node}"));
             let unmounted = unmount(&target, UnmountFlags::NOFOLLOW).map_err(io::Error::from);
             // Not every file system flushes the disk's cache when it is unmounted.
             let flushed =
@@ -140,10 +181,11 @@ impl Mounts {
     }
 
     /// Refuses a device that is mounted.
-    pub(crate) fn must_not_have(&self, device: &str) -> Result<(), Failure> {
-        match self.mounted.iter().find(|mounted| mounted.point.device == device) {
+    pub(crate) fn must_not_have(&self, node: &str) -> Result<(), Failure> {
+        match self.mounted.iter().find(|mounted| mounted.node == node) {
             Some(mounted) => {
-                let directory = String::from_utf8_lossy(&mounted.point.directory);
+                let MountPoint { device, directory, .. } = &mounted.point;
+                let directory = String::from_utf8_lossy(directory);
                 Err(refusal(format!("{device} is mounted on {directory}: unmount it first")))
             }
             None => Ok(()),
@@ -166,109 +208,26 @@ fn enter(root: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// A file of the image that is being put together, whatever links are on the way.
-fn open_inside(path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = openat2(CWD, ROOT, directory, Mode::empty(), ResolveFlags::empty())?;
-    openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
-}
-
-fn read_fstab() -> String {
-    let mut text = Vec::new();
-    if let Ok(file) = open_inside("/etc/fstab", OFlags::RDONLY | OFlags::NONBLOCK) {
-        // As far as it can be read.
-        let _ = File::from(file).take(FSTAB_BYTES_MAX).read_to_end(&mut text);
-    }
+/// A table in /etc of the image that is being put together, as far as it can be read.
+fn read_table(path: &str) -> String {
+    let tree = Tree::open(Path::new(ROOT)).ok();
+    let text = tree.and_then(|tree| tree.head(path, TABLE_BYTES_MAX)).unwrap_or_default();
     String::from_utf8_lossy(&text).into_owned()
 }
 
-#[derive(Clone, Copy)]
-struct Flags {
-    read_only: bool,
-    synchronous: bool,
+/// What a line of fstab wants mounted.
+fn fstab_source<'volumes>(line: &Line, volumes: &'volumes [Volume]) -> Option<Source<'volumes>> {
+    let volume = block_devices::lookup(volumes, &line.source).or_else(|| opened_by_crypttab(&line.source, volumes))?;
+    let subvolume = line.subvolume.clone().filter(|_| volume.content.driver() == "btrfs");
+    Some(Source { volume, subvolume })
 }
 
-impl Flags {
-    /// Mounts, if need be without what a read-only disk does not allow; what is worth telling about it.
-    fn mount(self, device: &str, target: &Path, kind: &str) -> Result<&'static str, Errno> {
-        let mut flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
-        flags.set(MountFlags::RDONLY, self.read_only);
-        flags.set(MountFlags::SYNCHRONOUS, self.synchronous);
-        let device = format!("/dev/{device}");
-        let attempt = |options: &str| {
-            let options = CString::new(options).unwrap_or_default();
-            mount(device.as_str(), target, kind, flags, (!options.is_empty()).then_some(options.as_c_str()))
-        };
-        let (usual, without_journal) = match kind {
-            // Not the tables of inodes that a young file system has not yet zeroed: they take longer than we stay.
-            "ext4" if !self.read_only => ("noinit_itable,errors=remount-ro", ""),
-            "ext4" => ("", "noload"),
-            "xfs" => ("nouuid", "nouuid,norecovery"),
-            "btrfs" => ("", "rescue=nologreplay"),
-            "vfat" => ("utf8", ""),
-            _ => ("", ""),
-        };
-        match attempt(usual) {
-            Ok(()) => Ok(""),
-            Err(errno) if self.read_only && !without_journal.is_empty() => {
-                attempt(without_journal).map(|()| "its journal was not replayed").map_err(|_| errno)
-            }
-            Err(errno) => Err(errno),
-        }
-    }
-}
-
-fn load_driver(kind: &str) -> io::Result<()> {
-    let modules: &[&str] = match kind {
-        "vfat" => &["fat", "vfat", "nls_cp437", "nls_iso8859-1", "nls_utf8"],
-        "iso9660" => &["isofs"],
-        "squashfs" => &["squashfs"],
-        _ => &[],
-    };
-    modules.iter().try_for_each(|module| load_module(module))
-}
-
-/// The volume with the root file system: the only one with files, or the first that looks like it.
-fn find_root(volumes: &[Volume]) -> Result<&Volume, Failure> {
-    let candidates: Vec<_> = volumes.iter().filter(|volume| volume.is_mountable()).collect();
-    match candidates[..] {
-        [] => Err(refusal(nothing_mountable(volumes))),
-        [only] => Ok(only),
-        _ => candidates.iter().copied().find(|volume| looks_like_root(volume)).ok_or_else(|| {
-            let names: Vec<_> = candidates.iter().map(|volume| volume.name.as_str()).collect();
-            refusal(format!("none of {} looks like a root file system: choose one with -m PART", names.join(", ")))
-        }),
-    }
-}
-
-fn nothing_mountable(volumes: &[Volume]) -> String {
-    match volumes {
-        [] => "the image has no disk".to_owned(),
-        [whole] if !whole.name.ends_with(|last: char| last.is_ascii_digit()) => {
-            format!("the image has no partitions, and its disk {}", whole.why_not().unwrap_or_default())
-        }
-        several => {
-            let each: Vec<_> = several
-                .iter()
-                .map(|volume| format!("{} {}", volume.name, volume.why_not().unwrap_or_default()))
-                .collect();
-            format!("no partition has files: {}", each.join("; "))
-        }
-    }
-}
-
-/// Mounts it for a look.
-fn looks_like_root(volume: &Volume) -> bool {
-    let kind = volume.content.kind.unwrap_or_default();
-    let flags = Flags { read_only: true, synchronous: false };
-    if load_driver(kind).is_err() || flags.mount(&volume.name, Path::new(ROOT), kind).is_err() {
-        return false;
-    }
-    let has = |name: &str| fs::symlink_metadata(Path::new(ROOT).join(name)).is_ok();
-    let found = has("etc/fstab") || has("etc/os-release") || (has("etc") && (has("bin") || has("usr")));
-    // It is mounted once more over this if it cannot be.
-    let _ = unmount(ROOT, UnmountFlags::NOFOLLOW);
-    found
+/// The image gives names to what it opens; here that has another. What is still closed stands for itself.
+fn opened_by_crypttab<'volumes>(source: &str, volumes: &'volumes [Volume]) -> Option<&'volumes Volume> {
+    let name = source.strip_prefix("/dev/mapper/")?;
+    let encrypted = fstab::encrypted_source(&read_table("/etc/crypttab"), name)?;
+    let encrypted = block_devices::lookup(volumes, &encrypted)?;
+    Some(volumes.iter().find(|volume| volume.made_of.contains(&encrypted.node)).unwrap_or(encrypted))
 }
 
 /// The path that a message's bytes are.

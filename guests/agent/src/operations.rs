@@ -3,7 +3,10 @@
 use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
-use crate::{attributes, directory_walk, file_changes, file_copy, tar_in, tar_out, tools, trim, volume_list};
+use crate::{
+    attributes, block_copy, directory_walk, execution, file_changes, file_copy, file_making, inspect, tar_in, tar_out,
+    tools, trim, volume_list,
+};
 use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
 use std::io;
 use std::path::Path;
@@ -46,19 +49,29 @@ fn perform_operation(
             | Operation::InstallTools(_)
             | Operation::RunTool(_)
             | Operation::ListVolumes(_)
+            | Operation::ReadPartitions(_)
+            | Operation::CopyBlocks(_)
+            | Operation::Inspect(_)
     );
     if !outside && !mounts.is_mounted() {
         return Err(refusal("nothing is mounted"));
     }
     match operation {
         Operation::Mount(mount) => {
-            mounts.mount(&mount)?;
+            let mounted = mounts.mount(&mount);
+            response.closed = mounts.closed;
+            mounted?;
             response.mounted = mounts.mounted.iter().map(|mounted| mounted.point.clone()).collect();
+            response.notes = mounts.notes.clone();
             Ok(())
         }
         Operation::Unmount(_) => mounts.unmount(),
         Operation::Sync(_) => {
             rustix::fs::sync();
+            Ok(())
+        }
+        Operation::Inspect(request) => {
+            response.bytes = to_sink(disks, |sink| inspect::inspect(mounts, &request, sink))?;
             Ok(())
         }
         Operation::Walk(walk) => {
@@ -90,6 +103,20 @@ fn perform_operation(
             Ok(())
         }
         Operation::Rename(rename) => file_changes::rename(&rename, failures),
+        Operation::CopyFiles(copy) => file_making::copy(&copy, failures),
+        Operation::Fill(fill) => file_making::fill(&fill).map(|bytes| response.bytes = bytes),
+        Operation::Touch(touch) => {
+            file_making::touch(&touch, failures);
+            Ok(())
+        }
+        Operation::CopyBlocks(copy) => block_copy::copy(&copy, mounts, disks).map(|bytes| response.bytes = bytes),
+        Operation::ReadPartitions(read) => {
+            block_copy::read_partitions(read.disks, failures);
+            Ok(())
+        }
+        Operation::Execute(execute) => execution::execute(execute, mounts, disks).map(|end| response.program = end),
+        // What it is about is done.
+        Operation::Interrupt(_) => Ok(()),
         Operation::Link(link) => file_changes::link(&link),
         Operation::ChangeMode(change) => {
             attributes::change_mode(&change, failures);
@@ -106,8 +133,10 @@ fn perform_operation(
             Ok(())
         }
         Operation::ListVolumes(request) => {
-            response.bytes = to_sink(disks, |sink| volume_list::list(&request, mounts, sink))?;
-            Ok(())
+            let volumes = volume_list::describe_all(&request, mounts);
+            let written = volumes.as_deref().unwrap_or_default();
+            response.bytes = to_sink(disks, |sink| volume_list::write(written, sink))?;
+            volumes.map(drop)
         }
         Operation::Trim(_) => {
             response.trimmed = trim::trim(mounts, failures);

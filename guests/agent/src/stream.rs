@@ -1,5 +1,6 @@
 //! The transfer disks: data from the host and to it, past the page cache.
 
+use crate::interruption;
 use blockyard_protocol::stream::{CHUNK_BYTES, MARK_BYTES, Mark, SOURCE_CHUNK_BYTES};
 use rustix::fs::{Mode, OFlags, open};
 use std::fs::{self, File};
@@ -111,6 +112,7 @@ impl ReadAhead {
 
     /// The next piece, in order.
     pub(crate) fn next(&self) -> io::Result<Option<Piece>> {
+        interruption::check()?;
         let piece = self.filled.as_ref().and_then(|filled| filled.recv().ok());
         piece.transpose()
     }
@@ -201,21 +203,41 @@ pub(crate) struct SinkStream {
     chunk: AlignedBuffer,
     bytes: usize,
     total: u64,
+    ended: bool,
+    /// Whether it fails when the host does not want what is being done any more.
+    pub(crate) heeds_interruption: bool,
 }
 
 impl SinkStream {
     pub(crate) fn open(disk: &Arc<File>) -> Self {
         let chunk = AlignedBuffer::new(MARK_BYTES + CHUNK_BYTES);
-        Self { disk: Arc::clone(disk), offset: 0, chunk, bytes: 0, total: 0 }
+        Self { disk: Arc::clone(disk), offset: 0, chunk, bytes: 0, total: 0, ended: false, heeds_interruption: true }
     }
 
     /// Sends what is left, and the end; how many bytes there were.
     pub(crate) fn finish(mut self) -> io::Result<u64> {
-        self.send(true)?;
+        self.end()?;
         Ok(self.total)
     }
 
+    /// Sends what there is, so that the host does not wait for more to come with it.
+    pub(crate) fn send_now(&mut self) -> io::Result<()> {
+        self.send(false)
+    }
+
+    /// Sends what is left, and the end, if that was not sent before.
+    pub(crate) fn end(&mut self) -> io::Result<()> {
+        if self.ended {
+            return Ok(());
+        }
+        self.ended = true;
+        self.send(true)
+    }
+
     fn send(&mut self, last: bool) -> io::Result<()> {
+        if self.heeds_interruption {
+            interruption::check()?;
+        }
         let mark = Mark { bytes: self.bytes, last };
         let end = MARK_BYTES + mark.padded_bytes();
         self.chunk[..MARK_BYTES].copy_from_slice(&mark.encode());

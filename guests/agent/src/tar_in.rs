@@ -37,7 +37,11 @@ pub(crate) fn unpack(request: &TarIn, disks: &TransferDisks, failures: &mut Fail
     let directory = path_of(&request.directory);
     let bad = |what: &'static str| move |error: io::Error| failure(directory, what, &error);
     if !request.into {
-        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory).map_err(bad("cannot make the directory"))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(directory)
+            .map_err(bad("cannot make the directory"))?;
     }
     // Names in the archive are below it, whatever they look like.
     std::env::set_current_dir(directory).map_err(bad("cannot unpack into"))?;

@@ -63,8 +63,8 @@ fn written(argument: &ToolArgument, volumes: &[Volume], devices: &mut Vec<String
         ToolArgument::Text(text) => Ok(OsStr::from_bytes(text).to_owned()),
         ToolArgument::Device(name) => {
             let volume = block_devices::find(volumes, name)?;
-            devices.push(volume.name.clone());
-            Ok(Path::new("/dev").join(&volume.name).into())
+            devices.push(volume.node.clone());
+            Ok(Path::new("/dev").join(&volume.node).into())
         }
         ToolArgument::None => Err(refusal("a program's argument is missing")),
     }

@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(crate) trait Outside: Send + Sync {
     /// It does now.
     fn waits_outside(&self) -> bool;
+    /// Nobody wants the rest: the guest gets errors from now on.
+    fn give_up(&self);
 }
 
 /// The requests of a stream's one queue.
@@ -126,6 +128,10 @@ impl Board {
 impl Outside for Board {
     fn waits_outside(&self) -> bool {
         self.outside.load(Ordering::Relaxed)
+    }
+
+    fn give_up(&self) {
+        self.close(RequestError::Os(Errno::CANCELED.raw_os_error()));
     }
 }
 

@@ -138,7 +138,7 @@ fn make(image: &NewImage, contents: &Contents, allow_dirs: &[PathBuf]) -> Result
         }
         if !file_systems.is_empty() {
             let is_sparse = image.preallocation == Preallocation::Off;
-            new_file_systems::make(&image.path, &disk, &file_systems, is_sparse)?;
+            new_file_systems::make(&image.path, &disk, &file_systems, is_sparse, image.backing.is_none())?;
         }
         flush(&*disk).context("cannot write the partition table")?;
     }

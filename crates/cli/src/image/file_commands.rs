@@ -1,7 +1,10 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
 use super::open_image::{ImageArgs, OpenImage};
-use super::{changes, copying, disk_usage, filesystems, find, fsck, label, ls, mkfs, read_in, space, stat, tar, trim};
+use super::{
+    changes, copying, dd, disk_usage, edit, execute, filesystems, find, fsck, inspect, label, ls, making, mkfs,
+    read_in, space, stat, tar, trim,
+};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
@@ -18,6 +21,16 @@ pub enum Access {
 pub trait FileCommand {
     /// What it needs the image for.
     fn access(&self) -> Access;
+
+    /// Whether it can do with an image that is open for reading only, if somebody wants that.
+    fn may_only_read(&self) -> bool {
+        false
+    }
+
+    /// Whether Ctrl-C ends what is done and not the appliance.
+    fn lives_on(&self) -> bool {
+        false
+    }
 
     /// Whether the image's file systems are mounted for it; without, it has the image's disks.
     fn mounts(&self) -> bool {
@@ -79,6 +92,19 @@ macro_rules! file_commands {
                 }
             }
         }
+
+        #[derive(Subcommand)]
+        pub enum AnyFileCommand {
+            $($name($command)),+
+        }
+
+        impl AnyFileCommand {
+            pub fn get(&self) -> &dyn FileCommand {
+                match self {
+                    $(Self::$name(command) => command),+
+                }
+            }
+        }
     };
 }
 
@@ -88,6 +114,7 @@ file_commands! {
     Stat(stat::Stat),
     Df(space::Df),
     Find(find::Find),
+    Inspect(inspect::Inspect),
     Du(disk_usage::Du),
     Rm(changes::Rm),
     Mkdir(changes::Mkdir),
@@ -99,6 +126,12 @@ file_commands! {
     Get(copying::Get),
     TarIn(tar::TarIn),
     TarOut(tar::TarOut),
+    Cp(making::Cp),
+    Touch(making::Touch),
+    Fill(making::Fill),
+    Edit(edit::Edit),
+    Dd(dd::Dd),
+    Run(execute::Run),
     Mkfs(mkfs::Mkfs),
     Fsck(fsck::Fsck),
     Label(label::Label),

@@ -3,10 +3,10 @@
 use super::file_commands::{Access, FileCommand};
 use super::listing::{Names, type_letter};
 use super::open_image::{OpenImage, RecordTaker, image_path};
-use super::pattern::matches;
 use crate::UsageError;
 use anyhow::Result;
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
+use blockyard_protocol::pattern::matches;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::io;

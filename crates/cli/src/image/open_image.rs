@@ -1,8 +1,13 @@
 //! An image whose files can be worked on: an appliance that has it mounted.
 
 use super::file_commands::{Access, FileCommand};
+use super::inspect::{Inspection, Inspector};
+use super::keys::Keys;
+use super::layers::{Asking, Layers, Needs};
+use super::mount_point;
 use super::records::RecordStream;
 use crate::UsageError;
+use crate::copy::watched_disk::WatchedDisk;
 use crate::destination::replaced_file;
 use crate::disk::open_disk;
 use crate::signals::EndSignals;
@@ -11,13 +16,14 @@ use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, Stream
 use blockyard_block::layers::ZerosAsHoles;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{AtomicChange, Disk, Geometry, printable};
-use blockyard_protocol::appliance::{Failure, Mount, MountPoint, Operation, Record, Response, Unmount};
+use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,16 +43,28 @@ pub struct ImageArgs {
     /// The image: a disk specification.
     #[arg(value_name = "IMAGE")]
     image: String,
+    /// Another disk, for what lies on several, after IMAGE; may be repeated.
+    #[arg(long, value_name = "DISK")]
+    add: Vec<String>,
     #[command(flatten)]
     how: OpenArgs,
 }
 
-/// Options of every command on an image's files: how it is opened.
+/// How an image is opened: options of every command on its files.
 #[derive(Args, Debug)]
 pub struct OpenArgs {
-    /// Mount partition PART (such as sda1, vda1 or 1) on DIR [default: /]; may be repeated, the root first.
-    #[arg(short, value_name = "PART[:DIR]")]
+    /// Mount partition PART (such as sda1, vda1, 1 or vg/root) on DIR [default: /]; may be repeated, the root first.
+    #[arg(short, value_name = "PART[:DIR[:OPTIONS[:TYPE]]]")]
     mount: Vec<String>,
+    /// The key of encrypted volumes (LUKS), for those that are needed; without, it is asked for at the terminal.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The key of one encrypted volume, which may be named by its UUID; may be repeated.
+    #[arg(long, value_name = "VOLUME:file:FILE")]
+    key: Vec<String>,
+    /// Say on stderr which operating system was found, and what is mounted where.
+    #[arg(long)]
+    pub inspect: bool,
     /// Write nothing to the image.
     #[arg(long)]
     pub ro: bool,
@@ -72,6 +90,82 @@ pub struct OpenArgs {
     #[arg(long)]
     pub verbose: bool,
 }
+
+impl Default for OpenArgs {
+    fn default() -> Self {
+        Self {
+            mount: Vec::new(),
+            key_file: None,
+            key: Vec::new(),
+            inspect: false,
+            ro: false,
+            sync: false,
+            cache: Cache::Writeback,
+            atomic: false,
+            timeout: TIMEOUT_SECONDS,
+            memory: MEMORY_MIB,
+            allow_dir: Vec::new(),
+            verbose: false,
+        }
+    }
+}
+
+impl ImageArgs {
+    /// The image's disks, opened.
+    fn disks(&self, access: Access) -> Result<Vec<ImageDisk>> {
+        if self.add.len() >= DISKS_MAX {
+            return Err(UsageError(format!("an appliance has at most {DISKS_MAX} disks")).into());
+        }
+        [&self.image].into_iter().chain(&self.add).map(|name| self.how.open_disk(name, access)).collect()
+    }
+}
+
+impl OpenArgs {
+    /// Opens a disk of an image, for no more than `access`.
+    ///
+    /// # Errors
+    /// When it cannot be opened so.
+    pub fn open_disk(&self, name: &str, access: Access) -> Result<ImageDisk> {
+        let specification = match self.cache {
+            Cache::Writeback => name.to_owned(),
+            Cache::Unsafe => format!("{name},cache=unsafe"),
+        };
+        let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
+        if access == Access::Write && disk.geometry().read_only {
+            bail!("{name} is read-only");
+        }
+        Ok(ImageDisk { disk, name: name.into() })
+    }
+
+    /// With `--atomic`, a change to the image, which is one file.
+    fn begin_change(&self, disks: &[ImageDisk]) -> Result<Option<AtomicChange>> {
+        if !self.atomic {
+            return Ok(None);
+        }
+        let [image] = disks else {
+            return Err(UsageError("--atomic is for one image: several do not change at one moment".to_owned()).into());
+        };
+        let named: DiskSpecification = image.name.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let Some(path) = replaced_file(&named) else {
+            return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
+        };
+        if self.cache == Cache::Unsafe || named.is_cache_unsafe() {
+            return Err(UsageError("--atomic waits for stable storage: leave out cache unsafe".to_owned()).into());
+        }
+        Ok(Some(AtomicChange::begin(Arc::clone(&image.disk), path)?))
+    }
+
+    /// What `-m` says.
+    ///
+    /// # Errors
+    /// [`UsageError`] when that makes no sense.
+    pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
+        self.mount.iter().map(|text| mount_point::parse(text)).collect()
+    }
+}
+
+/// Disks that have a name of one letter, but for two that data go through.
+pub const DISKS_MAX: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Cache {
@@ -103,6 +197,8 @@ pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
+    /// The disks by their names: they know why a request to them failed, which the guest does not.
+    watched: Vec<(Arc<str>, Arc<WatchedDisk>)>,
     access: Access,
     capacity_bytes: u64,
     disks: Vec<Arc<ZerosAsHoles>>,
@@ -110,62 +206,44 @@ pub struct OpenImage {
     change: Option<AtomicChange>,
     /// Files of the host that are written are on stable storage before the command succeeds.
     pub durable: bool,
+    /// What shall be mounted; nothing: what is found.
+    points: Vec<MountPoint>,
+    /// How to boot the appliance again.
+    boot: Boot,
+    keys: Rc<Keys>,
+    /// What was opened so that there is something to mount.
+    pub(super) layers: Layers,
+    /// Our stdin is for commands that want it, and not what commands are read from.
+    pub has_stdin: bool,
 }
 
-impl Default for OpenArgs {
-    fn default() -> Self {
-        Self {
-            mount: Vec::new(),
-            ro: false,
-            sync: false,
-            cache: Cache::Writeback,
-            atomic: false,
-            timeout: TIMEOUT_SECONDS,
-            memory: MEMORY_MIB,
-            allow_dir: Vec::new(),
-            verbose: false,
-        }
-    }
+/// How an appliance is booted.
+struct Boot {
+    kernel: Kernel,
+    disks: Vec<ImageDisk>,
+    memory_bytes: u64,
+    raid6: bool,
+    timeout: Duration,
+    verbose: bool,
+    lives_on: bool,
+    signals: EndSignals,
 }
 
-impl OpenArgs {
-    /// Opens a disk of an image, for no more than `access`.
-    ///
-    /// # Errors
-    /// When it cannot be opened so.
-    pub fn open_disk(&self, image: &str, access: Access) -> Result<ImageDisk> {
-        let specification = match self.cache {
-            Cache::Writeback => image.to_owned(),
-            Cache::Unsafe => format!("{image},cache=unsafe"),
+impl Boot {
+    fn boot(&self) -> Result<Appliance> {
+        let signals = self.signals.clone();
+        let options = ApplianceOptions {
+            kernel: self.kernel.clone(),
+            agent: AGENT,
+            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
+            memory_bytes: self.memory_bytes,
+            raid6: self.raid6,
+            timeout: self.timeout,
+            console: self.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
+            interrupted: Box::new(move || signals.name()),
+            lives_on: self.lives_on,
         };
-        let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
-        Ok(ImageDisk { disk, name: image.into() })
-    }
-
-    /// With `--atomic`, a change to the image, which is one file.
-    fn begin_change(&self, disks: &[ImageDisk]) -> Result<Option<AtomicChange>> {
-        if !self.atomic {
-            return Ok(None);
-        }
-        let [image] = disks else {
-            return Err(UsageError("--atomic is for one image: several do not change at one moment".to_owned()).into());
-        };
-        let named: DiskSpecification = image.name.parse().map_err(|error| UsageError(format!("{error}")))?;
-        let Some(path) = replaced_file(&named) else {
-            return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
-        };
-        if self.cache == Cache::Unsafe || named.is_cache_unsafe() {
-            return Err(UsageError("--atomic waits for stable storage: leave out cache unsafe".to_owned()).into());
-        }
-        Ok(Some(AtomicChange::begin(Arc::clone(&image.disk), path)?))
-    }
-
-    /// What `-m` says.
-    ///
-    /// # Errors
-    /// [`UsageError`] when that makes no sense.
-    pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
-        self.mount.iter().map(|text| mount_point(text)).collect()
+        Ok(Appliance::boot(options, &self.disks)?)
     }
 }
 
@@ -175,70 +253,142 @@ impl OpenImage {
     /// # Errors
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
     pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
-        let access = command.access();
+        let access = if args.how.ro && command.may_only_read() { Access::Read } else { command.access() };
         if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
         let points = args.how.mount_points()?;
-        let disk = args.how.open_disk(&args.image, access)?;
-        if access == Access::Write && disk.disk.geometry().read_only {
-            bail!("{} is read-only", args.image);
-        }
-        let signals = EndSignals::catch()?;
-        let mut image = Self::boot(&args.how, access, &[disk], signals)?;
-        // Who names a partition wants it mounted.
-        if command.mounts() || !points.is_empty() {
-            image.mount(points, args.how.sync)?;
+        let disks = args.disks(access)?;
+        let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, command.lives_on())?;
+        image.points = points;
+        if command.mounts() || !image.points.is_empty() {
+            image.mount(&args.how)?;
         }
         Ok(image)
     }
 
-    /// Boots an appliance with the disks of an image.
+    /// Boots an appliance with the disks of an image. With `lives_on`, a signal ends what is asked of it and not the appliance.
     ///
     /// # Errors
     /// When it does not come up.
-    pub fn boot(how: &OpenArgs, access: Access, disks: &[ImageDisk], signals: EndSignals) -> Result<Self> {
-        let options = ApplianceOptions {
-            kernel: Kernel::find()?,
-            agent: AGENT,
-            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
-            memory_bytes: how.memory << 20,
-            timeout: Duration::from_secs(how.timeout),
-            console: how.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
-            interrupted: Box::new(move || signals.name()),
-        };
+    pub fn boot(
+        how: &OpenArgs,
+        access: Access,
+        disks: &[ImageDisk],
+        signals: EndSignals,
+        lives_on: bool,
+    ) -> Result<Self> {
+        let capacity_bytes =
+            disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
+        let keys = Rc::new(Keys::read(how.key_file.as_deref(), &how.key, signals.clone())?);
         let change = if access == Access::Write { how.begin_change(disks)? } else { None };
-        let layer = |image: &ImageDisk| {
+        let watch = |image: &ImageDisk| {
             let disk = change.as_ref().map_or_else(|| Arc::clone(&image.disk), AtomicChange::disk);
-            Arc::new(ZerosAsHoles::new(disk))
+            (Arc::clone(&image.name), Arc::new(WatchedDisk::new(disk)))
         };
-        let layers: Vec<_> = disks.iter().map(layer).collect();
-        let images = disks.iter().zip(&layers).map(|(image, layer)| {
+        let watched: Vec<_> = disks.iter().map(watch).collect();
+        let over = |(_, disk): &(_, Arc<WatchedDisk>)| Arc::new(ZerosAsHoles::new(Arc::clone(disk) as Arc<dyn Disk>));
+        let holes: Vec<_> = watched.iter().map(over).collect();
+        let images = disks.iter().zip(&holes).map(|(image, layer)| {
             let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
             ImageDisk { disk, name: Arc::clone(&image.name) }
         });
-        let appliance = Appliance::boot(options, &images.collect::<Vec<_>>())?;
+        let boot = Boot {
+            kernel: Kernel::find()?,
+            disks: images.collect(),
+            memory_bytes: how.memory << 20,
+            raid6: false,
+            timeout: Duration::from_secs(how.timeout),
+            verbose: how.verbose,
+            lives_on,
+            signals,
+        };
+        let appliance = boot.boot()?;
         if !appliance.confined().is_enough() {
             let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
         }
-        let capacity_bytes = disks.iter().map(|disk| disk.disk.geometry().capacity_bytes).fold(0, u64::saturating_add);
-        let names: Vec<_> = disks.iter().map(|disk| &*disk.name).collect();
+        let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
         let durable = how.cache == Cache::Writeback;
-        Ok(Self { appliance, name: names.join(", "), access, capacity_bytes, disks: layers, change, durable })
+        Ok(Self {
+            appliance,
+            name,
+            watched,
+            access,
+            capacity_bytes,
+            disks: holes,
+            change,
+            durable,
+            points: Vec::new(),
+            boot,
+            keys,
+            layers: Layers::default(),
+            has_stdin: true,
+        })
     }
 
-    /// Mounts `points`, or what is found if there are none, instead of all that is mounted; says what is mounted then.
+    /// Boots the appliance again, with more. What was opened and mounted in it is not any more.
+    pub(super) fn boot_again(&mut self, needs: Needs) -> Result<()> {
+        self.boot.memory_bytes = self.boot.memory_bytes.max(needs.memory_bytes);
+        self.boot.raid6 |= needs.raid6;
+        self.layers = Layers::default();
+        self.appliance.end();
+        self.appliance = self.boot.boot()?;
+        Ok(())
+    }
+
+    /// What the appliance has of what something may need.
+    pub(super) fn has(&self) -> Needs {
+        Needs { memory_bytes: self.boot.memory_bytes, raid6: self.boot.raid6 }
+    }
+
+    /// Whether nothing may be written.
+    pub fn reads_only(&self) -> bool {
+        self.access == Access::Read
+    }
+
+    /// The keys that the command line gives.
+    pub(super) fn keys(&self) -> Rc<Keys> {
+        Rc::clone(&self.keys)
+    }
+
+    /// Mounts its points, or what is found if there are none, instead of all that is mounted; says what is mounted then.
     ///
     /// # Errors
     /// When one of them cannot be: then nothing is mounted.
-    pub fn mount(&mut self, points: Vec<MountPoint>, synchronous: bool) -> Result<Vec<MountPoint>> {
-        let mount = Mount { read_only: self.access == Access::Read, synchronous, disks: self.disks(), points };
-        let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
-        for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
-            // Nobody is there to be told that stderr is closed.
-            let _ = writeln!(io::stderr(), "blockyard: {}: {}", printable(&point.device), printable(&point.note));
+    fn mount(&mut self, how: &OpenArgs) -> Result<Vec<MountPoint>> {
+        if how.inspect {
+            self.inspect()?.greeting().iter().for_each(|line| self.tell(line));
         }
+        let mut response = self.try_mount(how.sync)?;
+        // Other failures have an error's number.
+        let fails = response.failures.first().is_some_and(|failure| failure.errno == 0);
+        // What lies in layers is opened when something is missing without it.
+        if response.closed && (fails || !response.notes.is_empty()) {
+            let asking = if fails { Asking::Terminal } else { Asking::Nobody };
+            if self.open_layers(asking).with_context(|| self.name.clone())? {
+                response = self.try_mount(how.sync)?;
+            }
+        }
+        let response = self.judge(response).with_context(|| self.name.clone())?;
+        for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
+            self.tell(&format!("{}: {}", point.device, point.note));
+        }
+        response.notes.iter().for_each(|note| self.tell(note));
         Ok(response.mounted)
+    }
+
+    fn try_mount(&mut self, synchronous: bool) -> Result<Response> {
+        let (read_only, points) = (self.reads_only(), self.points.clone());
+        Ok(self.appliance.call(Operation::Mount(Mount { read_only, synchronous, disks: self.disks(), points }))?)
+    }
+
+    /// As [`OpenImage::mount`], with other points.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn mount_points(&mut self, points: Vec<MountPoint>, how: &OpenArgs) -> Result<Vec<MountPoint>> {
+        self.points = points;
+        self.mount(how)
     }
 
     /// What the image is called.
@@ -261,6 +411,32 @@ impl OpenImage {
         self.disks.iter().all(|disk| is_done(&disk.geometry()))
     }
 
+    /// Says something that is no failure.
+    pub(super) fn tell(&self, line: &str) {
+        // Nobody is there to be told that stderr is closed.
+        let _ = writeln!(io::stderr(), "blockyard: {}: {}", self.name, printable(line));
+    }
+
+    /// Finds out which operating systems there are. Afterwards nothing is mounted.
+    ///
+    /// # Errors
+    /// When what was to be mounted for it cannot be.
+    pub fn inspect(&mut self) -> Result<Inspection> {
+        let found = self.inspect_opened();
+        let (closed, none) = found.as_ref().map_or((true, true), |found| (found.is_partly_closed(), found.is_empty()));
+        let asking = if none && self.keys.can_ask() { Asking::Terminal } else { Asking::Nobody };
+        if closed && self.open_layers(asking).with_context(|| self.name.clone())? {
+            self.inspect_opened()
+        } else {
+            found
+        }
+    }
+
+    fn inspect_opened(&mut self) -> Result<Inspection> {
+        let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
+        self.records(Operation::Inspect(inspect), Inspector::default()).with_context(|| self.name.clone())
+    }
+
     /// Has the appliance do something.
     ///
     /// # Errors
@@ -271,15 +447,29 @@ impl OpenImage {
     }
 
     fn judge(&self, response: Response) -> Result<Response> {
-        if response.failures.is_empty() {
-            return Ok(response);
+        self.told(&response.failures, response.failed)?;
+        Ok(response)
+    }
+
+    /// Why a request to a disk failed on the host, if one did.
+    fn failed_request(&self) -> Option<String> {
+        let failed = |(name, disk): &(Arc<str>, Arc<WatchedDisk>)| Some((Arc::clone(name), disk.first_error()?));
+        self.watched.iter().find_map(failed).map(|(name, error)| format!("{name}: a request to it failed: {error}"))
+    }
+
+    /// An error that says each of the first few failures, if there are any, and what is known besides.
+    pub fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
+        if failures.is_empty() {
+            return Ok(());
         }
-        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
-        let more = response.failed.saturating_sub(lines.len() as u64);
+        let mut lines: Vec<_> = failures.iter().take(FAILURES_MAX).map(sentence).collect();
+        let more = count.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
         }
-        if response.failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
+        if let Some(error) = self.failed_request() {
+            lines.push(error);
+        } else if failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
             let said = self.appliance.kernel_log();
             if !said.is_empty() {
                 lines.push(format!("the appliance's kernel says: {}", said.join(" · ")));
@@ -298,11 +488,15 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let (result, failures) = self.all_records(operation, take)?;
-        told(&failures).map(|()| result)
+        let (result, failures) = self.records_and_failures(operation, take)?;
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
-    fn all_records<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
+    /// As [`OpenImage::records`], with what could not be looked at.
+    ///
+    /// # Errors
+    /// When it failed as a whole, or `take` did.
+    pub fn records_and_failures<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
     where
         T: Send + 'static,
         H: RecordTaker<Output = T>,
@@ -327,9 +521,9 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let (result, mut failures) = self.all_records(operation, take)?;
+        let (result, mut failures) = self.records_and_failures(operation, take)?;
         failures.retain(|failure| i32::try_from(failure.errno).map(Errno::from_raw_os_error) != Ok(Errno::NOENT));
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     /// More than the files of the image can have: what claims to be more is not honest.
@@ -348,9 +542,14 @@ impl OpenImage {
     /// When it is not.
     pub fn close(mut self) -> Result<()> {
         self.unmount()?;
-        let Self { appliance, disks, change, .. } = self;
+        if self.reads_only() {
+            return Ok(());
+        }
+        self.close_layers().with_context(|| self.name.clone())?;
+        self.check_written()?;
+        let Self { appliance, disks, watched, boot, change, .. } = self;
         // They let go of the disk.
-        drop((appliance, disks));
+        drop((appliance, disks, watched, boot));
         change.map_or(Ok(()), |change| Ok(change.commit()?))
     }
 
@@ -369,14 +568,21 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn unmount(&mut self) -> Result<()> {
-        if self.access == Access::Read {
+        if self.reads_only() {
             return Ok(());
         }
         self.call(Operation::Unmount(Unmount::default())).with_context(|| self.name.clone())?;
+        self.check_written()
+    }
+
+    fn check_written(&self) -> Result<()> {
         // Linux unmounts a file system whose last writes failed without a word.
         match self.appliance.failed_requests() {
             0 => Ok(()),
-            failed => bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name),
+            failed => {
+                let why = self.failed_request().unwrap_or_else(|| self.name.clone());
+                bail!("{why}: {failed} requests to it failed, so what was written is not all there")
+            }
         }
     }
 }
@@ -413,14 +619,6 @@ const BYTES_PER_FILE_MIN: u64 = 64;
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
 
-/// An error that says each of several failures, if there are any.
-fn told(failures: &[Failure]) -> Result<()> {
-    match failures {
-        [] => Ok(()),
-        several => Err(anyhow!(sentences(several))),
-    }
-}
-
 /// Failures as sentences, one a line.
 pub fn sentences(failures: &[Failure]) -> String {
     failures.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: ")
@@ -445,15 +643,6 @@ fn sentence(failure: &Failure) -> String {
 pub fn error_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
-fn mount_point(text: &str) -> Result<MountPoint> {
-    let (device, directory) = text.split_once(':').unwrap_or((text, "/"));
-    if device.is_empty() || !directory.starts_with('/') {
-        return Err(UsageError(format!("-m {text}: it is PART or PART:DIR, such as sda1 or sda2:/boot")).into());
-    }
-    let directory = directory.as_bytes().to_vec();
-    Ok(MountPoint { device: device.to_owned(), directory, ..MountPoint::default() })
 }
 
 /// A path of the image as the appliance wants it: from its root.

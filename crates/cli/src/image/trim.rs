@@ -2,7 +2,7 @@
 
 use super::file_commands::{Access, FileCommand};
 use super::file_system_kind::FileSystemKind;
-use super::open_image::OpenImage;
+use super::open_image::{OpenArgs, OpenImage};
 use crate::{print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::printable;
@@ -73,7 +73,7 @@ fn trim_all(image: &mut OpenImage) -> Result<Vec<Trimmed>> {
     let mut trimmed = Vec::new();
     for volume in volumes.iter().filter(|volume| with_files(&volume.r#type)) {
         let point = MountPoint { device: volume.device.clone(), directory: b"/".to_vec(), ..MountPoint::default() };
-        image.mount(vec![point], false)?;
+        image.mount_points(vec![point], &OpenArgs::default())?;
         trimmed.append(&mut trim(image)?);
         image.unmount()?;
     }

@@ -2,10 +2,17 @@
 
 mod atomic;
 mod changes;
+mod corpus;
 mod damage;
 mod data;
 mod ends;
+mod filesystems;
+mod inspection;
+mod interrupted;
 mod partitions;
 mod reading;
 mod rig;
 mod shut_in;
+mod small_files;
+mod volumes;
+mod workshop;

@@ -49,7 +49,9 @@ impl SmallFiles {
     /// Whether a small file can wait with the others. They are made in any order, so no two can have one name, in whichever case.
     pub(super) fn has_room(&self, path: &Path, bytes: u64) -> bool {
         let same = |file: &SmallFile| file.path.as_os_str().eq_ignore_ascii_case(path.as_os_str());
-        self.files.len() < CALLS_MAX && self.used as u64 + bytes <= TOGETHER_BYTES as u64 && !self.files.iter().any(same)
+        self.files.len() < CALLS_MAX
+            && self.used as u64 + bytes <= TOGETHER_BYTES as u64
+            && !self.files.iter().any(same)
     }
 
     /// Adds a file that there is room for; `read` reads its data.

@@ -1,4 +1,47 @@
 //! Shell patterns (POSIX, "Pattern Matching Notation").
+//!
+//! A path is a pattern: `*`, `?` and `[a-z]` stand for names that are there, and a backslash makes the letter behind it itself.
+
+use alloc::vec::Vec;
+
+/// Whether a path stands for names that are there rather than for one.
+pub fn is_pattern(path: &[u8]) -> bool {
+    let mut letters = path.iter();
+    while let Some(letter) = letters.next() {
+        match letter {
+            b'*' | b'?' | b'[' => return true,
+            b'\\' => _ = letters.next(),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// The path that a pattern without `*`, `?` and `[` means.
+pub fn plain(path: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(path.len());
+    let mut letters = path.iter();
+    while let Some(&letter) = letters.next() {
+        match letter {
+            // At the end it is itself.
+            b'\\' => plain.push(letters.next().copied().unwrap_or(letter)),
+            letter => plain.push(letter),
+        }
+    }
+    plain
+}
+
+/// The pattern that means just this path.
+pub fn escaped(path: &[u8]) -> Vec<u8> {
+    let mut pattern = Vec::with_capacity(path.len());
+    for &letter in path {
+        if matches!(letter, b'*' | b'?' | b'[' | b'\\') {
+            pattern.push(b'\\');
+        }
+        pattern.push(letter);
+    }
+    pattern
+}
 
 /// Whether all of `name` matches `pattern`: `*`, `?`, `[a-z]`, `[!a-z]` and `\` before a letter. Takes time in proportion to the
 /// product of the lengths at most, whatever they hold.
@@ -67,7 +110,17 @@ fn set(pattern: &[u8], letter: u8) -> Option<(usize, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::*;
+
+    #[test]
+    fn a_path_can_be_written_as_a_pattern_and_means_itself() {
+        for path in [&b"/etc/*.conf"[..], b"/a\\b", b"/[x]?", b"/plain", b"\\"] {
+            let pattern = escaped(path);
+            assert!(!is_pattern(&pattern) && plain(&pattern) == path && matches(&pattern, path));
+        }
+        assert!(is_pattern(b"/etc/*") && is_pattern(b"a?") && is_pattern(b"\\\\[a]") && !is_pattern(b"\\*\\[\\?"));
+        assert_eq!(plain(b"a\\"), b"a\\");
+    }
 
     #[test]
     fn patterns_match_as_in_a_shell() {

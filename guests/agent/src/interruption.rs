@@ -1,0 +1,28 @@
+//! Whether the host still wants what is being done.
+//!
+//! While a request is carried out the host says nothing on the serial line but that it does not want it any more. So whatever takes long
+//! looks now and then whether there is something to read.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+
+static LINE: OnceLock<File> = OnceLock::new();
+
+/// From now on, `line` is where the host says so.
+pub(crate) fn watch(line: File) {
+    // There is one line.
+    let _ = LINE.set(line);
+}
+
+/// Fails once the host does not want it any more.
+pub(crate) fn check() -> io::Result<()> {
+    let Some(line) = LINE.get() else { return Ok(()) };
+    let mut descriptors = [PollFd::from_borrowed_fd(line.as_fd(), PollFlags::IN)];
+    match poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(1..) => Err(io::Error::other("given up")),
+        _ => Ok(()),
+    }
+}
