@@ -3,7 +3,8 @@
 use crate::rig::{Rig, check_clean, pattern, text};
 use blockyard_block::layers::FaultyDisk;
 use blockyard_block::{
-    AllowedDirectories, AtomicChange, Disk, FileDisk, FileOptions, Qcow2CreateOptions, Qcow2Disk, UnfinishedChange,
+    AllowedDirectories, AtomicChange, Disk, FileDisk, FileOptions, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk,
+    UnfinishedChange,
 };
 use std::fs;
 use std::path::Path;
@@ -120,6 +121,24 @@ fn a_change_that_was_cut_off_is_completed() {
         }
         assert!(cut_off > 1, "{name}: {cut_off}");
     }
+}
+
+#[test]
+fn an_image_is_not_seen_through_one_that_is_half_changed() {
+    let (directory, path, before) = image("raw");
+    let top = directory.path().join("top.qcow2");
+    let backing = Some(Qcow2Backing { name: "raw".into(), format: "raw".into() });
+    Qcow2Disk::create(&top, &Qcow2CreateOptions { backing, ..Qcow2CreateOptions::new(DISK_BYTES) }).unwrap();
+    let faulty: Arc<dyn Disk> = Arc::new(FaultyDisk::new(open(&path), &"write-error:1st".parse().unwrap()));
+    let change = AtomicChange::begin(faulty, &path).unwrap();
+    let wanted = write(&change, &before);
+    change.commit().unwrap_err();
+    let allowed = AllowedDirectories::new(&[directory.path()]).unwrap();
+    let error = Qcow2Disk::open(&top, &FileOptions::default(), &allowed).unwrap_err().to_string();
+    assert!(error.contains("has a change that must be completed first"), "{error}");
+    UnfinishedChange::find(&path).unwrap().complete(open(&path)).unwrap();
+    let top = Qcow2Disk::open(&top, &FileOptions::default(), &allowed).unwrap();
+    assert!(Rig::new(top).read_all() == wanted);
 }
 
 #[test]

@@ -285,7 +285,6 @@ impl Target {
                 drop(disk);
                 Ok(file.commit(durable)?)
             }
-            // What differs is stable already.
             Self::Overlay { file, disk, .. } => {
                 drop(disk);
                 Ok(file.commit(durable)?)

@@ -149,8 +149,8 @@ impl OpenArgs {
         let Some(path) = replaced_file(&named) else {
             return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
         };
-        if self.cache == Cache::Unsafe {
-            return Err(UsageError("--atomic waits for stable storage: leave out --cache unsafe".to_owned()).into());
+        if self.cache == Cache::Unsafe || named.is_cache_unsafe() {
+            return Err(UsageError("--atomic waits for stable storage: leave out cache unsafe".to_owned()).into());
         }
         Ok(Some(AtomicChange::begin(Arc::clone(&image.disk), path)?))
     }

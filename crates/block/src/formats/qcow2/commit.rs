@@ -12,7 +12,7 @@ use super::{Qcow2Disk, header_change, resize};
 use crate::formats::{AllowedDirectories, ImageError, fold, image_chain};
 use crate::{Disk, Engine, FileDisk, FileOptions, Qcow2Info, same_file};
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -95,8 +95,9 @@ impl Qcow2Commit {
         drop((top, base));
         let failed = |source| ImageError::System { action: "empty", path: path.clone(), source };
         let header = read_header(&file, &path)?;
-        let length_bytes = file.metadata().map_err(failed)?.len();
-        let file = ImageFile::new(file, length_bytes, true, false, header.cluster_bytes());
+        let is_growing = file.metadata().map_err(failed)?.is_file();
+        let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
+        let file = ImageFile::new(file, length_bytes, is_growing, false, header.cluster_bytes());
         header_change::clear_autoclear(&file, &header).map_err(failed)?;
         file.write(&vec![0; header.l1.length_bytes as usize], header.l1.offset_bytes).map_err(failed)?;
         file.sync().map_err(failed)?;

@@ -236,8 +236,10 @@ impl Image {
         let layer = &self.layers[number];
         let mut buffer = SliceBuffer::new();
         let entries = layer.load(layer.slice_of(offset), Patience::Endless, &mut buffer)?;
-        let cut =
-            if entries.is_some() { layer.cut_to_slice(offset, length) } else { layer.cut_to_table(offset, length) };
+        let cut = match entries {
+            Some(_) => layer.cut_to_slice(offset, length),
+            None => layer.cut_without_table(offset, length, Patience::Endless)?,
+        };
         Ok(own_in(layer, offset, cut, entries))
     }
 
