@@ -5,15 +5,18 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 15] = [
+const PACKAGES: [(&str, &str); 18] = [
     ("attr", "setfattr"),
     ("btrfs-progs", "Btrfs in images"),
     ("busybox-static", "user space of the lab"),
+    ("cryptsetup-bin", "encrypted volumes (LUKS)"),
     ("dosfstools", "FAT in images"),
     ("e2fsprogs", "file systems that copies are checked with"),
     ("fdisk", "sfdisk: partition tables"),
     ("fio", "workloads on what we serve"),
     ("fuse3", "fusermount3"),
+    ("lvm2", "logical volumes"),
+    ("mdadm", "RAIDs"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
     ("strace", "what a command executes"),

@@ -1,7 +1,7 @@
 //! Packing.
 
 use crate::file_data::{FileData, describe_holes, ranges};
-use crate::{Report, XATTR};
+use crate::{Report, Status, XATTR};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fgetxattr, flistxattr, lgetxattr, llistxattr, open};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -47,7 +47,10 @@ pub fn pack<W: Write>(sources: &[Source], output: W, report: &mut Report<'_>) ->
 pub trait Opener {
     /// Opens at most 64 files for reading: through no link, without waiting for anything, and having their beginnings read ahead. One
     /// result for each, in order.
-    fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<File>>;
+    fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<(File, Status)>>;
+
+    /// The first bytes of the `index`th of the files that were opened last, as far as they are known.
+    fn beginning(&self, index: usize) -> &[u8];
 
     /// Closes files.
     fn close(&mut self, files: Vec<File>);
@@ -142,11 +145,10 @@ impl<W: Write> Packer<'_, '_, W> {
     fn regulars(&mut self, sources: &[Source]) -> io::Result<()> {
         let paths: Vec<_> = sources.iter().map(|source| source.path.as_path()).collect();
         let mut done = Vec::with_capacity(sources.len());
-        for (source, opened) in sources.iter().zip(self.opener.open(&paths)) {
-            let looked = opened.and_then(|file| Ok((file.metadata()?, file)));
-            match looked {
-                Ok((metadata, file)) if metadata.is_file() => {
-                    self.regular(source, &metadata, &file)?;
+        for (index, (source, opened)) in sources.iter().zip(self.opener.open(&paths)).enumerate() {
+            match opened {
+                Ok((file, status)) if status.is_file() => {
+                    self.regular(source, &status, &file, index)?;
                     done.push(file);
                 }
                 Ok(_) => (self.report)(&source.path, "cannot open", io::Error::other("it is another file now")),
@@ -157,14 +159,18 @@ impl<W: Write> Packer<'_, '_, W> {
         Ok(())
     }
 
-    fn regular(&mut self, source: &Source, metadata: &Metadata, file: &File) -> io::Result<()> {
-        if self.is_link(&source.name, metadata)? {
+    /// The `index`th of those that were opened last.
+    fn regular(&mut self, source: &Source, status: &Status, file: &File, index: usize) -> io::Result<()> {
+        if self.is_link(&source.name, status)? {
             return Ok(());
         }
         self.attributes(|names| flistxattr(file, names), |name, value| fgetxattr(file, name, value))?;
-        let (length, mut header) = (metadata.len(), Header::new_gnu());
-        header.set_metadata(metadata);
-        let with_holes = metadata.blocks().saturating_mul(512) < length;
+        let (length, mut header) = (status.size, status.header());
+        let with_holes = status.blocks.saturating_mul(512) < length;
+        let whole = usize::try_from(length).ok().and_then(|length| self.opener.beginning(index).get(..length));
+        if let Some(data) = whole.filter(|_| !with_holes) {
+            return self.builder.append_data(&mut header, &source.name, data);
+        }
         if let Some(ranges) = with_holes.then(|| ranges(file, length)).flatten() {
             let holes = describe_holes(&mut header, &ranges, length)?;
             let mut data = FileData::new(file, ranges);
@@ -199,7 +205,7 @@ impl<W: Write> Packer<'_, '_, W> {
     fn other(&mut self, source: &Source, metadata: &Metadata) -> io::Result<()> {
         let Source { path, name } = source;
         let kind = metadata.file_type();
-        if kind.is_socket() || self.is_link(name, metadata)? {
+        if kind.is_socket() || self.is_link(name, &Status::from(metadata))? {
             return Ok(());
         }
         self.attributes(|names| llistxattr(path, names), |name, value| lgetxattr(path, name, value))?;
@@ -210,10 +216,9 @@ impl<W: Write> Packer<'_, '_, W> {
     }
 
     /// Packs a file that is in the archive already, under another name; false when it is not.
-    fn is_link(&mut self, name: &Path, metadata: &Metadata) -> io::Result<bool> {
-        let Some(first) = self.first_name(name, metadata) else { return Ok(false) };
-        let mut header = Header::new_gnu();
-        header.set_metadata(metadata);
+    fn is_link(&mut self, name: &Path, status: &Status) -> io::Result<bool> {
+        let Some(first) = self.first_name(name, status) else { return Ok(false) };
+        let mut header = status.header();
         header.set_entry_type(EntryType::Link);
         header.set_size(0);
         self.builder.append_link(&mut header, name, first).map(|()| true)
@@ -252,13 +257,14 @@ impl<W: Write> Packer<'_, '_, W> {
     }
 
     /// Another name of the same file, that is in the archive already.
-    fn first_name(&mut self, name: &Path, metadata: &Metadata) -> Option<PathBuf> {
-        if metadata.nlink() < 2 || metadata.is_dir() {
+    fn first_name(&mut self, name: &Path, status: &Status) -> Option<PathBuf> {
+        if status.links < 2 || status.is_directory() {
             return None;
         }
-        let known = self.links.get(&(metadata.dev(), metadata.ino())).cloned();
+        let file = (status.device, status.inode);
+        let known = self.links.get(&file).cloned();
         if known.is_none() && self.links.len() < LINKS_MAX {
-            self.links.insert((metadata.dev(), metadata.ino()), name.to_owned());
+            self.links.insert(file, name.to_owned());
         }
         known
     }
@@ -276,14 +282,19 @@ pub const OPEN_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFla
 struct OneByOne;
 
 impl Opener for OneByOne {
-    fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<File>> {
+    fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<(File, Status)>> {
         let open = |path: &&Path| {
             let file = File::from(open(*path, OPEN_FLAGS, Mode::empty())?);
             // Without, it is read when it is packed.
             let _ = fadvise(&file, 0, NonZeroU64::new(AHEAD_BYTES), Advice::WillNeed);
-            Ok(file)
+            let status = Status::from(&file.metadata()?);
+            Ok((file, status))
         };
         paths.iter().map(open).collect()
+    }
+
+    fn beginning(&self, _: usize) -> &[u8] {
+        &[]
     }
 
     fn close(&mut self, files: Vec<File>) {

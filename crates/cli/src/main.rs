@@ -67,7 +67,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Copy(args) => copy::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Image(args) => image::run(&args),
+        Command::Image(args) => image::run(args),
         Command::ApplianceKernel(args) => image::run_kernel(&args),
         Command::Partitions(args) => partitions::run(&args),
         Command::Serve(args) => serve::run(&args),

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub struct EndSignals {
     /// Zero, or the last signal's number.
     last: Arc<AtomicUsize>,
+    /// The next one kills.
+    second: Arc<AtomicBool>,
 }
 
 impl EndSignals {
@@ -26,7 +28,7 @@ impl EndSignals {
                 .and_then(|_| flag::register_usize(signal, Arc::clone(&last), signal as usize))
                 .context("catching signals")?;
         }
-        Ok(Self { last })
+        Ok(Self { last, second })
     }
 
     /// The signal that came, by its name; `None` if none has.
@@ -35,6 +37,17 @@ impl EndSignals {
             0 => None,
             signal => Some(name(signal as i32)),
         }
+    }
+
+    /// Forgets what came: what it was to end has ended.
+    pub fn forget(&self) {
+        self.last.store(0, Ordering::Relaxed);
+        self.second.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the signal that came ends one thing rather than all.
+    pub fn is_ctrl_c(&self) -> bool {
+        self.last.load(Ordering::Relaxed) == SIGINT as usize
     }
 }
 

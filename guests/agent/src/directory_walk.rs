@@ -50,8 +50,8 @@ impl Walker<'_> {
         match metadata {
             Err(error) => self.fail(path, "cannot access", &error),
             Ok(metadata) => {
-                self.entry(path.as_os_str(), path, &metadata)?;
                 self.seen = SeenDirectories::default();
+                self.entry(path.as_os_str(), path, &metadata)?;
                 if metadata.is_dir() && self.seen.is_new(&metadata) { self.tree(path, metadata.dev()) } else { Ok(()) }
             }
         }

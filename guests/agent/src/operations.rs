@@ -58,7 +58,9 @@ fn perform_operation(
     }
     match operation {
         Operation::Mount(mount) => {
-            mounts.mount(&mount)?;
+            let mounted = mounts.mount(&mount);
+            response.closed = mounts.closed;
+            mounted?;
             response.mounted = mounts.mounted.iter().map(|mounted| mounted.point.clone()).collect();
             response.notes = mounts.notes.clone();
             Ok(())

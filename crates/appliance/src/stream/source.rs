@@ -21,10 +21,22 @@ impl StreamSource {
     /// # Errors
     /// When the system refuses a thread or a descriptor.
     pub fn new(reader: impl Read + Send + 'static) -> io::Result<Arc<Self>> {
+        Self::of(reader, fill)
+    }
+
+    /// The same, of a reader that the guest talks with: it gets what there is, in chunks that are not full.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn interactive(reader: impl Read + Send + 'static) -> io::Result<Arc<Self>> {
+        Self::of(reader, read_some)
+    }
+
+    fn of<R: Read + Send + 'static>(reader: R, next: Next<R>) -> io::Result<Arc<Self>> {
         let (board, failure) = (Arc::new(Board::new()?), Arc::new(OnceLock::new()));
         let source = Arc::new(Self { board: Arc::clone(&board), failure: Arc::clone(&failure) });
         thread::Builder::new().name("stream source".into()).spawn(move || {
-            if let Err(error) = serve(&board, reader) {
+            if let Err(error) = serve(&board, reader, next) {
                 // Before anybody can hear that it failed.
                 let _ = failure.set(error);
             }
@@ -53,13 +65,16 @@ impl Drop for StreamSource {
     }
 }
 
+/// Reads the next bytes: how many, and whether that was the end.
+type Next<R> = fn(&mut R, &mut [u8]) -> io::Result<(usize, bool)>;
+
 /// Gives the guest chunk after chunk.
-fn serve(board: &Board, mut reader: impl Read) -> io::Result<()> {
+fn serve<R: Read>(board: &Board, mut reader: R, next: Next<R>) -> io::Result<()> {
     let mut chunk = vec![0; SOURCE_CHUNK_BYTES];
     let mut start = 0;
     loop {
-        let bytes = board.outside(|| fill(&mut reader, &mut chunk[..CHUNK_BYTES]))?;
-        let mark = Mark { bytes, last: bytes < CHUNK_BYTES };
+        let (bytes, last) = board.outside(|| next(&mut reader, &mut chunk[..CHUNK_BYTES]))?;
+        let mark = Mark { bytes, last };
         chunk[bytes..CHUNK_BYTES].fill(0);
         chunk[CHUNK_BYTES..].copy_from_slice(&mark.encode());
         let end = start + SOURCE_CHUNK_BYTES as u64;
@@ -80,7 +95,18 @@ fn serve(board: &Board, mut reader: impl Read) -> io::Result<()> {
     }
 }
 
-fn fill(reader: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
+/// What there is, when there is something; whether that was the end.
+fn read_some<R: Read>(reader: &mut R, into: &mut [u8]) -> io::Result<(usize, bool)> {
+    loop {
+        match reader.read(into) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read.map(|bytes| (bytes, bytes == 0)),
+        }
+    }
+}
+
+/// As much as there is room for; whether that was the end.
+fn fill<R: Read>(reader: &mut R, into: &mut [u8]) -> io::Result<(usize, bool)> {
     let mut filled = 0;
     while filled < into.len() {
         match reader.read(&mut into[filled..]) {
@@ -90,7 +116,7 @@ fn fill(reader: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
             Err(error) => return Err(error),
         }
     }
-    Ok(filled)
+    Ok((filled, filled < into.len()))
 }
 
 /// Copies the part of the chunk that was asked for; false when it reaches past it.

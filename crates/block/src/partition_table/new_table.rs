@@ -137,17 +137,74 @@ impl PartitionTable {
         let geometry = disk.geometry();
         let block_bytes = u64::from(geometry.logical_block_bytes);
         let ranges = lay_out(scheme, partitions, geometry.capacity_bytes, block_bytes)?;
-        let blocks = geometry.capacity_bytes / block_bytes;
+        Self::create_at(disk, scheme, partitions, &ranges)?;
+        Ok(ranges)
+    }
+
+    /// As [`PartitionTable::create`], with the partitions at `ranges`, in bytes: whatever the partitions say of their lengths.
+    ///
+    /// # Errors
+    /// As [`PartitionTable::check_ranges`], or when the disk cannot be written.
+    pub fn create_at(
+        disk: &dyn Disk,
+        scheme: Scheme,
+        partitions: &[NewPartition],
+        ranges: &[Range<u64>],
+    ) -> Result<(), NewTableError> {
+        Self::check_ranges(disk, scheme, partitions, ranges)?;
+        let geometry = disk.geometry();
+        let block_bytes = u64::from(geometry.logical_block_bytes);
         match scheme {
-            Scheme::Mbr => write_bytes(disk, 0, &mbr(partitions, &ranges, block_bytes)?)?,
+            Scheme::Mbr => write_bytes(disk, 0, &mbr(partitions, ranges, block_bytes)?)?,
             Scheme::Gpt => {
-                let gpt = NewGpt::new(partitions, &ranges, blocks, block_bytes)?;
+                let gpt = NewGpt::new(partitions, ranges, geometry.capacity_bytes / block_bytes, block_bytes)?;
                 // The primary copy last: until it is there, there is no table.
                 write_bytes(disk, (gpt.backup_array()) * block_bytes, &gpt.backup())?;
                 write_bytes(disk, 0, &gpt.primary())?;
             }
         }
-        Ok(ranges)
+        Ok(())
+    }
+
+    /// Whether `partitions` can be at `ranges`.
+    ///
+    /// # Errors
+    /// When one is no partition of the scheme, lies where the table or another one is, or is not of whole blocks.
+    pub fn check_ranges(
+        disk: &dyn Disk,
+        scheme: Scheme,
+        partitions: &[NewPartition],
+        ranges: &[Range<u64>],
+    ) -> Result<(), NewTableError> {
+        let without_lengths: Vec<_> =
+            partitions.iter().map(|partition| NewPartition { length_bytes: Some(0), ..partition.clone() }).collect();
+        check(scheme, &without_lengths)?;
+        let geometry = disk.geometry();
+        let block_bytes = u64::from(geometry.logical_block_bytes);
+        let table_blocks = if scheme == Scheme::Gpt { 2 + array_blocks(block_bytes) } else { 1 };
+        let backup_blocks = if scheme == Scheme::Gpt { 1 + array_blocks(block_bytes) } else { 0 };
+        let (first, end) = (
+            table_blocks * block_bytes,
+            (geometry.capacity_bytes / block_bytes * block_bytes).saturating_sub(backup_blocks * block_bytes),
+        );
+        if ranges.len() != partitions.len() || end < first {
+            return impossible("the disk has no room for this table");
+        }
+        for (index, range) in ranges.iter().enumerate() {
+            let number = index + 1;
+            if range.start < first || range.end > end || range.start >= range.end {
+                return impossible(format!("partition {number} must lie between the bytes {first} and {end}"));
+            }
+            if [range.start, range.end].iter().any(|at| !at.is_multiple_of(block_bytes)) {
+                return impossible(format!("partition {number} is not made of whole blocks of {block_bytes} bytes"));
+            }
+            if let Some(other) =
+                ranges[..index].iter().position(|other| other.start < range.end && range.start < other.end)
+            {
+                return impossible(format!("partition {number} shares bytes with partition {}", other + 1));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -12,10 +12,11 @@ use crate::copy::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{StreamSink, StreamSource};
 use blockyard_archive::{Source, UnpackOptions};
-use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile};
+use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile, printable};
 use blockyard_protocol::appliance::{
     Compression, Entry, Fetch, Operation, Range, Read, Record, Store, TarIn, TarOut, Walk,
 };
+use blockyard_protocol::pattern::escaped;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -179,7 +180,7 @@ fn look(image: &mut OpenImage, path: &Path) -> Result<Option<Entry>> {
     look_at(image, path, true)
 }
 
-fn look_at(image: &mut OpenImage, path: &Path, follow: bool) -> Result<Option<Entry>> {
+pub fn look_at(image: &mut OpenImage, path: &Path, follow: bool) -> Result<Option<Entry>> {
     struct First(Option<Entry>);
     impl RecordTaker for First {
         type Output = Option<Entry>;
@@ -193,7 +194,7 @@ fn look_at(image: &mut OpenImage, path: &Path, follow: bool) -> Result<Option<En
             Ok(self.0)
         }
     }
-    let walk = Walk { paths: vec![image_path(path)], follow, ..Walk::default() };
+    let walk = Walk { paths: vec![escaped(&image_path(path))], follow, ..Walk::default() };
     image.records_if_any(Operation::Walk(walk), First(None))
 }
 
@@ -319,9 +320,16 @@ impl FileCommand for Get {
             return write_out(image, Operation::Read(Read { paths: image_paths(sources) }), io::stdout()).map(drop);
         }
         let into = is_directory_of_host(target);
-        sources
-            .iter()
-            .try_for_each(|source| get_one(image, source, target, into).with_context(|| source.display().to_string()))
+        let walk = Walk { paths: image_paths(sources), ..Walk::default() };
+        let (entries, missing) = image.records_and_failures(Operation::Walk(walk), Entries::default())?;
+        if entries.len() > 1 && !into {
+            bail!("{} is no directory, so it cannot take {} files", target.display(), entries.len());
+        }
+        for entry in &entries {
+            let source = path_of(entry.name.clone());
+            get_one(image, &source, entry, target, into).with_context(|| printable(&source.to_string_lossy()))?;
+        }
+        image.told(&missing, missing.len() as u64)
     }
 }
 
@@ -329,9 +337,33 @@ fn is_directory_of_host(target: &Path) -> bool {
     target != Path::new(STANDARD) && target.is_dir()
 }
 
-fn get_one(image: &mut OpenImage, source: &Path, target: &Path, into: bool) -> Result<()> {
-    let path = path_of(image_path(source));
-    let Some(entry) = look_at(image, &path, false)? else { bail!("no such file or directory in the image") };
+/// Files that patterns stand for.
+#[derive(Default)]
+struct Entries(Vec<Entry>);
+
+/// Most of them: the agent has a limit for each pattern.
+const ENTRIES_MAX: usize = 1 << 20;
+
+impl RecordTaker for Entries {
+    type Output = Vec<Entry>;
+
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        match record {
+            Record::Entry(_) if self.0.len() == ENTRIES_MAX => Err(io::Error::other("too many files")),
+            Record::Entry(entry) => {
+                self.0.push(entry);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(self) -> io::Result<Self::Output> {
+        Ok(self.0)
+    }
+}
+
+fn get_one(image: &mut OpenImage, path: &Path, entry: &Entry, target: &Path, into: bool) -> Result<()> {
     let name = path.file_name().map(OsStr::to_owned);
     let to = match (&name, into) {
         (Some(name), true) => target.join(name),
@@ -340,9 +372,9 @@ fn get_one(image: &mut OpenImage, source: &Path, target: &Path, into: bool) -> R
     // A link in the directory may be one that came out of an image: it is replaced, as in trees, and not followed.
     let is_link_within = into && to.is_symlink();
     if is_regular(entry.mode) && entry.links == 1 && !is_link_within {
-        return get_file(image, &path, &entry, &to);
+        return get_file(image, path, entry, &to);
     }
-    get_tree(image, &path, name, target, into)
+    get_tree(image, path, name, target, into)
 }
 
 /// The host's new file is the sink disk; it takes its name when it is complete.

@@ -2,7 +2,8 @@
 
 use super::open_image::{ImageArgs, OpenImage};
 use super::{
-    changes, copying, disk_usage, filesystems, find, fsck, inspect, label, ls, mkfs, read_in, space, stat, tar, trim,
+    changes, copying, dd, disk_usage, edit, execute, filesystems, find, fsck, inspect, label, ls, making, mkfs,
+    read_in, space, stat, tar, trim,
 };
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -20,6 +21,16 @@ pub enum Access {
 pub trait FileCommand {
     /// What it needs the image for.
     fn access(&self) -> Access;
+
+    /// Whether it can do with an image that is open for reading only, if somebody wants that.
+    fn may_only_read(&self) -> bool {
+        false
+    }
+
+    /// Whether Ctrl-C ends what is done and not the appliance.
+    fn lives_on(&self) -> bool {
+        false
+    }
 
     /// Whether the image's file systems are mounted for it; without, it has the image's disks.
     fn mounts(&self) -> bool {
@@ -81,6 +92,19 @@ macro_rules! file_commands {
                 }
             }
         }
+
+        #[derive(Subcommand)]
+        pub enum AnyFileCommand {
+            $($name($command)),+
+        }
+
+        impl AnyFileCommand {
+            pub fn get(&self) -> &dyn FileCommand {
+                match self {
+                    $(Self::$name(command) => command),+
+                }
+            }
+        }
     };
 }
 
@@ -102,6 +126,12 @@ file_commands! {
     Get(copying::Get),
     TarIn(tar::TarIn),
     TarOut(tar::TarOut),
+    Cp(making::Cp),
+    Touch(making::Touch),
+    Fill(making::Fill),
+    Edit(edit::Edit),
+    Dd(dd::Dd),
+    Run(execute::Run),
     Mkfs(mkfs::Mkfs),
     Fsck(fsck::Fsck),
     Label(label::Label),

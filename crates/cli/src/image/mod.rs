@@ -9,7 +9,10 @@ mod compare;
 mod convert;
 mod copying;
 mod create;
+mod dd;
 mod disk_usage;
+mod edit;
+mod execute;
 mod file_commands;
 mod file_mode;
 mod file_system_kind;
@@ -20,9 +23,12 @@ mod host_tree;
 mod image_options;
 mod info;
 mod inspect;
+mod keys;
 mod label;
+mod layers;
 mod listing;
 mod ls;
+mod making;
 mod map;
 mod measure;
 mod mkfs;
@@ -37,6 +43,7 @@ mod read_in;
 mod rebase;
 mod records;
 mod resize;
+mod shell;
 mod shut_in;
 mod space;
 mod stat;
@@ -86,24 +93,28 @@ enum Command {
     Compare(compare::CompareArgs),
     #[command(flatten)]
     Files(OnImageCommand),
+    Shell(shell::ShellArgs),
+    Script(shell::ScriptArgs),
 }
 
 /// Runs the command.
 ///
 /// # Errors
 /// When the image cannot be had, or something on it failed.
-pub fn run(args: &ImageCommandArgs) -> Result<()> {
-    match &args.command {
-        Command::Create(args) => create::run(args),
-        Command::Info(args) => info::run(args),
-        Command::Check(args) => check::run(args),
-        Command::Convert(args) => convert::run(args),
-        Command::Commit(args) => commit::run(args),
-        Command::Rebase(args) => rebase::run(args),
-        Command::Resize(args) => resize::run(args),
-        Command::Map(args) => map::run(args),
-        Command::Measure(args) => measure::run(args),
-        Command::Compare(args) => compare::run(args),
+pub fn run(args: ImageCommandArgs) -> Result<()> {
+    match args.command {
+        Command::Create(args) => create::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Commit(args) => commit::run(&args),
+        Command::Rebase(args) => rebase::run(&args),
+        Command::Resize(args) => resize::run(&args),
+        Command::Map(args) => map::run(&args),
+        Command::Measure(args) => measure::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Files(command) => command.run(),
+        Command::Shell(args) => shell::run_shell(args),
+        Command::Script(args) => shell::run_script(args),
     }
 }

@@ -2,6 +2,8 @@
 
 use super::file_commands::{Access, FileCommand};
 use super::inspect::{Inspection, Inspector};
+use super::keys::Keys;
+use super::layers::{Asking, Layers, Needs};
 use super::mount_point;
 use super::records::RecordStream;
 use crate::UsageError;
@@ -21,6 +23,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +56,12 @@ pub struct OpenArgs {
     /// Mount partition PART (such as sda1, vda1, 1 or vg/root) on DIR [default: /]; may be repeated, the root first.
     #[arg(short, value_name = "PART[:DIR[:OPTIONS[:TYPE]]]")]
     mount: Vec<String>,
+    /// The key of encrypted volumes (LUKS), for those that are needed; without, it is asked for at the terminal.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The key of one encrypted volume, which may be named by its UUID; may be repeated.
+    #[arg(long, value_name = "VOLUME:file:FILE")]
+    key: Vec<String>,
     /// Say on stderr which operating system was found, and what is mounted where.
     #[arg(long)]
     pub inspect: bool,
@@ -86,6 +95,8 @@ impl Default for OpenArgs {
     fn default() -> Self {
         Self {
             mount: Vec::new(),
+            key_file: None,
+            key: Vec::new(),
             inspect: false,
             ro: false,
             sync: false,
@@ -197,6 +208,43 @@ pub struct OpenImage {
     pub durable: bool,
     /// What shall be mounted; nothing: what is found.
     points: Vec<MountPoint>,
+    /// How to boot the appliance again.
+    boot: Boot,
+    keys: Rc<Keys>,
+    /// What was opened so that there is something to mount.
+    pub(super) layers: Layers,
+    /// Our stdin is for commands that want it, and not what commands are read from.
+    pub has_stdin: bool,
+}
+
+/// How an appliance is booted.
+struct Boot {
+    kernel: Kernel,
+    disks: Vec<ImageDisk>,
+    memory_bytes: u64,
+    raid6: bool,
+    timeout: Duration,
+    verbose: bool,
+    lives_on: bool,
+    signals: EndSignals,
+}
+
+impl Boot {
+    fn boot(&self) -> Result<Appliance> {
+        let signals = self.signals.clone();
+        let options = ApplianceOptions {
+            kernel: self.kernel.clone(),
+            agent: AGENT,
+            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
+            memory_bytes: self.memory_bytes,
+            raid6: self.raid6,
+            timeout: self.timeout,
+            console: self.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
+            interrupted: Box::new(move || signals.name()),
+            lives_on: self.lives_on,
+        };
+        Ok(Appliance::boot(options, &self.disks)?)
+    }
 }
 
 impl OpenImage {
@@ -205,13 +253,13 @@ impl OpenImage {
     /// # Errors
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
     pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
-        let access = command.access();
+        let access = if args.how.ro && command.may_only_read() { Access::Read } else { command.access() };
         if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
         let points = args.how.mount_points()?;
         let disks = args.disks(access)?;
-        let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, false)?;
+        let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, command.lives_on())?;
         image.points = points;
         if command.mounts() || !image.points.is_empty() {
             image.mount(&args.how)?;
@@ -232,36 +280,75 @@ impl OpenImage {
     ) -> Result<Self> {
         let capacity_bytes =
             disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
-        let options = ApplianceOptions {
-            kernel: Kernel::find()?,
-            agent: AGENT,
-            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
-            memory_bytes: how.memory << 20,
-            timeout: Duration::from_secs(how.timeout),
-            console: how.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
-            interrupted: Box::new(move || signals.name()),
-            lives_on,
-        };
+        let keys = Rc::new(Keys::read(how.key_file.as_deref(), &how.key, signals.clone())?);
         let change = if access == Access::Write { how.begin_change(disks)? } else { None };
         let watch = |image: &ImageDisk| {
             let disk = change.as_ref().map_or_else(|| Arc::clone(&image.disk), AtomicChange::disk);
             (Arc::clone(&image.name), Arc::new(WatchedDisk::new(disk)))
         };
         let watched: Vec<_> = disks.iter().map(watch).collect();
-        let layer = |(_, disk): &(_, Arc<WatchedDisk>)| Arc::new(ZerosAsHoles::new(Arc::clone(disk) as Arc<dyn Disk>));
-        let layers: Vec<_> = watched.iter().map(layer).collect();
-        let images = disks.iter().zip(&layers).map(|(image, layer)| {
+        let over = |(_, disk): &(_, Arc<WatchedDisk>)| Arc::new(ZerosAsHoles::new(Arc::clone(disk) as Arc<dyn Disk>));
+        let holes: Vec<_> = watched.iter().map(over).collect();
+        let images = disks.iter().zip(&holes).map(|(image, layer)| {
             let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
             ImageDisk { disk, name: Arc::clone(&image.name) }
         });
-        let appliance = Appliance::boot(options, &images.collect::<Vec<_>>())?;
+        let boot = Boot {
+            kernel: Kernel::find()?,
+            disks: images.collect(),
+            memory_bytes: how.memory << 20,
+            raid6: false,
+            timeout: Duration::from_secs(how.timeout),
+            verbose: how.verbose,
+            lives_on,
+            signals,
+        };
+        let appliance = boot.boot()?;
         if !appliance.confined().is_enough() {
             let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
         }
         let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
         let durable = how.cache == Cache::Writeback;
-        let points = Vec::new();
-        Ok(Self { appliance, name, watched, access, capacity_bytes, disks: layers, change, durable, points })
+        Ok(Self {
+            appliance,
+            name,
+            watched,
+            access,
+            capacity_bytes,
+            disks: holes,
+            change,
+            durable,
+            points: Vec::new(),
+            boot,
+            keys,
+            layers: Layers::default(),
+            has_stdin: true,
+        })
+    }
+
+    /// Boots the appliance again, with more. What was opened and mounted in it is not any more.
+    pub(super) fn boot_again(&mut self, needs: Needs) -> Result<()> {
+        self.boot.memory_bytes = self.boot.memory_bytes.max(needs.memory_bytes);
+        self.boot.raid6 |= needs.raid6;
+        self.layers = Layers::default();
+        self.appliance.end();
+        self.appliance = self.boot.boot()?;
+        Ok(())
+    }
+
+    /// What the appliance has of what something may need.
+    pub(super) fn has(&self) -> Needs {
+        Needs { memory_bytes: self.boot.memory_bytes, raid6: self.boot.raid6 }
+    }
+
+    /// Whether nothing may be written.
+    pub fn reads_only(&self) -> bool {
+        self.access == Access::Read
+    }
+
+    /// The keys that the command line gives.
+    pub(super) fn keys(&self) -> Rc<Keys> {
+        Rc::clone(&self.keys)
     }
 
     /// Mounts its points, or what is found if there are none, instead of all that is mounted; says what is mounted then.
@@ -272,14 +359,27 @@ impl OpenImage {
         if how.inspect {
             self.inspect()?.greeting().iter().for_each(|line| self.tell(line));
         }
-        let read_only = self.access == Access::Read;
-        let mount = Mount { read_only, synchronous: how.sync, disks: self.disks(), points: self.points.clone() };
-        let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
+        let mut response = self.try_mount(how.sync)?;
+        // Other failures have an error's number.
+        let fails = response.failures.first().is_some_and(|failure| failure.errno == 0);
+        // What lies in layers is opened when something is missing without it.
+        if response.closed && (fails || !response.notes.is_empty()) {
+            let asking = if fails { Asking::Terminal } else { Asking::Nobody };
+            if self.open_layers(asking).with_context(|| self.name.clone())? {
+                response = self.try_mount(how.sync)?;
+            }
+        }
+        let response = self.judge(response).with_context(|| self.name.clone())?;
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
             self.tell(&format!("{}: {}", point.device, point.note));
         }
         response.notes.iter().for_each(|note| self.tell(note));
         Ok(response.mounted)
+    }
+
+    fn try_mount(&mut self, synchronous: bool) -> Result<Response> {
+        let (read_only, points) = (self.reads_only(), self.points.clone());
+        Ok(self.appliance.call(Operation::Mount(Mount { read_only, synchronous, disks: self.disks(), points }))?)
     }
 
     /// As [`OpenImage::mount`], with other points.
@@ -312,7 +412,7 @@ impl OpenImage {
     }
 
     /// Says something that is no failure.
-    fn tell(&self, line: &str) {
+    pub(super) fn tell(&self, line: &str) {
         // Nobody is there to be told that stderr is closed.
         let _ = writeln!(io::stderr(), "blockyard: {}: {}", self.name, printable(line));
     }
@@ -322,6 +422,17 @@ impl OpenImage {
     /// # Errors
     /// When what was to be mounted for it cannot be.
     pub fn inspect(&mut self) -> Result<Inspection> {
+        let found = self.inspect_opened();
+        let (closed, none) = found.as_ref().map_or((true, true), |found| (found.is_partly_closed(), found.is_empty()));
+        let asking = if none && self.keys.can_ask() { Asking::Terminal } else { Asking::Nobody };
+        if closed && self.open_layers(asking).with_context(|| self.name.clone())? {
+            self.inspect_opened()
+        } else {
+            found
+        }
+    }
+
+    fn inspect_opened(&mut self) -> Result<Inspection> {
         let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
         self.records(Operation::Inspect(inspect), Inspector::default()).with_context(|| self.name.clone())
     }
@@ -347,7 +458,7 @@ impl OpenImage {
     }
 
     /// An error that says each of the first few failures, if there are any, and what is known besides.
-    fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
+    pub fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
         if failures.is_empty() {
             return Ok(());
         }
@@ -377,11 +488,15 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let (result, failures) = self.all_records(operation, take)?;
+        let (result, failures) = self.records_and_failures(operation, take)?;
         self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
-    fn all_records<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
+    /// As [`OpenImage::records`], with what could not be looked at.
+    ///
+    /// # Errors
+    /// When it failed as a whole, or `take` did.
+    pub fn records_and_failures<T, H>(&mut self, operation: Operation, take: H) -> Result<(T, Vec<Failure>)>
     where
         T: Send + 'static,
         H: RecordTaker<Output = T>,
@@ -406,7 +521,7 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let (result, mut failures) = self.all_records(operation, take)?;
+        let (result, mut failures) = self.records_and_failures(operation, take)?;
         failures.retain(|failure| i32::try_from(failure.errno).map(Errno::from_raw_os_error) != Ok(Errno::NOENT));
         self.told(&failures, failures.len() as u64).map(|()| result)
     }
@@ -427,9 +542,14 @@ impl OpenImage {
     /// When it is not.
     pub fn close(mut self) -> Result<()> {
         self.unmount()?;
-        let Self { appliance, disks, change, .. } = self;
+        if self.reads_only() {
+            return Ok(());
+        }
+        self.close_layers().with_context(|| self.name.clone())?;
+        self.check_written()?;
+        let Self { appliance, disks, watched, boot, change, .. } = self;
         // They let go of the disk.
-        drop((appliance, disks));
+        drop((appliance, disks, watched, boot));
         change.map_or(Ok(()), |change| Ok(change.commit()?))
     }
 
@@ -448,10 +568,14 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn unmount(&mut self) -> Result<()> {
-        if self.access == Access::Read {
+        if self.reads_only() {
             return Ok(());
         }
         self.call(Operation::Unmount(Unmount::default())).with_context(|| self.name.clone())?;
+        self.check_written()
+    }
+
+    fn check_written(&self) -> Result<()> {
         // Linux unmounts a file system whose last writes failed without a word.
         match self.appliance.failed_requests() {
             0 => Ok(()),

@@ -48,7 +48,9 @@ pub enum LineError {
     Unclosed,
     #[error("a word goes on behind its closing quote: put a blank there")]
     GoesOn,
-    #[error("a backslash in double quotes has one of a b f n r t v \" \\ behind it, three octal digits, or x and two hexadecimal ones")]
+    #[error(
+        "a backslash in double quotes has one of a b f n r t v \" \\ behind it, three octal digits, or x and two hexadecimal ones"
+    )]
     Escape,
     #[error("a NUL can be in no word")]
     Nul,
@@ -186,9 +188,7 @@ mod tests {
 
     fn words(line: &str) -> Vec<String> {
         match parse(line.as_bytes()).unwrap().request {
-            Request::Command { words, .. } => {
-                words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
-            }
+            Request::Command { words, .. } => words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             other => panic!("{other:?}"),
         }
     }

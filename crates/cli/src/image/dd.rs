@@ -1,0 +1,264 @@
+//! `blockyard image dd`: blocks between an image's disks, files in it, and files of the host.
+
+use super::copying::{read_in, write_out};
+use super::file_commands::{Access, FileCommand};
+use super::open_image::{OpenImage, image_path};
+use crate::{UsageError, print, size};
+use anyhow::{Context, Result, bail};
+use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
+use clap::Args;
+use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Copy blocks, as dd does: if=FROM of=TO [bs=SIZE] [count=N] [skip=N] [seek=N] [conv=notrunc].
+///
+/// FROM and TO are disks or partitions of the image (/dev/sda, sda1), files in it (image:/PATH), or files of the host (anything else; - for
+/// stdin and stdout). A device must not be mounted to be written.
+#[derive(Args)]
+pub struct Dd {
+    /// KEY=VALUE, as dd has them.
+    #[arg(value_name = "KEY=VALUE", required = true)]
+    operands: Vec<OsString>,
+}
+
+/// What the operands say.
+#[derive(Debug, PartialEq, Eq)]
+struct Copy {
+    from: End,
+    to: End,
+    block_bytes: u64,
+    /// Blocks.
+    count: Option<u64>,
+    skip: u64,
+    seek: u64,
+    truncates: bool,
+}
+
+/// One end of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    Device(String),
+    Inside(Vec<u8>),
+    Host(PathBuf),
+    Standard,
+}
+
+impl End {
+    fn parse(word: &OsStr) -> Self {
+        let bytes = word.as_bytes();
+        if let Some(path) = bytes.strip_prefix(b"image:") {
+            return Self::Inside(image_path(Path::new(OsStr::from_bytes(path))));
+        }
+        match word.to_str() {
+            Some("-") => Self::Standard,
+            Some(name) if is_device(name) => Self::Device(name.to_owned()),
+            _ => Self::Host(word.into()),
+        }
+    }
+
+    fn place(&self) -> Place {
+        match self {
+            Self::Device(name) => Place::Device(name.clone()),
+            Self::Inside(path) => Place::File(path.clone()),
+            Self::Host(_) | Self::Standard => Place::Stream(true),
+        }
+    }
+}
+
+/// Devices of the host are not meant: those have no place here.
+fn is_device(name: &str) -> bool {
+    let short = name.strip_prefix("/dev/");
+    let disk = short.unwrap_or(name);
+    let letters = ["sd", "vd", "hd", "xvd"].iter().find_map(|prefix| disk.strip_prefix(prefix));
+    let named = letters.is_some_and(|rest| {
+        let number = rest.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
+        rest.len() - number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    named
+        || short
+            .is_some_and(|short| !matches!(short, "null" | "zero" | "stdin" | "stdout" | "urandom" | "random" | "full"))
+}
+
+impl Copy {
+    fn parse(operands: &[OsString]) -> Result<Self, UsageError> {
+        let (mut from, mut to) = (None, None);
+        let mut copy = Self {
+            from: End::Standard,
+            to: End::Standard,
+            block_bytes: 512,
+            count: None,
+            skip: 0,
+            seek: 0,
+            truncates: true,
+        };
+        for operand in operands {
+            let bytes = operand.as_bytes();
+            let wrong = |problem: &str| UsageError(format!("{}: {problem}", operand.display()));
+            let Some(at) = bytes.iter().position(|&byte| byte == b'=') else {
+                return Err(wrong("an operand is KEY=VALUE, such as if=/dev/sda"));
+            };
+            let (key, value) = (&bytes[..at], OsStr::from_bytes(&bytes[at + 1..]));
+            let number = || size::parse(value.to_str().unwrap_or_default()).map_err(|problem| wrong(&problem));
+            match key {
+                b"if" => from = Some(End::parse(value)),
+                b"of" => to = Some(End::parse(value)),
+                b"bs" => copy.block_bytes = number()?,
+                b"count" => copy.count = Some(number()?),
+                b"skip" => copy.skip = number()?,
+                b"seek" => copy.seek = number()?,
+                b"conv" if value == "notrunc" => copy.truncates = false,
+                // What is written is flushed when the image is closed.
+                b"conv" if matches!(value.to_str(), Some("fsync" | "fdatasync")) => {}
+                b"status" => {}
+                _ => return Err(wrong("the operands are if, of, bs, count, skip, seek and conv=notrunc")),
+            }
+        }
+        let (Some(from), Some(to)) = (from, to) else {
+            return Err(UsageError("name both ends: if=FROM of=TO".to_owned()));
+        };
+        let outside = |end: &End| matches!(end, End::Host(_) | End::Standard);
+        if outside(&from) && outside(&to) {
+            return Err(UsageError("neither end is in the image: /dev/sda and image:/PATH are".to_owned()));
+        }
+        if copy.block_bytes == 0 {
+            return Err(UsageError("bs=0: a block has bytes".to_owned()));
+        }
+        Ok(Self { from, to, ..copy })
+    }
+
+    fn offset(&self, blocks: u64) -> Result<u64> {
+        blocks.checked_mul(self.block_bytes).context("so many blocks of that size are more than there can be")
+    }
+
+    /// The host's file, from where it is read, as far as it is read.
+    fn input(&self) -> Result<Box<dyn Read + Send>> {
+        let limit = self.count.map(|count| self.offset(count)).transpose()?.unwrap_or(u64::MAX);
+        let skip = self.offset(self.skip)?;
+        match &self.from {
+            End::Standard => {
+                io::copy(&mut io::stdin().take(skip), &mut io::sink()).context("cannot read stdin")?;
+                Ok(Box::new(io::stdin().take(limit)))
+            }
+            End::Host(path) => {
+                let open = || {
+                    let mut file = File::open(path)?;
+                    // What cannot be skipped in is read.
+                    if skip > 0 && file.seek(SeekFrom::Start(skip)).is_err() {
+                        io::copy(&mut (&file).take(skip), &mut io::sink())?;
+                    }
+                    Ok::<_, io::Error>(file)
+                };
+                Ok(Box::new(open().with_context(|| path.display().to_string())?.take(limit)))
+            }
+            End::Device(_) | End::Inside(_) => bail!("it is in the image"),
+        }
+    }
+
+    /// The host's file, from where it is written. It is written in place, as dd does.
+    fn output(&self) -> Result<Box<dyn Write + Send>> {
+        let End::Host(path) = &self.to else { return Ok(Box::new(io::stdout())) };
+        let seek = self.offset(self.seek)?;
+        let open = || {
+            let mut file = File::options().write(true).create(true).truncate(false).open(path)?;
+            let is_file = file.metadata()?.is_file();
+            if self.truncates && is_file {
+                file.set_len(seek)?;
+            }
+            if seek > 0 {
+                file.seek(SeekFrom::Start(seek))?;
+            }
+            Ok::<_, io::Error>(file)
+        };
+        Ok(Box::new(open().with_context(|| path.display().to_string())?))
+    }
+}
+
+impl FileCommand for Dd {
+    fn access(&self) -> Access {
+        match Copy::parse(&self.operands) {
+            Ok(Copy { to: End::Host(_) | End::Standard, .. }) => Access::Read,
+            _ => Access::Write,
+        }
+    }
+
+    fn mounts(&self) -> bool {
+        let inside = |end: &End| matches!(end, End::Inside(_));
+        Copy::parse(&self.operands).is_ok_and(|copy| inside(&copy.from) || inside(&copy.to))
+    }
+
+    fn check(&self) -> Result<()> {
+        let copy = Copy::parse(&self.operands)?;
+        match &copy.from {
+            End::Host(path) => File::open(path).map(drop).with_context(|| path.display().to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let copy = Copy::parse(&self.operands)?;
+        let from_host = matches!(copy.from, End::Host(_) | End::Standard);
+        let request = CopyBlocks {
+            input: copy.from.place(),
+            output: copy.to.place(),
+            block_size: copy.block_bytes,
+            count: if from_host { u64::MAX } else { copy.count.unwrap_or(u64::MAX) },
+            skip: copy.skip,
+            seek: copy.seek,
+            no_truncate: !copy.truncates,
+            disks: image.disks(),
+            ..CopyBlocks::default()
+        };
+        let operation = Operation::CopyBlocks(request);
+        if from_host {
+            let bytes = read_in(image, operation, copy.input()?)?;
+            return say(&copy, bytes);
+        }
+        if matches!(copy.to, End::Host(_) | End::Standard) {
+            let mut output = write_out(image, operation, copy.output()?)?;
+            return output.flush().context("cannot write the output");
+        }
+        let bytes = image.call(operation)?.bytes;
+        say(&copy, bytes)
+    }
+}
+
+fn say(copy: &Copy, bytes: u64) -> Result<()> {
+    match copy.to {
+        End::Standard => Ok(()),
+        _ => print(&format!("{bytes} bytes ({}) copied", size::human(bytes))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Copy, UsageError> {
+        Copy::parse(&text.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn operands_are_those_of_dd() {
+        let copy = parse("if=/dev/sda1 of=out.img bs=1M count=4 skip=2").unwrap();
+        assert_eq!((&copy.from, &copy.to), (&End::Device("/dev/sda1".into()), &End::Host("out.img".into())));
+        assert_eq!((copy.block_bytes, copy.count, copy.skip, copy.seek), (1 << 20, Some(4), 2, 0));
+        let copy = parse("if=- of=image:/big conv=notrunc seek=3").unwrap();
+        assert_eq!((&copy.from, &copy.to), (&End::Standard, &End::Inside(b"/big".into())));
+        assert!(!copy.truncates && copy.seek == 3 && copy.block_bytes == 512);
+        assert_eq!(parse("if=/dev/zero of=sda").unwrap().from, End::Host("/dev/zero".into()));
+        assert_eq!(parse("if=sdcard.img of=sda").unwrap().from, End::Host("sdcard.img".into()));
+    }
+
+    #[test]
+    fn operands_that_make_no_sense_are_refused() {
+        for text in
+            ["if=a of=b", "if=sda", "of=sda", "if=sda of=x bs=0", "if=sda of=x bs=y", "if=sda of=x cbs=1", "if=sda of"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `blockyard image run`: a program of the image, in the image.
+
+use super::file_commands::{Access, FileCommand};
+use super::open_image::{OpenImage, RecordTaker};
+use super::records::RecordStream;
+use super::verdict::Verdict;
+use anyhow::{Context, Result};
+use blockyard_appliance::{StreamSink, StreamSource};
+use blockyard_devices::EventFd;
+use blockyard_protocol::appliance::{Execute, Operation, Record};
+use clap::Args;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// What a program finds in its environment.
+const ENVIRONMENT: [&str; 4] =
+    ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "TERM=dumb"];
+
+/// Run a program of an image, in the image: in the appliance, as root, without a network.
+///
+/// It has our stdin, stdout and stderr, though no terminal, and its exit status is ours. /proc, /sys and /dev are there if the image has
+/// the directories. Ctrl-C interrupts it. --timeout is for an appliance that gives no sign of life: a program may take as long as it likes.
+#[derive(Args)]
+pub struct Run {
+    /// The program and its arguments.
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+impl FileCommand for Run {
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    fn may_only_read(&self) -> bool {
+        true
+    }
+
+    fn lives_on(&self) -> bool {
+        true
+    }
+
+    fn run(&self, image: &mut OpenImage) -> Result<()> {
+        let execute = Execute {
+            arguments: self.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            environment: ENVIRONMENT.iter().map(|variable| variable.as_bytes().to_vec()).collect(),
+        };
+        let end = Arc::new(EventFd::new().context("making an event")?);
+        if !image.has_stdin {
+            end.ring();
+        }
+        let input = Input { end: Arc::clone(&end) };
+        let source = StreamSource::interactive(input).context("making a stream")?;
+        let sink = StreamSink::new(Outputs { records: RecordStream::new(Printer), end: Arc::clone(&end) })
+            .context("making a stream")?;
+        image.appliance.bind_source_stream(&source);
+        image.appliance.bind_sink_stream(&sink);
+        let done = image.call(Operation::Execute(execute));
+        // Whoever waits for our stdin need not any more.
+        end.ring();
+        let printed = sink.finish();
+        let given = source.finish();
+        image.appliance.release();
+        let program = done?.program;
+        printed.context("cannot write the program's output")?;
+        given.context("cannot read the program's input")?;
+        match (program.status, program.signal) {
+            (0, 0) => Ok(()),
+            // As shells have it.
+            (0, signal) => Err(Verdict(128u8.saturating_add(u8::try_from(signal).unwrap_or(127))).into()),
+            (status, _) => Err(Verdict(u8::try_from(status).unwrap_or(1)).into()),
+        }
+    }
+}
+
+/// Our stdin, as long as somebody wants it: what is not read stays there for others.
+struct Input {
+    end: Arc<EventFd>,
+}
+
+impl Read for Input {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let stdin = rustix::stdio::stdin();
+        loop {
+            let mut descriptors = [
+                PollFd::from_borrowed_fd(self.end.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(stdin, PollFlags::IN),
+            ];
+            match poll(&mut descriptors, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            if !descriptors[0].revents().is_empty() {
+                return Ok(0);
+            }
+            match rustix::io::read(stdin, &mut *into) {
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                // Closed, or a terminal that is not ours to read: there is no input.
+                Err(Errno::BADF | Errno::IO) => return Ok(0),
+                read => return Ok(read?),
+            }
+        }
+    }
+}
+
+/// What the program writes; when it has ended, nobody wants our stdin any more.
+struct Outputs {
+    records: RecordStream<Printer>,
+    end: Arc<EventFd>,
+}
+
+impl Write for Outputs {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.records.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.end.ring();
+        self.records.flush()
+    }
+}
+
+/// Prints what the program writes.
+struct Printer;
+
+impl RecordTaker for Printer {
+    type Output = ();
+
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        let Record::Output(output) = record else { return Ok(()) };
+        if output.is_error {
+            // Nobody is there to be told that stderr is closed.
+            let _ = io::stderr().write_all(&output.bytes);
+            return Ok(());
+        }
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(&output.bytes)?;
+        stdout.flush()
+    }
+
+    fn finish(self) -> io::Result<()> {
+        Ok(())
+    }
+}

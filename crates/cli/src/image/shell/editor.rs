@@ -1,0 +1,103 @@
+//! The shell with somebody in front of it: prompt, line editing, history, completion.
+
+use super::commands;
+use super::completion::Completion;
+use super::line;
+use super::session::Session;
+use anyhow::{Context, Result};
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{CompletionType, Config, Editor};
+use std::cell::RefCell;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// Lines that are remembered.
+const HISTORY_LINES: usize = 1000;
+
+/// Reads lines and does what they ask for, until there are no more.
+///
+/// # Errors
+/// When the terminal cannot be read, or the images cannot be closed.
+pub fn run(mut session: Session) -> Result<()> {
+    session.is_interactive = true;
+    let session = Rc::new(RefCell::new(session));
+    let config = Config::builder()
+        .max_history_size(HISTORY_LINES)
+        .and_then(|config| config.history_ignore_dups(true))
+        .context("setting up the history")?
+        .history_ignore_space(true)
+        .completion_type(CompletionType::List)
+        .build();
+    let mut editor = Editor::<Completion, FileHistory>::with_config(config).context("setting up the terminal")?;
+    editor.set_helper(Some(Completion::new(Rc::clone(&session))));
+    let history = history_file();
+    if let Some(history) = &history {
+        // The first time there is none.
+        let _ = editor.load_history(history);
+    }
+    greet(&session.borrow());
+    let done = lines(&mut editor, &session);
+    if let Some(history) = &history {
+        // It is a convenience.
+        let _ = editor.save_history(history);
+    }
+    drop(editor);
+    let closed = session.borrow_mut().stop();
+    done.and(closed)
+}
+
+fn greet(session: &Session) {
+    let mounted = session.points().len();
+    let disks = session.drives().len();
+    // Nobody is there to be told that stderr is closed.
+    let _ = writeln!(
+        io::stderr(),
+        "{disks} disk(s), {mounted} mounted file system(s). `help` lists the commands, Tab completes, Ctrl-D ends."
+    );
+}
+
+fn lines(editor: &mut Editor<Completion, FileHistory>, session: &RefCell<Session>) -> Result<()> {
+    loop {
+        let text = match editor.readline("blockyard> ") {
+            Ok(text) => text,
+            Err(ReadlineError::Interrupted) => continue,
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => return Err(error).context("cannot read the terminal"),
+        };
+        if !text.trim().is_empty() {
+            // It is a convenience.
+            let _ = editor.add_history_entry(&text);
+        }
+        let mut session = session.borrow_mut();
+        // What came while nothing was done was for the line.
+        session.signals.forget();
+        let done = line::parse(text.as_bytes())
+            .map_err(anyhow::Error::from)
+            .and_then(|line| commands::perform_line(&mut session, &line));
+        if let Err(error) = done {
+            // Nobody is there to be told that stderr is closed.
+            let _ = writeln!(io::stderr(), "blockyard: {error:#}");
+        }
+        let ends = session.is_over || (session.signals.name().is_some() && !session.signals.is_ctrl_c());
+        session.signals.forget();
+        if ends {
+            return Ok(());
+        }
+    }
+}
+
+/// Where lines are remembered: XDG's place for what programs like to keep.
+fn history_file() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    let directory = state.join("blockyard");
+    if !directory.is_dir() {
+        fs::create_dir_all(&state).ok()?;
+        DirBuilder::new().mode(0o700).create(&directory).ok()?;
+    }
+    Some(directory.join("shell_history"))
+}

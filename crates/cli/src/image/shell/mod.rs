@@ -1,0 +1,103 @@
+//! `blockyard image shell` and `script`: many commands on the files of images, with one boot.
+//!
+//! [`line`] reads a line, [`commands`] knows what its first word means, [`session`] has the disks and the appliance that it works on. The
+//! commands are `image`'s own, without the image, and guestfish's everyday ones with its arguments.
+
+mod commands;
+mod completion;
+mod disk_commands;
+mod editor;
+mod line;
+mod new_disk;
+mod pipe;
+mod script;
+mod session;
+mod verbs;
+
+use super::open_image::OpenArgs;
+use crate::UsageError;
+use anyhow::Result;
+use clap::Args;
+use session::Session;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+/// What a shell or a script begins with.
+#[derive(Args)]
+struct Beginning {
+    /// Images, whose file systems are mounted as found: disk specifications.
+    #[arg(value_name = "IMAGE")]
+    images: Vec<String>,
+    /// Add an image, and mount nothing unless -i or -m says so; may be repeated.
+    #[arg(short, long, value_name = "IMAGE")]
+    add: Vec<String>,
+    /// Mount what is found on the images that were added.
+    #[arg(short, long)]
+    inspector: bool,
+    #[command(flatten)]
+    how: OpenArgs,
+}
+
+impl Beginning {
+    fn into_session(self) -> Result<Session> {
+        let mounts = self.inspector || !self.images.is_empty();
+        let points = self.how.mount_points()?;
+        if mounts && self.images.is_empty() && self.add.is_empty() {
+            return Err(UsageError("-i is for images: name one".to_owned()).into());
+        }
+        let mut session = Session::new(self.how)?;
+        for image in self.images.iter().chain(&self.add) {
+            session.add(image, false)?;
+        }
+        if mounts || !points.is_empty() {
+            session.mount_as_found(points)?;
+        }
+        Ok(session)
+    }
+}
+
+/// Work on images, command after command, with one boot.
+///
+/// Commands are those of `image`, without the image, and guestfish's everyday ones: `help` lists them. !COMMAND is for the host's shell; a
+/// command that begins with - may fail. When stdin is no terminal, what comes from it is a script. What was changed is on stable storage after `sync`, `umount`, or the
+/// end. Ctrl-C ends a command, Ctrl-D the shell.
+#[derive(Args)]
+pub struct ShellArgs {
+    #[command(flatten)]
+    beginning: Beginning,
+}
+
+/// Run a script of commands on images, with one boot.
+///
+/// The commands are those of `image shell`. The first that fails ends the script, unless it begins with -. A file is looked through for
+/// mistakes before anything is done.
+#[derive(Args)]
+pub struct ScriptArgs {
+    /// The script; - for stdin.
+    #[arg(value_name = "FILE|-")]
+    script: PathBuf,
+    #[command(flatten)]
+    beginning: Beginning,
+}
+
+/// Runs `shell`.
+///
+/// # Errors
+/// When the images cannot be had; in a script, when a command failed.
+pub fn run_shell(args: ShellArgs) -> Result<()> {
+    let interactive = std::io::stdin().is_terminal();
+    let session = args.beginning.into_session()?;
+    if interactive { editor::run(session) } else { script::run_stdin(session) }
+}
+
+/// Runs `script`.
+///
+/// # Errors
+/// When the images cannot be had, the script is not well formed, or a command failed.
+pub fn run_script(args: ScriptArgs) -> Result<()> {
+    if args.script.as_os_str() == "-" {
+        return script::run_stdin(args.beginning.into_session()?);
+    }
+    let script = script::Script::read(&args.script)?;
+    script.run(args.beginning.into_session()?)
+}

@@ -1,0 +1,127 @@
+//! Scripts: lines of commands, up to the first that fails.
+
+use super::commands;
+use super::line::{self, LINE_BYTES_MAX, Request};
+use super::session::Session;
+use anyhow::{Context, Result, anyhow, bail};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// Longest script in a file.
+const SCRIPT_BYTES_MAX: u64 = 16 << 20;
+
+/// A script that was read, and whose lines make sense.
+pub struct Script {
+    path: PathBuf,
+    text: Vec<u8>,
+}
+
+impl Script {
+    /// Reads a script, and looks through it for mistakes.
+    ///
+    /// # Errors
+    /// When it cannot be read, or with the first line that makes no sense.
+    pub fn read(path: &Path) -> Result<Self> {
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let mut text = Vec::new();
+        file.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut text).with_context(|| path.display().to_string())?;
+        if text.len() as u64 > SCRIPT_BYTES_MAX {
+            bail!("{}: it is too long for a script", path.display());
+        }
+        let script = Self { path: path.to_owned(), text };
+        let name = script.name();
+        for (number, line) in script.lines() {
+            check(line).map_err(|error| at(&name, number, &error))?;
+        }
+        Ok(script)
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// With their numbers, from 1.
+    fn lines(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        (1..).zip(self.text.split(|&byte| byte == b'\n'))
+    }
+
+    /// Runs it, and closes the images.
+    ///
+    /// # Errors
+    /// With the line that failed, or when the images cannot be closed.
+    pub fn run(&self, mut session: Session) -> Result<()> {
+        let name = self.name();
+        let done = self.lines().try_for_each(|(number, line)| run_line(&mut session, &name, number, line));
+        close(session, done)
+    }
+}
+
+/// Runs what comes from stdin, line by line.
+///
+/// # Errors
+/// As [`Script::run`].
+pub fn run_stdin(mut session: Session) -> Result<()> {
+    session.reads_stdin = true;
+    let mut input = BufReader::new(io::stdin());
+    let mut number = 0;
+    let done = loop {
+        let mut line = Vec::new();
+        number += 1;
+        match input.by_ref().take(LINE_BYTES_MAX as u64 + 2).read_until(b'\n', &mut line) {
+            Ok(0) => break Ok(()),
+            Ok(_) => {}
+            Err(error) => break Err(anyhow!("cannot read stdin: {error}")),
+        }
+        if let Err(error) = run_line(&mut session, "stdin", number, &line) {
+            break Err(error);
+        }
+        if session.is_over {
+            break Ok(());
+        }
+    };
+    close(session, done)
+}
+
+fn run_line(session: &mut Session, name: &str, number: u64, text: &[u8]) -> Result<()> {
+    if session.is_over {
+        return Ok(());
+    }
+    let done = line::parse(text).map_err(anyhow::Error::from).and_then(|line| {
+        let done = commands::perform_line(session, &line);
+        // Whoever presses Ctrl-C wants the script to end.
+        if line.may_fail && session.signals.name().is_none() { Ok(say(name, number, done)) } else { done }
+    });
+    done.map_err(|error| at(name, number, &error))
+}
+
+/// A failure that ends nothing.
+fn say(name: &str, number: u64, done: Result<()>) {
+    if let Err(error) = done {
+        // Nobody is there to be told that stderr is closed.
+        let _ = io::Write::write_fmt(
+            &mut io::stderr(),
+            format_args!("blockyard: {:#} (the script goes on)\n", at(name, number, &error)),
+        );
+    }
+}
+
+/// An error with its line. What is wrong with a script is no wrong usage of this program.
+fn at(name: &str, number: u64, error: &anyhow::Error) -> anyhow::Error {
+    anyhow!("{name}:{number}: {error:#}")
+}
+
+fn check(text: &[u8]) -> Result<()> {
+    let line = line::parse(text)?;
+    match line.request {
+        Request::Command { words, .. } if !line.may_fail => commands::understand(&words).map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn close(mut session: Session, done: Result<()>) -> Result<()> {
+    // A signal that ended the script is no reason to leave the images in disorder.
+    session.signals.forget();
+    let closed = session.stop();
+    done.and(closed)
+}

@@ -1,0 +1,265 @@
+//! What a shell or a script works on: disks, and an appliance that has them.
+//!
+//! A guest under User-Mode Linux cannot be given a disk while it runs. So when a disk is added later, what is mounted is unmounted, the
+//! appliance boots again with all disks, and the same is mounted again: that takes as long as a boot, a fifth of a second. An appliance that is
+//! gone is replaced in the same way when the next command needs it.
+
+use super::new_disk::NewTable;
+use crate::image::file_commands::{Access, FileCommand};
+use crate::image::open_image::{DISKS_MAX, OpenArgs, OpenImage};
+use crate::signals::EndSignals;
+use anyhow::{Result, bail};
+use blockyard_appliance::{ApplianceError, ImageDisk};
+use blockyard_protocol::appliance::{MountPoint, Operation, Sync};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Disks, the appliance that has them if it runs, and what is mounted in it.
+pub struct Session {
+    /// How images are opened, and the appliance boots.
+    pub how: OpenArgs,
+    /// What ends a command.
+    pub signals: EndSignals,
+    drives: Vec<Drive>,
+    image: Option<OpenImage>,
+    points: Vec<MountPoint>,
+    /// Partition tables that were begun here.
+    pub tables: BTreeMap<usize, NewTable>,
+    /// Nobody asks for commands any more.
+    pub is_over: bool,
+    /// There is somebody to talk to.
+    pub is_interactive: bool,
+    /// Commands are read from stdin.
+    pub reads_stdin: bool,
+}
+
+/// A disk that was added.
+pub struct Drive {
+    /// The disk.
+    pub image: ImageDisk,
+    /// It is not written.
+    pub read_only: bool,
+}
+
+impl Session {
+    /// Without disks.
+    ///
+    /// # Errors
+    /// When signals cannot be caught.
+    pub fn new(how: OpenArgs) -> Result<Self> {
+        Ok(Self {
+            how,
+            signals: EndSignals::catch()?,
+            drives: Vec::new(),
+            image: None,
+            points: Vec::new(),
+            tables: BTreeMap::new(),
+            is_over: false,
+            is_interactive: false,
+            reads_stdin: false,
+        })
+    }
+
+    fn access(&self) -> Access {
+        if self.how.ro { Access::Read } else { Access::Write }
+    }
+
+    /// Adds a disk; if the appliance runs, it boots again when it is needed next.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or what is mounted cannot be unmounted.
+    pub fn add(&mut self, specification: &str, read_only: bool) -> Result<()> {
+        if self.drives.len() == DISKS_MAX {
+            bail!("an appliance has at most {DISKS_MAX} disks");
+        }
+        let read_only = read_only || self.how.ro;
+        let access = if read_only { Access::Read } else { Access::Write };
+        let image = self.how.open_disk(specification, access)?;
+        self.stop()?;
+        self.drives.push(Drive { image, read_only });
+        Ok(())
+    }
+
+    /// The disks, in the order of their names in the appliance.
+    pub fn drives(&self) -> &[Drive] {
+        &self.drives
+    }
+
+    /// What is mounted, in the order in which it was.
+    pub fn points(&self) -> &[MountPoint] {
+        &self.points
+    }
+
+    /// Whether the appliance runs.
+    pub fn is_running(&self) -> bool {
+        self.image.is_some()
+    }
+
+    /// The appliance, which boots if it does not run.
+    ///
+    /// # Errors
+    /// When it does not come up, or what was mounted cannot be mounted again.
+    pub fn image(&mut self) -> Result<&mut OpenImage> {
+        if self.image.is_none() {
+            self.boot()?;
+        }
+        match &mut self.image {
+            Some(image) => Ok(image),
+            None => bail!("the appliance does not run"),
+        }
+    }
+
+    fn boot(&mut self) -> Result<()> {
+        if self.drives.is_empty() {
+            bail!("there is no disk: `add` one");
+        }
+        let disks: Vec<_> = self.drives.iter().map(|drive| drive.image.clone()).collect();
+        let mut image = OpenImage::boot(&self.how, self.access(), &disks, self.signals.clone(), true)?;
+        if !self.points.is_empty() {
+            // What it was that was mounted is known, so nobody need look for it.
+            image.mount_points(self.points.clone(), &self.how)?;
+        }
+        image.has_stdin = !self.reads_stdin;
+        self.image = Some(image);
+        Ok(())
+    }
+
+    /// Mounts what the images say, or `points`.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn mount_as_found(&mut self, points: Vec<MountPoint>) -> Result<()> {
+        self.image()?;
+        let Some(image) = &mut self.image else { return Ok(()) };
+        let mounted = image.mount_points(points.clone(), &self.how)?;
+        self.points = if points.is_empty() { mounted } else { points };
+        Ok(())
+    }
+
+    /// Mounts one more, or mounts it in place of what is mounted there.
+    ///
+    /// # Errors
+    /// When it cannot be: what was mounted stays mounted.
+    pub fn mount(&mut self, point: MountPoint) -> Result<()> {
+        if self.points.is_empty() && point.directory != b"/" {
+            bail!("nothing is mounted: mount something on / first");
+        }
+        let mut points = self.points.clone();
+        points.retain(|there| there.directory != point.directory);
+        points.push(point);
+        self.change_points(points)
+    }
+
+    /// Unmounts one by its device or directory.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be unmounted.
+    pub fn unmount(&mut self, is_it: impl Fn(&MountPoint) -> bool) -> Result<bool> {
+        let mut points = self.points.clone();
+        points.retain(|point| !is_it(point));
+        if points.len() == self.points.len() {
+            return Ok(false);
+        }
+        if !points.is_empty() && points.iter().all(|point| point.directory != b"/") {
+            bail!("something is mounted below it: unmount that first, or `umount-all`");
+        }
+        self.change_points(points)?;
+        Ok(true)
+    }
+
+    fn change_points(&mut self, points: Vec<MountPoint>) -> Result<()> {
+        if points.is_empty() {
+            return self.unmount_all();
+        }
+        let before = std::mem::take(&mut self.points);
+        let (image, how) = self.image_and_how()?;
+        match image.mount_points(points.clone(), how) {
+            Ok(_) => {
+                self.points = points;
+                Ok(())
+            }
+            Err(error) => {
+                if !before.is_empty() && is_alive(&error) {
+                    let (image, how) = self.image_and_how()?;
+                    image.mount_points(before.clone(), how)?;
+                }
+                self.points = before;
+                Err(error)
+            }
+        }
+    }
+
+    fn image_and_how(&mut self) -> Result<(&mut OpenImage, &OpenArgs)> {
+        self.image()?;
+        match &mut self.image {
+            Some(image) => Ok((image, &self.how)),
+            None => bail!("the appliance does not run"),
+        }
+    }
+
+    /// Unmounts everything.
+    ///
+    /// # Errors
+    /// When what was written is not on stable storage.
+    pub fn unmount_all(&mut self) -> Result<()> {
+        self.points.clear();
+        match &mut self.image {
+            Some(image) => image.unmount(),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything to stable storage.
+    ///
+    /// # Errors
+    /// When something is not.
+    pub fn sync(&mut self) -> Result<()> {
+        match &mut self.image {
+            Some(image) => image.call(Operation::Sync(Sync::default())).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs one of our commands.
+    ///
+    /// # Errors
+    /// The command's own.
+    pub fn run(&mut self, command: &dyn FileCommand) -> Result<()> {
+        if command.access() == Access::Write && self.how.ro && !command.may_only_read() {
+            bail!("the images are open for reading only");
+        }
+        command.check()?;
+        command.run(self.image()?)
+    }
+
+    /// Takes note of an error: an appliance that is gone is not asked again.
+    pub fn take_note(&mut self, error: &anyhow::Error) {
+        if is_alive(error) {
+            return;
+        }
+        self.image = None;
+        if self.is_interactive {
+            // Nobody is there to be told that stderr is closed.
+            let _ = writeln!(
+                io::stderr(),
+                "blockyard: the appliance is gone, and with it what was not synced; it boots again when it is needed"
+            );
+        }
+    }
+
+    /// Unmounts and ends the appliance, but remembers what was mounted.
+    ///
+    /// # Errors
+    /// When what was written is not on stable storage.
+    pub fn stop(&mut self) -> Result<()> {
+        match self.image.take() {
+            Some(image) => image.close(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the appliance is of use after an error.
+fn is_alive(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref::<ApplianceError>()).all(ApplianceError::lives_on)
+}

@@ -1,0 +1,647 @@
+//! The shell's own commands, and guestfish's with its arguments (guestfish(1)).
+
+use super::commands;
+use super::disk_commands as disk;
+use super::session::Session;
+use crate::image::listing::{is_directory, is_link, is_regular};
+use crate::image::open_image::{image_path, path_of};
+use crate::{UsageError, print, size};
+use anyhow::{Context, Result, bail};
+use blockyard_block::printable;
+use blockyard_protocol::appliance::{Entry, Fill, Operation, Store, Touch};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A command.
+pub struct Verb {
+    /// What it is called; the first is its usual name.
+    pub names: &'static [&'static str],
+    /// What follows: `X` is needed, `[X]` is not, `X…` may be repeated, and so may `[X]…`.
+    pub arguments: &'static str,
+    /// What it does.
+    pub summary: &'static str,
+    /// How.
+    pub action: Action,
+}
+
+/// How a command is done.
+#[derive(Clone, Copy)]
+pub enum Action {
+    /// As another: `$1` to `$3` stand for the arguments, `$*` for all of them.
+    Words(&'static [&'static str]),
+    /// By calling something that has checked arguments.
+    Call(fn(&mut Session, &[OsString]) -> Result<()>),
+}
+
+use Action::{Call, Words};
+
+const fn verb(names: &'static [&'static str], arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+    Verb { names, arguments, summary, action }
+}
+
+/// All of them, in the order in which docs/shell.md has them.
+pub const VERBS: &[Verb] = &[
+    verb(&["help"], "[COMMAND]", "List the commands, or say what one does", Call(help)),
+    verb(&["exit", "quit", "q"], "", "End; what was changed is on stable storage then", Call(exit)),
+    verb(&["lcd"], "DIR", "Change to a directory of the host", Call(lcd)),
+    verb(&["echo"], "[WORD]…", "Print words", Call(echo)),
+    verb(&["time"], "COMMAND…", "Run a command and say how long it took", Call(time)),
+    verb(
+        &["glob"],
+        "COMMAND…",
+        "Run a command: paths are patterns anyway",
+        Call(|session, words| commands::perform_words(session, words)),
+    ),
+    verb(
+        &["setenv"],
+        "NAME VALUE",
+        "Set an environment variable for the host's commands: not possible here",
+        Call(setenv),
+    ),
+    verb(&["version"], "", "Say which version this is", Call(version)),
+    verb(
+        &["set-verbose", "verbose"],
+        "true|false",
+        "Show what the appliance's kernel says, from the next boot on",
+        Call(set_verbose),
+    ),
+    verb(
+        &["set-trace", "trace", "set-network", "set-autosync", "set-progress-bars"],
+        "true|false",
+        "Accepted, and without effect here",
+        Call(|_, _| Ok(())),
+    ),
+    verb(
+        &["add", "add-drive"],
+        "IMAGE [KEY:VALUE]…",
+        "Add a disk: readonly:true and format:raw|qcow2 are understood",
+        Call(disk::add),
+    ),
+    verb(&["add-ro", "add-drive-ro"], "IMAGE [KEY:VALUE]…", "Add a disk that is only read", Call(disk::add_read_only)),
+    verb(
+        &["sparse"],
+        "FILE SIZE",
+        "Make a sparse raw image, and add it",
+        Call(|session, words| disk::make(session, words, false)),
+    ),
+    verb(
+        &["alloc", "allocate"],
+        "FILE SIZE",
+        "Make a raw image with all its space, and add it",
+        Call(|session, words| disk::make(session, words, true)),
+    ),
+    verb(
+        &["disk-create"],
+        "FILE FORMAT SIZE [KEY:VALUE]…",
+        "Make an image: preallocation:off|sparse|metadata|full, backingfile:FILE, backingformat:FORMAT, clustersize:N",
+        Call(disk::create),
+    ),
+    verb(
+        &["run", "launch"],
+        "",
+        "Boot the appliance, which the first command that needs it does anyway",
+        Call(|session, _| session.image().map(drop)),
+    ),
+    verb(&["shutdown", "close"], "", "Unmount, and end the appliance", Call(shutdown)),
+    verb(&["smp", "set-smp"], "N", "Accepted: the appliance has one CPU", Call(smp)),
+    verb(&["memsize", "set-memsize"], "MIB", "The appliance's memory, from the next boot on", Call(memsize)),
+    verb(
+        &["list-drives", "debug-drives"],
+        "",
+        "List the disks that were added, with their names",
+        Call(disk::list_drives),
+    ),
+    verb(&["list-devices"], "", "List the disks' devices", Call(disk::list_devices)),
+    verb(&["list-partitions"], "", "List the partitions' devices", Call(disk::list_partitions)),
+    verb(&["list-filesystems"], "", "List the devices with what is on them", Call(disk::list_file_systems)),
+    verb(
+        &["vfs-type"],
+        "DEVICE",
+        "Say which file system is on a device",
+        Call(|session, words| disk::of_volume(session, words, |volume| &volume.r#type)),
+    ),
+    verb(
+        &["vfs-label"],
+        "DEVICE",
+        "Say a file system's label",
+        Call(|session, words| disk::of_volume(session, words, |volume| &volume.label)),
+    ),
+    verb(
+        &["vfs-uuid"],
+        "DEVICE",
+        "Say a file system's UUID",
+        Call(|session, words| disk::of_volume(session, words, |volume| &volume.uuid)),
+    ),
+    verb(&["blockdev-getsize64"], "DEVICE", "Say a device's size in bytes", Call(disk::size)),
+    verb(&["part-init"], "DEVICE gpt|mbr", "Begin a partition table: what was there is lost", Call(disk::part_init)),
+    verb(
+        &["part-add"],
+        "DEVICE primary START END",
+        "Add a partition to a table that part-init began here: first and last sector of 512 bytes, negative ones from the end",
+        Call(disk::part_add),
+    ),
+    verb(
+        &["part-disk"],
+        "DEVICE gpt|mbr",
+        "Make one partition of a disk: what was there is lost",
+        Call(disk::part_disk),
+    ),
+    verb(&["part-list"], "DEVICE", "List a disk's partitions", Call(disk::part_list)),
+    verb(&["part-get-parttype"], "DEVICE", "Say which kind of partition table a disk has", Call(disk::part_type)),
+    verb(&["mkswap"], "DEVICE", "Make swap space", Words(&["mkfs", "swap", "$1"])),
+    verb(
+        &["mount"],
+        "DEVICE DIR",
+        "Mount a file system",
+        Call(|session, words| disk::mount(session, &words[0], &words[1], "", "")),
+    ),
+    verb(
+        &["mount-ro"],
+        "DEVICE DIR",
+        "Mount a file system for reading only",
+        Call(|session, words| disk::mount(session, &words[0], &words[1], "ro", "")),
+    ),
+    verb(
+        &["mount-options"],
+        "OPTIONS DEVICE DIR",
+        "Mount with options of mount(8)",
+        Call(|session, words| disk::mount(session, &words[1], &words[2], text(&words[0])?, "")),
+    ),
+    verb(
+        &["mount-vfs"],
+        "OPTIONS TYPE DEVICE DIR",
+        "Mount with options of mount(8) and a file system's type",
+        Call(|session, words| disk::mount(session, &words[2], &words[3], text(&words[0])?, text(&words[1])?)),
+    ),
+    verb(&["umount", "unmount"], "DIR|DEVICE", "Unmount", Call(disk::unmount)),
+    verb(&["umount-all", "unmount-all"], "", "Unmount all", Call(|session, _| session.unmount_all())),
+    verb(&["mounts"], "", "List the devices that are mounted", Call(disk::mounts)),
+    verb(&["mountpoints"], "", "List what is mounted where", Call(disk::mount_points)),
+    verb(&["sync"], "", "Everything that was written to stable storage", Call(|session, _| session.sync())),
+    verb(
+        &["upload"],
+        "FILE PATH",
+        "Copy a file of the host into the image; - is stdin",
+        Words(&["put", "--root-owned", "--", "$1", "$2"]),
+    ),
+    verb(
+        &["download"],
+        "PATH FILE",
+        "Copy a file of the image to the host; - is stdout",
+        Words(&["get", "--", "$1", "$2"]),
+    ),
+    verb(&["copy-in"], "FILE… DIR", "Copy files and trees of the host into a directory of the image", Call(copy_in)),
+    verb(&["copy-out"], "PATH… DIR", "Copy files and trees of the image into a directory of the host", Call(copy_out)),
+    verb(&["tgz-in"], "FILE DIR", "Unpack a tar.gz into the image", Words(&["tar-in", "--", "$1", "$2"])),
+    verb(
+        &["tgz-out"],
+        "DIR FILE",
+        "Pack files of the image as a tar.gz",
+        Words(&["tar-out", "--compress", "gzip", "--", "$1", "$2"]),
+    ),
+    verb(
+        &["write"],
+        "PATH CONTENT",
+        "Make a file that holds a text",
+        Call(|session, words| write(session, words, false)),
+    ),
+    verb(
+        &["write-append"],
+        "PATH CONTENT",
+        "Append a text to a file",
+        Call(|session, words| write(session, words, true)),
+    ),
+    verb(&["fill-pattern"], "PATTERN SIZE PATH", "Make a file of a repeated text", Call(fill_pattern)),
+    verb(&["truncate"], "PATH", "Make a file empty", Call(|session, words| truncate(session, &words[0], 0))),
+    verb(
+        &["truncate-size"],
+        "PATH SIZE",
+        "Make a file longer or shorter",
+        Call(|session, words| truncate(session, &words[0], bytes(&words[1])?)),
+    ),
+    verb(&["ll"], "PATH", "List files with all that is known of them", Words(&["ls", "-l", "-a", "--", "$1"])),
+    verb(&["more", "less"], "PATH", "Show a file page by page", Call(page)),
+    verb(&["head"], "PATH", "Print the first ten lines of a file", Call(head)),
+    verb(
+        &["tail"],
+        "PATH",
+        "Print the last ten lines of a file",
+        Call(|session, words| piped(session, &words[0], "tail")),
+    ),
+    verb(&["rm-f"], "PATH", "Remove a file that may be there", Words(&["rm", "-f", "--", "$1"])),
+    verb(&["rm-rf"], "PATH", "Remove what is there, with all below it", Words(&["rm", "-r", "-f", "--", "$1"])),
+    verb(&["rmdir"], "DIR", "Remove an empty directory", Call(remove_directory)),
+    verb(&["mkdir-p"], "DIR", "Make a directory and those above it", Words(&["mkdir", "-p", "--", "$1"])),
+    verb(
+        &["mkdir-mode"],
+        "DIR MODE",
+        "Make a directory with permissions",
+        Words(&["mkdir", "--mode", "$2", "--", "$1"]),
+    ),
+    verb(
+        &["cp-a"],
+        "SRC DST",
+        "Copy files within the image, with all that belongs to them",
+        Words(&["cp", "-a", "--", "$1", "$2"]),
+    ),
+    verb(&["cp-r"], "SRC DST", "Copy trees within the image", Words(&["cp", "-r", "--", "$1", "$2"])),
+    verb(&["ln-s"], "TARGET LINK", "Make a symbolic link", Words(&["ln", "-s", "--", "$1", "$2"])),
+    verb(&["ln-f"], "TARGET LINK", "Make a link in place of what is there", Words(&["ln", "-f", "--", "$1", "$2"])),
+    verb(
+        &["ln-sf"],
+        "TARGET LINK",
+        "Make a symbolic link in place of what is there",
+        Words(&["ln", "-s", "-f", "--", "$1", "$2"]),
+    ),
+    verb(&["glob-expand"], "PATTERN", "List the files that a pattern stands for", Words(&["ls", "-d", "--", "$1"])),
+    verb(
+        &["exists"],
+        "PATH",
+        "Say whether a file is there",
+        Call(|session, words| say_whether(session, &words[0], |_| true)),
+    ),
+    verb(
+        &["is-file"],
+        "PATH",
+        "Say whether it is a regular file",
+        Call(|session, words| say_whether(session, &words[0], |entry| is_regular(entry.mode))),
+    ),
+    verb(
+        &["is-dir"],
+        "PATH",
+        "Say whether it is a directory",
+        Call(|session, words| say_whether(session, &words[0], |entry| is_directory(entry.mode))),
+    ),
+    verb(
+        &["is-symlink"],
+        "PATH",
+        "Say whether it is a symbolic link",
+        Call(|session, words| say_whether(session, &words[0], |entry| is_link(entry.mode))),
+    ),
+    verb(
+        &["filesize"],
+        "PATH",
+        "Say a file's size in bytes",
+        Call(|session, words| say_of(session, &words[0], true, |entry| entry.size.to_string())),
+    ),
+    verb(
+        &["readlink"],
+        "PATH",
+        "Say where a link leads to",
+        Call(|session, words| {
+            say_of(session, &words[0], false, |entry| printable(&String::from_utf8_lossy(&entry.target)))
+        }),
+    ),
+    verb(&["df-h"], "", "Say how full the file systems are, in sizes like 1.5K", Words(&["df", "-H"])),
+    verb(&["command"], "WORDS", "Run a program of the image: one argument, a list of words", Call(command)),
+    verb(&["sh"], "COMMAND", "Run a command with the image's shell", Words(&["run", "--", "/bin/sh", "-c", "$1"])),
+];
+
+/// The command that is called `name`, for so many arguments: what has our own meaning with arguments is ours.
+pub fn find(name: &OsStr, arguments: usize) -> Option<&'static Verb> {
+    let verb = VERBS.iter().find(|verb| verb.names.iter().any(|&own| own == name))?;
+    // A program of the image is run with arguments.
+    if name == "run" && arguments > 0 { None } else { Some(verb) }
+}
+
+/// guestfish's arguments where one of our commands has the same name and others.
+pub fn as_ours(words: &[OsString]) -> Vec<OsString> {
+    let texts: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match texts[..] {
+        ["chown" | "lchown", user, group, _] if number(user) && number(group) => {
+            let no_dereference = if texts[0] == "lchown" { &["--no-dereference".into()][..] } else { &[] };
+            [&["chown".into()], no_dereference, &[format!("{user}:{group}").into(), words[3].clone()]].concat()
+        }
+        ["dd", from, to] if !from.starts_with("if=") && !to.starts_with("of=") && !to.starts_with("if=") => {
+            let named = |key: &str, word: &OsString| {
+                // Both are in the image: a device by its name, or a file.
+                let prefix = if word.as_bytes().starts_with(b"/dev/") { "" } else { "image:" };
+                let mut text = OsString::from(format!("{key}={prefix}"));
+                text.push(word);
+                text
+            };
+            vec!["dd".into(), named("if", &words[1]), named("of", &words[2])]
+        }
+        ["mkfs", ..] if texts.iter().any(|text| text.starts_with("label:") || text.starts_with("blocksize:")) => {
+            let (mut ours, mut own) = (Vec::new(), Vec::new());
+            for (text, word) in texts.iter().zip(words) {
+                match text.split_once(':') {
+                    Some(("label", label)) => ours.extend(["-L".into(), label.into()]),
+                    Some(("blocksize", size)) => own.extend(["-b".into(), size.into()]),
+                    _ => ours.push(word.clone()),
+                }
+            }
+            let divider = if own.is_empty() { Vec::new() } else { vec!["--".into()] };
+            [ours, divider, own].concat()
+        }
+        ["tar-in" | "tar-out", ..] if texts.len() > 3 => {
+            let without = words.iter().filter(|word| !word.as_bytes().starts_with(b"compress:"));
+            let compress =
+                texts.iter().find_map(|text| text.strip_prefix("compress:")).filter(|_| texts[0] == "tar-out");
+            let option = compress.map(|kind| OsString::from(format!("--compress={kind}")));
+            without.cloned().chain(option).collect()
+        }
+        _ => words.to_vec(),
+    }
+}
+
+/// The words that another command is.
+pub fn substituted(words: &[&str], arguments: &[OsString]) -> Vec<OsString> {
+    let mut all = Vec::new();
+    for word in words {
+        match word.strip_prefix('$') {
+            Some("*") => all.extend_from_slice(arguments),
+            Some(number) => {
+                let index = number.parse::<usize>().unwrap_or(1);
+                all.extend(arguments.get(index.saturating_sub(1)).cloned());
+            }
+            None => all.push(word.into()),
+        }
+    }
+    all
+}
+
+/// `~` and `~/…` are the user's own directory on the host.
+pub fn home(word: &OsStr) -> OsString {
+    let bytes = word.as_bytes();
+    match (bytes, std::env::var_os("HOME")) {
+        (b"~" | [b'~', b'/', ..], Some(home)) => {
+            let mut path = home;
+            path.push(OsStr::from_bytes(&bytes[1..]));
+            path
+        }
+        _ => word.to_owned(),
+    }
+}
+
+impl Verb {
+    /// Fails unless there are as many arguments as it takes.
+    ///
+    /// # Errors
+    /// [`UsageError`].
+    pub fn check(&self, arguments: &[OsString]) -> Result<()> {
+        let parts: Vec<_> = self.arguments.split_whitespace().collect();
+        let needed = parts.iter().filter(|part| !part.starts_with('[')).count();
+        let endless = parts.iter().any(|part| part.ends_with('…'));
+        if arguments.len() < needed || (!endless && arguments.len() > parts.len()) {
+            return Err(UsageError(format!("{}: it is {}", self.names[0], self.usage())).into());
+        }
+        Ok(())
+    }
+
+    fn usage(&self) -> String {
+        format!("{} {}", self.names[0], self.arguments).trim_end().to_owned()
+    }
+
+    /// What it does, and how it is called.
+    pub fn help(&self) -> String {
+        let also = match &self.names[1..] {
+            [] => String::new(),
+            others => format!("\n\nAlso called {}.", others.join(", ")),
+        };
+        format!("{}\n\nUsage: {}{also}\n", self.summary, self.usage())
+    }
+}
+
+/// A word that is a text.
+pub fn text(word: &OsStr) -> Result<&str> {
+    word.to_str().with_context(|| format!("{} is no text", word.display()))
+}
+
+/// A word that is a size: a number of bytes, or with a suffix such as 10M.
+pub fn bytes(word: &OsStr) -> Result<u64> {
+    size::parse(text(word)?).map_err(|problem| UsageError(problem).into())
+}
+
+/// true, false and what else guestfish takes for them.
+pub fn truth(word: &OsStr) -> Result<bool> {
+    match word.to_str().map(str::to_ascii_lowercase).as_deref() {
+        Some("true" | "t" | "1" | "yes" | "y" | "on") => Ok(true),
+        Some("false" | "f" | "0" | "no" | "n" | "off") => Ok(false),
+        _ => bail!(UsageError(format!("{} is neither true nor false", word.display()))),
+    }
+}
+
+fn help(_: &mut Session, words: &[OsString]) -> Result<()> {
+    if let Some(name) = words.first() {
+        return print(commands::help(name)?.trim_end());
+    }
+    let all = commands::all();
+    let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = all.iter().map(|(name, summary)| {
+        let first = summary.split(['.', ':', ';']).next().unwrap_or_default();
+        format!("{name:width$}  {first}")
+    });
+    let lines: Vec<_> = lines.collect();
+    print(&format!(
+        "{}\n\nhelp COMMAND says more. !COMMAND is for the host's shell, COMMAND | COMMAND gives it the output; -COMMAND may fail. Paths\n\
+         may be patterns (*, ?, [a-z]; \\* is a star).",
+        lines.join("\n")
+    ))
+}
+
+fn exit(session: &mut Session, _: &[OsString]) -> Result<()> {
+    session.is_over = true;
+    Ok(())
+}
+
+fn lcd(_: &mut Session, words: &[OsString]) -> Result<()> {
+    std::env::set_current_dir(&words[0]).with_context(|| words[0].display().to_string())
+}
+
+fn echo(_: &mut Session, words: &[OsString]) -> Result<()> {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    print(&words.join(" "))
+}
+
+fn time(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let start = Instant::now();
+    let done = commands::perform_words(session, words);
+    print(&format!("elapsed time: {:.4} seconds", start.elapsed().as_secs_f64()))?;
+    done
+}
+
+fn setenv(_: &mut Session, _: &[OsString]) -> Result<()> {
+    bail!("this program's environment stays as it is: write !NAME=VALUE COMMAND")
+}
+
+fn version(_: &mut Session, _: &[OsString]) -> Result<()> {
+    print(concat!("blockyard ", env!("CARGO_PKG_VERSION")))
+}
+
+fn set_verbose(session: &mut Session, words: &[OsString]) -> Result<()> {
+    session.how.verbose = truth(&words[0])?;
+    Ok(())
+}
+
+fn shutdown(session: &mut Session, _: &[OsString]) -> Result<()> {
+    session.unmount_all()?;
+    session.stop()
+}
+
+fn smp(_: &mut Session, words: &[OsString]) -> Result<()> {
+    match text(&words[0])?.parse::<u32>() {
+        Ok(1..) => Ok(()),
+        _ => bail!(UsageError(format!("{} is no number of CPUs", words[0].display()))),
+    }
+}
+
+fn memsize(session: &mut Session, words: &[OsString]) -> Result<()> {
+    match text(&words[0])?.parse::<u64>() {
+        Ok(mebibytes @ 64..=65536) => session.how.memory = mebibytes,
+        _ => bail!(UsageError(format!("{}: between 64 and 65536 MiB can be had", words[0].display()))),
+    }
+    Ok(())
+}
+
+fn copy_in(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let directory = &words[words.len() - 1];
+    if !look(session, directory, true)?.is_some_and(|entry| is_directory(entry.mode)) {
+        bail!("{}: not a directory of the image", directory.display());
+    }
+    commands::perform_words(session, &[&["put".into(), "--".into()], words].concat())
+}
+
+fn copy_out(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let directory = &words[words.len() - 1];
+    if !Path::new(directory).is_dir() {
+        bail!("{}: not a directory of the host", directory.display());
+    }
+    commands::perform_words(session, &[&["get".into(), "--".into()], words].concat())
+}
+
+fn remove_directory(session: &mut Session, words: &[OsString]) -> Result<()> {
+    match look(session, &words[0], false)? {
+        Some(entry) if is_directory(entry.mode) => {
+            commands::perform_words(session, &["rm".into(), "-d".into(), "--".into(), words[0].clone()])
+        }
+        Some(_) => bail!("{}: not a directory", words[0].display()),
+        None => bail!("{}: no such directory in the image", words[0].display()),
+    }
+}
+
+fn write(session: &mut Session, words: &[OsString], append: bool) -> Result<()> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let store = Store {
+        path: image_path(Path::new(&words[0])),
+        stream: true,
+        mode: 0o644,
+        modified: now.as_secs().try_into().unwrap_or(i64::MAX),
+        append,
+        keep: true,
+        ..Store::default()
+    };
+    let content = io::Cursor::new(words[1].as_bytes().to_vec());
+    crate::image::copying::read_in(session.image()?, Operation::Store(store), content).map(drop)
+}
+
+fn fill_pattern(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let fill =
+        Fill { pattern: words[0].as_bytes().to_vec(), size: bytes(&words[1])?, path: image_path(Path::new(&words[2])) };
+    session.image()?.call(Operation::Fill(fill)).map(drop)
+}
+
+fn truncate(session: &mut Session, path: &OsStr, size: u64) -> Result<()> {
+    if look(session, path, true)?.is_none() {
+        bail!("{}: no such file in the image", path.display());
+    }
+    let touch = Touch { paths: vec![image_path(Path::new(path))], no_create: true, sets_size: true, size };
+    session.image()?.call(Operation::Touch(touch)).map(drop)
+}
+
+fn page(session: &mut Session, words: &[OsString]) -> Result<()> {
+    piped(session, &words[0], "${PAGER:-more}")
+}
+
+fn head(session: &mut Session, words: &[OsString]) -> Result<()> {
+    piped(session, &words[0], "head")
+}
+
+fn piped(session: &mut Session, path: &OsStr, command: &str) -> Result<()> {
+    let cat = ["cat".into(), "--".into(), path.to_owned()];
+    super::pipe::into(OsStr::new(command), || commands::perform_words(session, &cat))
+}
+
+fn command(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let program = commands::list(&words[0])?;
+    commands::perform_words(session, &[&["run".into(), "--".into()][..], &program].concat())
+}
+
+/// What is at a path, with `follow` through links.
+fn look(session: &mut Session, path: &OsStr, follow: bool) -> Result<Option<Entry>> {
+    let path: PathBuf = path_of(image_path(Path::new(path)));
+    crate::image::copying::look_at(session.image()?, &path, follow)
+}
+
+fn say_whether(session: &mut Session, path: &OsStr, holds: fn(&Entry) -> bool) -> Result<()> {
+    let entry = look(session, path, false)?;
+    print(if entry.is_some_and(|entry| holds(&entry)) { "true" } else { "false" })
+}
+
+fn say_of(session: &mut Session, path: &OsStr, follow: bool, of: fn(&Entry) -> String) -> Result<()> {
+    match look(session, path, follow)? {
+        Some(entry) => print(&of(&entry)),
+        None => bail!("{}: no such file in the image", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn guestfishs_arguments_become_ours() {
+        for (theirs, ours) in [
+            ("chown 10 20 /f", "chown 10:20 /f"),
+            ("chown root:root /a /b", "chown root:root /a /b"),
+            ("dd /dev/sdb /big", "dd if=/dev/sdb of=image:/big"),
+            ("dd if=a of=b", "dd if=a of=b"),
+            ("mkfs ext4 /dev/sda1 label:root blocksize:1024", "mkfs ext4 /dev/sda1 -L root -- -b 1024"),
+            ("mkfs ext4 /dev/sda1", "mkfs ext4 /dev/sda1"),
+            ("tar-out / x compress:gzip", "tar-out / x --compress=gzip"),
+            ("tar-in x / compress:gzip", "tar-in x /"),
+        ] {
+            assert_eq!(as_ours(&words(theirs)), words(ours));
+        }
+    }
+
+    #[test]
+    fn no_two_commands_have_one_name_and_what_stands_for_others_is_understood() {
+        let mut names: Vec<_> = VERBS.iter().flat_map(|verb| verb.names).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for verb in VERBS {
+            if let Words(words) = verb.action {
+                let arguments = vec![OsString::from("755"); verb.arguments.split_whitespace().count()];
+                commands::understand(&substituted(words, &arguments))
+                    .unwrap_or_else(|error| panic!("{}: {error}", verb.names[0]));
+            }
+        }
+    }
+
+    #[test]
+    fn arguments_are_counted() {
+        let check = |line: &str| {
+            let words = words(line);
+            find(&words[0], words.len() - 1).unwrap().check(&words[1..])
+        };
+        for good in
+            ["mount /dev/sda1 /", "run", "add x readonly:true format:raw", "copy-in a b /", "help", "help ls", "echo"]
+        {
+            check(good).unwrap();
+        }
+        for bad in ["mount /dev/sda1", "mount a b c", "add", "help a b", "copy-in /", "umount-all x"] {
+            assert!(check(bad).unwrap_err().is::<UsageError>(), "{bad}");
+        }
+    }
+}
