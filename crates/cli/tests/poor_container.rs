@@ -28,12 +28,15 @@ fn refusing(rules: Vec<(libc::c_long, Vec<SeccompRule>)>, errno: libc::c_int) ->
 
 /// Runs a command in such a container. Takes root, as setting one up does.
 fn poor(command: Command) -> Command {
-    poorer(command, Vec::new(), None)
+    poorer(command, vec![refused(&REFUSED)], None)
 }
 
-/// The same, with more filters, and a directory where nothing can be executed.
-fn poorer(mut command: Command, more: Vec<BpfProgram>, noexec: Option<CString>) -> Command {
-    let program = refusing(REFUSED.map(|system_call| (system_call, Vec::new())).into(), libc::EPERM);
+fn refused(calls: &[libc::c_long]) -> BpfProgram {
+    refusing(calls.iter().map(|call| (*call, Vec::new())).collect(), libc::EPERM)
+}
+
+/// The same with other filters, and a directory where nothing can be executed.
+fn poorer(mut command: Command, filters: Vec<BpfProgram>, noexec: Option<CString>) -> Command {
     let enter = move || -> io::Result<()> {
         // SAFETY: this process is about to become the command; nothing shares its file system state.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
@@ -51,7 +54,7 @@ fn poorer(mut command: Command, more: Vec<BpfProgram>, noexec: Option<CString>) 
             return Err(io::Error::last_os_error());
         }
         let apply = |program: &BpfProgram| seccompiler::apply_filter(program);
-        [&program].into_iter().chain(&more).try_for_each(apply).map_err(|_| io::ErrorKind::Other.into())
+        filters.iter().try_for_each(apply).map_err(|_| io::ErrorKind::Other.into())
     };
     // SAFETY: the closure makes system calls only.
     unsafe { command.pre_exec(enter) };
@@ -99,16 +102,16 @@ fn without_questions() -> BpfProgram {
 /// A directory for a user who is not root, with the program, and with a place where nothing can be executed for temporary files.
 struct PoorYard {
     yard: Yard,
-    more: fn() -> Vec<BpfProgram>,
+    filters: fn() -> Vec<BpfProgram>,
 }
 
 impl PoorYard {
-    fn new(more: fn() -> Vec<BpfProgram>) -> Self {
+    fn new(filters: fn() -> Vec<BpfProgram>) -> Self {
         let yard = Yard::new();
         fs::set_permissions(yard.path("."), fs::Permissions::from_mode(0o777)).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_blockyard"), yard.path("blockyard")).unwrap();
         fs::create_dir(yard.path("noexec")).unwrap();
-        Self { yard, more }
+        Self { yard, filters }
     }
 
     fn image(&self, arguments: &[&str]) -> support::Outcome {
@@ -117,7 +120,7 @@ impl PoorYard {
         command.arg("image").args(arguments).current_dir(self.yard.path(".")).env("TMPDIR", &noexec);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let noexec = CString::new(noexec.into_os_string().into_encoded_bytes()).unwrap();
-        run(&mut poorer(command, (self.more)(), Some(noexec))).succeeded()
+        run(&mut poorer(command, (self.filters)(), Some(noexec))).succeeded()
     }
 
     /// An image with a file system, and nothing said on stderr.
@@ -134,7 +137,7 @@ fn images_need_nothing_that_a_poor_container_lacks() {
         eprintln!("setting up a poor container takes root: not tried");
         return;
     }
-    let poor = PoorYard::new(|| vec![without_landlock()]);
+    let poor = PoorYard::new(|| vec![without_landlock(), refused(&REFUSED)]);
     let (input, output) = (poor.yard.random("input", (3 << 20) + 77, 1), poor.yard.path("output"));
     poor.make_image();
     let image = |arguments: &[&str]| {
@@ -159,11 +162,13 @@ fn an_appliance_that_nothing_shuts_in_is_warned_of() {
         return;
     }
     let has_landlock = blockyard_session::confinement::landlock_abi().is_ok();
-    for (more, warned) in [
-        ((|| vec![without_questions()]) as fn() -> Vec<BpfProgram>, !has_landlock),
-        (|| vec![without_questions(), without_landlock()], true),
+    for (filters, warned) in [
+        ((|| vec![without_questions(), refused(&REFUSED)]) as fn() -> Vec<BpfProgram>, !has_landlock),
+        (|| vec![without_questions(), without_landlock(), refused(&REFUSED)], true),
+        // Namespaces in which nothing can be mounted, as some distributions have them.
+        (|| vec![without_questions(), without_landlock(), refused(&[libc::SYS_mount])], true),
     ] {
-        let poor = PoorYard::new(more);
+        let poor = PoorYard::new(filters);
         poor.make_image();
         let said = poor.image(&["ls", "disk.img", "/"]).stderr;
         assert_eq!(said.contains("warning: this machine has neither namespaces nor Landlock"), warned, "{said}");

@@ -38,7 +38,7 @@ fn fill(root: &Path) {
 }
 
 /// Puts `new` where the image has `old`, once.
-fn replace(image: &mut Vec<u8>, old: &[u8], new: &[u8]) {
+fn replace(image: &mut [u8], old: &[u8], new: &[u8]) {
     assert_eq!(old.len(), new.len());
     let found: Vec<_> = image.windows(old.len()).enumerate().filter(|(_, window)| *window == old).collect();
     let &[(at, _)] = &found[..] else { panic!("{} times {old:?}", found.len()) };
