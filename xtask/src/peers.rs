@@ -158,7 +158,7 @@ impl Peers {
             bail!("{name} is on one side only");
         }
         let mut tar = Command::new("tar");
-        tar.arg("-C").arg(self.path("tree")).args(["--compare", "--exclude=./lost+found", "--file"]).arg(archive);
+        tar.arg("-C").arg(self.path("tree")).args(["--compare", "--exclude=lost+found", "--file"]).arg(archive);
         run(&mut tar)
     }
 }
