@@ -7,4 +7,5 @@ mod ends;
 mod partitions;
 mod reading;
 mod rig;
+mod shell;
 mod shut_in;
