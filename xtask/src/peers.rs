@@ -87,7 +87,7 @@ impl Peers {
                 .arg(&image)
                 .arg(IMAGE_BYTES.to_string()))?;
             run(self.image(&["tar-in"]).arg(&image).arg(self.path("tree.tar")).arg("/"))?;
-            writeln!(disks, "add-ro {} format:{format}", image.display())?;
+            writeln!(disks, "add {} readonly:true format:{format}", image.display())?;
             let archive = self.path(&format!("ours-{file_system}.tar"));
             writeln!(reads, "mount-ro /dev/sd{letter}1 /\ntar-out / {}\numount /", archive.display())?;
         }
