@@ -166,5 +166,5 @@ impl Peers {
 fn names(archive: &Path) -> anyhow::Result<BTreeSet<String>> {
     let list = output(Command::new("tar").arg("-tf").arg(archive))?;
     let name = |line: &str| line.trim_start_matches("./").trim_end_matches('/').to_owned();
-    Ok(list.lines().map(name).filter(|name| !name.is_empty() && name != "lost+found").collect())
+    Ok(list.lines().map(name).filter(|name| !["", ".", "lost+found"].contains(&name.as_str())).collect())
 }
