@@ -87,7 +87,7 @@ impl Peers {
                 .arg(&image)
                 .arg(IMAGE_BYTES.to_string()))?;
             run(self.image(&["tar-in"]).arg(&image).arg(self.path("tree.tar")).arg("/"))?;
-            writeln!(disks, "add-ro {} format:{format}", image.display())?;
+            writeln!(disks, "add {} readonly:true format:{format}", image.display())?;
             let archive = self.path(&format!("ours-{file_system}.tar"));
             writeln!(reads, "mount-ro /dev/sd{letter}1 /\ntar-out / {}\numount /", archive.display())?;
         }
@@ -158,7 +158,7 @@ impl Peers {
             bail!("{name} is on one side only");
         }
         let mut tar = Command::new("tar");
-        tar.arg("-C").arg(self.path("tree")).args(["--compare", "--exclude=./lost+found", "--file"]).arg(archive);
+        tar.arg("-C").arg(self.path("tree")).args(["--compare", "--exclude=lost+found", "--file"]).arg(archive);
         run(&mut tar)
     }
 }
@@ -166,5 +166,5 @@ impl Peers {
 fn names(archive: &Path) -> anyhow::Result<BTreeSet<String>> {
     let list = output(Command::new("tar").arg("-tf").arg(archive))?;
     let name = |line: &str| line.trim_start_matches("./").trim_end_matches('/').to_owned();
-    Ok(list.lines().map(name).filter(|name| !name.is_empty() && name != "lost+found").collect())
+    Ok(list.lines().map(name).filter(|name| !["", ".", "lost+found"].contains(&name.as_str())).collect())
 }

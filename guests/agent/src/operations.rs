@@ -114,7 +114,11 @@ fn perform_operation(
             block_copy::read_partitions(read.disks, failures);
             Ok(())
         }
-        Operation::Execute(execute) => execution::execute(execute, mounts, disks).map(|end| response.program = end),
+        Operation::Execute(execute) => {
+            response.program = execution::execute(execute, mounts, disks)?;
+            response._has.set_program();
+            Ok(())
+        }
         // What it is about is done.
         Operation::Interrupt(_) => Ok(()),
         Operation::Link(link) => file_changes::link(&link),

@@ -185,7 +185,7 @@ impl Yard {
         let (image, data) = (quoted(&self.image(case)), quoted(&self.data));
         let mut script = format!("add {image} format:{format}\n");
         if case.method == Method::Dd {
-            script += &format!("add-ro {data} format:raw\n");
+            script += &format!("add {data} readonly:true format:raw\n");
         }
         let options = if case.is_sync { "sync" } else { "" };
         script += &format!("run\nmount-options \"{options}\" /dev/sda1 /\n");

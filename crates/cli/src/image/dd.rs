@@ -201,7 +201,7 @@ impl FileCommand for Dd {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let copy = Copy::parse(&self.operands)?;
         let from_host = matches!(copy.from, End::Host(_) | End::Standard);
-        let request = CopyBlocks {
+        let mut request = CopyBlocks {
             input: copy.from.place(),
             output: copy.to.place(),
             block_size: copy.block_bytes,
@@ -212,6 +212,7 @@ impl FileCommand for Dd {
             disks: image.disks(),
             ..CopyBlocks::default()
         };
+        request._has.set_input().set_output();
         let operation = Operation::CopyBlocks(request);
         if from_host {
             let bytes = read_in(image, operation, copy.input()?)?;

@@ -12,6 +12,7 @@ mod interrupted;
 mod partitions;
 mod reading;
 mod rig;
+mod shell;
 mod shut_in;
 mod small_files;
 mod volumes;

@@ -75,7 +75,7 @@ fn directories_do_not_bequeath_what_an_archive_says_otherwise() {
             let words: Vec<_> = stat.split_whitespace().collect();
             let after = |word: &str| words[words.iter().position(|found| *found == word).unwrap() + 1];
             assert_eq!((after("User:"), after("Group:")), (user, group), "{directory}/{name}");
-            assert_eq!(after("Mode:"), format!("{mode:04o}"), "{directory}/{name}");
+            assert_eq!(u32::from_str_radix(after("Mode:"), 8), Ok(mode), "{directory}/{name}");
         }
     }
     rig.check();
@@ -100,7 +100,7 @@ fn more_files_than_go_together_and_some_that_are_not_small() {
     tool(
         "tar",
         "tar",
-        ["-C", tree.to_str().unwrap(), "--exclude=./lost+found", "--compare", "-f", archive.to_str().unwrap()],
+        ["-C", tree.to_str().unwrap(), "--exclude=lost+found", "--compare", "-f", archive.to_str().unwrap()],
     );
     let count = |name: &str| {
         tool("tar", "tar", ["-tf", rig.path(name).to_str().unwrap()])

@@ -8,7 +8,7 @@ use crate::UsageError;
 use crate::image::file_commands::AnyFileCommand;
 use crate::image::{create, info};
 use anyhow::{Context, Result, bail};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -84,17 +84,22 @@ fn own(words: &[OsString]) -> Result<Understood> {
 
 /// Clap's message without what it says on a command line only.
 fn sentence(error: &clap::Error) -> String {
+    if let (ErrorKind::InvalidSubcommand, Some(word)) = (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
+        let similar = error.get(ContextKind::SuggestedSubcommand).map(|names| format!(", but {names}"));
+        return format!("there is no command {word}{}: `help` lists them", similar.unwrap_or_default());
+    }
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end = text.find("\n\nFor more information").unwrap_or(text.len());
-    let text = text[..end].trim_end();
-    if error.kind() == ErrorKind::InvalidSubcommand {
-        let text = text.split("\n\nUsage").next().unwrap_or(text).replace("unrecognized subcommand", "no command");
-        return text
-            .replace("similar subcommand exists", "similar command")
-            .replace("similar subcommands exist", "similar commands");
+    text[..end].trim_end().to_owned()
+}
+
+/// An error as the shell says it: without what is about this program's own command line.
+pub fn said(error: &anyhow::Error) -> String {
+    match error.downcast_ref() {
+        Some(UsageError(sentence)) => sentence.clone(),
+        None => format!("{error:#}"),
     }
-    text.to_owned()
 }
 
 /// Does it.

@@ -80,7 +80,7 @@ fn lines(editor: &mut Editor<Completion, FileHistory>, session: &RefCell<Session
             .and_then(|line| commands::perform_line(&mut session, &line));
         if let Err(error) = done {
             // Nobody is there to be told that stderr is closed.
-            let _ = writeln!(io::stderr(), "blockyard: {error:#}");
+            let _ = writeln!(io::stderr(), "blockyard: {}", commands::said(&error));
         }
         let ends = session.is_over || (session.signals.name().is_some() && !session.signals.is_ctrl_c());
         session.signals.forget();

@@ -108,7 +108,7 @@ fn say(name: &str, number: u64, done: Result<()>) {
 
 /// An error with its line. What is wrong with a script is no wrong usage of this program.
 fn at(name: &str, number: u64, error: &anyhow::Error) -> anyhow::Error {
-    anyhow!("{name}:{number}: {error:#}")
+    anyhow!("{name}:{number}: {}", commands::said(error))
 }
 
 fn check(text: &[u8]) -> Result<()> {

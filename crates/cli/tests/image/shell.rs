@@ -1,0 +1,427 @@
+//! Scripts and the shell: many commands with one boot, as guestfish has them.
+
+use crate::rig::{Rig, failure, noise, tool};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+fn blockyard(rig: &Rig, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+    command.arg("image").args(arguments).current_dir(rig.directory.path());
+    command
+}
+
+/// Runs a script that comes from stdin.
+fn script(rig: &Rig, arguments: &[&str], text: &str) -> Output {
+    let mut command = blockyard(rig, &[&["script", "-"], arguments].concat());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It may have ended before it has read everything.
+    let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+/// Runs a script that must succeed; what it printed.
+fn good(rig: &Rig, arguments: &[&str], text: &str) -> String {
+    let output = script(rig, arguments, text);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+const IMAGE: &[&str] = &["disk.img"];
+
+/// references/libguestfs-uml-and-upload.txt: its script, with its shebang and its options line changed, smaller sizes, one
+/// run instead of five, and each of its commands that are commented out.
+#[test]
+fn guestfishs_upload_benchmark_runs() {
+    let rig = Rig::empty(8);
+    let theirs = include_str!("../data/upload-benchmark.sh");
+    let file = noise(3 << 20);
+    fs::write(rig.path("big.file"), &file).unwrap();
+    tool(
+        "tar",
+        "tar",
+        [
+            "-C",
+            rig.directory.path().to_str().unwrap(),
+            "-czf",
+            rig.path("big.file.tar.gz").to_str().unwrap(),
+            "big.file",
+        ],
+    );
+    let image = rig.path("test1.img");
+    for (command, name, content) in [
+        ("upload big.file /big.file", "/big.file", file.clone()),
+        ("dd /dev/sdb /big.file", "/big.file", file.clone()),
+        ("tgz-in big.file.tar.gz /", "/big.file", file.clone()),
+        ("fill 1 1500M /big.file", "/big.file", vec![1; 15 << 20]),
+        ("fill 0 1500M /big.file", "/big.file", vec![0; 15 << 20]),
+    ] {
+        let script = theirs
+            .replace(
+                "guestfish -a $disk_image",
+                &format!("'{}' image shell -a $disk_image,format=qcow2", env!("CARGO_BIN_EXE_blockyard")),
+            )
+            .replace("disk_image=/dev/shm/test1.img", &format!("disk_image='{}'", image.display()))
+            .replace("disk_image_size=2G", "disk_image_size=64M")
+            .replace("    #add-ro big.file", "    add-ro big.file")
+            .replace("    #smp 4", "    smp 4")
+            .replace(&format!("    #{command}"), &format!("    {}", command.replace("1500M", "15M")))
+            .replace("test\ntest\ntest\ntest\ntest\n\nrm -f $disk_image", "test\n");
+        let output = Command::new("bash").arg("-c").arg(&script).current_dir(rig.directory.path()).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        let seconds = String::from_utf8_lossy(&output.stdout).trim().lines().last().map(|line| line.parse::<f64>());
+        assert!(matches!(seconds, Some(Ok(0.0..))), "{command}: {output:?}");
+        let named = format!("{},format=qcow2", image.display());
+        let found = blockyard(&rig, &["cat", &named, name]).output().unwrap().stdout;
+        assert!(found == content, "{command}: {} bytes", found.len());
+        tool("qemu-img", "qemu-utils", ["check", image.to_str().unwrap()]);
+    }
+}
+
+#[test]
+fn a_disk_is_made_filled_and_read_in_one_script() {
+    let rig = Rig::empty(8);
+    fs::write(rig.path("in.txt"), "from the host\n").unwrap();
+    let said = good(
+        &rig,
+        &[],
+        r#"# Everything that people do every day.
+            sparse new.img 64M
+            run
+            part-init /dev/sda gpt
+            part-add /dev/sda p 2048 34815
+            part-add /dev/sda p 34816 -2048
+            list-partitions
+            mkfs ext4 /dev/sda1 label:boot
+            mkfs ext2 /dev/sda2
+            vfs-type /dev/sda2
+            vfs-label /dev/sda1
+            mount /dev/sda2 /
+            mkdir-p /boot/grub
+            mount-options noatime /dev/sda1 /boot
+            mkdir /boot/grub
+            write /boot/grub/cfg "a\tb\n"
+            write-append /boot/grub/cfg 'c'
+            cat /boot/grub/cfg
+            upload in.txt "/with blank"
+            cp-a '/with blank' /copy
+            chown 10 20 /copy
+            chmod 0640 /copy
+            ln-s copy /link
+            ln /copy /hard
+            mv "/with blank" /moved
+            exists /moved
+            is-dir /boot
+            is-file /boot
+            filesize /moved
+            readlink /link
+            fill-pattern abc 7 /pattern
+            truncate-size /pattern 5
+            mountpoints
+            umount /boot
+            -rmdir /boot/grub
+            ls /
+            rm-rf /boot
+            !mkdir out
+            copy-out /copy /link out
+            lcd out
+            download /pattern ../pattern
+            echo done | tr a-z A-Z
+            part-get-parttype /dev/sda
+            blockdev-getsize64 /dev/sda
+            sync
+            exit
+            this is never read"#,
+    );
+    let expected = "/dev/sda1\n/dev/sda2\next2\nboot\na\tb\nctrue\ntrue\nfalse\n14\ncopy\n/dev/sda2: /\n/dev/sda1: /boot\n\
+         boot\ncopy\nhard\nlink\nlost+found\nmoved\npattern\nDONE\ngpt\n67108864\n";
+    // mkfs may tell more.
+    let lines: Vec<_> = said.lines().filter(|line| expected.lines().any(|known| known == *line)).collect();
+    assert_eq!(lines, expected.lines().collect::<Vec<_>>(), "{said}");
+    assert_eq!(fs::read_to_string(rig.path("out/copy")).unwrap(), "from the host\n");
+    assert_eq!(fs::read_to_string(rig.path("pattern")).unwrap(), "abcab");
+    tool("sfdisk", "fdisk", ["--verify", rig.path("new.img").to_str().unwrap()]);
+    let partition = |start: u64, length: u64| {
+        let bytes = fs::read(rig.path("new.img")).unwrap();
+        fs::write(rig.path("part"), &bytes[start as usize..(start + length) as usize]).unwrap();
+        tool("e2fsck", "e2fsprogs", ["-fn", rig.path("part").to_str().unwrap()]);
+    };
+    partition(1 << 20, 16 << 20);
+    partition(17 << 20, 46 << 20);
+    let stat = tool("debugfs", "e2fsprogs", ["-R", "stat /copy", rig.path("part").to_str().unwrap()]);
+    assert!(
+        stat.contains("Mode:  0640") && stat.contains("User:    10   Group:    20") && stat.contains("Links: 2"),
+        "{stat}"
+    );
+}
+
+#[test]
+fn a_script_ends_with_the_first_line_that_fails_and_says_which() {
+    let rig = Rig::new(16, |root| fs::write(root.join("a"), "a\n").unwrap());
+    let output = script(&rig, IMAGE, "ls /\n\n-cat /nothing\ncat /a\ncat /nothing\nrm /a\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "a\nlost+found\na\n");
+    let said = failure(output);
+    assert!(said.contains("stdin:3: /nothing: cannot open") && said.contains("goes on"), "{said}");
+    assert!(said.ends_with("blockyard: stdin:5: /nothing: cannot open: No such file or directory\n"), "{said}");
+    // In a file, mistakes are found before anything is done.
+    for (text, problem) in [
+        ("rm /a\nmount /dev/sda1\n", "job:2: mount: it is mount DEVICE DIR"),
+        ("rm /a\n\nrn /a", "job:3: there is no command rn"),
+        ("rm /a\nls --nope", "job:2: unexpected argument '--nope'"),
+        ("rm /a\nls 'x", "job:2: a quote is not closed"),
+    ] {
+        fs::write(rig.path("job"), text).unwrap();
+        let said = failure(blockyard(&rig, &["script", "job", "disk.img"]).output().unwrap());
+        assert!(said.contains(problem), "{said}");
+    }
+    assert_eq!(rig.run("cat", &["/a"]), "a\n");
+    // What was done before is done, and the image in good order.
+    failure(script(&rig, IMAGE, "write /b b\nfalse"));
+    assert_eq!(rig.run("cat", &["/b"]), "b");
+    rig.check();
+}
+
+#[test]
+fn disks_that_are_added_later_are_there_and_what_was_mounted_stays_so() {
+    let rig = Rig::new(16, |root| fs::write(root.join("a"), "a\n").unwrap());
+    fs::copy(&rig.image, rig.path("other.img")).unwrap();
+    let said = good(
+        &rig,
+        IMAGE,
+        "write /b b\nmkdir /other\nadd-ro other.img\nmount /dev/sdb /other\ncat /b\nls /other\n-touch /other/x\nls /other\nlist-drives\n",
+    );
+    assert_eq!(said, "ba\nlost+found\na\nlost+found\n/dev/sda: disk.img\n/dev/sdb: other.img (read-only)\n");
+    rig.check();
+}
+
+#[test]
+fn patterns_stand_for_files_of_the_image() {
+    let rig = Rig::new(16, |root| {
+        for name in ["etc/a.conf", "etc/b.conf", "etc/.c.conf", "etc/d", "srv/x.conf", "star*"] {
+            fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            fs::write(root.join(name), name).unwrap();
+        }
+    });
+    assert_eq!(rig.run("ls", &["/etc/*.conf"]), "/etc/a.conf\n/etc/b.conf\n");
+    assert_eq!(rig.run("cat", &["/*/[bx].conf", "/star\\*"]), "etc/b.confsrv/x.confstar*");
+    fs::create_dir(rig.path("out")).unwrap();
+    rig.run("get", &["/etc/?.conf", "/s*", "out"]);
+    assert!(
+        rig.path("out/a.conf").is_file() && rig.path("out/srv/x.conf").is_file() && rig.path("out/star*").is_file()
+    );
+    rig.run("rm", &["/etc/*.conf"]);
+    assert_eq!(rig.run("ls", &["-a", "/etc"]), ".c.conf\nd\n");
+    assert!(rig.fail("rm", &["/etc/*.conf"]).contains("/etc/*.conf: no file matches"));
+    rig.run("rm", &["-f", "/etc/*.conf"]);
+    assert!(rig.fail("ls", &["/nothing/*"]).contains("no file matches"));
+    rig.run("rm", &["/star\\*"]);
+    rig.check();
+}
+
+#[test]
+fn an_edited_file_keeps_its_owner_and_permissions() {
+    let rig = Rig::new(16, |root| {
+        fs::write(root.join("conf"), "one\n").unwrap();
+        fs::set_permissions(root.join("conf"), fs::Permissions::from_mode(0o640)).unwrap();
+    });
+    rig.run("chown", &["7:8", "/conf"]);
+    let edit =
+        |editor: &str| rig.command("edit", &["/conf"]).env_remove("VISUAL").env("EDITOR", editor).output().unwrap();
+    let output = edit("sed -i s/one/two/");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(rig.run("cat", &["/conf"]), "two\n");
+    let stat = rig.debugfs("stat /conf");
+    assert!(stat.contains("Mode:  0640") && stat.contains("User:     7   Group:     8"), "{stat}");
+    assert!(String::from_utf8_lossy(&edit("true").stderr).contains("not changed"));
+    assert!(failure(edit("sh -c 'echo three > \"$0\"; exit 3'")).contains("nothing was changed"));
+    assert_eq!(rig.run("cat", &["/conf"]), "two\n");
+    rig.check();
+}
+
+#[test]
+fn blocks_go_between_disks_files_and_the_host() {
+    let rig = Rig::empty(16);
+    let content = noise(300_000);
+    fs::write(rig.path("in"), &content).unwrap();
+    rig.run("dd", &["if=in", "of=image:/file", "bs=1000", "skip=1", "count=200"]);
+    assert_eq!(rig.run("ls", &["-l", "/file"]).split_whitespace().nth(4), Some("200000"));
+    rig.run("dd", &["if=image:/file", "of=out", "bs=1000", "skip=2"]);
+    assert!(fs::read(rig.path("out")).unwrap() == content[3000..201_000]);
+    rig.run("dd", &["if=/dev/sda", "of=whole", "bs=1M"]);
+    assert!(fs::read(rig.path("whole")).unwrap() == fs::read(&rig.image).unwrap());
+    let said = good(
+        &rig,
+        &[],
+        "add disk.img\nadd whole\ndd if=/dev/sda of=/dev/sdb bs=64K\nmount /dev/sda /\n-dd if=in of=/dev/sda\n",
+    );
+    assert!(said.contains("16777216 bytes (16 MiB) copied"), "{said}");
+    rig.check();
+    assert!(rig.fail("dd", &["if=nothing", "of=/dev/sda"]).contains("nothing: No such file"));
+}
+
+fn with_busybox() -> Rig {
+    Rig::new(32, |root| {
+        fs::create_dir_all(root.join("bin")).unwrap();
+        fs::create_dir_all(root.join("proc")).unwrap();
+        fs::copy("/bin/busybox", root.join("bin/busybox")).expect("it is in Debian's busybox-static");
+        fs::hard_link(root.join("bin/busybox"), root.join("bin/sh")).unwrap();
+    })
+}
+
+#[test]
+fn a_program_of_the_image_runs_in_the_image() {
+    let rig = with_busybox();
+    let run = |arguments: &[&str], input: &[u8]| {
+        let mut command = rig.command("run", &[&["/bin/sh", "-c"], arguments].concat());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let _ = child.stdin.take().unwrap().write_all(input);
+        child.wait_with_output().unwrap()
+    };
+    let output = run(&["busybox cat; echo to-stderr >&2; exit 7"], &noise(3_000_000));
+    assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout == noise(3_000_000) && output.stderr == b"to-stderr\n");
+    let output = run(&["echo made > /made; busybox test -e /proc/self/exe; echo $?; kill -9 $$"], b"");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(137), &b"0\n"[..]));
+    // What it leaves behind keeps nothing mounted.
+    assert!(run(&["busybox sleep 1000 & echo left"], b"").status.success());
+    assert_eq!(rig.run("cat", &["/made"]), "made\n");
+    assert!(rig.fail("run", &["/bin/none"]).contains("/bin/none: cannot execute: No such file"));
+    // In a script, what comes from stdin is the script.
+    assert_eq!(
+        good(&rig, IMAGE, "run /bin/sh -c 'busybox cat; echo end'\nsh \"echo two words\"\ncat /made\n"),
+        "end\ntwo words\nmade\n"
+    );
+    rig.check();
+}
+
+#[test]
+fn ctrl_c_interrupts_the_program_and_the_image_is_closed() {
+    let rig = with_busybox();
+    let mut child = rig
+        .command(
+            "run",
+            &["/bin/sh", "-c", "trap 'echo caught; exit 3' INT; echo ready; while :; do busybox sleep 0.1; done"],
+        )
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = child.stdout.take().unwrap();
+    let mut ready = [0; 6];
+    output.read_exact(&mut ready).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(
+        (rest.as_str(), ended.status.code()),
+        ("caught\n", Some(1)),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    rig.check();
+}
+
+/// The shell with a terminal: what it says is read by a thread.
+struct Terminal {
+    keyboard: File,
+    screen: mpsc::Receiver<Vec<u8>>,
+    shown: String,
+    child: std::process::Child,
+}
+
+impl Terminal {
+    fn open(rig: &Rig, arguments: &[&str]) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let theirs = || OwnedFd::from(File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap());
+        // A terminal of its own, so that Ctrl-C is a signal to it.
+        let mut command = Command::new("setsid");
+        command.args(["-c", "-w", env!("CARGO_BIN_EXE_blockyard"), "image", "shell"]).args(arguments);
+        command.current_dir(rig.directory.path()).env("XDG_STATE_HOME", rig.path("state")).env("TERM", "xterm");
+        let child = command.stdin(theirs()).stdout(theirs()).stderr(theirs()).spawn().unwrap();
+        let keyboard = File::from(ours);
+        let mut reader = keyboard.try_clone().unwrap();
+        let (sender, screen) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(bytes @ 1..) = reader.read(&mut buffer) {
+                if sender.send(buffer[..bytes].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { keyboard, screen, shown: String::new(), child }
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until `text` is shown, and forgets what came before.
+    fn wait_for(&mut self, text: &str) {
+        while !self.shown.contains(text) {
+            let more = self.screen.recv_timeout(Duration::from_secs(30));
+            let more = more.unwrap_or_else(|error| panic!("no {text:?} ({error}) in {:?}", self.shown));
+            self.shown.push_str(&String::from_utf8_lossy(&more));
+        }
+        let end = self.shown.find(text).unwrap() + text.len();
+        self.shown.drain(..end);
+    }
+}
+
+#[test]
+fn the_shell_edits_completes_remembers_and_survives_ctrl_c() {
+    let rig = Rig::new(32, |root| {
+        fs::create_dir(root.join("directory")).unwrap();
+        fs::write(root.join("directory/unusual-name"), "content of it\n").unwrap();
+    });
+    let mut terminal = Terminal::open(&rig, &["disk.img"]);
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("cat /dir\tunu\t\r");
+    terminal.wait_for("content of it");
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("nonsense\r");
+    terminal.wait_for("there is no command nonsense");
+    terminal.wait_for("blockyard> ");
+    // Something that waits for us, and is not waited for.
+    terminal.type_in("put - /typed\r");
+    terminal.wait_for("/typed");
+    std::thread::sleep(Duration::from_millis(300));
+    terminal.type_in("\x03");
+    terminal.wait_for("given up");
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("write /after 'still the same appliance'\r");
+    terminal.wait_for("blockyard> ");
+    // Up and back to the last line, which is changed.
+    terminal.type_in("cat /after\r");
+    terminal.wait_for("still the same appliance");
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("\x04");
+    assert!(terminal.child.wait().unwrap().success());
+    assert!(fs::read_to_string(rig.path("state/blockyard/shell_history")).unwrap().contains("nonsense"));
+    assert_eq!(rig.run("cat", &["/after"]), "still the same appliance");
+    rig.check();
+}
+
+#[test]
+fn every_command_of_the_shell_is_in_its_table() {
+    let table = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/shell.md")).unwrap();
+    let rig = Rig::empty(8);
+    let help = good(&rig, &[], "help\n");
+    for name in help.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next()) {
+        assert!(
+            table.contains(&format!("`{name}`")) || table.contains(&format!("`{name} ")),
+            "{name} is not in docs/shell.md"
+        );
+    }
+}
