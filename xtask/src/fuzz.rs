@@ -51,8 +51,25 @@ const TARGETS: &[Target] = &[
         test: "hostile::fuzz_any_client_harms_only_itself",
     },
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
+    in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_what_the_checker_calls_clean_opens"),
     in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
     in_library("blockyard-block", "formats::vmdk::tests::fuzz_a_descriptor_is_understood_or_refused_but_never_half"),
+    in_library("blockyard-appliance", "channel::tests::fuzz_any_agent_gives_messages_or_an_error_whatever_the_pieces"),
+    in_library(
+        "blockyard-appliance",
+        "stream::sink::tests::fuzz_any_bytes_are_a_stream_or_an_error_whatever_the_pieces",
+    ),
+    in_library("blockyard-appliance", "stream::fuzz::fuzz_a_guest_that_reads_gets_the_stream_and_nothing_else"),
+    in_library("blockyard-appliance", "stream::fuzz::fuzz_a_guest_that_writes_gives_a_stream_or_none"),
+    Target {
+        package: "blockyard",
+        binary: &["--bin", "blockyard"],
+        test: "image::records::tests::fuzz_any_bytes_are_records_or_an_error_whatever_the_pieces",
+    },
+    Target {
+        package: "blockyard-archive",
+        binary: &["--test", "hostile"],
+        test: "fuzz_no_archive_makes_anything_but_plain_files_where_it_is_unpacked",
     Target {
         package: "blockyard",
         binary: &["--bin", "blockyard"],
@@ -61,6 +78,7 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
     in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
     in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),
+    in_library("blockyard-appliance", "tools::elf::tests::fuzz_a_broken_file_is_an_error_or_has_bounded_needs"),
     model("model::sync::random_requests_do_what_a_vector_does"),
     model("model::threads::random_requests_do_what_a_vector_does"),
     model("model::uring::random_requests_do_what_a_vector_does"),

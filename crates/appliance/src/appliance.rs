@@ -177,7 +177,8 @@ impl Appliance {
             return Err(Cause::Ended);
         }
         if let Some(reason) = self.sessions.iter().find_map(Session::end_reason) {
-            return Err(Cause::Disk(reason.to_string()));
+            // Mostly because it is about to be gone altogether.
+            return Err(if self.process.ends_within(ENDING) { Cause::Ended } else { Cause::Disk(reason.to_string()) });
         }
         watch.check(self)
     }
@@ -411,6 +412,10 @@ struct Process {
 }
 
 impl Process {
+    fn ends_within(&self, patience: Timespec) -> bool {
+        poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&patience)).is_ok_and(|ended| ended > 0)
+    }
+
     fn kill(&mut self) {
         // Once it was waited for, its number may be another's.
         if std::mem::replace(&mut self.is_reaped, true) {
@@ -428,6 +433,9 @@ impl Drop for Process {
         self.kill();
     }
 }
+
+/// How long a kernel that has let go of a disk may take to end.
+const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 
 /// How long a disk may take to finish what the guest has asked of it before: not for ever, if it hangs.
 const LETTING_GO: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -524,6 +532,9 @@ impl Starting {
             ),
             "cryptomgr.notests".to_owned(),
             "pty.legacy_count=0".to_owned(),
+            // Two billion loops a second, roughly, as on any machine: to measure it (Linux, init/calibrate.c) takes a fifth of a boot, and no
+            // device here has to be given time.
+            "lpj=20000000".to_owned(),
             // It ends when it panics, and it panics when it is damaged.
             "oops=panic".to_owned(),
             // Whose files these are is for others to say.

@@ -7453,9 +7453,11 @@ pub mod r#blockyard {
             }
         }
         /// Look what is on the images' volumes, mounted or not: a stream of Records.
-        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        #[derive(Debug, Default, PartialEq, Clone)]
         pub struct ListVolumes {
             pub r#disks: u32,
+            /// only this one, by any of its names; empty: all
+            pub r#device: ::alloc::string::String,
         }
         impl ListVolumes {}
         impl ::micropb::MessageDecode for ListVolumes {
@@ -7483,6 +7485,16 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#device;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -7496,6 +7508,18 @@ pub mod r#blockyard {
                 let mut max_size = 0;
                 match ::micropb::const_map!(
                     ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.ListVolumes.device) unbounded string or bytes"),
+                    | size | size + 1usize
                 ) {
                     ::core::result::Result::Ok(size) => {
                         max_size += size;
@@ -7518,6 +7542,13 @@ pub mod r#blockyard {
                         encoder.encode_varint32(*val_ref as _)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -7527,6 +7558,14 @@ pub mod r#blockyard {
                     let val_ref = &self.r#disks;
                     if *val_ref != 0 {
                         size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
                     }
                 }
                 size

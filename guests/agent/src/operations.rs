@@ -133,8 +133,10 @@ fn perform_operation(
             Ok(())
         }
         Operation::ListVolumes(request) => {
-            response.bytes = to_sink(disks, |sink| volume_list::list(&request, mounts, sink))?;
-            Ok(())
+            let volumes = volume_list::describe_all(&request, mounts);
+            let written = volumes.as_deref().unwrap_or_default();
+            response.bytes = to_sink(disks, |sink| volume_list::write(written, sink))?;
+            volumes.map(drop)
         }
         Operation::Trim(_) => {
             response.trimmed = trim::trim(mounts, failures);

@@ -76,8 +76,8 @@ impl FileCommand for Fsck {
 fn word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Clean => "clean",
-        Outcome::Repaired => "was damaged, and is repaired",
-        Outcome::Damaged => "is damaged",
+        Outcome::Repaired => "repaired",
+        Outcome::Damaged => "damaged",
     }
 }
 

@@ -7,12 +7,15 @@ use super::layers::{Asking, Layers, Needs};
 use super::mount_point;
 use super::records::RecordStream;
 use crate::UsageError;
+use crate::copy::watched_disk::WatchedDisk;
+use crate::destination::replaced_file;
 use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
 use blockyard_block::layers::ZerosAsHoles;
-use blockyard_block::{Disk, Geometry, printable};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{AtomicChange, Disk, Geometry, printable};
 use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -71,6 +74,9 @@ pub struct OpenArgs {
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
+    /// Change the image as a whole or not at all: what is written goes beside it first, and is put in place when everything has been done.
+    #[arg(long)]
+    atomic: bool,
     /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
@@ -95,6 +101,7 @@ impl Default for OpenArgs {
             ro: false,
             sync: false,
             cache: Cache::Writeback,
+            atomic: false,
             timeout: TIMEOUT_SECONDS,
             memory: MEMORY_MIB,
             allow_dir: Vec::new(),
@@ -128,6 +135,24 @@ impl OpenArgs {
             bail!("{name} is read-only");
         }
         Ok(ImageDisk { disk, name: name.into() })
+    }
+
+    /// With `--atomic`, a change to the image, which is one file.
+    fn begin_change(&self, disks: &[ImageDisk]) -> Result<Option<AtomicChange>> {
+        if !self.atomic {
+            return Ok(None);
+        }
+        let [image] = disks else {
+            return Err(UsageError("--atomic is for one image: several do not change at one moment".to_owned()).into());
+        };
+        let named: DiskSpecification = image.name.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let Some(path) = replaced_file(&named) else {
+            return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
+        };
+        if self.cache == Cache::Unsafe {
+            return Err(UsageError("--atomic waits for stable storage: leave out --cache unsafe".to_owned()).into());
+        }
+        Ok(Some(AtomicChange::begin(Arc::clone(&image.disk), path)?))
     }
 
     /// What `-m` says.
@@ -172,9 +197,13 @@ pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
+    /// The disks by their names: they know why a request to them failed, which the guest does not.
+    watched: Vec<(Arc<str>, Arc<WatchedDisk>)>,
     access: Access,
     capacity_bytes: u64,
     disks: Vec<Arc<ZerosAsHoles>>,
+    /// With `--atomic`: what makes what was written happen.
+    change: Option<AtomicChange>,
     /// Files of the host that are written are on stable storage before the command succeeds.
     pub durable: bool,
     /// What shall be mounted; nothing: what is found.
@@ -252,7 +281,14 @@ impl OpenImage {
         let capacity_bytes =
             disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
         let keys = Rc::new(Keys::read(how.key_file.as_deref(), &how.key, signals.clone())?);
-        let holes: Vec<_> = disks.iter().map(|image| Arc::new(ZerosAsHoles::new(Arc::clone(&image.disk)))).collect();
+        let change = if access == Access::Write { how.begin_change(disks)? } else { None };
+        let watch = |image: &ImageDisk| {
+            let disk = change.as_ref().map_or_else(|| Arc::clone(&image.disk), AtomicChange::disk);
+            (Arc::clone(&image.name), Arc::new(WatchedDisk::new(disk)))
+        };
+        let watched: Vec<_> = disks.iter().map(watch).collect();
+        let over = |(_, disk): &(_, Arc<WatchedDisk>)| Arc::new(ZerosAsHoles::new(Arc::clone(disk) as Arc<dyn Disk>));
+        let holes: Vec<_> = watched.iter().map(over).collect();
         let images = disks.iter().zip(&holes).map(|(image, layer)| {
             let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
             ImageDisk { disk, name: Arc::clone(&image.name) }
@@ -273,9 +309,21 @@ impl OpenImage {
         }
         let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
         let durable = how.cache == Cache::Writeback;
-        let (disks, points, layers) = (holes, Vec::new(), Layers::default());
-        let has_stdin = true;
-        Ok(Self { appliance, name, access, capacity_bytes, disks, durable, points, boot, keys, layers, has_stdin })
+        Ok(Self {
+            appliance,
+            name,
+            watched,
+            access,
+            capacity_bytes,
+            disks: holes,
+            change,
+            durable,
+            points: Vec::new(),
+            boot,
+            keys,
+            layers: Layers::default(),
+            has_stdin: true,
+        })
     }
 
     /// Boots the appliance again, with more. What was opened and mounted in it is not any more.
@@ -399,15 +447,29 @@ impl OpenImage {
     }
 
     fn judge(&self, response: Response) -> Result<Response> {
-        if response.failures.is_empty() {
-            return Ok(response);
+        self.told(&response.failures, response.failed)?;
+        Ok(response)
+    }
+
+    /// Why a request to a disk failed on the host, if one did.
+    fn failed_request(&self) -> Option<String> {
+        let failed = |(name, disk): &(Arc<str>, Arc<WatchedDisk>)| Some((Arc::clone(name), disk.first_error()?));
+        self.watched.iter().find_map(failed).map(|(name, error)| format!("{name}: a request to it failed: {error}"))
+    }
+
+    /// An error that says each of the first few failures, if there are any, and what is known besides.
+    fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
+        if failures.is_empty() {
+            return Ok(());
         }
-        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
-        let more = response.failed.saturating_sub(lines.len() as u64);
+        let mut lines: Vec<_> = failures.iter().take(FAILURES_MAX).map(sentence).collect();
+        let more = count.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
         }
-        if response.failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
+        if let Some(error) = self.failed_request() {
+            lines.push(error);
+        } else if failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
             let said = self.appliance.kernel_log();
             if !said.is_empty() {
                 lines.push(format!("the appliance's kernel says: {}", said.join(" · ")));
@@ -427,7 +489,7 @@ impl OpenImage {
         H: RecordTaker<Output = T>,
     {
         let (result, failures) = self.records_and_failures(operation, take)?;
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     /// As [`OpenImage::records`], with what could not be looked at.
@@ -461,7 +523,7 @@ impl OpenImage {
     {
         let (result, mut failures) = self.records_and_failures(operation, take)?;
         failures.retain(|failure| i32::try_from(failure.errno).map(Errno::from_raw_os_error) != Ok(Errno::NOENT));
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     /// More than the files of the image can have: what claims to be more is not honest.
@@ -484,7 +546,21 @@ impl OpenImage {
             return Ok(());
         }
         self.close_layers().with_context(|| self.name.clone())?;
-        self.check_written()
+        self.check_written()?;
+        let Self { appliance, disks, watched, boot, change, .. } = self;
+        // They let go of the disk.
+        drop((appliance, disks, watched, boot));
+        change.map_or(Ok(()), |change| Ok(change.commit()?))
+    }
+
+    /// Whether nothing has been changed until it is closed.
+    pub fn is_atomic(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Gives up what was changed, if that is still possible: says so, beside `error`.
+    pub fn give_up(self, error: anyhow::Error) -> anyhow::Error {
+        if self.is_atomic() { error.context(format!("{} is as it was", self.name)) } else { error }
     }
 
     /// Unmounts all, so that what was changed is on stable storage.
@@ -503,7 +579,10 @@ impl OpenImage {
         // Linux unmounts a file system whose last writes failed without a word.
         match self.appliance.failed_requests() {
             0 => Ok(()),
-            failed => bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name),
+            failed => {
+                let why = self.failed_request().unwrap_or_else(|| self.name.clone());
+                bail!("{why}: {failed} requests to it failed, so what was written is not all there")
+            }
         }
     }
 }
@@ -539,14 +618,6 @@ const BYTES_PER_FILE_MIN: u64 = 64;
 
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
-
-/// An error that says each of several failures, if there are any.
-pub fn told(failures: &[Failure]) -> Result<()> {
-    match failures {
-        [] => Ok(()),
-        several => Err(anyhow!(sentences(several))),
-    }
-}
 
 /// Failures as sentences, one a line.
 pub fn sentences(failures: &[Failure]) -> String {

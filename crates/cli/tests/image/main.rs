@@ -1,13 +1,17 @@
 //! `blockyard image`: what other people's tools make it reads, and what it makes they read.
 
 mod changes;
+mod corpus;
 mod damage;
 mod data;
 mod ends;
+mod filesystems;
+mod interrupted;
 mod inspection;
 mod partitions;
 mod reading;
 mod rig;
 mod shut_in;
+mod small_files;
 mod volumes;
 mod workshop;
