@@ -70,6 +70,7 @@ const TARGETS: &[Target] = &[
         package: "blockyard-archive",
         binary: &["--test", "hostile"],
         test: "fuzz_no_archive_makes_anything_but_plain_files_where_it_is_unpacked",
+    },
     Target {
         package: "blockyard",
         binary: &["--bin", "blockyard"],

@@ -4,10 +4,7 @@ use crate::block_devices::{self, Volume};
 use crate::directory_walk::write_record;
 use crate::mounts::Mounts;
 use blockyard_protocol::appliance::{FRAME_BYTES_MAX, Failure, ListVolumes, Record, Volume as VolumeRecord};
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::io::{self, Write};
 
 /// What is on the volumes that are asked for.
 pub(crate) fn describe_all(request: &ListVolumes, mounts: &Mounts) -> Result<Vec<VolumeRecord>, Failure> {

@@ -6,7 +6,7 @@
 use super::file_commands::{Access, FileCommand};
 use super::host_tree::{PackedTree, Unpacking};
 use super::listing::{is_directory, is_regular};
-use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of, told};
+use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of};
 use crate::UsageError;
 use crate::copy::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
@@ -329,7 +329,7 @@ impl FileCommand for Get {
             let source = path_of(entry.name.clone());
             get_one(image, &source, entry, target, into).with_context(|| printable(&source.to_string_lossy()))?;
         }
-        told(&missing)
+        image.told(&missing, missing.len() as u64)
     }
 }
 

@@ -458,7 +458,7 @@ impl OpenImage {
     }
 
     /// An error that says each of the first few failures, if there are any, and what is known besides.
-    fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
+    pub fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
         if failures.is_empty() {
             return Ok(());
         }

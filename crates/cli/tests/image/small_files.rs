@@ -97,8 +97,17 @@ fn more_files_than_go_together_and_some_that_are_not_small() {
     rig.check();
     rig.run("tar-out", &["/", "b.tar"]);
     let archive = rig.path("b.tar");
-    tool("tar", "tar", ["-C", tree.to_str().unwrap(), "--exclude=./lost+found", "--compare", "-f", archive.to_str().unwrap()]);
-    let count = |name: &str| tool("tar", "tar", ["-tf", rig.path(name).to_str().unwrap()]).lines().filter(|line| !line.contains("lost")).count();
+    tool(
+        "tar",
+        "tar",
+        ["-C", tree.to_str().unwrap(), "--exclude=./lost+found", "--compare", "-f", archive.to_str().unwrap()],
+    );
+    let count = |name: &str| {
+        tool("tar", "tar", ["-tf", rig.path(name).to_str().unwrap()])
+            .lines()
+            .filter(|line| !line.contains("lost"))
+            .count()
+    };
     // The directory itself is in the second.
     assert_eq!(count("a.tar") + 1, count("b.tar"));
 }
