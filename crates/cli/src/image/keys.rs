@@ -7,6 +7,7 @@ use blockyard_block::printable;
 use blockyard_protocol::appliance::Volume;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -39,6 +40,8 @@ impl fmt::Debug for Key {
 pub struct Keys {
     /// For which volume, as the user calls it, or `all`.
     given: Vec<(String, Key)>,
+    /// What was typed and has opened something: it may open more.
+    typed: RefCell<Vec<Key>>,
     signals: EndSignals,
 }
 
@@ -56,13 +59,23 @@ impl Keys {
         if let Some(file) = file {
             given.push(("all".to_owned(), read_key(file)?));
         }
-        Ok(Self { given, signals })
+        Ok(Self { given, typed: RefCell::default(), signals })
     }
 
     /// Those that may open `volume`.
     pub fn of(&self, volume: &Volume) -> Vec<Key> {
         let fits = self.given.iter().filter(|(name, _)| is_called(volume, name));
         fits.map(|(_, key)| key.clone()).collect()
+    }
+
+    /// What was typed for others.
+    pub fn typed(&self) -> Vec<Key> {
+        self.typed.borrow().clone()
+    }
+
+    /// What was typed has opened something.
+    pub fn remember(&self, key: Key) {
+        self.typed.borrow_mut().push(key);
     }
 
     /// Whether there is a terminal to ask at.
@@ -76,7 +89,8 @@ impl Keys {
     /// When it fails, or somebody wants the end.
     pub fn ask(&self, volume: &Volume) -> Result<Option<Key>> {
         let Ok(terminal) = File::options().read(true).write(true).open("/dev/tty") else { return Ok(None) };
-        let question = format!("Passphrase for {} (UUID {}): ", printable(&volume.device), printable(&volume.uuid));
+        let (device, uuid) = (printable(&volume.device), printable(&volume.uuid));
+        let question = format!("Passphrase for {device} (UUID {uuid}; none leaves it closed): ");
         let silence = Silence::of(&terminal)?;
         let answer = self.answer(&terminal, &question);
         drop(silence);

@@ -210,6 +210,11 @@ impl OpenImage {
         if !given.is_empty() || asking == Asking::Nobody {
             bail!("{}: no key that was given opens it", device(volume));
         }
+        for key in keys.typed() {
+            if self.try_key(volume, key.bytes())? {
+                return Ok(());
+            }
+        }
         for _ in 0..TRIES {
             let Some(key) = keys.ask(volume)? else {
                 bail!(
@@ -217,7 +222,11 @@ impl OpenImage {
                     device(volume)
                 );
             };
+            if key.bytes().is_empty() {
+                return Ok(());
+            }
             if self.try_key(volume, key.bytes())? {
+                keys.remember(key);
                 return Ok(());
             }
             self.tell("no key is available with this passphrase");
