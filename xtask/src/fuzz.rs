@@ -50,6 +50,11 @@ const TARGETS: &[Target] = &[
         binary: &["--test", "server"],
         test: "hostile::fuzz_any_client_harms_only_itself",
     },
+    Target {
+        package: "blockyard",
+        binary: &["--bin", "blockyard"],
+        test: "image::shell::line::tests::fuzz_any_line_is_understood_or_refused_and_its_words_can_be_written",
+    },
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
     in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_what_the_checker_calls_clean_opens"),
     in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),

@@ -13,6 +13,8 @@ pub struct EndSignals {
     last: Arc<AtomicUsize>,
     /// The next one kills.
     second: Arc<AtomicBool>,
+    /// But not the next Ctrl-C.
+    forgives: Arc<AtomicBool>,
 }
 
 impl EndSignals {
@@ -28,15 +30,25 @@ impl EndSignals {
                 .and_then(|_| flag::register_usize(signal, Arc::clone(&last), signal as usize))
                 .context("catching signals")?;
         }
-        Ok(Self { last, second })
+        Ok(Self { last, second, forgives: Arc::default() })
     }
 
     /// The signal that came, by its name; `None` if none has.
     pub fn name(&self) -> Option<String> {
         match self.last.load(Ordering::Relaxed) {
             0 => None,
-            signal => Some(name(signal as i32)),
+            signal => {
+                if self.forgives.load(Ordering::Relaxed) && self.is_ctrl_c() {
+                    self.second.store(false, Ordering::Relaxed);
+                }
+                Some(name(signal as i32))
+            }
         }
+    }
+
+    /// Somebody who presses Ctrl-C twice is patient from now on: it ends one thing, and not this process.
+    pub fn forgive(&self) {
+        self.forgives.store(true, Ordering::Relaxed);
     }
 
     /// Forgets what came: what it was to end has ended.

@@ -194,7 +194,7 @@ pub fn look_at(image: &mut OpenImage, path: &Path, follow: bool) -> Result<Optio
             Ok(self.0)
         }
     }
-    let walk = Walk { paths: vec![escaped(&image_path(path))], follow, ..Walk::default() };
+    let walk = Walk { paths: vec![escaped(&image_path(path))], follow, details: !follow, ..Walk::default() };
     image.records_if_any(Operation::Walk(walk), First(None))
 }
 

@@ -24,6 +24,7 @@ const HISTORY_LINES: usize = 1000;
 /// When the terminal cannot be read, or the images cannot be closed.
 pub fn run(mut session: Session) -> Result<()> {
     session.is_interactive = true;
+    session.signals.forgive();
     let session = Rc::new(RefCell::new(session));
     let config = Config::builder()
         .max_history_size(HISTORY_LINES)
