@@ -5,6 +5,7 @@ mod fuzz;
 mod generate;
 mod lab;
 mod packages;
+mod peers;
 mod test;
 
 use anyhow::{Context, bail};
@@ -26,6 +27,7 @@ Commands:
   fuzz [FILTER] [--seconds N]
                       Run every fuzz target with random inputs for N seconds (60) until one fails. With FILTER, only
                       targets whose name contains it
+  peers               Install guestfish (as root), and compare: it reads what we write into images, and we what it writes
   generate            Write crates/protocol/src/messages.rs from messages.proto
   generate --check    Say whether that file is up to date
 
@@ -43,7 +45,8 @@ fn main() -> ExitCode {
             print!("{HELP}");
             return ExitCode::SUCCESS;
         }
-        ["setup"] => packages::setup().and_then(|()| lab::fetch_kernel()),
+        ["setup"] => packages::setup().and_then(|()| lab::fetch_kernel().map(drop)),
+        ["peers"] => peers::peers(),
         ["test"] => test::test(),
         ["lab"] => lab::lab(""),
         ["lab", "--", filter] | ["lab", filter] if !filter.starts_with('-') => lab::lab(filter),

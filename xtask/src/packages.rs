@@ -5,18 +5,24 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 12] = [
+const PACKAGES: [(&str, &str); 18] = [
     ("attr", "setfattr"),
+    ("btrfs-progs", "Btrfs in images"),
     ("busybox-static", "user space of the lab"),
+    ("cryptsetup-bin", "encrypted volumes (LUKS)"),
+    ("dosfstools", "FAT in images"),
     ("e2fsprogs", "file systems that copies are checked with"),
     ("fdisk", "sfdisk: partition tables"),
     ("fio", "workloads on what we serve"),
     ("fuse3", "fusermount3"),
+    ("lvm2", "logical volumes"),
+    ("mdadm", "RAIDs"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
     ("strace", "what a command executes"),
     ("user-mode-linux", "a Linux guest that needs no hypervisor"),
     ("util-linux", "losetup, unshare"),
+    ("xfsprogs", "XFS in images"),
     ("xz-utils", "unpacking kernel modules"),
 ];
 
@@ -25,7 +31,15 @@ const PACKAGES: [(&str, &str); 12] = [
 /// # Errors
 /// When something is missing and this is not root, or apt-get fails.
 pub(crate) fn setup() -> anyhow::Result<()> {
-    let missing = missing();
+    install(&PACKAGES)
+}
+
+/// Installs what of these packages is missing: name, and what for.
+///
+/// # Errors
+/// As [`setup`].
+pub(crate) fn install(packages: &[(&'static str, &'static str)]) -> anyhow::Result<()> {
+    let missing: Vec<_> = packages.iter().filter(|(name, _)| !is_installed(name)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -56,10 +70,6 @@ pub(crate) fn apt_get(arguments: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     command.arg("--quiet=2").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
     command
-}
-
-fn missing() -> Vec<(&'static str, &'static str)> {
-    PACKAGES.into_iter().filter(|(name, _)| !is_installed(name)).collect()
 }
 
 fn is_installed(package: &str) -> bool {

@@ -64,6 +64,8 @@ pub struct ApplianceOptions {
     pub launcher: (PathBuf, Vec<&'static str>),
     /// The guest's memory.
     pub memory_bytes: u64,
+    /// Whether its kernel measures how to compute the second parity of RAID 6, without which it has none: that takes it a second.
+    pub raid6: bool,
     /// How long it may do nothing while it is asked for something.
     pub timeout: Duration,
     /// Where its console goes too, as text that cannot command a terminal; the kernel says more there than it does otherwise.
@@ -175,7 +177,8 @@ impl Appliance {
             return Err(Cause::Ended);
         }
         if let Some(reason) = self.sessions.iter().find_map(Session::end_reason) {
-            return Err(Cause::Disk(reason.to_string()));
+            // Mostly because it is about to be gone altogether.
+            return Err(if self.process.ends_within(ENDING) { Cause::Ended } else { Cause::Disk(reason.to_string()) });
         }
         watch.check(self)
     }
@@ -284,6 +287,32 @@ impl Appliance {
         self.sessions.iter().take(self.images).map(|session| session.statistics().counts.errors).sum()
     }
 
+    /// Ends it, as dropping it does: its disks are let go of when this returns, for whoever wants them next.
+    pub fn end(&mut self) {
+        self.process.kill();
+        self.release();
+        for session in &self.sessions {
+            session.revoke();
+            let _ = poll(&mut [PollFd::from_borrowed_fd(session.ended(), PollFlags::IN)], Some(&LETTING_GO));
+        }
+        self.sessions.clear();
+    }
+
+    /// How long it may do nothing from now on, while it is asked for something; how long it might before.
+    pub fn set_timeout(&mut self, timeout: Duration) -> Duration {
+        std::mem::replace(&mut self.options.timeout, timeout)
+    }
+
+    /// What it was made of.
+    pub fn options(&self) -> &ApplianceOptions {
+        &self.options
+    }
+
+    /// What it runs.
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.options.kernel
+    }
+
     /// How many of the guest's disks are images.
     pub(crate) fn image_count(&self) -> u32 {
         u32::try_from(self.images).unwrap_or(u32::MAX)
@@ -383,6 +412,10 @@ struct Process {
 }
 
 impl Process {
+    fn ends_within(&self, patience: Timespec) -> bool {
+        poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&patience)).is_ok_and(|ended| ended > 0)
+    }
+
     fn kill(&mut self) {
         // Once it was waited for, its number may be another's.
         if std::mem::replace(&mut self.is_reaped, true) {
@@ -401,18 +434,15 @@ impl Drop for Process {
     }
 }
 
+/// How long a kernel that has let go of a disk may take to end.
+const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+
 /// How long a disk may take to finish what the guest has asked of it before: not for ever, if it hangs.
 const LETTING_GO: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Its disks are let go of when this returns: closed, and unlocked for whoever wants them next.
 impl Drop for Appliance {
     fn drop(&mut self) {
-        self.process.kill();
-        self.release();
-        for session in &self.sessions {
-            session.revoke();
-            let _ = poll(&mut [PollFd::from_borrowed_fd(session.ended(), PollFlags::IN)], Some(&LETTING_GO));
-        }
+        self.end();
     }
 }
 
@@ -496,9 +526,15 @@ impl Starting {
             "printk.time=1".to_owned(),
             // Measurements and self-tests that make up nine tenths of a boot. What is tested when it is first needed need not be
             // before (Linux, crypto/algapi.c, crypto_start_tests); nobody swaps, or has pseudo-terminals.
-            "initcall_blacklist=raid6_select_algo,calibrate_xor_blocks,crypto_algapi_init,init_zswap".to_owned(),
+            format!(
+                "initcall_blacklist={}calibrate_xor_blocks,crypto_algapi_init,init_zswap",
+                if self.options.raid6 { "" } else { "raid6_select_algo," }
+            ),
             "cryptomgr.notests".to_owned(),
             "pty.legacy_count=0".to_owned(),
+            // Two billion loops a second, roughly, as on any machine: to measure it (Linux, init/calibrate.c) takes a fifth of a boot, and no
+            // device here has to be given time.
+            "lpj=20000000".to_owned(),
             // It ends when it panics, and it panics when it is damaged.
             "oops=panic".to_owned(),
             // Whose files these are is for others to say.

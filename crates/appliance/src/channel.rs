@@ -104,4 +104,35 @@ mod tests {
         assert!(matches!(channel.receive::<Response>(), Err(Cause::Ended)));
         assert!(matches!(channel.send(&[1, 2, 3]), Err(Cause::Ended)));
     }
+
+    /// What a channel makes of bytes that come in pieces: messages, and perhaps what is wrong.
+    fn received(pieces: &[&[u8]]) -> (Vec<Response>, Option<String>) {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let (mut channel, mut messages) = (Channel::new(near).unwrap(), Vec::new());
+        for piece in pieces {
+            far.write_all(piece).unwrap();
+            loop {
+                match channel.receive() {
+                    Ok(Some(message)) => messages.push(message),
+                    Ok(None) => break,
+                    Err(cause) => return (messages, Some(cause.to_string())),
+                }
+            }
+        }
+        (messages, None)
+    }
+
+    #[test]
+    fn fuzz_any_agent_gives_messages_or_an_error_whatever_the_pieces() {
+        bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(bytes, lengths)| {
+            let (mut left, mut pieces) = (&bytes[..], Vec::new());
+            for &length in lengths {
+                let (piece, rest) = left.split_at(left.len().min(usize::from(length)));
+                pieces.push(piece);
+                left = rest;
+            }
+            pieces.push(left);
+            assert_eq!(received(&pieces), received(&[bytes]));
+        });
+    }
 }

@@ -78,6 +78,11 @@ impl Kernel {
         Ok(Self { program, modules })
     }
 
+    /// The directory `kernel` of its modules.
+    pub(crate) fn modules(&self) -> &Path {
+        &self.modules
+    }
+
     /// The modules to take along: name and content. Only the first must be there.
     ///
     /// # Errors

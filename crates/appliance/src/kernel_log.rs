@@ -52,6 +52,11 @@ impl KernelLog {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let mut complaints: Vec<_> = lines.iter().filter_map(|line| complaint(line)).collect();
         complaints.dedup();
+        // What follows is where it was: addresses, mostly.
+        if let Some(panic) = complaints.iter().position(|line| line.starts_with("Kernel panic")) {
+            complaints.truncate(panic + 1);
+            return complaints.split_off(panic.saturating_sub(1));
+        }
         complaints.split_off(complaints.len().saturating_sub(SHOWN))
     }
 }
@@ -97,6 +102,16 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(log.complaints(), ["EXT4-fs (vda): bad\u{fffd}[2J", "agent: no"]);
+    }
+
+    #[test]
+    fn a_panic_is_told_without_what_follows() {
+        let console = "[ 1.0] EXT4-fs error: bad\n[ 1.1] Kernel panic - not syncing: forced\n[ 1.2] Call Trace:\n[ 1.3]  x+0x79\n";
+        let log = KernelLog::follow(console.as_bytes(), None).unwrap();
+        while log.lines.lock().unwrap().len() < 4 {
+            thread::yield_now();
+        }
+        assert_eq!(log.complaints(), ["EXT4-fs error: bad", "Kernel panic - not syncing: forced"]);
     }
 
     #[test]

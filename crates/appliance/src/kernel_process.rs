@@ -155,11 +155,10 @@ fn make_namespaces() -> io::Result<()> {
 /// The current directory has the sockets and the initramfs.
 fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> {
     let directory = std::env::current_dir()?;
-    let (program, temporary) = if isolated {
-        private_root(arguments, &directory)?;
-        (PathBuf::from("/kernel"), PathBuf::from("/tmp"))
-    } else {
-        (arguments.program.clone(), directory)
+    let rooted = isolated && has_private_root(arguments, &directory)?;
+    let (program, temporary) = match rooted {
+        true => (PathBuf::from("/kernel"), PathBuf::from("/tmp")),
+        false => (arguments.program.clone(), directory),
     };
     let landlock = restrict_files(&program, &temporary)?;
     let mut command = Command::new(program);
@@ -179,13 +178,21 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
         }
     };
     // Nothing that needs an answer before somebody has the listener.
-    LineStart { confined: Confined { namespaces: isolated, landlock, filtered, sealed: false }, listener }.send()?;
+    LineStart { confined: Confined { namespaces: rooted, landlock, filtered, sealed: false }, listener }.send()?;
     if isolated {
         // The kernel ends itself with a signal when it panics, which the first process of a namespace does not hear.
         let status = command.status()?;
         exit(status.code().unwrap_or(1));
     }
     Err(command.exec())
+}
+
+/// Makes a root directory of its own, where this user may mount: namespaces alone do not say so, as distributions have rules for those.
+fn has_private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<bool> {
+    let Err(error) = private_root(arguments, directory) else { return Ok(true) };
+    let _ = writeln!(io::stderr(), "no root directory of its own for the appliance: {error}");
+    std::env::set_current_dir(directory)?;
+    Ok(false)
 }
 
 /// A root directory with what the kernel needs: mounted over what was there, which is then let go of.

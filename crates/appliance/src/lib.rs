@@ -21,6 +21,7 @@ mod error;
 mod initramfs;
 mod kernel;
 mod kernel_log;
+mod kernel_modules;
 pub mod kernel_process;
 mod slot;
 mod stream;

@@ -9,10 +9,12 @@ mod file_data;
 mod new_file;
 mod pack;
 mod sparse;
+mod status;
 mod unpack;
 
-pub use pack::{Source, pack};
+pub use pack::{OPEN_FLAGS, Opener, Source, pack, pack_with};
 pub use sparse::write_sparse;
+pub use status::Status;
 pub use unpack::{UnpackOptions, unpack};
 
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Packing.
 
 use crate::file_data::{FileData, describe_holes, ranges};
-use crate::{Report, XATTR};
+use crate::{Report, Status, XATTR};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fgetxattr, flistxattr, lgetxattr, llistxattr, open};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -17,8 +17,9 @@ use tar::{Builder, EntryType, Header};
 const LINKS_MAX: usize = 1 << 20;
 /// Longest value of an extended attribute, and longest list of their names (xattr(7)).
 const XATTR_BYTES_MAX: usize = 64 << 10;
-/// Files that are open ahead of the one that is packed, and how much of each is read ahead.
+/// Files that are open at once: the one that is packed, and those after it.
 const OPEN_AHEAD: usize = 64;
+/// How much of each is read ahead.
 const AHEAD_BYTES: u64 = 256 << 10;
 /// Files up to this length are read at once.
 const SMALL_BYTES: u64 = 256 << 10;
@@ -39,15 +40,42 @@ pub struct Source {
 /// # Errors
 /// When `output` takes no more, or a file cannot be read on: the archive is of no use then.
 pub fn pack<W: Write>(sources: &[Source], output: W, report: &mut Report<'_>) -> io::Result<W> {
+    pack_with(&mut OneByOne, sources, output, report)
+}
+
+/// Somebody who opens files for whom a call for many of them costs less than many calls.
+pub trait Opener {
+    /// Opens at most 64 files for reading: through no link, without waiting for anything, and having their beginnings read ahead. One
+    /// result for each, in order.
+    fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<(File, Status)>>;
+
+    /// The first bytes of the `index`th of the files that were opened last, as far as they are known.
+    fn beginning(&self, index: usize) -> &[u8];
+
+    /// Closes files.
+    fn close(&mut self, files: Vec<File>);
+}
+
+/// As [`pack()`], with files that `opener` opens.
+///
+/// # Errors
+/// As there.
+pub fn pack_with<W: Write>(
+    opener: &mut dyn Opener,
+    sources: &[Source],
+    output: W,
+    report: &mut Report<'_>,
+) -> io::Result<W> {
     let mut builder = Builder::new(output);
     builder.follow_symlinks(false);
-    let mut packer = Packer { builder, links: HashMap::new(), report, buffer: Vec::new() };
+    let mut packer = Packer { builder, opener, links: HashMap::new(), report, buffer: Vec::new() };
     sources.iter().try_for_each(|source| packer.tree(source))?;
     packer.builder.into_inner()
 }
 
 struct Packer<'report, 'r, W: Write> {
     builder: Builder<W>,
+    opener: &'report mut dyn Opener,
     /// The first name of files that have several.
     links: HashMap<(u64, u64), PathBuf>,
     report: &'report mut Report<'r>,
@@ -66,7 +94,7 @@ impl<W: Write> Packer<'_, '_, W> {
                 }
             };
             if metadata.is_file() {
-                self.regular(&source, open_ahead(&source.path))?;
+                self.regulars(std::slice::from_ref(&source))?;
             } else {
                 self.other(&source, &metadata)?;
             }
@@ -96,51 +124,61 @@ impl<W: Write> Packer<'_, '_, W> {
             let sources = window
                 .iter()
                 .map(|(file, kind)| (Source { path: source.path.join(file), name: source.name.join(file) }, kind));
-            // The disk reads all of them while the first is packed.
-            let open: Vec<_> =
-                sources.map(|(file, kind)| (kind.is_file().then(|| open_ahead(&file.path)), kind, file)).collect();
-            for (opened, kind, file) in open {
-                match opened {
-                    Some(opened) => self.regular(&file, opened)?,
-                    None if kind.is_dir() => below.push(file),
-                    None => match fs::symlink_metadata(&file.path) {
-                        Ok(metadata) => self.other(&file, &metadata)?,
-                        Err(error) => (self.report)(&file.path, "cannot access", error),
-                    },
+            let (files, others): (Vec<_>, Vec<_>) = sources.partition(|(_, kind)| kind.is_file());
+            let files: Vec<_> = files.into_iter().map(|(file, _)| file).collect();
+            self.regulars(&files)?;
+            for (file, kind) in others {
+                if kind.is_dir() {
+                    below.push(file);
+                    continue;
+                }
+                match fs::symlink_metadata(&file.path) {
+                    Ok(metadata) => self.other(&file, &metadata)?,
+                    Err(error) => (self.report)(&file.path, "cannot access", error),
                 }
             }
         }
         Ok(below)
     }
 
-    /// A regular file.
-    fn regular(&mut self, source: &Source, opened: io::Result<File>) -> io::Result<()> {
-        let looked = opened.and_then(|file| match file.metadata()? {
-            metadata if metadata.is_file() => Ok((metadata, file)),
-            _ => Err(io::Error::other("it is another file now")),
-        });
-        let (metadata, file) = match looked {
-            Ok(looked) => looked,
-            Err(error) => {
-                (self.report)(&source.path, "cannot open", error);
-                return Ok(());
+    /// Regular files, at most [`OPEN_AHEAD`]: the disk reads all of them while the first is packed.
+    fn regulars(&mut self, sources: &[Source]) -> io::Result<()> {
+        let paths: Vec<_> = sources.iter().map(|source| source.path.as_path()).collect();
+        let mut done = Vec::with_capacity(sources.len());
+        for (index, (source, opened)) in sources.iter().zip(self.opener.open(&paths)).enumerate() {
+            match opened {
+                Ok((file, status)) if status.is_file() => {
+                    self.regular(source, &status, &file, index)?;
+                    done.push(file);
+                }
+                Ok(_) => (self.report)(&source.path, "cannot open", io::Error::other("it is another file now")),
+                Err(error) => (self.report)(&source.path, "cannot open", error),
             }
-        };
-        if self.is_link(&source.name, &metadata)? {
+        }
+        self.opener.close(done);
+        Ok(())
+    }
+
+    /// The `index`th of those that were opened last.
+    fn regular(&mut self, source: &Source, status: &Status, file: &File, index: usize) -> io::Result<()> {
+        if self.is_link(&source.name, status)? {
             return Ok(());
         }
-        self.attributes(|names| flistxattr(&file, names), |name, value| fgetxattr(&file, name, value))?;
-        let (length, mut header) = (metadata.len(), Header::new_gnu());
-        header.set_metadata(&metadata);
-        let with_holes = metadata.blocks().saturating_mul(512) < length;
-        if let Some(ranges) = with_holes.then(|| ranges(&file, length)).flatten() {
+        self.attributes(|names| flistxattr(file, names), |name, value| fgetxattr(file, name, value))?;
+        let (length, mut header) = (status.size, status.header());
+        let with_holes = status.blocks.saturating_mul(512) < length;
+        let whole = usize::try_from(length).ok().and_then(|length| self.opener.beginning(index).get(..length));
+        if let Some(data) = whole.filter(|_| !with_holes) {
+            return self.builder.append_data(&mut header, &source.name, data);
+        }
+        if let Some(ranges) = with_holes.then(|| ranges(file, length)).flatten() {
             let holes = describe_holes(&mut header, &ranges, length)?;
-            let mut data = FileData::new(&file, ranges);
+            let mut data = FileData::new(file, ranges);
             let read = BufReader::with_capacity(SMALL_BYTES as usize, &mut data);
             self.builder.append_data(&mut header, &source.name, holes.chain(read)).map_err(of(&source.path))?;
             return self.tell_if_cut_short(data.cut_short, source);
         }
-        let mut data = FileData::new(&file, vec![(0, length)]);
+        let mut data = FileData::new(file, vec![(0, length)]);
         if length > SMALL_BYTES {
             let read = BufReader::with_capacity(SMALL_BYTES as usize, &mut data);
             self.builder.append_data(&mut header, &source.name, read).map_err(of(&source.path))?;
@@ -167,7 +205,7 @@ impl<W: Write> Packer<'_, '_, W> {
     fn other(&mut self, source: &Source, metadata: &Metadata) -> io::Result<()> {
         let Source { path, name } = source;
         let kind = metadata.file_type();
-        if kind.is_socket() || self.is_link(name, metadata)? {
+        if kind.is_socket() || self.is_link(name, &Status::from(metadata))? {
             return Ok(());
         }
         self.attributes(|names| llistxattr(path, names), |name, value| lgetxattr(path, name, value))?;
@@ -178,10 +216,9 @@ impl<W: Write> Packer<'_, '_, W> {
     }
 
     /// Packs a file that is in the archive already, under another name; false when it is not.
-    fn is_link(&mut self, name: &Path, metadata: &Metadata) -> io::Result<bool> {
-        let Some(first) = self.first_name(name, metadata) else { return Ok(false) };
-        let mut header = Header::new_gnu();
-        header.set_metadata(metadata);
+    fn is_link(&mut self, name: &Path, status: &Status) -> io::Result<bool> {
+        let Some(first) = self.first_name(name, status) else { return Ok(false) };
+        let mut header = status.header();
         header.set_entry_type(EntryType::Link);
         header.set_size(0);
         self.builder.append_link(&mut header, name, first).map(|()| true)
@@ -220,13 +257,14 @@ impl<W: Write> Packer<'_, '_, W> {
     }
 
     /// Another name of the same file, that is in the archive already.
-    fn first_name(&mut self, name: &Path, metadata: &Metadata) -> Option<PathBuf> {
-        if metadata.nlink() < 2 || metadata.is_dir() {
+    fn first_name(&mut self, name: &Path, status: &Status) -> Option<PathBuf> {
+        if status.links < 2 || status.is_directory() {
             return None;
         }
-        let known = self.links.get(&(metadata.dev(), metadata.ino())).cloned();
+        let file = (status.device, status.inode);
+        let known = self.links.get(&file).cloned();
         if known.is_none() && self.links.len() < LINKS_MAX {
-            self.links.insert((metadata.dev(), metadata.ino()), name.to_owned());
+            self.links.insert(file, name.to_owned());
         }
         known
     }
@@ -237,12 +275,29 @@ fn of(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Opens a file and has its first bytes read, without waiting for them.
-fn open_ahead(path: &Path) -> io::Result<File> {
-    // What is no regular file any more must not make us wait, or lead elsewhere.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(open(path, flags, Mode::empty())?);
-    // Without, it is read when it is packed.
-    let _ = fadvise(&file, 0, NonZeroU64::new(AHEAD_BYTES), Advice::WillNeed);
-    Ok(file)
+/// How files are opened that are packed: what is no regular file any more must not make us wait, or lead elsewhere.
+pub const OPEN_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// One call for each file.
+struct OneByOne;
+
+impl Opener for OneByOne {
+    fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<(File, Status)>> {
+        let open = |path: &&Path| {
+            let file = File::from(open(*path, OPEN_FLAGS, Mode::empty())?);
+            // Without, it is read when it is packed.
+            let _ = fadvise(&file, 0, NonZeroU64::new(AHEAD_BYTES), Advice::WillNeed);
+            let status = Status::from(&file.metadata()?);
+            Ok((file, status))
+        };
+        paths.iter().map(open).collect()
+    }
+
+    fn beginning(&self, _: usize) -> &[u8] {
+        &[]
+    }
+
+    fn close(&mut self, files: Vec<File>) {
+        drop(files);
+    }
 }

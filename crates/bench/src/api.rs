@@ -72,8 +72,7 @@ pub fn run(bench: &ApiBench, mut watch: impl FnMut(usize, usize, &str) -> Contro
     }
     let count = measured.len() * (bench.runs as usize + 1);
     'all: for run in 0..=bench.runs as usize {
-        for index in 0..measured.len() {
-            let one = &mut measured[index];
+        for (index, one) in measured.iter_mut().enumerate() {
             if watch(run * count / (bench.runs as usize + 1) + index, count, &one.name).is_break() {
                 break 'all;
             }

@@ -117,8 +117,8 @@ fn once(bench: &StartupBench, way: Way, image: &Path) -> Result<f64> {
             let mut ls = Command::new(&bench.blockyard);
             return Ok(timed_command::run(ls.args(["image", "ls"]).arg(image).arg("/"), "")?.seconds);
         }
-        Way::GuestfishRun => format!("add-ro {quoted} format:raw\nrun\n"),
-        Way::GuestfishLs => format!("add-ro {quoted} format:raw\nrun\nmount-ro /dev/sda1 /\nls /\n"),
+        Way::GuestfishRun => format!("add {quoted} readonly:true format:raw\nrun\n"),
+        Way::GuestfishLs => format!("add {quoted} readonly:true format:raw\nrun\nmount-ro /dev/sda1 /\nls /\n"),
     };
     let guestfish = bench.guestfish.as_ref().context("guestfish is gone")?;
     Ok(guestfish.run(&script)?.whole)

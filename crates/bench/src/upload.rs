@@ -1,7 +1,8 @@
 //! Data into disk images: every way the reference has, ours beside guestfish.
 //!
 //! A case is an image of some format with some file system, and a way to get data into a file on it ([`case`]). Each run starts with a fresh
-//! image. Ours is timed from start to end: boot, mount, data, unmount and flush; of guestfish, the same and without its boot.
+//! image, and both sides run the same script. Ours is timed from start to end: boot, mount, data, unmount and flush; of guestfish, the same and
+//! without its boot.
 
 mod case;
 
@@ -10,7 +11,7 @@ use crate::statistics::Samples;
 use crate::table::Table;
 use crate::{random_file, timed_command};
 use anyhow::{Context, Result};
-use case::{Case, Yard};
+use case::{Case, Method, Yard};
 use serde::Serialize;
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -78,7 +79,7 @@ pub fn run(bench: &UploadBench, mut watch: impl FnMut(usize, usize, &str) -> Con
         .prefix("blockyard-bench-")
         .tempdir_in(&bench.directory)
         .with_context(|| format!("making a directory in {}", bench.directory.display()))?;
-    // guestfish reads images as somebody else where it runs under libvirt; and names from a directory of its own.
+    // Scripts have whole paths.
     let place = directory.path().canonicalize().context("finding the directory")?;
     let yard = Yard::new(&bench.blockyard, &place, bench.bytes);
     write_data(bench, &yard)?;
@@ -162,7 +163,10 @@ fn copy_on_the_host(yard: &Yard) -> Result<f64> {
 fn measure(bench: &UploadBench, yard: &Yard, case: Case) -> Result<Took> {
     yard.make_image(case)?;
     let start = Instant::now();
-    timed_command::run(&mut yard.our_command(case), "")?;
+    match case.method {
+        Method::UploadNoWrite => timed_command::run(&mut yard.read_in(case), "")?,
+        _ => timed_command::run(&mut yard.our_shell(), &yard.script(case))?,
+    };
     sync(&yard.image(case))?;
     let ours = start.elapsed().as_secs_f64();
     let Some(guestfish) = &bench.guestfish else { return Ok(Took { ours, guestfish: None }) };

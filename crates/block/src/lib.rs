@@ -52,9 +52,9 @@ pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, Queue
 pub use explain::explain;
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers};
 pub use formats::{
-    AllowedDirectories, ChainImage, CheckReport, ImageError, Preallocation, Qcow2Backing, Qcow2Check,
-    Qcow2CreateOptions, Qcow2Disk, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Writer, Repair, VmdkDisk,
-    image_chain,
+    AllowedDirectories, AtomicChange, ChainImage, CheckReport, ImageError, Preallocation, Qcow2Backing, Qcow2Check,
+    Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Writer,
+    Repair, UnfinishedChange, VmdkDisk, image_chain, write_differences,
 };
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};

@@ -1,9 +1,11 @@
 //! Disks as they are named on the command line.
 
 use crate::UsageError;
-use anyhow::Result;
-use blockyard_block::Disk;
-use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk, SessionSpecification};
+use anyhow::{Context, Result};
+use blockyard_block::specification::{
+    DiskSpecification, Kind, OpenContext, OpenError, OpenedDisk, SessionSpecification,
+};
+use blockyard_block::{Disk, UnfinishedChange};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -62,6 +64,24 @@ impl OpenDisk {
 /// # Errors
 /// A sentence that names the disk.
 pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Result<OpenDisk> {
+    complete_change(specification, access.allow_dirs)?;
+    open_as_it_is(specification, access)
+}
+
+/// Completes a change to an image (`--atomic`) whose command did not live to do it. Nobody sees the image without this.
+///
+/// # Errors
+/// When there is such a change, and the image cannot be written.
+pub fn complete_change(specification: &DiskSpecification, allow_dirs: &[PathBuf]) -> Result<()> {
+    let file = specification.path().filter(|_| specification.kind() == Kind::File && specification.is_locked());
+    let Some(change) = file.and_then(UnfinishedChange::find) else { return Ok(()) };
+    let whole = specification.whole();
+    let opened = open_as_it_is(&whole, &Access { read_only: false, allow_dirs, reconnect: RECONNECT });
+    let disk = opened.with_context(|| format!("{whole} has a change that must be completed first"))?.disk;
+    Ok(change.complete(disk)?)
+}
+
+fn open_as_it_is(specification: &DiskSpecification, access: &Access<'_>) -> Result<OpenDisk> {
     let session = OnceCell::new();
     let connect = |to: &SessionSpecification| -> Result<Arc<dyn Disk>, OpenError> {
         let disk = Arc::new(connect(to, access.reconnect)?);

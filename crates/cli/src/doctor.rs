@@ -3,6 +3,7 @@
 mod facility;
 mod kernel;
 mod program;
+mod tools;
 mod user_mode_linux;
 
 use crate::print;
@@ -63,6 +64,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
         let answer = |(asked, path): (program::Asked, std::path::PathBuf)| version(&path, asked);
         Facility::new(name, purpose, asked.ok_or_else(missing).and_then(answer))
     }));
+    facilities.extend(tools::facilities());
     let report = Report { backends, io_uring: io_uring(), facilities };
     if args.json {
         print(&serde_json::to_string_pretty(&report)?)?;

@@ -7,6 +7,7 @@
 
 mod bench;
 mod copy;
+mod destination;
 mod disk;
 mod doctor;
 mod image;

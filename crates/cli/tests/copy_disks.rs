@@ -149,7 +149,8 @@ fn an_image_that_is_not_there_or_too_small_is_refused() {
     let input = yard.random("input", LENGTH, 1);
     let missing = yard.path("missing.qcow2");
     let create = with(&missing, &format!(" {LENGTH})"));
-    run(&mut copy_command([&input, &missing])).failed(1, &["there is no image", "qemu-img create -f qcow2", &create]);
+    run(&mut copy_command([&input, &missing]))
+        .failed(1, &["there is no image", "blockyard image create -f qcow2", &create]);
     assert!(!missing.exists());
     let small = yard.path("small.qcow2");
     qemu_img(["create".as_ref(), "-q".as_ref(), "-f".as_ref(), "qcow2".as_ref(), small.as_os_str(), "4M".as_ref()]);

@@ -23,4 +23,10 @@ fn programs_are_found_and_what_is_missing_has_a_remedy() {
         assert_eq!(facility(&poor)["usable"], false, "{poor}");
         assert!(facility(&poor)["remedy"].as_str().unwrap().contains(remedy), "{poor}");
     }
+    // What the appliance runs is found without a PATH, where programs for root are.
+    for package in ["e2fsprogs", "xfsprogs", "btrfs-progs", "dosfstools", "util-linux"] {
+        let facilities = poor["facilities"].as_array().unwrap();
+        let found = facilities.iter().find(|facility| facility["name"] == package).unwrap();
+        assert_eq!(found["usable"], true, "{found}");
+    }
 }

@@ -1,5 +1,7 @@
 //! `blockyard image` on images as a whole, checked by qemu-img and sfdisk (Debian packages qemu-utils and fdisk).
 
+#[path = "server/mod.rs"]
+mod server;
 mod support;
 
 use std::ffi::OsStr;
@@ -198,7 +200,7 @@ fn partition_tables_are_what_sfdisk_likes() {
     assert!(info.stdout.contains("partitions: mbr") && info.stdout.contains("W95 FAT32"), "{info:?}");
     for (arguments, code, word) in [
         (&["--table", "gpt", "--part", "101M"][..], 1, "no room"),
-        (&["--table", "gpt", "--part", "1M,fs=ext4"], 2, "file systems"),
+        (&["--table", "gpt", "--part", "1M,fs=zfs"], 2, "zfs"),
         (&["--part", "1M"], 2, "--table"),
     ] {
         image(&yard, ["create", "no.img", "100M"].iter().chain(arguments)).failed(code, &[word]);
@@ -359,6 +361,201 @@ fn an_image_in_use_is_left_alone_and_info_says_by_whom() {
     }
     assert!(!yard.path("x.img").exists());
     image(&yard, ["create", "used.qcow2", "1M"]).succeeded();
+}
+
+#[test]
+fn an_image_that_is_served_is_refused_by_name() {
+    let yard = Yard::new();
+    yard.random("base.img", 4 * MIB, 1);
+    image(&yard, ["create", "-q", "-b", "base.img", "-F", "raw", "used.qcow2"]).succeeded();
+    let (used, socket, directory) = (yard.path("used.qcow2"), yard.path("socket"), yard.path(""));
+    let arguments =
+        [used.as_os_str(), "--socket".as_ref(), socket.as_os_str(), "--allow-dir".as_ref(), directory.as_os_str()];
+    let server = server::Server::start(&arguments, &socket);
+    let holder = format!("blockyard (process {}) has it open", server.id().as_raw_nonzero());
+    for arguments in [
+        &["check", "used.qcow2"][..],
+        &["check", "-r", "leaks", "used.qcow2"],
+        &["commit", "--allow-dir", ".", "used.qcow2"],
+        &["rebase", "--allow-dir", ".", "-b", "", "used.qcow2"],
+        &["rebase", "-u", "-b", "other", "-F", "raw", "used.qcow2"],
+        &["resize", "--allow-dir", ".", "used.qcow2", "1G"],
+        &["map", "--allow-dir", ".", "used.qcow2"],
+        &["ls", "--allow-dir", ".", "used.qcow2"],
+        &["mkdir", "--allow-dir", ".", "--atomic", "used.qcow2", "/x"],
+        &["create", "used.qcow2", "1M"],
+        &["resize", "base.img", "1G"],
+    ] {
+        image(&yard, arguments).failed(1, &["is in use: ", &holder]);
+    }
+    image(&yard, ["check", "-U", "used.qcow2"]).succeeded();
+    server.stop();
+    image(&yard, ["check", "used.qcow2"]).succeeded();
+}
+
+#[test]
+fn checks_end_as_qemu_imgs_do() {
+    let yard = Yard::new();
+    mixed(&yard, "disk.img");
+    qemu_img(&yard, "convert -f raw -O qcow2 disk.img good.qcow2");
+    let good = fs::read(yard.path("good.qcow2")).unwrap();
+    let number = |at: usize| u64::from_be_bytes(good[at..at + 8].try_into().unwrap()) as usize;
+    let refblock = number(number(48));
+    let checked = |code: i32, what: &str, qemu: bool| {
+        let ours = image(&yard, ["check", "bad.qcow2"]).failed(code, &[what]);
+        if qemu {
+            let mut theirs = Command::new("qemu-img");
+            theirs.args(["check", "bad.qcow2"]).current_dir(yard.path(""));
+            let theirs = theirs.output().expect("install qemu-utils");
+            assert_eq!(theirs.status.code(), Some(code));
+            assert_eq!(ours.stdout, String::from_utf8(theirs.stdout).unwrap());
+        }
+    };
+    // A cluster that nobody uses, one that is said to be free, and both repaired.
+    let mut bytes = good.clone();
+    let clusters = good.len() / 65536;
+    bytes.resize((clusters + 1) * 65536, 0);
+    bytes[refblock + clusters * 2 + 1] = 1;
+    fs::write(yard.path("bad.qcow2"), &bytes).unwrap();
+    checked(3, "Leaked cluster", true);
+    let json = image(&yard, ["check", "--json", "bad.qcow2"]).failed(3, &[]).json();
+    let mut theirs = Command::new("qemu-img");
+    theirs.args(["check", "--output=json", "bad.qcow2"]).current_dir(yard.path(""));
+    assert_eq!(json, serde_json::from_slice::<serde_json::Value>(&theirs.output().unwrap().stdout).unwrap());
+    bytes[refblock + 7] = 0;
+    fs::write(yard.path("bad.qcow2"), &bytes).unwrap();
+    checked(2, "ERROR cluster 3 refcount=0 reference=1", true);
+    image(&yard, ["check", "-r", "leaks", "bad.qcow2"]).failed(2, &["Repairing cluster"]);
+    let repaired = image(&yard, ["check", "-r", "all", "bad.qcow2"]).succeeded();
+    assert!(repaired.stdout.contains("found and repaired") && repaired.stdout.contains("No errors"), "{repaired:?}");
+    qemu_img(&yard, "check -q bad.qcow2");
+    qemu_img(&yard, "compare -q -f raw -F qcow2 disk.img bad.qcow2");
+    let raw = image(&yard, ["check", "disk.img"]).failed(63, &[]);
+    assert!(raw.stdout.contains("does not support checks"), "{raw:?}");
+    image(&yard, ["check", "-q", "good.qcow2"]).succeeded();
+    image(&yard, ["check", "absent.qcow2"]).failed(1, &["absent.qcow2"]);
+    image(&yard, ["check", "--no-such-option", "good.qcow2"]).failed(2, &[]);
+    image(&yard, ["check", "-U", "-r", "all", "good.qcow2"]).failed(2, &[]);
+}
+
+/// A base, an image over it, and one over that, with changes in each; and what the last one shows.
+fn chain(yard: &Yard) {
+    yard.sparse("base.img", 8 * MIB, &[(0, 3 * MIB), (5 * MIB, 2 * MIB)], 1);
+    image(yard, ["create", "-q", "-b", "base.img", "-F", "raw", "mid.qcow2"]).succeeded();
+    image(yard, ["create", "-q", "-b", "mid.qcow2", "-F", "qcow2", "top.qcow2", "12M"]).succeeded();
+    let write = |name: &str, commands: &[&str]| {
+        let mut qemu_io = Command::new("qemu-io");
+        qemu_io.current_dir(yard.path("")).args(["-f", "qcow2"]).stdout(std::process::Stdio::null());
+        commands.iter().for_each(|command| _ = qemu_io.args(["-c", command]));
+        assert!(qemu_io.arg(name).status().expect("install qemu-utils").success());
+    };
+    write("mid.qcow2", &["write -P 7 1M 300k", "write -z 5M 200k"]);
+    write("top.qcow2", &["write -P 8 1100k 300k", "write -P 3 11M 4k", "discard 2M 128k"]);
+    qemu_img(yard, "convert -O raw top.qcow2 wanted");
+}
+
+#[test]
+fn an_image_is_committed_into_any_that_it_is_based_on() {
+    let yard = Yard::new();
+    chain(&yard);
+    image(&yard, ["commit", "top.qcow2"]).failed(1, &["--allow-dir"]);
+    image(&yard, ["commit", "--allow-dir", ".", "-b", "wanted", "top.qcow2"]).failed(1, &["is not based on wanted"]);
+    image(&yard, ["commit", "--allow-dir", ".", "base.img"]).failed(2, &["qcow2"]);
+    image(&yard, ["commit", "--allow-dir", ".", "top.qcow2"]).succeeded();
+    for name in ["top.qcow2", "mid.qcow2"] {
+        qemu_img(&yard, &format!("check -q {name}"));
+        qemu_img(&yard, &format!("compare -q -F raw {name} wanted"));
+    }
+    assert!(allocated_bytes(&yard.path("top.qcow2")) < MIB);
+    image(&yard, ["commit", "-d", "--allow-dir", ".", "mid.qcow2"]).succeeded();
+    assert!(same(&yard.path("base.img"), &yard.path("wanted")));
+    chain(&yard);
+    let said = image(&yard, ["commit", "--allow-dir", ".", "-b", "base.img", "top.qcow2"]).succeeded();
+    assert!(said.stdout.contains("top.qcow2 and 1 more between the two are of no more use"), "{said:?}");
+    assert!(same(&yard.path("base.img"), &yard.path("wanted")));
+    image(&yard, ["create", "-q", "alone.qcow2", "1M"]).succeeded();
+    image(&yard, ["commit", "alone.qcow2"]).failed(1, &["has no backing file"]);
+}
+
+#[test]
+fn an_image_shows_the_same_over_another_backing_file() {
+    let yard = Yard::new();
+    chain(&yard);
+    yard.random("other.img", 3 * MIB + 512, 9);
+    for (backing, format) in [("other.img", "raw"), ("base.img", "raw"), ("mid.qcow2", "qcow2")] {
+        image(&yard, ["rebase", "--allow-dir", ".", "-b", backing, "-F", format, "top.qcow2"]).succeeded();
+        let info = qemu_img(&yard, "info --output=json top.qcow2").json();
+        assert_eq!((&info["backing-filename"], &info["backing-filename-format"]), (&backing.into(), &format.into()));
+        qemu_img(&yard, "check -q top.qcow2");
+        qemu_img(&yard, "compare -q -F raw top.qcow2 wanted");
+    }
+    image(&yard, ["rebase", "--allow-dir", ".", "-b", "", "top.qcow2"]).succeeded();
+    fs::remove_file(yard.path("mid.qcow2")).unwrap();
+    qemu_img(&yard, "check -q top.qcow2");
+    qemu_img(&yard, "compare -q -F raw top.qcow2 wanted");
+    chain(&yard);
+    fs::rename(yard.path("base.img"), yard.path("moved.img")).unwrap();
+    image(&yard, ["rebase", "-u", "-b", "moved.img", "-F", "raw", "mid.qcow2"]).succeeded();
+    qemu_img(&yard, "compare -q -F raw top.qcow2 wanted");
+    for (arguments, code, word) in [
+        (&["-b", "moved.img"][..], 2, "-F"),
+        (&["-b", "absent", "-F", "raw", "--allow-dir", "."], 1, "absent"),
+        (&["-b", "top.qcow2", "-F", "qcow2", "--allow-dir", "."], 1, "behind itself"),
+        (&["-b", "moved.img", "-F", "raw"], 1, "--allow-dir"),
+    ] {
+        image(&yard, [&["rebase", "top.qcow2"], arguments].concat()).failed(code, &[word]);
+        qemu_img(&yard, "compare -q -F raw top.qcow2 wanted");
+    }
+}
+
+#[test]
+fn a_disk_is_converted_to_what_differs_from_another() {
+    let yard = Yard::new();
+    mixed(&yard, "base.img");
+    mixed(&yard, "disk.img");
+    let file = File::options().write(true).open(yard.path("disk.img")).unwrap();
+    file.write_all_at(b"changed", 12_345_678).unwrap();
+    file.write_all_at(&[0; 5000], 100_000).unwrap();
+    for options in
+        [&["-B", "base.img", "-F", "raw"][..], &["-o", "backing_file=base.img,backing_fmt=raw,cluster_size=4k"]]
+    {
+        image(&yard, [&["convert", "disk.img", "new.qcow2"], options].concat()).succeeded();
+        qemu_img(&yard, "check -q new.qcow2");
+        qemu_img(&yard, "compare -q -F raw new.qcow2 disk.img");
+        assert!(allocated_bytes(&yard.path("new.qcow2")) < MIB, "{options:?}");
+    }
+    for (options, code) in [
+        (&["-B", "base.img"][..], 2),
+        (&["-c", "-B", "base.img", "-F", "raw"], 2),
+        (&["-B", "absent", "-F", "raw"], 1),
+        (&["-B", "base.img", "-F", "raw", "-O", "raw"], 2),
+    ] {
+        image(&yard, [&["convert", "disk.img", "no.qcow2"], options].concat()).failed(code, &[]);
+        assert!(!yard.path("no.qcow2").exists());
+    }
+}
+
+#[test]
+fn what_a_disk_grows_by_is_allocated_as_it_is_wanted() {
+    let yard = Yard::new();
+    mixed(&yard, "disk.img");
+    for (name, mode) in
+        [("a.qcow2", "metadata"), ("a.qcow2", "falloc"), ("a.qcow2", "full"), ("a.img", "falloc"), ("a.img", "full")]
+    {
+        image(&yard, ["convert", "-q", "disk.img", name]).succeeded();
+        image(&yard, ["resize", "--preallocation", mode, name, "+10M"]).succeeded();
+        // Of the disk, 10 to 14 MiB have storage.
+        let allocated = allocated_bytes(&yard.path(name));
+        assert_eq!(allocated >= 20 * MIB, mode != "metadata", "{name}, {mode}: {allocated}");
+        qemu_img(&yard, &format!("compare -q {name} -F raw disk.img"));
+        if name.ends_with("qcow2") {
+            qemu_img(&yard, &format!("check -q {name}"));
+            let map = image(&yard, ["map", "--json", "--start-offset", "45M", name]).succeeded().json();
+            assert_eq!(map[0]["present"], true, "{mode}: {map}");
+        }
+        image(&yard, ["resize", "--shrink", "--preallocation", mode, name, "1M"]).failed(2, &["larger"]);
+    }
+    image(&yard, ["resize", "--preallocation", "metadata", "a.img", "+1M"]).failed(2, &["raw"]);
 }
 
 /// Unmounts when it goes.

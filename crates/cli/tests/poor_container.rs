@@ -1,30 +1,51 @@
-//! A container that gives little: io_uring refused, /dev/shm small and noexec, not root, no way to become more.
+//! A container that gives little: io_uring refused, /dev/shm small and noexec, not root, no way to become more. And poorer ones.
 
 mod support;
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::{Yard, backend, blockyard, run, same};
 
-/// Runs a command in such a container. Takes root, as setting one up does.
-fn poor(mut command: Command) -> Command {
-    let refused = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_unshare, libc::SYS_mount];
-    let rules = refused.map(|system_call| (system_call, Vec::new()));
+/// What a container refuses.
+const REFUSED: [libc::c_long; 4] =
+    [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_unshare, libc::SYS_mount];
+
+/// System calls that fail as a kernel makes them fail that does not have them, or does not want to.
+fn refusing(rules: Vec<(libc::c_long, Vec<SeccompRule>)>, errno: libc::c_int) -> BpfProgram {
     let architecture = std::env::consts::ARCH.try_into().unwrap();
-    let refuse = SeccompAction::Errno(libc::EPERM as u32);
-    let filter = SeccompFilter::new(rules.into_iter().collect(), SeccompAction::Allow, refuse, architecture).unwrap();
-    let program: BpfProgram = filter.try_into().unwrap();
+    let refuse = SeccompAction::Errno(errno as u32);
+    let filter = SeccompFilter::new(rules.into_iter().collect(), SeccompAction::Allow, refuse, architecture);
+    filter.unwrap().try_into().unwrap()
+}
+
+/// Runs a command in such a container. Takes root, as setting one up does.
+fn poor(command: Command) -> Command {
+    poorer(command, vec![refused(&REFUSED)], None)
+}
+
+fn refused(calls: &[libc::c_long]) -> BpfProgram {
+    refusing(calls.iter().map(|call| (*call, Vec::new())).collect(), libc::EPERM)
+}
+
+/// The same with other filters, and a directory where nothing can be executed.
+fn poorer(mut command: Command, filters: Vec<BpfProgram>, noexec: Option<CString>) -> Command {
     let enter = move || -> io::Result<()> {
         // SAFETY: this process is about to become the command; nothing shares its file system state.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         let flags = MountFlags::NOEXEC | MountFlags::NOSUID | MountFlags::NODEV;
         mount("none", "/dev/shm", "tmpfs", flags, c"size=64m,mode=1777")?;
+        if let Some(directory) = &noexec {
+            mount("none", directory.as_c_str(), "tmpfs", flags, c"size=64m,mode=1777")?;
+        }
         let (user, group) = (65534, 65534);
         // SAFETY: plain system calls; the process has one thread.
         let changed =
@@ -32,7 +53,8 @@ fn poor(mut command: Command) -> Command {
         if !changed {
             return Err(io::Error::last_os_error());
         }
-        seccompiler::apply_filter(&program).map_err(|_| io::ErrorKind::Other.into())
+        let apply = |program: &BpfProgram| seccompiler::apply_filter(program);
+        filters.iter().try_for_each(apply).map_err(|_| io::ErrorKind::Other.into())
     };
     // SAFETY: the closure makes system calls only.
     unsafe { command.pre_exec(enter) };
@@ -62,4 +84,94 @@ fn a_copy_needs_nothing_that_a_poor_container_lacks() {
     let json = run(&mut poor(doctor)).succeeded().json();
     assert_eq!(json["io_uring"]["usable"], false);
     assert_eq!(json["backends"][1]["usable"], true);
+}
+
+/// A kernel without Landlock.
+fn without_landlock() -> BpfProgram {
+    let calls = [libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self];
+    refusing(calls.map(|system_call| (system_call, Vec::new())).into(), libc::ENOSYS)
+}
+
+/// A kernel that asks nobody about system calls.
+fn without_questions() -> BpfProgram {
+    let flag = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let asks = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag).unwrap();
+    refusing(vec![(libc::SYS_seccomp, vec![SeccompRule::new(vec![asks]).unwrap()])], libc::EINVAL)
+}
+
+/// A directory for a user who is not root, with the program, and with a place where nothing can be executed for temporary files.
+struct PoorYard {
+    yard: Yard,
+    filters: fn() -> Vec<BpfProgram>,
+}
+
+impl PoorYard {
+    fn new(filters: fn() -> Vec<BpfProgram>) -> Self {
+        let yard = Yard::new();
+        fs::set_permissions(yard.path("."), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_blockyard"), yard.path("blockyard")).unwrap();
+        fs::create_dir(yard.path("noexec")).unwrap();
+        Self { yard, filters }
+    }
+
+    fn image(&self, arguments: &[&str]) -> support::Outcome {
+        let noexec = self.yard.path("noexec");
+        let mut command = Command::new(self.yard.path("blockyard"));
+        command.arg("image").args(arguments).current_dir(self.yard.path(".")).env("TMPDIR", &noexec);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let noexec = CString::new(noexec.into_os_string().into_encoded_bytes()).unwrap();
+        run(&mut poorer(command, (self.filters)(), Some(noexec))).succeeded()
+    }
+
+    /// An image with a file system, and nothing said on stderr.
+    fn make_image(&self) {
+        assert_eq!(self.image(&["create", "disk.img", "48M"]).stderr, "");
+        let mut mke2fs = Command::new("/usr/sbin/mke2fs");
+        assert!(mke2fs.args(["-q", "-t", "ext4"]).arg(self.yard.path("disk.img")).status().unwrap().success());
+    }
+}
+
+#[test]
+fn images_need_nothing_that_a_poor_container_lacks() {
+    if backend() == "kvm" || !rustix::process::geteuid().is_root() {
+        eprintln!("setting up a poor container takes root: not tried");
+        return;
+    }
+    let poor = PoorYard::new(|| vec![without_landlock(), refused(&REFUSED)]);
+    let (input, output) = (poor.yard.random("input", (3 << 20) + 77, 1), poor.yard.path("output"));
+    poor.make_image();
+    let image = |arguments: &[&str]| {
+        let outcome = poor.image(arguments);
+        assert_eq!(outcome.stderr, "", "{arguments:?}");
+        outcome.stdout
+    };
+    image(&["put", "disk.img", "input", "/file"]);
+    assert_eq!(image(&["ls", "disk.img", "/"]), "file\nlost+found\n");
+    image(&["get", "disk.img", "/file", "output"]);
+    assert!(same(&input, &output));
+    image(&["convert", "disk.img", "disk.qcow2"]);
+    assert!(image(&["compare", "disk.img", "disk.qcow2"]).contains("identical"));
+    let names = ["blockyard", "disk.img", "disk.qcow2", "input", "noexec", "output"];
+    assert_eq!(poor.yard.names(), names.map(String::from).into());
+}
+
+#[test]
+fn an_appliance_that_nothing_shuts_in_is_warned_of() {
+    if backend() == "kvm" || !rustix::process::geteuid().is_root() {
+        eprintln!("setting up a poor container takes root: not tried");
+        return;
+    }
+    let has_landlock = blockyard_session::confinement::landlock_abi().is_ok();
+    for (filters, warned) in [
+        ((|| vec![without_questions(), refused(&REFUSED)]) as fn() -> Vec<BpfProgram>, !has_landlock),
+        (|| vec![without_questions(), without_landlock(), refused(&REFUSED)], true),
+        // Namespaces in which nothing can be mounted, as some distributions have them.
+        (|| vec![without_questions(), without_landlock(), refused(&[libc::SYS_mount])], true),
+    ] {
+        let poor = PoorYard::new(filters);
+        poor.make_image();
+        let said = poor.image(&["ls", "disk.img", "/"]).stderr;
+        assert_eq!(said.contains("warning: this machine has neither namespaces nor Landlock"), warned, "{said}");
+        assert_eq!(said.is_empty(), !warned, "{said}");
+    }
 }

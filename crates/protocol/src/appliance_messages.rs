@@ -7453,9 +7453,11 @@ pub mod r#blockyard {
             }
         }
         /// Look what is on the images' volumes, mounted or not: a stream of Records.
-        #[derive(Debug, Default, PartialEq, Clone, Copy)]
+        #[derive(Debug, Default, PartialEq, Clone)]
         pub struct ListVolumes {
             pub r#disks: u32,
+            /// only this one, by any of its names; empty: all
+            pub r#device: ::alloc::string::String,
         }
         impl ListVolumes {}
         impl ::micropb::MessageDecode for ListVolumes {
@@ -7483,6 +7485,16 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#device;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -7496,6 +7508,18 @@ pub mod r#blockyard {
                 let mut max_size = 0;
                 match ::micropb::const_map!(
                     ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.ListVolumes.device) unbounded string or bytes"),
+                    | size | size + 1usize
                 ) {
                     ::core::result::Result::Ok(size) => {
                         max_size += size;
@@ -7518,6 +7542,13 @@ pub mod r#blockyard {
                         encoder.encode_varint32(*val_ref as _)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_string(val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -7527,6 +7558,14 @@ pub mod r#blockyard {
                     let val_ref = &self.r#disks;
                     if *val_ref != 0 {
                         size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#device;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
                     }
                 }
                 size
@@ -7549,6 +7588,10 @@ pub mod r#blockyard {
             pub r#key_memory_bytes: u64,
             /// another volume is made of it
             pub r#used: bool,
+            /// of the array that it is part of (md(4))
+            pub r#raid_level: i32,
+            /// that the array has when it is complete; 0: it is no part of one
+            pub r#raid_disks: u32,
         }
         impl Volume {}
         impl ::micropb::MessageDecode for Volume {
@@ -7648,6 +7691,32 @@ pub mod r#blockyard {
                                 let val = decoder.decode_bool()?;
                                 let val_ref = &val;
                                 if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        42u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#raid_level;
+                            {
+                                let val = decoder.decode_int32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        43u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#raid_disks;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
                                     *mut_ref = val as _;
                                 }
                             };
@@ -7753,6 +7822,26 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(10usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -7816,6 +7905,20 @@ pub mod r#blockyard {
                         encoder.encode_bool(*val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#raid_level;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(336u32)?;
+                        encoder.encode_int32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#raid_disks;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(344u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -7877,6 +7980,18 @@ pub mod r#blockyard {
                     let val_ref = &self.r#used;
                     if *val_ref {
                         size += 2usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#raid_level;
+                    if *val_ref != 0 {
+                        size += 2usize + ::micropb::size::sizeof_int32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#raid_disks;
+                    if *val_ref != 0 {
+                        size += 2usize + ::micropb::size::sizeof_varint32(*val_ref as _);
                     }
                 }
                 size
@@ -9885,6 +10000,8 @@ pub mod r#blockyard {
             pub r#trimmed: ::alloc::vec::Vec<Trimmed>,
             /// by Mount: what could not be mounted
             pub r#notes: ::alloc::vec::Vec<::alloc::string::String>,
+            /// by Mount: some volumes have to be opened, or put together, before they have files
+            pub r#closed: bool,
             /// Tracks presence of optional and message fields
             pub _has: Response_::_Hazzer,
         }
@@ -9899,6 +10016,7 @@ pub mod r#blockyard {
                 ret &= (self.r#program() == other.r#program());
                 ret &= (self.r#trimmed == other.r#trimmed);
                 ret &= (self.r#notes == other.r#notes);
+                ret &= (self.r#closed == other.r#closed);
                 ret
             }
         }
@@ -10035,6 +10153,19 @@ pub mod r#blockyard {
                                 return Err(::micropb::DecodeError::Capacity);
                             }
                         }
+                        41u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#closed;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -10132,6 +10263,16 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -10188,6 +10329,13 @@ pub mod r#blockyard {
                     for (i, val_ref) in self.r#notes.iter().enumerate() {
                         encoder.encode_varint32(322u32)?;
                         encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#closed;
+                    if *val_ref {
+                        encoder.encode_varint32(328u32)?;
+                        encoder.encode_bool(*val_ref)?;
                     }
                 }
                 Ok(())
@@ -10254,6 +10402,12 @@ pub mod r#blockyard {
                         size
                             += 2usize
                                 + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#closed;
+                    if *val_ref {
+                        size += 2usize + 1;
                     }
                 }
                 size

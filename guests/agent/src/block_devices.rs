@@ -1,6 +1,6 @@
 //! The images' disks, their partitions, and what the kernel has made of those: arrays, logical volumes, what was encrypted.
 
-use crate::content::{self, Content};
+use crate::content::{self, Content, LUKS};
 use crate::failures::refusal;
 use crate::partition_table::{PartitionNames, Table};
 use blockyard_protocol::appliance::{self, Failure};
@@ -69,6 +69,8 @@ impl From<&Volume> for appliance::Volume {
             size: volume.size,
             key_memory_bytes: volume.content.key_memory_bytes,
             used: volume.used,
+            raid_level: volume.content.array.level,
+            raid_disks: volume.content.array.disks,
             directory: Vec::new(),
         }
     }
@@ -188,7 +190,13 @@ fn sector_bytes(disk: &str) -> u64 {
 
 /// The volume that somebody calls `name`, for one who says that it is there.
 pub(crate) fn find<'volumes>(volumes: &'volumes [Volume], name: &str) -> Result<&'volumes Volume, Failure> {
-    lookup(volumes, name).ok_or_else(|| {
+    let opened = |volume: &&Volume| {
+        // What was encrypted stands for what it was encrypted in.
+        let inner = volumes.iter().find(|other| other.made_of.contains(&volume.node));
+        inner.filter(|_| volume.content.kind == Some(LUKS))
+    };
+    let found = lookup(volumes, name).map(|volume| opened(&volume).unwrap_or(volume));
+    found.ok_or_else(|| {
         let names: Vec<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
         let closed = volumes.iter().filter(|volume| volume.is_closed());
         let closed: Vec<_> =
@@ -299,7 +307,7 @@ mod tests {
         let partition = |name: &str, uuid: &str, label: &str, used| Volume {
             name: name.into(),
             node: name.into(),
-            content: Content { kind: Some("ext4"), uuid: uuid.into(), label: label.into(), key_memory_bytes: 0 },
+            content: Content { kind: Some("ext4"), uuid: uuid.into(), label: label.into(), ..Content::default() },
             partition: PartitionNames { uuid: format!("part-{name}"), label: format!("the {name}") },
             used,
             ..Volume::default()

@@ -13,6 +13,17 @@ pub(crate) struct Content {
     pub(crate) label: String,
     /// Bytes of memory that it takes to make a key of a passphrase; 0 when nothing is known of that.
     pub(crate) key_memory_bytes: u64,
+    /// Of the array that it is part of.
+    pub(crate) array: Array,
+}
+
+/// An array, as each of its parts has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Array {
+    /// As md(4) counts.
+    pub(crate) level: i32,
+    /// How many it has when it is complete.
+    pub(crate) disks: u32,
 }
 
 /// Kinds that hold no files, with why not.
@@ -124,7 +135,7 @@ fn content_of(head: &[u8]) -> Content {
     }
     // In one of the first four sectors (lvm2, lib/label/label.h).
     if let Some(at) = [0, 512, 1024, 1536].into_iter().find(|&at| head.has(at, b"LABELONE")) {
-        return content(LVM_MEMBER, head.text(at + 32, 32), String::new());
+        return content(LVM_MEMBER, physical_volume_uuid(&head.text(at + 32, 32)), String::new());
     }
     if head.has(0, b"XFSB") {
         return content("xfs", uuid_text(head.bytes(32, 16)), head.text(108, 12));
@@ -157,6 +168,12 @@ fn content_of(head: &[u8]) -> Content {
         return plain("bcache");
     }
     fat(&head).or_else(|| zfs(&head).then(|| plain("zfs_member"))).unwrap_or_default()
+}
+
+/// LVM's UUIDs are letters, with dashes in other places than everybody's.
+fn physical_volume_uuid(letters: &str) -> String {
+    let dash = |index: usize| if matches!(index, 6 | 10 | 14 | 18 | 22 | 26) { "-" } else { "" };
+    letters.chars().enumerate().map(|(index, letter)| format!("{}{letter}", dash(index))).collect()
 }
 
 /// Linux, include/uapi/linux/bcache.h.
@@ -208,7 +225,8 @@ fn raid_member(device: &File, size: u64) -> Option<Content> {
         return None;
     }
     let uuid = [block.bytes(20, 4), block.bytes(52, 12)].concat();
-    Some(Content { kind: Some(RAID_MEMBER), uuid: uuid_text(&uuid), ..Content::default() })
+    let array = Array { level: block.le32(28) as i32, disks: block.le32(40) };
+    Some(Content { kind: Some(RAID_MEMBER), uuid: uuid_text(&uuid), array, ..Content::default() })
 }
 
 const RAID_MAGIC: [u8; 4] = [0xfc, 0x4e, 0x2b, 0xa9];
@@ -227,6 +245,7 @@ fn raid_superblock(device: &File, sector: u64) -> Option<Content> {
         kind: Some(RAID_MEMBER),
         uuid: uuid_text(block.bytes(16, 16)),
         label: block.text(32, 32),
+        array: Array { level: block.le32(72) as i32, disks: block.le32(92) },
         ..Content::default()
     })
 }
@@ -274,7 +293,7 @@ mod tests {
         head[0x468..0x478].copy_from_slice(&std::array::from_fn::<u8, 16, _>(|index| index as u8));
         head[0x478..0x47c].copy_from_slice(b"root");
         let uuid = "00010203-0405-0607-0809-0a0b0c0d0e0f".to_owned();
-        let wanted = Content { kind: Some("ext4"), uuid, label: "root".into(), key_memory_bytes: 0 };
+        let wanted = Content { kind: Some("ext4"), uuid, label: "root".into(), ..Content::default() };
         assert_eq!(content_of(&head), wanted);
         head[0x460] = 2;
         assert_eq!(content_of(&head).kind, Some("ext2"));

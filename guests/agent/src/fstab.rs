@@ -31,7 +31,7 @@ fn parse(line: &str) -> Option<Line> {
     let options: Vec<_> = fields.next().unwrap_or("defaults").split(',').collect();
     let is = |wanted: &str| options.contains(&wanted);
     // The root is there already.
-    let wanted = directory.starts_with('/') && directory.trim_end_matches('/') != "" && kind != "swap";
+    let wanted = directory.starts_with('/') && !directory.trim_end_matches('/').is_empty() && kind != "swap";
     let on_disk = source.starts_with("/dev/") || source.contains('=');
     if !wanted || !on_disk || ELSEWHERE.contains(&kind) || is("noauto") || is("bind") || is("rbind") {
         return None;

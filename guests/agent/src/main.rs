@@ -23,6 +23,7 @@ mod fstab;
 mod glob;
 mod inspect;
 mod interruption;
+mod modules;
 mod mount_options;
 mod mounts;
 mod operations;
@@ -48,6 +49,9 @@ use std::io;
 use stream::TransferDisks;
 
 fn main() {
+    if let Some(status) = modules::asked_by_kernel() {
+        std::process::exit(status);
+    }
     if let Err(error) = serve() {
         eprintln!("agent: {error}");
     }

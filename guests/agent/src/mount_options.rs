@@ -1,6 +1,6 @@
 //! How a file system is mounted: flags, options and driver, as mount(8) has them.
 
-use crate::system::load_module;
+use crate::modules;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use std::ffi::CString;
@@ -95,7 +95,7 @@ pub(crate) fn load_driver(kind: &str) -> io::Result<()> {
         "squashfs" => &["squashfs"],
         _ => &[],
     };
-    modules.iter().try_for_each(|module| load_module(module))
+    modules.iter().try_for_each(|module| modules::load(module))
 }
 
 #[cfg(test)]

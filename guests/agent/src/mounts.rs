@@ -32,6 +32,8 @@ pub(crate) struct Mounts {
     pub(crate) mounted: Vec<Mounted>,
     /// What could not be mounted, and why.
     pub(crate) notes: Vec<String>,
+    /// Some volumes have no files before they are opened, or put together.
+    pub(crate) closed: bool,
     /// Nothing is written, so there is nothing to flush.
     read_only: bool,
 }
@@ -49,7 +51,7 @@ impl Mounts {
     pub(crate) fn new() -> io::Result<Self> {
         fs::create_dir_all(ROOT)?;
         let outside = File::open("/")?.into();
-        Ok(Self { outside, mounted: Vec::new(), notes: Vec::new(), read_only: true })
+        Ok(Self { outside, mounted: Vec::new(), notes: Vec::new(), closed: false, read_only: true })
     }
 
     /// Mounts what is asked for, and moves in. All or nothing.
@@ -68,6 +70,7 @@ impl Mounts {
     /// Mounts what is asked for, at [`ROOT`].
     pub(crate) fn mount_all(&mut self, request: &Mount) -> Result<(), Failure> {
         let volumes = block_devices::volumes(request.disks);
+        self.closed = volumes.iter().any(Volume::is_closed);
         let options = MountOptions::new(request.read_only, request.synchronous);
         let Some(root) = request.points.first().filter(|root| !root.device.is_empty()) else {
             let root = roots::find(&volumes, Path::new(ROOT))?;

@@ -58,7 +58,9 @@ fn perform_operation(
     }
     match operation {
         Operation::Mount(mount) => {
-            mounts.mount(&mount)?;
+            let mounted = mounts.mount(&mount);
+            response.closed = mounts.closed;
+            mounted?;
             response.mounted = mounts.mounted.iter().map(|mounted| mounted.point.clone()).collect();
             response.notes = mounts.notes.clone();
             Ok(())
@@ -135,8 +137,10 @@ fn perform_operation(
             Ok(())
         }
         Operation::ListVolumes(request) => {
-            response.bytes = to_sink(disks, |sink| volume_list::list(&request, mounts, sink))?;
-            Ok(())
+            let volumes = volume_list::describe_all(&request, mounts);
+            let written = volumes.as_deref().unwrap_or_default();
+            response.bytes = to_sink(disks, |sink| volume_list::write(written, sink))?;
+            volumes.map(drop)
         }
         Operation::Trim(_) => {
             response.trimmed = trim::trim(mounts, failures);

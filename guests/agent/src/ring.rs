@@ -6,10 +6,11 @@
 use io_uring::squeue::Entry;
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, statx};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 /// Calls that a ring takes at once.
@@ -85,6 +86,51 @@ impl Ring {
         Ok(results.iter().map(|&result| checked(result).map(|bytes| bytes as usize)).collect())
     }
 
+    /// Reads the beginnings of files: how many bytes, in order.
+    ///
+    /// # Errors
+    /// When the ring is of no use any more.
+    pub(crate) fn read<'call>(
+        &mut self,
+        reads: impl ExactSizeIterator<Item = (BorrowedFd<'call>, &'call mut [u8])>,
+    ) -> io::Result<Vec<io::Result<usize>>> {
+        if self.ring.is_none() {
+            return Ok(reads.map(|(file, into)| Ok(rustix::io::pread(file, into, 0)?)).collect());
+        }
+        let entries = reads.map(|(file, into)| {
+            opcode::Read::new(Fd(file.as_raw_fd()), into.as_mut_ptr(), into.len() as u32).offset(0).build()
+        });
+        // SAFETY: files and memory outlive this call, and `perform` returns when nothing uses them any more.
+        let results = unsafe { self.perform(entries)? };
+        Ok(results.iter().map(|&result| checked(result).map(|bytes| bytes as usize)).collect())
+    }
+
+    /// What statx(2) says of files, in order.
+    ///
+    /// # Errors
+    /// When the ring is of no use any more.
+    pub(crate) fn status<'call>(
+        &mut self,
+        files: impl ExactSizeIterator<Item = BorrowedFd<'call>>,
+    ) -> io::Result<Vec<io::Result<Statx>>> {
+        let wanted = StatxFlags::BASIC_STATS;
+        if self.ring.is_none() {
+            return Ok(files.map(|file| Ok(statx(file, c"", AtFlags::EMPTY_PATH, wanted)?)).collect());
+        }
+        let mut found: Vec<MaybeUninit<Statx>> = vec![MaybeUninit::zeroed(); files.len()];
+        let entries = files.zip(&mut found).map(|(file, into)| {
+            opcode::Statx::new(Fd(file.as_raw_fd()), c"".as_ptr(), into.as_mut_ptr().cast())
+                .flags(AtFlags::EMPTY_PATH.bits() as i32)
+                .mask(wanted.bits())
+                .build()
+        });
+        // SAFETY: files and memory outlive this call, and `perform` returns when nothing uses them any more.
+        let results = unsafe { self.perform(entries)? };
+        // SAFETY: it is numbers, which were zeros before the kernel wrote them.
+        let found = found.into_iter().map(|found| unsafe { found.assume_init() });
+        Ok(results.iter().zip(found).map(|(&result, found)| checked(result).map(|_| found)).collect())
+    }
+
     /// Closes files. Whatever they had to say was said before.
     ///
     /// # Errors
@@ -153,6 +199,18 @@ mod tests {
         let data: [&[u8]; 2] = [b"first", b""];
         let written = ring.write(files.iter().map(AsFd::as_fd).zip(data)).unwrap();
         assert_eq!(written.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [5, 0]);
+        ring.close(files.into_iter()).unwrap();
+        let mode = Mode::empty();
+        let reading = |name| Opening { directory: here.as_fd(), name, flags: OFlags::RDONLY, mode };
+        let opened = ring.open(names[..2].iter().map(|name| reading(name.as_c_str()))).unwrap();
+        let files: Vec<OwnedFd> = opened.into_iter().map(Result::unwrap).collect();
+        let status = ring.status(files.iter().map(AsFd::as_fd)).unwrap();
+        let sizes: Vec<_> = status.iter().map(|status| status.as_ref().unwrap().stx_size).collect();
+        assert_eq!(sizes, [5, 0]);
+        let mut read = [[0; 3]; 2];
+        let bytes = ring.read(files.iter().map(AsFd::as_fd).zip(read.iter_mut().map(|read| &mut read[..]))).unwrap();
+        assert_eq!(bytes.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [3, 0]);
+        assert_eq!(&read[0], b"fir");
         ring.close(files.into_iter()).unwrap();
         assert_eq!(std::fs::read(directory.path().join("one")).unwrap(), b"first");
     }

@@ -17,6 +17,9 @@ const ROOT_SUBVOLUMES: [&str; 3] = ["@", "root", "@rootfs"];
 /// The inode number of a subvolume's top directory (Linux, fs/btrfs/btrfs_inode.h, BTRFS_FIRST_FREE_OBJECTID).
 const SUBVOLUME_INODE: u64 = 256;
 
+/// File systems without owners and permissions.
+const NOT_FOR_ROOTS: [&str; 2] = ["vfat", "iso9660"];
+
 /// What can be mounted: a volume, or a subvolume of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Source<'volumes> {
@@ -56,7 +59,8 @@ impl<'volumes> Source<'volumes> {
     }
 }
 
-/// The root file system: the only volume with files, or the first that looks like it. `place` is a directory to mount on for a look.
+/// The root file system: the only volume with files, or the first that looks like it, or, where none does, the one that is meant
+/// to be it. `place` is a directory to mount on for a look.
 pub(crate) fn find<'volumes>(volumes: &'volumes [Volume], place: &Path) -> Result<Source<'volumes>, Failure> {
     let candidates: Vec<_> = volumes.iter().filter(|volume| volume.is_mountable()).collect();
     let closed = volumes.iter().any(Volume::is_closed);
@@ -65,17 +69,30 @@ pub(crate) fn find<'volumes>(volumes: &'volumes [Volume], place: &Path) -> Resul
         // A btrfs has several.
         [only] if !closed && only.content.driver() != "btrfs" => Ok(Source::whole(only)),
         [only] if !closed => Ok(of_volume(only, place).into_iter().next().unwrap_or(Source::whole(only))),
-        _ => candidates.iter().find_map(|volume| of_volume(volume, place).into_iter().next()).ok_or_else(|| {
-            let names: Vec<_> = candidates.iter().map(|volume| volume.name.as_str()).collect();
-            let closed = volumes.iter().filter(|volume| volume.is_closed());
-            let closed: Vec<_> = closed.map(said).collect();
-            let closed = if closed.is_empty() { String::new() } else { format!(" ({})", closed.join("; ")) };
-            refusal(format!(
-                "none of {} looks like a root file system{closed}: choose one with -m PART",
-                names.join(", ")
-            ))
-        }),
+        _ => {
+            let system = candidates.iter().find_map(|volume| of_volume(volume, place).into_iter().next());
+            let empty = || if closed { None } else { meant(&candidates).map(Source::whole) };
+            system.or_else(empty).ok_or_else(|| refusal(nothing_like_a_root(volumes, &candidates)))
+        }
     }
+}
+
+/// Of file systems that hold no operating system yet, the one that shall: which is called so, or the only one that can.
+fn meant<'volumes>(candidates: &[&'volumes Volume]) -> Option<&'volumes Volume> {
+    let mut able = candidates.iter().copied().filter(|volume| !NOT_FOR_ROOTS.contains(&volume.content.driver()));
+    let is_called_root = |volume: &Volume| ["root", "/"].contains(&volume.content.label.to_lowercase().as_str());
+    match (able.clone().find(|volume| is_called_root(volume)), able.next(), able.next()) {
+        (Some(called), ..) => Some(called),
+        (None, Some(only), None) => Some(only),
+        _ => None,
+    }
+}
+
+fn nothing_like_a_root(volumes: &[Volume], candidates: &[&Volume]) -> String {
+    let names: Vec<_> = candidates.iter().map(|volume| volume.name.as_str()).collect();
+    let closed: Vec<_> = volumes.iter().filter(|volume| volume.is_closed()).map(said).collect();
+    let closed = if closed.is_empty() { String::new() } else { format!(" ({})", closed.join("; ")) };
+    format!("none of {} looks like a root file system{closed}: choose one with -m PART", names.join(", "))
 }
 
 /// All that look like it, in the order in which [`find`] takes them.

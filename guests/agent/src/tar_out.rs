@@ -2,10 +2,21 @@
 
 use crate::failures::Failures;
 use crate::mounts::path_of;
-use blockyard_archive::{Source, pack};
+use crate::ring::{CALLS_MAX, Opening, Ring};
+use blockyard_archive::{OPEN_FLAGS, Opener, Source, Status, pack_with};
 use blockyard_protocol::appliance::{Compression, TarOut};
+use rustix::fs::{CWD, Mode, Statx, makedev};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+/// What of a file is read when it is opened: all of it, mostly.
+const BEGINNING_BYTES: usize = 16 << 10;
 
 /// Writes the archive to `sink`.
 pub(crate) fn write(request: &TarOut, sink: &mut impl Write, failures: &mut Failures) -> io::Result<()> {
@@ -28,5 +39,80 @@ fn plain<W: Write>(request: &TarOut, output: W, failures: &mut Failures) -> io::
     let everything = [b".".to_vec()];
     let paths = if request.paths.is_empty() { &everything[..] } else { &request.paths[..] };
     let sources: Vec<_> = paths.iter().map(|path| source(path_of(path))).collect();
-    pack(&sources, output, &mut |path, what, error| failures.note(path, what, Err(error)))
+    let report = &mut |path: &Path, what: &str, error| failures.note(path, what, Err(error));
+    pack_with(&mut ByRing::new(), &sources, output, report)
+}
+
+/// A system call for many files.
+struct ByRing {
+    ring: Ring,
+    /// Beginnings of the files that were opened last, and where each is.
+    data: Box<[u8]>,
+    beginnings: Vec<Range<usize>>,
+}
+
+impl ByRing {
+    fn new() -> Self {
+        Self { ring: Ring::new(), data: vec![0; CALLS_MAX * BEGINNING_BYTES].into(), beginnings: Vec::new() }
+    }
+
+    fn open_all(&mut self, paths: &[&Path]) -> io::Result<Vec<io::Result<(File, Status)>>> {
+        let names = paths.iter().map(|path| CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL));
+        let names = names.collect::<Result<Vec<_>, _>>()?;
+        let opening = |name| Opening { directory: CWD, name, flags: OPEN_FLAGS, mode: Mode::empty() };
+        let opened = self.ring.open(names.iter().map(|name| opening(name.as_c_str())))?;
+        let files: Vec<_> = opened.iter().flatten().map(AsFd::as_fd).collect();
+        let status = self.ring.status(files.iter().copied())?;
+        let reads = files.iter().zip(self.data.chunks_mut(BEGINNING_BYTES)).zip(&status);
+        let reads: Vec<_> = reads
+            .map(|((&file, into), status)| {
+                // A directory that lies about a fifo must not make us wait for it.
+                let is_file = status.as_ref().is_ok_and(|status| status_of(status).is_file());
+                (file, if is_file { into } else { &mut [] })
+            })
+            .collect();
+        let read = self.ring.read(reads.into_iter())?;
+        let mut looked = status.into_iter().zip(read).enumerate();
+        self.beginnings.clear();
+        let all = opened.into_iter().map(|opened| {
+            // One that cannot be read is read again when it is packed, and fails then.
+            let nothing = || (0, (Err(Errno::IO.into()), Ok(0)));
+            let (place, (status, read)) = opened.as_ref().ok().and_then(|_| looked.next()).unwrap_or_else(nothing);
+            let start = place * BEGINNING_BYTES;
+            self.beginnings.push(start..start + read.unwrap_or(0));
+            opened.and_then(|file| Ok((File::from(file), status_of(&status?))))
+        });
+        Ok(all.collect())
+    }
+}
+
+impl Opener for ByRing {
+    fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<(File, Status)>> {
+        let same = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
+        self.open_all(paths).unwrap_or_else(|error| paths.iter().map(|_| Err(same(&error))).collect())
+    }
+
+    fn beginning(&self, index: usize) -> &[u8] {
+        self.beginnings.get(index).and_then(|place| self.data.get(place.clone())).unwrap_or_default()
+    }
+
+    fn close(&mut self, files: Vec<File>) {
+        let files: Vec<_> = files.into_iter().map(OwnedFd::from).collect();
+        // Nothing was written to them, so there is nothing to hear of.
+        let _ = self.ring.close(files.into_iter());
+    }
+}
+
+fn status_of(found: &Statx) -> Status {
+    Status {
+        mode: found.stx_mode.into(),
+        user: found.stx_uid,
+        group: found.stx_gid,
+        modified: found.stx_mtime.tv_sec,
+        size: found.stx_size,
+        blocks: found.stx_blocks,
+        device: makedev(found.stx_dev_major, found.stx_dev_minor),
+        inode: found.stx_ino,
+        links: found.stx_nlink.into(),
+    }
 }

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 mod aligned;
+mod appliance;
 mod devices;
 mod frames;
 mod images;
@@ -98,6 +99,7 @@ fn corpora() -> Vec<Corpus> {
         .chain(images::corpora())
         .chain(sessions::corpora())
         .chain(aligned::corpora())
+        .chain(appliance::corpora())
         .chain([replay::corpus(), specifications::corpus()])
         .collect()
 }

@@ -11,6 +11,7 @@ mod machine;
 use crate::build::{TestExecutable, Workspace, build_tests};
 use crate::output;
 use anyhow::{Context, bail};
+use blockyard_linux_guest::DebianKernel;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -95,8 +96,8 @@ pub(crate) fn lab(filter: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`kernel::fetch`].
-pub(crate) fn fetch_kernel() -> anyhow::Result<()> {
-    kernel::fetch(&Workspace::load()?.target_directory.join("lab")).map(drop)
+pub(crate) fn fetch_kernel() -> anyhow::Result<DebianKernel> {
+    kernel::fetch(&Workspace::load()?.target_directory.join("lab"))
 }
 
 fn select(executables: Vec<TestExecutable>, whole: &[&str], filter: &str) -> anyhow::Result<Vec<Selection>> {

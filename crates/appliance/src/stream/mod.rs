@@ -1,6 +1,8 @@
 //! Streams as disks: what comes out of a reader, and what goes into a writer, each byte once and in order.
 
 mod board;
+#[cfg(test)]
+mod fuzz;
 mod sink;
 mod source;
 

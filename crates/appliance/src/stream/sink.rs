@@ -233,4 +233,30 @@ mod tests {
         parser.parse(&chunk(&[], true), &mut Vec::new()).unwrap();
         assert!(parser.ended);
     }
+
+    #[test]
+    fn fuzz_any_bytes_are_a_stream_or_an_error_whatever_the_pieces() {
+        type Chunks = Vec<(u16, bool, bool, u16)>;
+        bolero::check!().with_type::<(Chunks, Vec<u16>)>().for_each(|(chunks, lengths)| {
+            let mut bytes = Vec::new();
+            for &(length, last, spoiled, at) in chunks {
+                let mut chunk = chunk(&vec![length as u8; usize::from(length)], last);
+                let at = usize::from(at) % chunk.len();
+                chunk[at] ^= if spoiled { 0x41 } else { 0 };
+                bytes.extend(chunk);
+            }
+            let mut whole = (Parser::new(100_000), Vec::new());
+            let said = whole.0.parse(&bytes, &mut whole.1).map_err(|error| error.to_string());
+            let (mut parser, mut out, mut left) = (Parser::new(100_000), Vec::new(), &bytes[..]);
+            let mut pieces = lengths.iter().map(|length| usize::from(*length)).chain(std::iter::repeat(4096));
+            let mut result = Ok(());
+            while !left.is_empty() && result.is_ok() {
+                let (piece, rest) = left.split_at(pieces.next().unwrap().min(left.len()));
+                result = parser.parse(piece, &mut out).map_err(|error| error.to_string());
+                left = rest;
+            }
+            assert_eq!((result, parser.ended), (said, whole.0.ended));
+            assert!(out == whole.1 && out.len() <= 100_000);
+        });
+    }
 }

@@ -3,8 +3,7 @@
 use super::ToolError;
 use super::library_search::{Found, LibrarySearch, OwnDirectories};
 use super::tool::Tool;
-use std::collections::HashSet;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -31,6 +30,17 @@ pub(super) fn bundle(tool: &Tool, installed: &Installed) -> Result<(Vec<u8>, Ins
     let names = files.iter().map(|file| file.name.clone()).collect();
     let packed = pack(&files).map_err(|error| ToolError::Unreadable { path: tool.program.into(), error })?;
     Ok((packed, names))
+}
+
+impl Tool {
+    /// Whether it, and all that it needs, is on this machine; where it is.
+    ///
+    /// # Errors
+    /// What is missing or broken.
+    pub fn usable(&self) -> Result<PathBuf, ToolError> {
+        files(self, &LibrarySearch::of_this_machine(), &Installed::new())?;
+        self.find().ok_or(ToolError::Missing { program: self.program, package: self.package })
+    }
 }
 
 fn files(tool: &Tool, search: &LibrarySearch, installed: &Installed) -> Result<Vec<BundleFile>, ToolError> {

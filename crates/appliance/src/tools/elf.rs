@@ -161,7 +161,6 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bolero::check;
 
     /// A small ELF file: a loaded segment that is the whole file, with strings, dynamic entries and an interpreter.
     fn small(entries: &[(u64, u64)]) -> Vec<u8> {
@@ -230,7 +229,7 @@ mod tests {
 
     #[test]
     fn fuzz_a_broken_file_is_an_error_or_has_bounded_needs() {
-        check!().with_type::<(Vec<(u64, u64)>, Vec<(u16, u8)>, u16)>().for_each(|(entries, spoiled, cut)| {
+        bolero::check!().with_type::<(Vec<(u64, u64)>, Vec<(u16, u8)>, u16)>().for_each(|(entries, spoiled, cut)| {
             let mut file = small(&entries[..entries.len().min(300)]);
             for &(at, value) in spoiled {
                 let at = usize::from(at) % file.len();

@@ -10,6 +10,7 @@ mod tool;
 
 use crate::appliance::Appliance;
 use crate::error::ApplianceError;
+use crate::kernel_modules;
 use crate::stream::StreamSource;
 use blockyard_protocol::appliance::{Failure, InstallTools, Operation, ProgramEnd, Response, RunTool, ToolArgument};
 use bundle::Installed;
@@ -128,6 +129,7 @@ pub enum ToolError {
 #[derive(Default)]
 pub(crate) struct Tools {
     installed: Installed,
+    has_modules: bool,
 }
 
 impl Appliance {
@@ -143,7 +145,7 @@ impl Appliance {
         let disks = self.image_count();
         let request = RunTool { program, arguments, stdin, environment, disks, exclusive };
         let response = self.call(Operation::RunTool(request))?;
-        Ok(judged(tool, response)?.program.into())
+        Ok(judged(tool.program, response)?.program.into())
     }
 
     /// Sends a tool in, if it is not there.
@@ -156,17 +158,34 @@ impl Appliance {
             return Ok(());
         }
         let (archive, names) = bundle::bundle(tool, &self.tools.installed)?;
-        let start = |error| ToolError::Unreadable { path: tool.program.into(), error };
+        self.install(tool.program, archive)?;
+        self.tools.installed.extend(names);
+        Ok(())
+    }
+
+    /// Sends in what the kernel needs for arrays, logical volumes and encrypted volumes.
+    ///
+    /// # Errors
+    /// As [`Appliance::run_tool`].
+    pub fn install_modules(&mut self) -> Result<(), ToolError> {
+        if !self.tools.has_modules {
+            let archive = kernel_modules::bundle(self.kernel())?;
+            self.install("the kernel's modules", archive)?;
+            self.tools.has_modules = true;
+        }
+        Ok(())
+    }
+
+    fn install(&mut self, what: &'static str, archive: Vec<u8>) -> Result<(), ToolError> {
+        let start = |error| ToolError::Unreadable { path: what.into(), error };
         let stream = StreamSource::new(Cursor::new(archive)).map_err(start)?;
         self.bind_source_stream(&stream);
         let response = self.call(Operation::InstallTools(InstallTools {}));
         self.release();
-        judged(tool, response?)?;
-        self.tools.installed.extend(names);
-        Ok(())
+        judged(what, response?).map(drop)
     }
 }
 
-fn judged(tool: &Tool, response: Response) -> Result<Response, ToolError> {
-    if response.failures.is_empty() { Ok(response) } else { Err(ToolError::Refused(tool.program, response.failures)) }
+fn judged(what: &'static str, response: Response) -> Result<Response, ToolError> {
+    if response.failures.is_empty() { Ok(response) } else { Err(ToolError::Refused(what, response.failures)) }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// What an image is made as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,37 +165,27 @@ impl Yard {
         File::open(&image).and_then(|file| file.sync_all()).context("flushing the image")
     }
 
-    pub(super) fn our_command(&self, case: Case) -> Command {
+    /// The way of upload-no-write, for which there is no script.
+    pub(super) fn read_in(&self, case: Case) -> Command {
         let mut command = Command::new(&self.blockyard);
-        command.arg("image").stdin(Stdio::null());
-        let verb = match case.method {
-            Method::Upload => "put",
-            Method::UploadNoWrite => "read-in",
-            Method::Dd => "dd",
-            Method::TarGz => "tar-in",
-            Method::Fill(_) => "fill",
-        };
-        command.arg(verb);
-        if case.is_sync {
-            command.arg("--sync");
-        }
-        command.arg(self.image(case));
-        match case.method {
-            Method::Upload | Method::Dd => drop(command.arg(&self.data).arg("/big.file")),
-            Method::UploadNoWrite => drop(command.arg(&self.data)),
-            Method::TarGz => drop(command.arg(&self.archive).arg("/")),
-            Method::Fill(byte) => drop(command.arg(byte.to_string()).arg(self.bytes.to_string()).arg("/big.file")),
-        }
+        command.args(["image", "read-in"]).arg(self.image(case)).arg(&self.data);
         command
     }
 
-    /// The same for guestfish, as the reference's script has it.
+    /// What runs scripts as guestfish does.
+    pub(super) fn our_shell(&self) -> Command {
+        let mut command = Command::new(&self.blockyard);
+        command.args(["image", "script", "-"]);
+        command
+    }
+
+    /// As the reference's script has it, for both sides.
     pub(super) fn script(&self, case: Case) -> String {
         let format = if case.is_qcow2() { "qcow2" } else { "raw" };
         let (image, data) = (quoted(&self.image(case)), quoted(&self.data));
         let mut script = format!("add {image} format:{format}\n");
         if case.method == Method::Dd {
-            script += &format!("add-ro {data} format:raw\n");
+            script += &format!("add {data} readonly:true format:raw\n");
         }
         let options = if case.is_sync { "sync" } else { "" };
         script += &format!("run\nmount-options \"{options}\" /dev/sda1 /\n");

@@ -1,6 +1,6 @@
 //! The gate through which every reference out of an image is opened.
 
-use super::ImageError;
+use super::{ImageError, UnfinishedChange};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::fs::File;
 use std::io;
@@ -68,6 +68,10 @@ impl AllowedDirectories {
             return Err(ImageError::NotAllowed { image: image.to_owned(), target, directory });
         };
         let file = open_below(fd, below, writable).map_err(failed)?;
+        if UnfinishedChange::find(&target).is_some() {
+            let problem = "has a change that must be completed first: `blockyard image info` does that".to_owned();
+            return Err(ImageError::Unusable { path: target, problem });
+        }
         Ok((file, target))
     }
 }

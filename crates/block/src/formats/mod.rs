@@ -8,16 +8,20 @@
 //! like an image that refers to any file of its host.
 
 mod allowed_directories;
+mod atomic_change;
 mod error;
+mod fold;
 mod qcow2;
 mod scatter;
 mod vmdk;
 
 pub use allowed_directories::AllowedDirectories;
+pub use atomic_change::{AtomicChange, UnfinishedChange};
 pub use error::ImageError;
+pub(crate) use fold::fold;
 pub(crate) use qcow2::create_delta;
 pub use qcow2::{ChainImage, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, image_chain};
-pub use qcow2::{CheckReport, Qcow2Check, Repair};
+pub use qcow2::{CheckReport, Qcow2Check, Qcow2Commit, Qcow2Rebase, Repair, write_differences};
 pub use qcow2::{Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Writer};
 pub use vmdk::VmdkDisk;
 

@@ -1,20 +1,16 @@
 //! Copy-on-write on top of any disk.
 
 use super::layer;
-use crate::read::perform;
-use crate::{Disk, FileOptions, ImageError, MemoryMap, Operation, Qcow2Backing, Qcow2Disk, Queue, Segment};
+use crate::formats::fold;
+use crate::{Disk, FileOptions, ImageError, Qcow2Backing, Qcow2Disk};
 use rustix::fs::{CWD, Mode, OFlags, openat, unlinkat};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 /// What a delta's header calls a base that has no name: QEMU cannot open it, and must not, because it would show zeros there.
 const NAMELESS_BASE: &str = "blockyard-overlay-on-a-disk-that-is-no-file";
-
-/// Buffer through which a delta is folded back.
-const BUFFER_BYTES: u32 = 1 << 20;
 
 /// A disk whose changes go to a delta, a qcow2 image; the base stays as it is.
 ///
@@ -60,6 +56,11 @@ impl OverlayDisk {
         Ok(Self { delta })
     }
 
+    /// One that is open.
+    pub(crate) fn on(delta: Qcow2Disk) -> Self {
+        Self { delta }
+    }
+
     /// A delta in an unnamed file in `directory`, which is gone with the disk. Flushes do nothing: there is nothing to keep.
     ///
     /// # Errors
@@ -67,10 +68,23 @@ impl OverlayDisk {
     pub fn temporary(base: Arc<dyn Disk>, directory: &Path, options: &FileOptions) -> Result<Self, ImageError> {
         let failed =
             |source| ImageError::System { action: "make a temporary file in", path: directory.to_owned(), source };
-        let file = unnamed(directory).map_err(failed)?;
-        crate::formats::create_delta(&file, directory, base.geometry().capacity_bytes, nameless())?;
+        Self::volatile(base, unnamed(directory).map_err(failed)?, directory, options)
+    }
+
+    /// A delta in an empty file, open for reading and writing. Flushes do nothing: whoever wants to keep it waits until it is dropped, and makes
+    /// the file stable. `path` is for messages.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn volatile(
+        base: Arc<dyn Disk>,
+        file: File,
+        path: &Path,
+        options: &FileOptions,
+    ) -> Result<Self, ImageError> {
+        crate::formats::create_delta(&file, path, base.geometry().capacity_bytes, nameless())?;
         let options = FileOptions { read_only: false, cache_unsafe: true, ..*options };
-        Ok(Self { delta: Qcow2Disk::open_delta(file, directory, base, &options, true)? })
+        Ok(Self { delta: Qcow2Disk::open_delta(file, path, base, &options, true)? })
     }
 }
 
@@ -105,50 +119,5 @@ impl layer::DiskLayer for OverlayDisk {
 /// # Errors
 /// When either fails, or the base is read-only or smaller; then the delta is still needed, and this can be done again.
 pub fn commit(delta: &OverlayDisk, base: &dyn Disk) -> io::Result<u64> {
-    let capacity_bytes = delta.geometry().capacity_bytes;
-    let base_geometry = base.geometry();
-    if base_geometry.read_only || base_geometry.capacity_bytes < capacity_bytes {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the base is read-only or smaller than the delta"));
-    }
-    let mut folding = Folding::new(delta, base)?;
-    let (mut at, mut written_bytes) = (0, 0);
-    while at < capacity_bytes {
-        let (length_bytes, is_own) = delta.delta.find_own(at..capacity_bytes)?;
-        if is_own {
-            folding.copy(at..at + length_bytes)?;
-            written_bytes += length_bytes;
-        }
-        at += length_bytes;
-    }
-    perform(&mut *folding.to, Operation::Flush, 0, &[])?;
-    Ok(written_bytes)
-}
-
-struct Folding {
-    from: Box<dyn Queue>,
-    to: Box<dyn Queue>,
-    block_bytes: u64,
-}
-
-impl Folding {
-    fn new(delta: &OverlayDisk, base: &dyn Disk) -> io::Result<Self> {
-        let memory = MemoryMap::allocate(&[(0, BUFFER_BYTES as usize)]).map_err(io::Error::other)?;
-        let block_bytes = u64::from(delta.geometry().logical_block_bytes);
-        Ok(Self { from: delta.open_queue(&memory, 1)?, to: base.open_queue(&memory, 1)?, block_bytes })
-    }
-
-    /// Copies a range, widened to whole blocks: what the delta shows around it is what the base has.
-    fn copy(&mut self, range: Range<u64>) -> io::Result<()> {
-        let mut at = range.start - range.start % self.block_bytes;
-        let end = range.end.next_multiple_of(self.block_bytes);
-        while at < end {
-            // At most the buffer's length, so it fits.
-            let length_bytes = (end - at).min(u64::from(BUFFER_BYTES)) as u32;
-            let segment = Segment { region: 0, length_bytes, offset_bytes: 0 };
-            perform(&mut *self.from, Operation::Read, at, &[segment])?;
-            perform(&mut *self.to, Operation::Write { force_unit_access: false }, at, &[segment])?;
-            at += u64::from(length_bytes);
-        }
-        Ok(())
-    }
+    fold(&delta.delta, |range| delta.delta.find_own(range), base, &mut |_| true)
 }

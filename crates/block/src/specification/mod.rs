@@ -194,6 +194,26 @@ impl DiskSpecification {
         }
     }
 
+    /// The file or block device, whatever its format, if the disk is all of it and changes go there.
+    pub fn image_file(&self) -> Option<&Path> {
+        match &self.backend {
+            Backend::File(file) if self.partition.is_none() && self.delta.is_none() => Some(&file.path),
+            _ => None,
+        }
+    }
+
+    /// Whether its file is locked when it is opened.
+    pub fn is_locked(&self) -> bool {
+        matches!(&self.backend, Backend::File(FileSpecification { lock: true, .. }))
+    }
+
+    /// All of the file, device or session that it is in or on, with nothing around it and writable.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        let backend = self.backend.clone();
+        Self { backend, read_only: false, delta: None, partition: None, limits: None, latency: None, faults: None }
+    }
+
     /// The word of the image format that it says or that its name has; `None` for a disk that is in no file.
     pub fn format(&self) -> Option<&'static str> {
         match &self.backend {

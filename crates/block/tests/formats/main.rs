@@ -1,5 +1,7 @@
 //! Image formats and deltas, against QEMU's tools.
 
+mod atomic;
+mod check;
 mod killed;
 mod model;
 mod overlay;

@@ -21,7 +21,7 @@ pub struct UploadBenchArgs {
     /// Runs that count: the last ones.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     count: Option<u32>,
-    /// A few cases, 64 MB, 2 runs of which 1 counts; else all cases, 500 MB, 5 runs of which 3 count.
+    /// A few cases, 64 MiB, 2 runs of which 1 counts; else all cases, 500 MiB, 5 runs of which 3 count.
     #[arg(long)]
     quick: bool,
     /// Put zeros instead of random data.
@@ -39,7 +39,7 @@ pub struct UploadBenchArgs {
 /// # Errors
 /// When something cannot be measured, or a signal came.
 pub fn run(args: &UploadBenchArgs) -> Result<()> {
-    let (size, runs, count) = if args.quick { (64_000_000, 2, 1) } else { (500_000_000, 5, 3) };
+    let (size, runs, count) = if args.quick { (64 << 20, 2, 1) } else { (500 << 20, 5, 3) };
     let (bytes, runs, counted) = (args.size.unwrap_or(size), args.runs.unwrap_or(runs), args.count.unwrap_or(count));
     if bytes == 0 || bytes % 512 != 0 {
         return Err(UsageError(format!("--size {bytes}: it is a multiple of 512")).into());

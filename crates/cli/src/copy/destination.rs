@@ -3,10 +3,11 @@
 use super::args::{CopyOptions, SECTOR_BYTES_DEFAULT};
 use super::disk_end::DiskEnd;
 use super::source::Source;
+use crate::destination::{refuse_same_disk, replaced_file};
 use crate::disk::{self, OpenDisk};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros, same_file};
+use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros};
 use std::path::Path;
 
 /// The disk that is written.
@@ -30,7 +31,8 @@ impl Destination {
     pub fn open(options: &CopyOptions, source: &Source) -> Result<Self> {
         let (input, output) = (&options.input.named, &options.output.named);
         refuse_same_disk(input, output)?;
-        match replaced_file(output) {
+        // Of images, only the data can be copied into one that is there.
+        match replaced_file(output).filter(|_| output.raw_file().is_some()) {
             Some(path) => Self::replacement(options, source, path),
             None => Self::in_place(options, source),
         }
@@ -114,34 +116,11 @@ impl Destination {
     }
 }
 
-/// The one place where it is decided how a destination is written: the file that is replaced as a whole, or appears; `None`
-/// for a disk that is there and is written in place.
-fn replaced_file(output: &DiskSpecification) -> Option<&Path> {
-    use std::os::unix::fs::FileTypeExt;
-    let is_block_device = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
-    output.raw_file().filter(|path| !is_block_device(path))
-}
-
-/// As far as it can be told from names. Locks tell of images that have a file in common.
-fn refuse_same_disk(input: &DiskSpecification, output: &DiskSpecification) -> Result<()> {
-    let (Some(source), Some(destination)) = (input.path(), output.path()) else { return Ok(()) };
-    if !same_file(source, destination).unwrap_or(false) {
-        return Ok(());
-    }
-    if input.partition() != output.partition() {
-        bail!(
-            "{input} and {output} are on the same disk: serve its partitions (blockyard serve --partition) and copy from \
-             session to session"
-        );
-    }
-    bail!("{input} and {output} are the same disk");
-}
-
 /// An image that is not there would need a size and a kind that nobody has said.
 fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
-    let kind = match output.format() {
-        Some("qcow2") => "qcow2",
-        Some("vmdk") => "vmdk -o subformat=monolithicFlat",
+    let make = match output.format() {
+        Some("qcow2") => "blockyard image create -f qcow2",
+        Some("vmdk") => "qemu-img create -f vmdk -o subformat=monolithicFlat",
         _ => return Ok(()),
     };
     let Some(path) = output.path() else { return Ok(()) };
@@ -150,7 +129,7 @@ fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
     }
     let (shown, size) = (path.display(), needed.next_multiple_of(SECTOR_BYTES_DEFAULT.into()));
     Err(anyhow!(
-        "there is no image {shown} to copy to: make it first (qemu-img create -f {kind} {shown} {size}), or add format=raw \
+        "there is no image {shown} to copy to: make it first ({make} {shown} {size}), or add format=raw \
          for a raw file of that name"
     ))
 }

@@ -11,7 +11,7 @@ mod job;
 mod report;
 mod source;
 mod watch;
-mod watched_disk;
+pub mod watched_disk;
 
 use crate::print;
 use anyhow::Result;

@@ -3,6 +3,7 @@
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
 use super::verdict::Verdict;
+use crate::disk::complete_change;
 use crate::{print, size};
 use anyhow::{Context, Result};
 use blockyard_block::{CheckReport, Qcow2Check, Repair};
@@ -102,6 +103,9 @@ fn qcow2(args: &CheckArgs, path: &Path) -> Result<()> {
         Some(What::All) => Repair::All,
     };
     let named = named_image::parse(&args.image, args.format)?;
+    if !args.force_share {
+        complete_change(&named, &args.allow_dir)?;
+    }
     let mut check = Qcow2Check::open(path, repair, !args.force_share)?;
     shut_in(&[&named], Vec::new())?;
     let (mut lines, mut stderr) = (0_u64, io::stderr().lock());

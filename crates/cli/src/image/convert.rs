@@ -2,22 +2,24 @@
 
 use super::image_options::ImageOptions;
 use super::named_image::{self, Format, Stream, directory_of};
-use super::new_image::NewImage;
+use super::new_image::{NewImage, backing_path, open_backing};
 use super::shut_in::shut_in;
 use super::watch::Watch;
+use crate::destination::{refuse_same_disk, replaced_file};
 use crate::disk::OpenDisk;
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::conversion::{
     Conversion, ConversionError, ConversionOptions, ConversionTarget, THREADS_MAX, ZERO_RUN_BYTES_MIN,
 };
-use blockyard_block::specification::{DiskSpecification, Kind};
+use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{
-    Disk, Extent, ExtentKind, Preallocation, Qcow2Writer, ReplacementFile, flush, reads_as_zeros, same_file,
-    walk_extents,
+    Disk, Extent, ExtentKind, Preallocation, Qcow2Backing, Qcow2Disk, Qcow2Writer, ReplacementFile, flush,
+    reads_as_zeros, walk_extents, write_differences,
 };
 use clap::{Args, ValueEnum};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,9 +39,16 @@ pub struct ConvertArgs {
     /// Format of DST [default: what its name's ending says].
     #[arg(short = 'O', value_name = "FORMAT", value_enum)]
     output_format: Option<Format>,
-    /// Options of a new image: cluster_size=SIZE, preallocation=off|metadata|falloc|full.
+    /// Options of a new image: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
+    /// Backing file of a new image (qcow2), which then holds only what differs from it. A name that is not absolute starts from DST's
+    /// directory.
+    #[arg(short = 'B', value_name = "FILE", conflicts_with_all = ["compress", "no_create"])]
+    backing: Option<String>,
+    /// Format of the backing file.
+    #[arg(short = 'F', value_name = "FORMAT", value_enum)]
+    backing_format: Option<Format>,
     /// Compress the data (qcow2).
     #[arg(short)]
     compress: bool,
@@ -133,17 +142,38 @@ impl ConvertArgs {
             _ => bail!(UsageError(format!("'{named}' is no new image: a file name"))),
         };
         let options = ImageOptions::parse(&self.options, format)?;
-        if options.backing_name.is_some() || options.size_bytes.is_some() {
-            bail!(UsageError("convert knows cluster_size and preallocation, no other options".to_owned()));
+        if options.size_bytes.is_some() {
+            bail!(UsageError("a new image has SRC's size: `blockyard image resize` changes it".to_owned()));
         }
+        let backing = self.backing(&options, format)?;
         // Without looking for zeros, all of the image gets storage.
-        let filled = if self.sparse == 0 && !self.compress { Preallocation::Falloc } else { Preallocation::Off };
+        let filled = if self.sparse == 0 && !self.compress && backing.is_none() {
+            Preallocation::Falloc
+        } else {
+            Preallocation::Off
+        };
         let preallocation = options.preallocation.unwrap_or(filled);
         if self.compress && (format != Format::Qcow2 || preallocation != Preallocation::Off) {
             bail!(UsageError("-c is for qcow2 without preallocation: add -O qcow2".to_owned()));
         }
         let cluster_bytes = options.cluster_bytes;
-        Ok(NewImage { path, format, size_bytes, cluster_bytes, preallocation, backing: None })
+        Ok(NewImage { path, format, size_bytes, cluster_bytes, preallocation, backing })
+    }
+
+    fn backing(&self, options: &ImageOptions, format: Format) -> Result<Option<Qcow2Backing>> {
+        let name = self.backing.clone().or_else(|| options.backing_name.clone());
+        let backing_format = self.backing_format.map(|format| format.word().to_owned());
+        match (name, backing_format.or_else(|| options.backing_format.clone())) {
+            (None, None) => Ok(None),
+            (Some(_), _) if format != Format::Qcow2 || self.compress => {
+                bail!(UsageError("a backing file is for a qcow2 image without -c: add -O qcow2".to_owned()))
+            }
+            (Some(name), Some(format)) => Ok(Some(Qcow2Backing { name, format })),
+            (Some(name), None) => bail!(UsageError(format!(
+                "in which format is {name}? Add -F raw or -F qcow2: guessing would let whoever writes to it decide"
+            ))),
+            (None, Some(_)) => bail!(UsageError("-F is for a backing file: add -B FILE".to_owned())),
+        }
     }
 }
 
@@ -151,6 +181,8 @@ impl ConvertArgs {
 enum Target {
     /// A new image, by a disk on it.
     Image { file: ReplacementFile, disk: Arc<dyn Disk>, unmap: bool },
+    /// A new image over a backing file.
+    Overlay { file: ReplacementFile, disk: Qcow2Disk, behind: Arc<dyn Disk> },
     /// A new image, by its own writer.
     Qcow2 { file: ReplacementFile, writer: Qcow2Writer },
     /// A disk that is there.
@@ -160,10 +192,18 @@ enum Target {
 impl Target {
     fn open(args: &ConvertArgs, named: &DiskSpecification, source: &dyn Disk, watch: &Watch) -> Result<Self> {
         let length_bytes = source.geometry().capacity_bytes;
-        if args.no_create || is_there_anyway(named) {
+        if args.no_create || replaced_file(named).is_none() {
             return Self::in_place(args, named, length_bytes);
         }
         let image = args.new_image(named, length_bytes)?;
+        if let Some(backing) = &image.backing {
+            // Who names it allows it.
+            let allow_dirs = [&args.allow_dir[..], &[directory_of(&backing_path(&image.path, &backing.name))]].concat();
+            let behind = open_backing(&image.path, backing, &allow_dirs)?;
+            let file = image.make(watch)?;
+            let disk = image.open_qcow2(&file, &allow_dirs)?;
+            return Ok(Self::Overlay { file, disk, behind });
+        }
         if image.format == Format::Qcow2 && image.preallocation == Preallocation::Off {
             let file = ReplacementFile::create(&image.path)?;
             let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
@@ -198,13 +238,15 @@ impl Target {
     fn depth(&self) -> usize {
         match self {
             Self::InPlace { depth, .. } => *depth,
-            Self::Image { .. } | Self::Qcow2 { .. } => 1,
+            Self::Image { .. } | Self::Overlay { .. } | Self::Qcow2 { .. } => 1,
         }
     }
 
     fn replaces_in(&self) -> Vec<PathBuf> {
         match self {
-            Self::Image { file, .. } | Self::Qcow2 { file, .. } => vec![directory_of(file.path())],
+            Self::Image { file, .. } | Self::Overlay { file, .. } | Self::Qcow2 { file, .. } => {
+                vec![directory_of(file.path())]
+            }
             Self::InPlace { .. } => Vec::new(),
         }
     }
@@ -217,6 +259,13 @@ impl Target {
         watch: &Watch,
     ) -> Result<(), ConversionError> {
         let target = match self {
+            Self::Overlay { disk, behind, .. } => {
+                let done = write_differences(disk, source, Some(&**behind), &mut |at| watch.goes_on(at));
+                return done.map_err(|error| match error.kind() {
+                    io::ErrorKind::Interrupted => ConversionError::Stopped,
+                    _ => ConversionError::System(error),
+                });
+            }
             Self::Image { disk, unmap, .. } => ConversionTarget::Disk { disk: &**disk, is_zero: true, unmap: *unmap },
             Self::Qcow2 { writer, .. } => ConversionTarget::Qcow2 { writer, compress },
             Self::InPlace { disk, is_zero, .. } => {
@@ -236,6 +285,10 @@ impl Target {
                 drop(disk);
                 Ok(file.commit(durable)?)
             }
+            Self::Overlay { file, disk, .. } => {
+                drop(disk);
+                Ok(file.commit(durable)?)
+            }
             Self::Qcow2 { file, writer } => {
                 writer.finish().with_context(|| format!("cannot complete {}", file.path().display()))?;
                 Ok(file.commit(durable)?)
@@ -246,21 +299,6 @@ impl Target {
             Self::InPlace { .. } => Ok(()),
         }
     }
-}
-
-/// What is no file that could be replaced.
-fn is_there_anyway(named: &DiskSpecification) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    let is_device = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
-    named.kind() != Kind::File || named.partition().is_some() || named.path().is_some_and(is_device)
-}
-
-fn refuse_same_disk(source: &DiskSpecification, target: &DiskSpecification) -> Result<()> {
-    let (Some(from), Some(to)) = (source.path(), target.path()) else { return Ok(()) };
-    if same_file(from, to).unwrap_or(false) {
-        bail!("{} and {} are the same file", from.display(), to.display());
-    }
-    Ok(())
 }
 
 /// Reserves storage for what the source calls data, which makes writing it a third faster on ext4; zeros that are found there give

@@ -6,8 +6,9 @@
 use super::file_commands::{Access, FileCommand};
 use super::host_tree::{PackedTree, Unpacking};
 use super::listing::{is_directory, is_regular};
-use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of, told};
+use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of};
 use crate::UsageError;
+use crate::copy::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{StreamSink, StreamSource};
 use blockyard_archive::{Source, UnpackOptions};
@@ -328,7 +329,7 @@ impl FileCommand for Get {
             let source = path_of(entry.name.clone());
             get_one(image, &source, entry, target, into).with_context(|| printable(&source.to_string_lossy()))?;
         }
-        told(&missing)
+        image.told(&missing, missing.len() as u64)
     }
 }
 
@@ -387,9 +388,13 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
     if size > 0 {
         let file = new.file().try_clone().context("writing the new file")?;
         let disk = FileDisk::from_file(file, &FileOptions { lock: false, ..FileOptions::default() })?;
-        image.appliance.bind_sink(Arc::new(disk));
+        let disk = Arc::new(WatchedDisk::new(Arc::new(disk)));
+        image.appliance.bind_sink(Arc::clone(&disk) as _);
         let fetched = image.call(Operation::Fetch(Fetch { path: path.as_os_str().as_bytes().to_vec(), size }));
         image.appliance.release();
+        if let Some(error) = disk.first_error() {
+            bail!("cannot write {}: {error}", to.display());
+        }
         fetched?;
     }
     new.set_length(size)?;

@@ -3,15 +3,13 @@
 use super::image_options::ImageOptions;
 use super::named_image::{self, Format, directory_of};
 use super::new_file_systems;
-use super::new_image::{NewImage, backing_path};
+use super::new_image::{NewImage, backing_path, open_backing};
 use super::new_partitions::{self, TableKind, WantedFileSystem, WantedPartition};
 use super::watch::Watch;
-use crate::disk::{self, Access, RECONNECT};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{self, NewPartition, PartitionTable, Scheme};
-use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{Disk, Preallocation, Qcow2Backing, flush};
+use blockyard_block::{Preallocation, Qcow2Backing, flush};
 use clap::Args;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -140,7 +138,7 @@ fn make(image: &NewImage, contents: &Contents, allow_dirs: &[PathBuf]) -> Result
         }
         if !file_systems.is_empty() {
             let is_sparse = image.preallocation == Preallocation::Off;
-            new_file_systems::make(&image.path, &disk, &file_systems, is_sparse)?;
+            new_file_systems::make(&image.path, &disk, &file_systems, is_sparse, image.backing.is_none())?;
         }
         flush(&*disk).context("cannot write the partition table")?;
     }
@@ -166,12 +164,7 @@ fn backing(args: &CreateArgs, options: &ImageOptions, format: Format) -> Result<
 }
 
 fn backing_size(image: &std::path::Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<u64> {
-    let path = backing_path(image, &backing.name);
-    let text = format!("file:{},format={}", path.display().to_string().replace(',', ",,"), backing.format);
-    let named: DiskSpecification = text.parse().map_err(|error| UsageError(format!("{error}")))?;
-    let opened = disk::open_whole(&named, &Access { read_only: true, allow_dirs, reconnect: RECONNECT });
-    let disk: std::sync::Arc<dyn Disk> = opened.context("cannot open the backing file")?.disk;
-    Ok(disk.geometry().capacity_bytes)
+    Ok(open_backing(image, backing, allow_dirs)?.geometry().capacity_bytes)
 }
 
 fn tell(image: &NewImage, contents: &Contents) -> Result<()> {

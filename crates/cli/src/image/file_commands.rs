@@ -70,8 +70,10 @@ impl<C: Args + FileCommand> OnImage<C> {
         self.command.check()?;
         let mut image = OpenImage::open(&self.image, &self.command)?;
         let done = self.command.run(&mut image);
-        let closed = image.close();
-        done.and(closed)
+        match done {
+            Err(error) if image.is_atomic() => Err(image.give_up(error)),
+            done => done.and(image.close()),
+        }
     }
 }
 

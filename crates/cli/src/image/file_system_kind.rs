@@ -28,6 +28,8 @@ pub struct NewFileSystem<'a> {
     pub label: &'a str,
     /// More options of its tool.
     pub options: &'a [String],
+    /// The volume is zeros already.
+    pub is_zeros: bool,
     /// The disk zeroes ranges without anybody writing zeros.
     pub cheap_zeros: bool,
 }
@@ -107,14 +109,16 @@ impl FileSystemKind {
             Self::Ext2 | Self::Ext3 | Self::Ext4 => {
                 let call = call.arguments(["-q", "-F", "-t", self.name()]);
                 // Nothing is discarded: a preallocated image stays so. Where it costs a few requests, tables of inodes are zeroed here
-                // and not by whoever mounts it first.
-                let lazily = if new.cheap_zeros { "lazy_itable_init=0" } else { "lazy_itable_init=1" };
-                let call = call.argument("-E").argument(format!("nodiscard,{lazily}"));
+                // and not by whoever mounts it first. A journal is zeroed block by block, if not by extents.
+                let tables = if new.is_zeros || new.cheap_zeros { "lazy_itable_init=0" } else { "lazy_itable_init=1" };
+                let journal = if new.is_zeros { ",lazy_journal_init=1" } else { "" };
+                let call = call.argument("-E").argument(format!("nodiscard,{tables}{journal}"));
                 (&tools::MKE2FS, call, "-L")
             }
             Self::Xfs => (&tools::MKFS_XFS, call.arguments(["-q", "-f", "-K"]), "-L"),
             Self::Btrfs => (&tools::MKFS_BTRFS, call.arguments(["-q", "-f", "-K"]), "-L"),
-            Self::Vfat => (&tools::MKFS_VFAT, call, "-n"),
+            // Without a partition table around it, which the kernel would find on a disk without partitions.
+            Self::Vfat => (&tools::MKFS_VFAT, call.argument("--mbr=no"), "-n"),
             Self::Swap => (&tools::MKSWAP, call.argument("-f"), "-L"),
         };
         let call = if new.label.is_empty() { call } else { call.arguments([label, new.label]) };

@@ -35,6 +35,8 @@ enum Outcome {
     Clean,
     Repaired,
     Damaged,
+    /// A look has found something, but also a journal that it could not carry out.
+    NotUnmounted,
 }
 
 impl FileCommand for Fsck {
@@ -61,7 +63,7 @@ impl FileCommand for Fsck {
             let outcome = self.check_one(image, kind, volume)?;
             let (device, word) = (printable(&volume.device), word(outcome));
             print(&format!("{device} ({}): {word}", kind.name()))?;
-            if outcome == Outcome::Damaged {
+            if matches!(outcome, Outcome::Damaged | Outcome::NotUnmounted) {
                 damaged.push(device);
             }
         }
@@ -76,8 +78,11 @@ impl FileCommand for Fsck {
 fn word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Clean => "clean",
-        Outcome::Repaired => "was damaged, and is repaired",
-        Outcome::Damaged => "is damaged",
+        Outcome::Repaired => "repaired",
+        Outcome::Damaged => "damaged",
+        Outcome::NotUnmounted => {
+            "not unmounted, so that this may be nothing: without -n its journal is carried out first"
+        }
     }
 }
 
@@ -100,9 +105,10 @@ impl Fsck {
         if verdict == Verdict::Clean {
             return Ok(Outcome::Clean);
         }
-        print(text(&[&end.output[..], &end.errors].concat()).trim_end())?;
+        let said = text(&[&end.output[..], &end.errors].concat());
+        print(said.trim_end())?;
         if self.dry_run {
-            return Ok(Outcome::Damaged);
+            return Ok(if leaves_a_journal(&said) { Outcome::NotUnmounted } else { Outcome::Damaged });
         }
         match look(image, kind, volume, Thoroughness::Look)? {
             (Verdict::Clean, _) => Ok(Outcome::Repaired),
@@ -119,6 +125,11 @@ fn look(image: &mut OpenImage, kind: FileSystemKind, volume: &Volume, how: Thoro
         Verdict::Failed => bail!("{}: cannot check {}: {}", image.name(), volume.device, complaint(tool, &end)),
         verdict => Ok((verdict, end)),
     }
+}
+
+/// Whether a tool that may change nothing says that it has found a journal (e2fsck, xfs_repair).
+fn leaves_a_journal(said: &str) -> bool {
+    said.contains("skipping journal recovery") || said.contains("valuable metadata changes in a log")
 }
 
 /// Mounts it once: that is how a journal is carried out.

@@ -2,6 +2,7 @@
 
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
+use crate::disk::complete_change;
 use crate::{print, size};
 use anyhow::{Context, Result};
 use blockyard_block::partition_table::{PartitionTable, Scheme, read};
@@ -38,6 +39,7 @@ pub struct InfoArgs {
 /// When it is no image.
 pub fn run(args: &InfoArgs) -> Result<()> {
     let named = named_image::parse(&args.image, args.format)?.read_only();
+    complete_change(&named, &args.allow_dir)?;
     let report = Report::of(&named, args)?;
     print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.render() })
 }

@@ -1,6 +1,7 @@
 //! `blockyard image inspect`: which operating systems an image has.
 
 use super::file_commands::{Access, FileCommand};
+use super::layers::is_closed;
 use super::listing::human_size;
 use super::open_image::{OpenImage, RecordTaker};
 use super::operating_system::{Files, OperatingSystem};
@@ -79,11 +80,14 @@ struct FileSystem {
     uuid: String,
     /// Bytes.
     size: u64,
+    #[serde(skip)]
+    is_closed: bool,
 }
 
 impl From<Volume> for FileSystem {
     fn from(volume: Volume) -> Self {
         Self {
+            is_closed: is_closed(&volume),
             dev: device_path(&volume.device),
             kind: if volume.r#type.is_empty() { "unknown".to_owned() } else { printable(&volume.r#type) },
             label: printable(&volume.label),
@@ -108,7 +112,7 @@ impl Inspection {
         }
         let mut file_systems = Table::new(&["device", "type", "size", "label", "UUID", "mounted on"]);
         for file_system in &self.filesystems {
-            let FileSystem { dev, kind, label, uuid, size } = file_system;
+            let FileSystem { dev, kind, label, uuid, size, .. } = file_system;
             let on: Vec<_> = self.operatingsystems.iter().flat_map(|system| system.mounted_on(dev)).collect();
             file_systems.row(vec![
                 dev.clone(),
@@ -126,6 +130,16 @@ impl Inspection {
         let notes = self.operatingsystems.iter().flat_map(|system| &system.notes);
         let notes: String = notes.map(|note| format!("\n{note}")).collect();
         format!("{systems}\n{}{notes}", file_systems.render())
+    }
+
+    /// Whether no operating system was found.
+    pub fn is_empty(&self) -> bool {
+        self.operatingsystems.is_empty()
+    }
+
+    /// Whether something may be found once it is opened.
+    pub fn is_partly_closed(&self) -> bool {
+        self.filesystems.iter().any(|volume| volume.is_closed)
     }
 
     /// What guestfish -i says of the first: a line for the system, and one for each mount point.

@@ -58,7 +58,8 @@ impl FileCommand for Mkfs {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let (kind, part) = self.parsed()?;
         let volume = image.volume(part)?;
-        image.make_file_system(kind, &volume.device, &self.label, &self.options)
+        let new = NewFileSystem { label: &self.label, options: &self.options, ..NewFileSystem::default() };
+        image.make_file_system(kind, &volume.device, new)
     }
 }
 
@@ -67,15 +68,9 @@ impl OpenImage {
     ///
     /// # Errors
     /// What its tool says.
-    pub fn make_file_system(
-        &mut self,
-        kind: FileSystemKind,
-        device: &str,
-        label: &str,
-        options: &[String],
-    ) -> Result<()> {
+    pub fn make_file_system(&mut self, kind: FileSystemKind, device: &str, new: NewFileSystem<'_>) -> Result<()> {
         let cheap_zeros = self.all_disks(|disk| disk.write_zeroes);
-        let (tool, call) = kind.make(device, &NewFileSystem { label, options, cheap_zeros });
+        let (tool, call) = kind.make(device, &NewFileSystem { cheap_zeros, ..new });
         let done = self.run_tool_well(tool, call).map(drop);
         done.with_context(|| format!("{}: cannot make {} on {device}", self.name(), kind.name()))
     }

@@ -4,6 +4,7 @@
 
 mod changes;
 mod check;
+mod commit;
 mod compare;
 mod convert;
 mod copying;
@@ -22,7 +23,9 @@ mod host_tree;
 mod image_options;
 mod info;
 mod inspect;
+mod keys;
 mod label;
+mod layers;
 mod listing;
 mod ls;
 mod making;
@@ -37,6 +40,7 @@ mod new_partitions;
 mod open_image;
 mod operating_system;
 mod read_in;
+mod rebase;
 mod records;
 mod resize;
 mod shell;
@@ -61,8 +65,8 @@ pub use verdict::Verdict;
 ///
 /// IMAGE is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img or disk.qcow2.
 ///
-/// create, info, convert, resize, map, measure and compare have qemu-img's words and options; without -f, the name's ending says an image's
-/// format. New images appear under their names when they are complete.
+/// create, info, check, convert, commit, rebase, resize, map, measure and compare have qemu-img's words and options; without -f, the name's ending
+/// says an image's format. New images appear under their names when they are complete.
 ///
 /// The others are for the files in an image. Its root file system is found by looking, and what
 /// its /etc/fstab says is mounted too; -m PART[:DIR] overrides. A Linux guest does the work (User-Mode Linux: `blockyard doctor`), so that
@@ -81,6 +85,8 @@ enum Command {
     Info(info::InfoArgs),
     Check(check::CheckArgs),
     Convert(convert::ConvertArgs),
+    Commit(commit::CommitArgs),
+    Rebase(rebase::RebaseArgs),
     Resize(resize::ResizeArgs),
     Map(map::MapArgs),
     Measure(measure::MeasureArgs),
@@ -101,6 +107,8 @@ pub fn run(args: ImageCommandArgs) -> Result<()> {
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::Commit(args) => commit::run(&args),
+        Command::Rebase(args) => rebase::run(&args),
         Command::Resize(args) => resize::run(&args),
         Command::Map(args) => map::run(&args),
         Command::Measure(args) => measure::run(&args),

@@ -2,15 +2,28 @@
 
 use super::named_image::{Format, directory_of};
 use super::watch::Watch;
-use crate::UsageError;
+use crate::{UsageError, disk};
 use anyhow::{Context, Result, bail};
+use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{
     AllowedDirectories, Disk, Engine, FileDisk, FileOptions, Preallocation, Qcow2Backing, Qcow2CreateOptions,
     Qcow2Disk, ReplacementFile,
 };
+use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// How a new image is opened: nobody else can have it.
+const OPTIONS: FileOptions = FileOptions {
+    read_only: false,
+    engine: Engine::Sync,
+    logical_block_bytes: 512,
+    cache_unsafe: false,
+    direct: false,
+    lock: false,
+};
 
 /// What a new image is like.
 #[derive(Clone, Debug)]
@@ -61,21 +74,8 @@ impl NewImage {
             file.preallocate(0..self.size_bytes)?;
         }
         if self.preallocation == Preallocation::Full {
-            self.write_zeros(file, watch)?;
-        }
-        Ok(())
-    }
-
-    fn write_zeros(&self, file: &ReplacementFile, watch: &Watch) -> Result<()> {
-        const PIECE_BYTES: u64 = 1 << 20;
-        let zeros = vec![0; PIECE_BYTES as usize];
-        let mut at = 0;
-        while at < self.size_bytes {
-            let length = PIECE_BYTES.min(self.size_bytes - at);
-            let written = file.file().write_all_at(&zeros[..length as usize], at);
-            written.with_context(|| format!("cannot write zeros to {}", self.path.display()))?;
-            watch.check()?;
-            at += length;
+            write_zeros(file.file(), 0..self.size_bytes, watch)
+                .with_context(|| format!("cannot write zeros to {}", self.path.display()))?;
         }
         Ok(())
     }
@@ -85,17 +85,53 @@ impl NewImage {
     /// # Errors
     /// When it, or what it is based on, cannot be opened.
     pub fn open(&self, file: &ReplacementFile, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-        let options = FileOptions { engine: Engine::Sync, lock: false, ..FileOptions::default() };
-        let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
         if self.format == Format::Raw {
-            return Ok(Arc::new(FileDisk::from_file(handle, &options)?));
+            let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+            return Ok(Arc::new(FileDisk::from_file(handle, &OPTIONS)?));
         }
+        Ok(Arc::new(self.open_qcow2(file, allow_dirs)?))
+    }
+
+    /// The same, of a qcow2 image.
+    ///
+    /// # Errors
+    /// As [`NewImage::open`].
+    pub fn open_qcow2(&self, file: &ReplacementFile, allow_dirs: &[PathBuf]) -> Result<Qcow2Disk> {
+        let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
         let allowed = AllowedDirectories::new(allow_dirs)?;
         // What it refers to starts from the directory: the name itself is not there yet.
         let directory = directory_of(&self.path).canonicalize().context("cannot find the image's directory")?;
         let name = self.path.file_name().map_or_else(PathBuf::new, PathBuf::from);
-        Ok(Arc::new(Qcow2Disk::open_in(handle, &directory.join(name), &options, &allowed)?))
+        Ok(Qcow2Disk::open_in(handle, &directory.join(name), &OPTIONS, &allowed)?)
     }
+}
+
+/// Writes zeros, as bytes, so that there is storage for them.
+///
+/// # Errors
+/// When the file cannot be written, or a signal came.
+pub fn write_zeros(file: &File, range: Range<u64>, watch: &Watch) -> Result<()> {
+    const PIECE_BYTES: u64 = 1 << 20;
+    let zeros = vec![0; PIECE_BYTES as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let length = PIECE_BYTES.min(range.end - at);
+        file.write_all_at(&zeros[..length as usize], at)?;
+        watch.check()?;
+        at += length;
+    }
+    Ok(())
+}
+
+/// Opens what is to be behind an image, for reading: it must be there, and be what it is said to be.
+///
+/// # Errors
+/// When it is not.
+pub fn open_backing(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
+    let path = backing_path(image, &backing.name);
+    let text = format!("file:{},format={}", path.display().to_string().replace(',', ",,"), backing.format);
+    let named: DiskSpecification = text.parse().map_err(|error| UsageError(format!("{error}")))?;
+    disk::open(&named.or_engine(Engine::Sync), true, allow_dirs).context("cannot open the backing file")
 }
 
 /// Where a backing file's name leads to: from the image's directory, as QEMU has it.

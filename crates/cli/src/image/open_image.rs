@@ -2,15 +2,20 @@
 
 use super::file_commands::{Access, FileCommand};
 use super::inspect::{Inspection, Inspector};
+use super::keys::Keys;
+use super::layers::{Asking, Layers, Needs};
 use super::mount_point;
 use super::records::RecordStream;
 use crate::UsageError;
+use crate::copy::watched_disk::WatchedDisk;
+use crate::destination::replaced_file;
 use crate::disk::open_disk;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
 use blockyard_block::layers::ZerosAsHoles;
-use blockyard_block::{Disk, Geometry, printable};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{AtomicChange, Disk, Geometry, printable};
 use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -18,6 +23,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +56,12 @@ pub struct OpenArgs {
     /// Mount partition PART (such as sda1, vda1, 1 or vg/root) on DIR [default: /]; may be repeated, the root first.
     #[arg(short, value_name = "PART[:DIR[:OPTIONS[:TYPE]]]")]
     mount: Vec<String>,
+    /// The key of encrypted volumes (LUKS), for those that are needed; without, it is asked for at the terminal.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The key of one encrypted volume, which may be named by its UUID; may be repeated.
+    #[arg(long, value_name = "VOLUME:file:FILE")]
+    key: Vec<String>,
     /// Say on stderr which operating system was found, and what is mounted where.
     #[arg(long)]
     pub inspect: bool,
@@ -62,6 +74,9 @@ pub struct OpenArgs {
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
+    /// Change the image as a whole or not at all: what is written goes beside it first, and is put in place when everything has been done.
+    #[arg(long)]
+    atomic: bool,
     /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
@@ -80,10 +95,13 @@ impl Default for OpenArgs {
     fn default() -> Self {
         Self {
             mount: Vec::new(),
+            key_file: None,
+            key: Vec::new(),
             inspect: false,
             ro: false,
             sync: false,
             cache: Cache::Writeback,
+            atomic: false,
             timeout: TIMEOUT_SECONDS,
             memory: MEMORY_MIB,
             allow_dir: Vec::new(),
@@ -117,6 +135,24 @@ impl OpenArgs {
             bail!("{name} is read-only");
         }
         Ok(ImageDisk { disk, name: name.into() })
+    }
+
+    /// With `--atomic`, a change to the image, which is one file.
+    fn begin_change(&self, disks: &[ImageDisk]) -> Result<Option<AtomicChange>> {
+        if !self.atomic {
+            return Ok(None);
+        }
+        let [image] = disks else {
+            return Err(UsageError("--atomic is for one image: several do not change at one moment".to_owned()).into());
+        };
+        let named: DiskSpecification = image.name.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let Some(path) = replaced_file(&named) else {
+            return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
+        };
+        if self.cache == Cache::Unsafe || named.is_cache_unsafe() {
+            return Err(UsageError("--atomic waits for stable storage: leave out cache unsafe".to_owned()).into());
+        }
+        Ok(Some(AtomicChange::begin(Arc::clone(&image.disk), path)?))
     }
 
     /// What `-m` says.
@@ -161,15 +197,54 @@ pub struct OpenImage {
     /// The guest.
     pub appliance: Appliance,
     name: String,
+    /// The disks by their names: they know why a request to them failed, which the guest does not.
+    watched: Vec<(Arc<str>, Arc<WatchedDisk>)>,
     access: Access,
     capacity_bytes: u64,
     disks: Vec<Arc<ZerosAsHoles>>,
+    /// With `--atomic`: what makes what was written happen.
+    change: Option<AtomicChange>,
     /// Files of the host that are written are on stable storage before the command succeeds.
     pub durable: bool,
     /// What shall be mounted; nothing: what is found.
     points: Vec<MountPoint>,
+    /// How to boot the appliance again.
+    boot: Boot,
+    keys: Rc<Keys>,
+    /// What was opened so that there is something to mount.
+    pub(super) layers: Layers,
     /// Our stdin is for commands that want it, and not what commands are read from.
     pub has_stdin: bool,
+}
+
+/// How an appliance is booted.
+struct Boot {
+    kernel: Kernel,
+    disks: Vec<ImageDisk>,
+    memory_bytes: u64,
+    raid6: bool,
+    timeout: Duration,
+    verbose: bool,
+    lives_on: bool,
+    signals: EndSignals,
+}
+
+impl Boot {
+    fn boot(&self) -> Result<Appliance> {
+        let signals = self.signals.clone();
+        let options = ApplianceOptions {
+            kernel: self.kernel.clone(),
+            agent: AGENT,
+            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
+            memory_bytes: self.memory_bytes,
+            raid6: self.raid6,
+            timeout: self.timeout,
+            console: self.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
+            interrupted: Box::new(move || signals.name()),
+            lives_on: self.lives_on,
+        };
+        Ok(Appliance::boot(options, &self.disks)?)
+    }
 }
 
 impl OpenImage {
@@ -205,23 +280,30 @@ impl OpenImage {
     ) -> Result<Self> {
         let capacity_bytes =
             disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
-        let options = ApplianceOptions {
-            kernel: Kernel::find()?,
-            agent: AGENT,
-            launcher: ("/proc/self/exe".into(), vec![KERNEL_COMMAND]),
-            memory_bytes: how.memory << 20,
-            timeout: Duration::from_secs(how.timeout),
-            console: how.verbose.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>),
-            interrupted: Box::new(move || signals.name()),
-            lives_on,
+        let keys = Rc::new(Keys::read(how.key_file.as_deref(), &how.key, signals.clone())?);
+        let change = if access == Access::Write { how.begin_change(disks)? } else { None };
+        let watch = |image: &ImageDisk| {
+            let disk = change.as_ref().map_or_else(|| Arc::clone(&image.disk), AtomicChange::disk);
+            (Arc::clone(&image.name), Arc::new(WatchedDisk::new(disk)))
         };
-        let layer = |image: &ImageDisk| Arc::new(ZerosAsHoles::new(Arc::clone(&image.disk)));
-        let layers: Vec<_> = disks.iter().map(layer).collect();
-        let images = disks.iter().zip(&layers).map(|(image, layer)| {
+        let watched: Vec<_> = disks.iter().map(watch).collect();
+        let over = |(_, disk): &(_, Arc<WatchedDisk>)| Arc::new(ZerosAsHoles::new(Arc::clone(disk) as Arc<dyn Disk>));
+        let holes: Vec<_> = watched.iter().map(over).collect();
+        let images = disks.iter().zip(&holes).map(|(image, layer)| {
             let disk: Arc<dyn Disk> = Arc::clone(layer) as Arc<dyn Disk>;
             ImageDisk { disk, name: Arc::clone(&image.name) }
         });
-        let appliance = Appliance::boot(options, &images.collect::<Vec<_>>())?;
+        let boot = Boot {
+            kernel: Kernel::find()?,
+            disks: images.collect(),
+            memory_bytes: how.memory << 20,
+            raid6: false,
+            timeout: Duration::from_secs(how.timeout),
+            verbose: how.verbose,
+            lives_on,
+            signals,
+        };
+        let appliance = boot.boot()?;
         if !appliance.confined().is_enough() {
             let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
         }
@@ -230,13 +312,43 @@ impl OpenImage {
         Ok(Self {
             appliance,
             name,
+            watched,
             access,
             capacity_bytes,
-            disks: layers,
+            disks: holes,
+            change,
             durable,
             points: Vec::new(),
+            boot,
+            keys,
+            layers: Layers::default(),
             has_stdin: true,
         })
+    }
+
+    /// Boots the appliance again, with more. What was opened and mounted in it is not any more.
+    pub(super) fn boot_again(&mut self, needs: Needs) -> Result<()> {
+        self.boot.memory_bytes = self.boot.memory_bytes.max(needs.memory_bytes);
+        self.boot.raid6 |= needs.raid6;
+        self.layers = Layers::default();
+        self.appliance.end();
+        self.appliance = self.boot.boot()?;
+        Ok(())
+    }
+
+    /// What the appliance has of what something may need.
+    pub(super) fn has(&self) -> Needs {
+        Needs { memory_bytes: self.boot.memory_bytes, raid6: self.boot.raid6 }
+    }
+
+    /// Whether nothing may be written.
+    pub fn reads_only(&self) -> bool {
+        self.access == Access::Read
+    }
+
+    /// The keys that the command line gives.
+    pub(super) fn keys(&self) -> Rc<Keys> {
+        Rc::clone(&self.keys)
     }
 
     /// Mounts its points, or what is found if there are none, instead of all that is mounted; says what is mounted then.
@@ -247,14 +359,27 @@ impl OpenImage {
         if how.inspect {
             self.inspect()?.greeting().iter().for_each(|line| self.tell(line));
         }
-        let read_only = self.access == Access::Read;
-        let mount = Mount { read_only, synchronous: how.sync, disks: self.disks(), points: self.points.clone() };
-        let response = self.call(Operation::Mount(mount)).with_context(|| self.name.clone())?;
+        let mut response = self.try_mount(how.sync)?;
+        // Other failures have an error's number.
+        let fails = response.failures.first().is_some_and(|failure| failure.errno == 0);
+        // What lies in layers is opened when something is missing without it.
+        if response.closed && (fails || !response.notes.is_empty()) {
+            let asking = if fails { Asking::Terminal } else { Asking::Nobody };
+            if self.open_layers(asking).with_context(|| self.name.clone())? {
+                response = self.try_mount(how.sync)?;
+            }
+        }
+        let response = self.judge(response).with_context(|| self.name.clone())?;
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
             self.tell(&format!("{}: {}", point.device, point.note));
         }
         response.notes.iter().for_each(|note| self.tell(note));
         Ok(response.mounted)
+    }
+
+    fn try_mount(&mut self, synchronous: bool) -> Result<Response> {
+        let (read_only, points) = (self.reads_only(), self.points.clone());
+        Ok(self.appliance.call(Operation::Mount(Mount { read_only, synchronous, disks: self.disks(), points }))?)
     }
 
     /// As [`OpenImage::mount`], with other points.
@@ -287,7 +412,7 @@ impl OpenImage {
     }
 
     /// Says something that is no failure.
-    fn tell(&self, line: &str) {
+    pub(super) fn tell(&self, line: &str) {
         // Nobody is there to be told that stderr is closed.
         let _ = writeln!(io::stderr(), "blockyard: {}: {}", self.name, printable(line));
     }
@@ -297,6 +422,17 @@ impl OpenImage {
     /// # Errors
     /// When what was to be mounted for it cannot be.
     pub fn inspect(&mut self) -> Result<Inspection> {
+        let found = self.inspect_opened();
+        let (closed, none) = found.as_ref().map_or((true, true), |found| (found.is_partly_closed(), found.is_empty()));
+        let asking = if none && self.keys.can_ask() { Asking::Terminal } else { Asking::Nobody };
+        if closed && self.open_layers(asking).with_context(|| self.name.clone())? {
+            self.inspect_opened()
+        } else {
+            found
+        }
+    }
+
+    fn inspect_opened(&mut self) -> Result<Inspection> {
         let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
         self.records(Operation::Inspect(inspect), Inspector::default()).with_context(|| self.name.clone())
     }
@@ -311,15 +447,29 @@ impl OpenImage {
     }
 
     fn judge(&self, response: Response) -> Result<Response> {
-        if response.failures.is_empty() {
-            return Ok(response);
+        self.told(&response.failures, response.failed)?;
+        Ok(response)
+    }
+
+    /// Why a request to a disk failed on the host, if one did.
+    fn failed_request(&self) -> Option<String> {
+        let failed = |(name, disk): &(Arc<str>, Arc<WatchedDisk>)| Some((Arc::clone(name), disk.first_error()?));
+        self.watched.iter().find_map(failed).map(|(name, error)| format!("{name}: a request to it failed: {error}"))
+    }
+
+    /// An error that says each of the first few failures, if there are any, and what is known besides.
+    pub fn told(&self, failures: &[Failure], count: u64) -> Result<()> {
+        if failures.is_empty() {
+            return Ok(());
         }
-        let mut lines: Vec<_> = response.failures.iter().take(FAILURES_MAX).map(sentence).collect();
-        let more = response.failed.saturating_sub(lines.len() as u64);
+        let mut lines: Vec<_> = failures.iter().take(FAILURES_MAX).map(sentence).collect();
+        let more = count.saturating_sub(lines.len() as u64);
         if more > 0 {
             lines.push(format!("{more} more failures"));
         }
-        if response.failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
+        if let Some(error) = self.failed_request() {
+            lines.push(error);
+        } else if failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
             let said = self.appliance.kernel_log();
             if !said.is_empty() {
                 lines.push(format!("the appliance's kernel says: {}", said.join(" · ")));
@@ -339,7 +489,7 @@ impl OpenImage {
         H: RecordTaker<Output = T>,
     {
         let (result, failures) = self.records_and_failures(operation, take)?;
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     /// As [`OpenImage::records`], with what could not be looked at.
@@ -373,7 +523,7 @@ impl OpenImage {
     {
         let (result, mut failures) = self.records_and_failures(operation, take)?;
         failures.retain(|failure| i32::try_from(failure.errno).map(Errno::from_raw_os_error) != Ok(Errno::NOENT));
-        told(&failures).map(|()| result)
+        self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
     /// More than the files of the image can have: what claims to be more is not honest.
@@ -391,7 +541,26 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn close(mut self) -> Result<()> {
-        self.unmount()
+        self.unmount()?;
+        if self.reads_only() {
+            return Ok(());
+        }
+        self.close_layers().with_context(|| self.name.clone())?;
+        self.check_written()?;
+        let Self { appliance, disks, watched, boot, change, .. } = self;
+        // They let go of the disk.
+        drop((appliance, disks, watched, boot));
+        change.map_or(Ok(()), |change| Ok(change.commit()?))
+    }
+
+    /// Whether nothing has been changed until it is closed.
+    pub fn is_atomic(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Gives up what was changed, if that is still possible: says so, beside `error`.
+    pub fn give_up(self, error: anyhow::Error) -> anyhow::Error {
+        if self.is_atomic() { error.context(format!("{} is as it was", self.name)) } else { error }
     }
 
     /// Unmounts all, so that what was changed is on stable storage.
@@ -399,14 +568,21 @@ impl OpenImage {
     /// # Errors
     /// When it is not.
     pub fn unmount(&mut self) -> Result<()> {
-        if self.access == Access::Read {
+        if self.reads_only() {
             return Ok(());
         }
         self.call(Operation::Unmount(Unmount::default())).with_context(|| self.name.clone())?;
+        self.check_written()
+    }
+
+    fn check_written(&self) -> Result<()> {
         // Linux unmounts a file system whose last writes failed without a word.
         match self.appliance.failed_requests() {
             0 => Ok(()),
-            failed => bail!("{}: {failed} requests to it failed, so what was written is not all there", self.name),
+            failed => {
+                let why = self.failed_request().unwrap_or_else(|| self.name.clone());
+                bail!("{why}: {failed} requests to it failed, so what was written is not all there")
+            }
         }
     }
 }
@@ -442,14 +618,6 @@ const BYTES_PER_FILE_MIN: u64 = 64;
 
 /// Files may be sparse, or compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
-
-/// An error that says each of several failures, if there are any.
-pub fn told(failures: &[Failure]) -> Result<()> {
-    match failures {
-        [] => Ok(()),
-        several => Err(anyhow!(sentences(several))),
-    }
-}
 
 /// Failures as sentences, one a line.
 pub fn sentences(failures: &[Failure]) -> String {

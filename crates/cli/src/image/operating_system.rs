@@ -377,4 +377,28 @@ mod tests {
         let of = |name: &str| variables[name].as_str();
         assert_eq!([of("A"), of("B"), of("C"), of("D"), of("E")], ["plain", "two words", "its", "a \"b\"", ""]);
     }
+
+    #[test]
+    fn fuzz_whatever_files_say_is_told_in_harmless_text() {
+        const PATHS: [&str; 6] = [
+            "etc/lsb-release",
+            "etc/redhat-release",
+            "etc/hostname",
+            "etc/debian_version",
+            "bin/sh",
+            "etc/sysconfig/network",
+        ];
+        bolero::check!().with_type::<(u8, Vec<u8>, Vec<u8>)>().for_each(|(which, release, other)| {
+            let path = PATHS[usize::from(*which) % PATHS.len()];
+            let files = Files::from([
+                ("etc/os-release".to_owned(), [b"ID=debian\n".as_slice(), release].concat()),
+                (path.to_owned(), other.clone()),
+            ]);
+            let OperatingSystem { distro, product_name, product_variant, hostname, osinfo, .. } =
+                OperatingSystem::of(&files);
+            for text in [distro, product_name, product_variant, hostname, osinfo].into_iter().flatten() {
+                assert!(text.chars().count() <= TEXT_LETTERS_MAX && !text.contains(char::is_control), "{text:?}");
+            }
+        });
+    }
 }

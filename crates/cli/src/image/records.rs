@@ -145,4 +145,47 @@ mod tests {
             assert!(!is_possible(&Record::Directory(Directory { path: path.to_vec(), depth: 1 })));
         }
     }
+
+    /// Everything that was taken.
+    #[derive(Default)]
+    struct All(Vec<Record>);
+
+    impl RecordTaker for All {
+        type Output = ();
+
+        fn take(&mut self, record: Record) -> io::Result<()> {
+            self.0.push(record);
+            Ok(())
+        }
+
+        fn finish(self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn taken(pieces: &[&[u8]]) -> (Vec<Record>, usize, Option<String>) {
+        let mut stream = RecordStream::new(All::default());
+        let said = pieces.iter().try_for_each(|piece| stream.write_all(piece)).and_then(|()| stream.flush());
+        assert!(stream.partial.len() < FRAME_BYTES_MAX);
+        let (All(records), failures) = stream.into_parts();
+        (records, failures.len(), said.err().map(|error| error.to_string()))
+    }
+
+    #[test]
+    fn fuzz_any_bytes_are_records_or_an_error_whatever_the_pieces() {
+        bolero::check!().with_type::<(Vec<Vec<u8>>, Vec<u8>)>().for_each(|(bodies, lengths)| {
+            let frame = |body: &Vec<u8>| [&(body.len() as u16).to_le_bytes(), &body[..]].concat();
+            let bytes: Vec<u8> = bodies.iter().flat_map(frame).collect();
+            let (mut left, mut pieces) = (&bytes[..], Vec::new());
+            for &length in lengths {
+                let (piece, rest) = left.split_at(left.len().min(usize::from(length)));
+                pieces.push(piece);
+                left = rest;
+            }
+            pieces.push(left);
+            let whole = taken(&[&bytes]);
+            assert!(whole.0.iter().all(is_possible));
+            assert_eq!(taken(&pieces), whole);
+        });
+    }
 }

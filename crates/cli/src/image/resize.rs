@@ -1,12 +1,17 @@
 //! `blockyard image resize`: a larger or smaller disk.
 
+use super::image_options::ImageOptions;
 use super::named_image::{self, Format};
+use super::new_image::write_zeros;
+use super::watch::Watch;
 use crate::disk::{self, Access, RECONNECT};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
-use blockyard_block::{AllowedDirectories, Disk, FileDisk, FileOptions, Qcow2Disk};
+use blockyard_block::{AllowedDirectories, Disk, FileDisk, FileOptions, Preallocation, Qcow2Disk};
 use clap::Args;
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::OpenOptions;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Change the size of an image's disk.
@@ -25,6 +30,9 @@ pub struct ResizeArgs {
     /// Make the disk smaller: what is behind its new end is lost.
     #[arg(long)]
     shrink: bool,
+    /// What is allocated of what is new: off, metadata (qcow2), falloc or full.
+    #[arg(long, value_name = "MODE")]
+    preallocation: Option<String>,
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -66,6 +74,11 @@ impl Change {
 /// When the image cannot be resized.
 pub fn run(args: &ResizeArgs) -> Result<()> {
     let (path, format) = named_image::parse_new(&args.image, args.format)?;
+    let preallocation = args.preallocation.as_ref().map(|word| {
+        let options = [format!("preallocation={word}")];
+        ImageOptions::parse(&options, format).map(|options| options.preallocation.unwrap_or_default())
+    });
+    let preallocation = preallocation.transpose()?.unwrap_or_default();
     let old_bytes = old_size(args)?;
     let name = path.display();
     let Some(new_bytes) = args.size.apply(old_bytes) else {
@@ -76,9 +89,15 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
             "{name} would lose everything behind byte {new_bytes}: make file systems and partitions smaller first, then add --shrink"
         );
     }
+    if new_bytes < old_bytes && preallocation != Preallocation::Off {
+        bail!(UsageError("--preallocation is for a disk that becomes larger".to_owned()));
+    }
     match format {
-        Format::Raw => resize_raw(&path, new_bytes)?,
-        Format::Qcow2 => Qcow2Disk::resize(&path, new_bytes, &AllowedDirectories::new(&args.allow_dir)?)?,
+        Format::Raw => resize_raw(&path, old_bytes..new_bytes, preallocation)?,
+        Format::Qcow2 => {
+            let allowed = AllowedDirectories::new(&args.allow_dir)?;
+            Qcow2Disk::resize(&path, new_bytes, preallocation, &allowed)?;
+        }
         Format::Vmdk => bail!("{name}: VMDK images are only read"),
     }
     let sizes = (size::human(old_bytes), size::human(new_bytes));
@@ -93,7 +112,8 @@ fn old_size(args: &ResizeArgs) -> Result<u64> {
     Ok(opened.length_bytes)
 }
 
-fn resize_raw(path: &Path, new_bytes: u64) -> Result<()> {
+/// From the first size to the second.
+fn resize_raw(path: &Path, sizes: Range<u64>, preallocation: Preallocation) -> Result<()> {
     let failed = || format!("cannot change the size of {}", path.display());
     if !path.metadata().with_context(failed)?.is_file() {
         bail!("{} is a device, whose size nobody can change from here", path.display());
@@ -101,7 +121,24 @@ fn resize_raw(path: &Path, new_bytes: u64) -> Result<()> {
     // Holds the lock.
     let disk = FileDisk::open(path, &FileOptions::default())?;
     let file = OpenOptions::new().write(true).open(path).with_context(failed)?;
-    file.set_len(new_bytes).and_then(|()| file.sync_all()).with_context(failed)?;
+    let watch = Watch::new(false, 0)?;
+    let grow = || -> Result<()> {
+        file.set_len(sizes.end)?;
+        match preallocation {
+            Preallocation::Off | Preallocation::Metadata => {}
+            Preallocation::Falloc if sizes.is_empty() => {}
+            Preallocation::Falloc => fallocate(&file, FallocateFlags::empty(), sizes.start, sizes.end - sizes.start)?,
+            Preallocation::Full => write_zeros(&file, sizes.clone(), &watch)?,
+        }
+        Ok(file.sync_all()?)
+    };
+    grow()
+        .or_else(|error| {
+            // What could not be had is given back.
+            file.set_len(sizes.start.min(sizes.end))?;
+            Err(error)
+        })
+        .with_context(failed)?;
     debug_assert!(!disk.geometry().read_only);
     Ok(())
 }

@@ -48,11 +48,14 @@ pub fn complaint(tool: &Tool, end: &ToolEnd) -> String {
     }
 }
 
+/// What dosfstools say where there are no tables of conversion, which they then have themselves.
+const NOTHING_WRONG: [&str; 2] = ["Cannot initialize conversion ", "Using internal CP850 "];
+
 /// What came out of the guest as text that cannot command a terminal.
 pub fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
     // Progress is written over itself.
-    String::from_utf8_lossy(bytes)
-        .lines()
-        .map(|line| printable(line.rsplit('\r').next().unwrap_or_default()) + "\n")
-        .collect()
+    let lines = text.lines().map(|line| line.rsplit('\r').next().unwrap_or_default());
+    let told = lines.filter(|line| !NOTHING_WRONG.iter().any(|start| line.starts_with(start)));
+    told.map(|line| printable(line) + "\n").collect()
 }

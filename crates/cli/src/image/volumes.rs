@@ -1,7 +1,7 @@
 //! What is on an image's volumes: its partitions, or the disk where it has none.
 
 use super::open_image::{OpenImage, RecordTaker};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{ListVolumes, Operation, Record, Volume};
 use std::io;
@@ -15,7 +15,7 @@ impl OpenImage {
     /// # Errors
     /// When they cannot be listed.
     pub fn volumes(&mut self) -> Result<Vec<Volume>> {
-        self.records(Operation::ListVolumes(ListVolumes { disks: self.disks() }), Volumes::default())
+        self.list_volumes("")
     }
 
     /// The volume that somebody calls `name`; without a name the only one.
@@ -23,27 +23,21 @@ impl OpenImage {
     /// # Errors
     /// When there is none, or more than one.
     pub fn volume(&mut self, name: Option<&str>) -> Result<Volume> {
-        let volumes = self.volumes()?;
-        let found = match (name, &volumes[..]) {
-            (Some(name), _) => volumes.iter().find(|volume| has_name(volume, name)),
-            (None, [only]) => Some(only),
-            (None, _) => None,
-        };
-        let names = volumes.iter().map(|volume| printable(&volume.device)).collect::<Vec<_>>().join(", ");
-        match (found, name) {
-            (Some(found), _) => Ok(found.clone()),
-            (None, Some(name)) => bail!("{}: there is no {name}: the image has {names}", self.name()),
-            (None, None) => bail!("{}: which one? The image has {names}", self.name()),
+        let mut volumes = self.list_volumes(name.unwrap_or_default())?;
+        match (volumes.pop(), &volumes[..]) {
+            (Some(only), []) => Ok(only),
+            (last, others) => {
+                let all = others.iter().chain(&last).map(|volume| printable(&volume.device));
+                bail!("{}: which one? The image has {}", self.name(), all.collect::<Vec<_>>().join(", "))
+            }
         }
     }
-}
 
-/// Whether somebody may call it so: /dev/vda1, /dev/sda1, /dev/hda1, the same without /dev/, or 1 for the first disk's.
-fn has_name(volume: &Volume, name: &str) -> bool {
-    let short = name.strip_prefix("/dev/").unwrap_or(name);
-    let device = &volume.device;
-    let disk = |prefix| short.strip_prefix(prefix).is_some_and(|rest| device.strip_prefix("vd") == Some(rest));
-    short == device || ["sd", "hd", "xvd"].into_iter().any(disk) || device.strip_prefix("vda") == Some(short)
+    fn list_volumes(&mut self, device: &str) -> Result<Vec<Volume>> {
+        let request = ListVolumes { disks: self.disks(), device: device.to_owned() };
+        let listed = self.records(Operation::ListVolumes(request), Volumes::default());
+        listed.with_context(|| self.name().to_owned())
+    }
 }
 
 #[derive(Default)]

@@ -192,7 +192,7 @@ fn what_is_no_archive_is_refused() {
 fn a_host_file_is_what_it_was_when_nothing_could_be_copied() {
     let rig = Rig::empty(16);
     fs::write(rig.path("out"), "old").unwrap();
-    assert!(rig.fail("get", &["/nothing", "out"]).contains("no such file or directory in the image"));
+    assert!(rig.fail("get", &["/nothing", "out"]).contains("cannot access: No such file or directory"));
     assert!(rig.fail("tar-out", &["/nothing", "out"]).contains("No such file or directory"));
     assert_eq!(fs::read(rig.path("out")).unwrap(), b"old");
     assert!(rig.fail("put", &["no-file", "/"]).contains("no-file"));

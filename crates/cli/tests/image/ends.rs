@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -21,7 +21,7 @@ fn is_alive(pid: u32) -> bool {
 }
 
 /// All processes below `root`.
-fn descendants(root: u32) -> Vec<u32> {
+pub(crate) fn descendants(root: u32) -> Vec<u32> {
     let all: Vec<u32> =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     let mut found = vec![root];
@@ -40,7 +40,7 @@ fn descendants(root: u32) -> Vec<u32> {
 }
 
 /// Whether a process is the appliance's kernel.
-fn is_kernel(pid: u32) -> bool {
+pub(crate) fn is_kernel(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline"))
         .is_ok_and(|line| line.windows(14).any(|window| window == b"rdinit=/init\0m"))
         || fs::read_to_string(format!("/proc/{pid}/comm"))
@@ -66,7 +66,7 @@ fn in_mid_copy(rig: &Rig, options: &[&str]) -> (Child, Vec<u32>) {
     }
 }
 
-fn all_gone(processes: &[u32]) {
+pub(crate) fn all_gone(processes: &[u32]) {
     let deadline = Instant::now() + PATIENCE;
     while processes.iter().any(|pid| is_alive(*pid)) {
         assert!(Instant::now() < deadline, "still there: {processes:?}");

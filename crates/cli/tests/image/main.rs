@@ -1,11 +1,19 @@
 //! `blockyard image`: what other people's tools make it reads, and what it makes they read.
 
+mod atomic;
 mod changes;
+mod corpus;
 mod damage;
 mod data;
 mod ends;
+mod filesystems;
+mod inspection;
+mod interrupted;
 mod partitions;
 mod reading;
 mod rig;
 mod shell;
 mod shut_in;
+mod small_files;
+mod volumes;
+mod workshop;

@@ -15,7 +15,8 @@ fn partitioned() -> Rig {
     image.set_len(100 * MEGABYTE).unwrap();
     let mut sfdisk = Command::new("/usr/sbin/sfdisk");
     let mut sfdisk = sfdisk.args(["--quiet"]).arg(&rig.image).stdin(Stdio::piped()).spawn().unwrap();
-    let table = "label: gpt\nstart=2048, size=40960, type=uefi\nstart=43008, size=65536\nstart=108544, size=65536\n";
+    let table = "label: gpt\nstart=2048, size=40960, type=uefi\nstart=43008, size=65536, \
+                 uuid=AAAAAAAA-BBBB-CCCC-DDDD-EEEEEEEEEEEE\nstart=108544, size=65536, name=\"the system\"\n";
     sfdisk.stdin.take().unwrap().write_all(table.as_bytes()).unwrap();
     assert!(sfdisk.wait().unwrap().success());
     let put = |name: &str, uuid: &str, start: u64, fill: &dyn Fn(&std::path::Path)| {
@@ -33,7 +34,7 @@ fn partitioned() -> Rig {
     put("system", "66666666-7777-8888-9999-000000000000", 108_544, &|root| {
         ["etc", "home", "boot/efi"].iter().for_each(|name| fs::create_dir_all(root.join(name)).unwrap());
         let fstab = "LABEL=system / ext4 defaults 0 1\n\
-                     UUID=11111111-2222-3333-4444-555555555555 /home ext4 defaults 0 2\n\
+                     PARTUUID=aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee /home ext4 defaults 0 2\n\
                      /dev/sda9 /missing ext4 defaults 0 2\n";
         fs::write(root.join("etc/fstab"), fstab).unwrap();
     });

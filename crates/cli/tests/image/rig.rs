@@ -15,22 +15,34 @@ pub(crate) struct Rig {
 impl Rig {
     /// An ext4 image with what `fill` puts into a directory.
     pub(crate) fn new(megabytes: u64, fill: impl FnOnce(&Path)) -> Self {
+        Self::made(megabytes, &[], fill)
+    }
+
+    /// The same, with options of mke2fs's.
+    pub(crate) fn made(megabytes: u64, options: &[&str], fill: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (image, root) = (directory.path().join("disk.img"), directory.path().join("root"));
         fs::create_dir(&root).unwrap();
         fill(&root);
         File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
-        tool(
-            "mke2fs",
-            "e2fsprogs",
-            [OsStr::new("-q"), "-t".as_ref(), "ext4".as_ref(), "-d".as_ref(), root.as_ref(), image.as_ref()],
-        );
+        let mut arguments = vec![OsStr::new("-q"), "-t".as_ref(), "ext4".as_ref(), "-d".as_ref(), root.as_ref()];
+        arguments.extend(options.iter().map(OsStr::new));
+        arguments.push(image.as_ref());
+        tool("mke2fs", "e2fsprogs", arguments);
         Self { directory, image }
     }
 
     /// An ext4 image with nothing in it.
     pub(crate) fn empty(megabytes: u64) -> Self {
         Self::new(megabytes, |_| {})
+    }
+
+    /// Another directory, with a copy of the image.
+    pub(crate) fn twin(&self) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let image = directory.path().join("disk.img");
+        tool("cp", "coreutils", [OsStr::new("--sparse=always"), self.image.as_ref(), image.as_ref()]);
+        Self { directory, image }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

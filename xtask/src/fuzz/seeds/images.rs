@@ -11,6 +11,12 @@ pub(super) fn corpora() -> Vec<Corpus> {
             seeds: spoiled_images(),
         },
         Corpus {
+            source: "crates/block/src/formats/qcow2/fuzz.rs",
+            function: "fuzz_what_the_checker_calls_clean_opens",
+            modules: "formats__qcow2__fuzz",
+            seeds: spoiled_images(),
+        },
+        Corpus {
             source: "crates/block/src/formats/vmdk/tests.rs",
             function: "fuzz_a_descriptor_is_understood_or_refused_but_never_half",
             modules: "formats__vmdk__tests",

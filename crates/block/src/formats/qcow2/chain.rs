@@ -65,6 +65,22 @@ pub(super) fn open_delta(
     Ok(image)
 }
 
+/// Opens the image in `file`, and those behind it down to the one in the file `base`, whose disk is open already.
+pub(super) fn open_above(
+    file: File,
+    path: &Path,
+    base: (&File, Arc<dyn Disk>),
+    options: &FileOptions,
+    allowed: &AllowedDirectories,
+) -> Result<Image, ImageError> {
+    let (base_file, disk) = base;
+    let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
+    let mut chain = Chain::new(*options, allowed);
+    chain.known = Some((identity(base_file).map_err(failed)?, disk));
+    let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
+    chain.finish(top)
+}
+
 /// Opens a file that somebody named, not an image.
 pub(super) fn open_file(path: &Path, read_only: bool) -> Result<File, ImageError> {
     let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
@@ -105,13 +121,24 @@ struct Chain<'a> {
     layers: Vec<Layer>,
     /// Which of `below` is behind them all.
     base: Option<usize>,
-    /// Device and inode of each file: an image that depends on itself never ends.
-    seen: Vec<(u64, u64)>,
+    /// An image that depends on itself never ends.
+    seen: Vec<Identity>,
+    /// A file whose disk is open already.
+    known: Option<(Identity, Arc<dyn Disk>)>,
+}
+
+/// Device and inode of a file; for a device, which.
+type Identity = (u64, u64);
+
+fn identity(file: &File) -> io::Result<Identity> {
+    let metadata = file.metadata()?;
+    let is_device = metadata.file_type().is_block_device();
+    Ok(if is_device { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
 }
 
 impl<'a> Chain<'a> {
     fn new(options: FileOptions, allowed: &'a AllowedDirectories) -> Self {
-        Self { options, allowed, below: Vec::new(), layers: Vec::new(), base: None, seen: Vec::new() }
+        Self { options, allowed, below: Vec::new(), layers: Vec::new(), base: None, seen: Vec::new(), known: None }
     }
 
     fn open_qcow2(&mut self, file: File, path: &Path, read_only: bool, base: Base) -> Result<Top, ImageError> {
@@ -194,7 +221,7 @@ impl<'a> Chain<'a> {
                 path,
                 format!(
                     "has the backing file {name:?}, but does not say in which format, and guessing is not safe: \
-                     set it with `qemu-img rebase -u -F raw|qcow2 -b {name} {}`",
+                     set it with `blockyard image rebase -u -F raw|qcow2 -b {name} {}`",
                     path.display()
                 ),
             ));
@@ -210,6 +237,12 @@ impl<'a> Chain<'a> {
             }
         };
         let (file, backing_path) = self.allowed.open(path, name, false)?;
+        if let Some((known, disk)) = &self.known
+            && identity(&file).is_ok_and(|identity| identity == *known)
+        {
+            let disk = Arc::clone(disk);
+            return Ok(Some(self.add_disk(disk, &backing_path)?));
+        }
         if is_qcow2 {
             return Ok(Some(self.open_qcow2(file, &backing_path, true, Base::InHeader)?.access));
         }
@@ -231,9 +264,7 @@ impl<'a> Chain<'a> {
 
     fn see(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
         let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
-        let metadata = file.metadata().map_err(failed)?;
-        let is_device = metadata.file_type().is_block_device();
-        let identity = if is_device { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) };
+        let identity = identity(file).map_err(failed)?;
         if self.seen.contains(&identity) {
             return Err(unusable(path, "depends on itself: a file is in its chain of backing files twice"));
         }
@@ -285,12 +316,6 @@ impl<'a> Chain<'a> {
 }
 
 pub(super) fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {
-    let (first, length_bytes) = read_first_cluster(file, path)?;
-    Header::parse(&first, length_bytes).map_err(|problem| unusable(path, problem))
-}
-
-/// The beginning of a file, in which an image's header is, and the file's length.
-pub(super) fn read_first_cluster(file: &File, path: &Path) -> Result<(Vec<u8>, u64), ImageError> {
     let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
     let mut first = Vec::new();
     let mut reader = file;
@@ -298,5 +323,5 @@ pub(super) fn read_first_cluster(file: &File, path: &Path) -> Result<(Vec<u8>, u
     reader.take(FIRST_CLUSTER_MAX_BYTES).read_to_end(&mut first).map_err(failed)?;
     // A block device's length is where it ends, too.
     let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
-    Ok((first, length_bytes))
+    Header::parse(&first, length_bytes).map_err(|problem| unusable(path, problem))
 }

@@ -32,6 +32,18 @@ pub enum Preallocation {
     Full,
 }
 
+impl Preallocation {
+    /// As imago calls it.
+    pub(super) fn mode(self) -> PreallocateMode {
+        match self {
+            Self::Off => PreallocateMode::None,
+            Self::Metadata => PreallocateMode::FormatAllocate,
+            Self::Falloc => PreallocateMode::FullAllocate,
+            Self::Full => PreallocateMode::WriteData,
+        }
+    }
+}
+
 /// The image that a new one is based on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Qcow2Backing {
@@ -118,16 +130,10 @@ pub(crate) fn create_delta(file: &File, path: &Path, size_bytes: u64, base: Qcow
 fn format(file: &File, options: &Qcow2CreateOptions) -> io::Result<()> {
     let image_file = ImageFile::new(file.try_clone()?, 0, true, false, options.cluster_bytes.into());
     let medium = Medium::file(0, Arc::new(image_file), None);
-    let mode = match options.preallocation {
-        Preallocation::Off => PreallocateMode::None,
-        Preallocation::Metadata => PreallocateMode::FormatAllocate,
-        Preallocation::Falloc => PreallocateMode::FullAllocate,
-        Preallocation::Full => PreallocateMode::WriteData,
-    };
     let mut builder = Qcow2::<Medium>::create_builder(medium)
         .size(options.size_bytes)
         .cluster_size(options.cluster_bytes as usize)
-        .preallocate(mode);
+        .preallocate(options.preallocation.mode());
     if let Some(Qcow2Backing { name, format }) = &options.backing {
         builder = builder.backing(name.clone(), format.clone());
     }

@@ -1,7 +1,8 @@
 //! Images with a spoiled header or spoiled tables.
 
+use super::census::{CheckReport, Repair};
 use super::header::Header;
-use super::{Qcow2CreateOptions, Qcow2Disk};
+use super::{Qcow2Check, Qcow2CreateOptions, Qcow2Disk};
 use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, Operation, Queue, Request, Segment};
 use bolero::TypeGenerator;
 use std::fs;
@@ -117,6 +118,42 @@ fn fuzz_a_spoiled_image_neither_panics_nor_hangs() {
             if let Ok(disk) = open(&path, read_only) {
                 use_it(&disk);
             }
+        }
+    });
+}
+
+/// What the checker says, unless the header makes no sense at all.
+fn checked(path: &Path, repair: Repair) -> Option<CheckReport> {
+    let mut check = Qcow2Check::open(path, repair, true).ok()?;
+    Some(check.run(repair, &mut |line| assert!(!line.is_empty() && !line.contains('\n'))).unwrap())
+}
+
+/// Whether opening has a reason of its own: what is not supported, or refers to another file.
+fn is_for_others(bytes: &[u8]) -> bool {
+    Header::parse(bytes, bytes.len() as u64)
+        .map_or(true, |header| header.backing.is_some() || header.data_file.is_some())
+}
+
+#[test]
+fn fuzz_what_the_checker_calls_clean_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    bolero::check!().with_type::<Vec<Spoil>>().with_iterations(300).for_each(|spoils| {
+        let bytes = spoiled(spoils);
+        fs::write(&path, &bytes).unwrap();
+        let Some(found) = checked(&path, Repair::None) else { return };
+        assert!(fs::read(&path).unwrap() == bytes, "a check that repairs nothing has written");
+        // Leaks are nothing that opening would mind.
+        if found.corruptions == 0 && !is_for_others(&bytes) {
+            open(&path, false).unwrap();
+        }
+        fs::write(&path, &bytes).unwrap();
+        let repaired = checked(&path, Repair::All).unwrap();
+        assert!(repaired.corruptions <= found.corruptions.max(1), "{found:?} became {repaired:?}");
+        assert_eq!(checked(&path, Repair::None).map(|again| again.corruptions), Some(repaired.corruptions));
+        let bytes = fs::read(&path).unwrap();
+        if repaired.corruptions == 0 && !is_for_others(&bytes) {
+            open(&path, false).unwrap();
         }
     });
 }

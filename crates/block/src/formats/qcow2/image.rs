@@ -236,8 +236,10 @@ impl Image {
         let layer = &self.layers[number];
         let mut buffer = SliceBuffer::new();
         let entries = layer.load(layer.slice_of(offset), Patience::Endless, &mut buffer)?;
-        let cut =
-            if entries.is_some() { layer.cut_to_slice(offset, length) } else { layer.cut_to_table(offset, length) };
+        let cut = match entries {
+            Some(_) => layer.cut_to_slice(offset, length),
+            None => layer.cut_without_table(offset, length, Patience::Endless)?,
+        };
         Ok(own_in(layer, offset, cut, entries))
     }
 
@@ -274,16 +276,26 @@ impl Image {
         }
     }
 
-    /// The first run of `range` that is or is not in this image itself; its length, and whether it is.
-    pub(super) fn find_own(&self, range: Range<u64>) -> io::Result<(u64, bool)> {
+    /// The first run of `range` that is or is not in the first `depth` images of the chain; its length, and whether it is.
+    pub(super) fn find_above(&self, depth: usize, range: Range<u64>) -> io::Result<(u64, bool)> {
         self.geometry.check_extent_range(&range)?;
-        let whole = range.end - range.start;
-        if range.start >= self.size_bytes {
+        let (whole, start) = (range.end - range.start, range.start);
+        if start >= self.size_bytes {
             return Ok((whole, false));
         }
-        let asked_bytes = whole.min(self.size_bytes - range.start);
-        let (own, found_bytes) = self.own_now(0, range.start, asked_bytes)?;
-        Ok((found_bytes.clamp(1, asked_bytes), own != Own::Nothing))
+        let mut length = whole.min(self.size_bytes - start);
+        for (number, layer) in self.layers.iter().enumerate().take(depth) {
+            // Behind an image's end there are zeros, whatever is behind the image.
+            if start >= layer.size_bytes {
+                return Ok((length, true));
+            }
+            let (own, found_bytes) = self.own_now(number, start, length.min(layer.size_bytes - start))?;
+            length = found_bytes.clamp(1, length);
+            if own != Own::Nothing {
+                return Ok((length, true));
+            }
+        }
+        Ok((length, false))
     }
 
     /// What a data cluster holds: the file it lies in may have a hole there.

@@ -90,7 +90,7 @@ impl Layer {
     }
 
     /// The same, for the same L2 table.
-    pub(super) fn cut_to_table(&self, offset: u64, length: u64) -> u64 {
+    fn cut_to_table(&self, offset: u64, length: u64) -> u64 {
         let covers_bytes = 1_u64 << (self.cluster_bits + self.cluster_bits - 3);
         length.min(covers_bytes - offset % covers_bytes)
     }
@@ -121,6 +121,13 @@ impl Layer {
             *word = u64::from_be_bytes(entry);
         }
         Ok(Some(&buffer.entries[..self.slice_entries()]))
+    }
+
+    /// How many of `length` bytes from `offset`, for which there is no table, have none: an L1 table may be shorter than its disk.
+    pub(super) fn cut_without_table(&self, offset: u64, length: u64, patience: Patience) -> io::Result<u64> {
+        let table_covers_bits = self.cluster_bits + self.cluster_bits - 3;
+        let is_behind = offset >> table_covers_bits >= self.l1(patience)?.length_bytes / 8;
+        Ok(if is_behind { length } else { self.cut_to_table(offset, length) })
     }
 
     /// Where an L2 table lies.

@@ -13,13 +13,17 @@
 mod census;
 mod chain;
 mod check;
+mod commit;
 #[cfg(test)]
 mod cost;
 mod create;
 #[cfg(test)]
+mod cut_short;
+#[cfg(test)]
 mod fuzz;
 mod grace;
 mod header;
+mod header_change;
 mod image;
 mod info;
 mod l2_cache;
@@ -31,6 +35,7 @@ mod order;
 #[cfg(test)]
 mod power_cut;
 mod queue;
+mod rebase;
 mod references;
 mod repair;
 mod resize;
@@ -41,12 +46,14 @@ mod writer;
 use super::{AllowedDirectories, ImageError};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, Queue};
 pub use census::{CheckReport, Repair};
+pub use commit::Qcow2Commit;
 pub(crate) use create::create_delta;
 pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions};
 use image::Image;
 pub use info::{ChainImage, Qcow2Info, image_chain};
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
 use queue::Qcow2Split;
+pub use rebase::{Qcow2Rebase, write_differences};
 pub use repair::Qcow2Check;
 use std::fs::File;
 use std::io;
@@ -107,13 +114,18 @@ impl Qcow2Disk {
         Self::on(chain::open_in(file, path, options, allowed)?, path)
     }
 
-    /// Changes the size of the disk in the image at `path`. What is new reads as zeros, whatever is behind the image; what is cut off
-    /// is gone.
+    /// Changes the size of the disk in the image at `path`. What is new reads as zeros, whatever is behind the image, and is allocated as
+    /// `preallocation` says; what is cut off is gone.
     ///
     /// # Errors
     /// As [`Qcow2Disk::open`] for writing; when the image has snapshots, or the size is impossible.
-    pub fn resize(path: &Path, size_bytes: u64, allowed: &AllowedDirectories) -> Result<(), ImageError> {
-        resize::resize(path, size_bytes, allowed)
+    pub fn resize(
+        path: &Path,
+        size_bytes: u64,
+        preallocation: Preallocation,
+        allowed: &AllowedDirectories,
+    ) -> Result<(), ImageError> {
+        resize::resize(path, size_bytes, preallocation, allowed)
     }
 
     /// What there is at the beginning of `range`, and for how long at most.
@@ -138,7 +150,13 @@ impl Qcow2Disk {
 
     /// The first run of `range` that lies in this image, and not in one behind it; its length, and whether it does.
     pub(crate) fn find_own(&self, range: Range<u64>) -> io::Result<(u64, bool)> {
-        self.worker.image().find_own(range)
+        self.worker.image().find_above(1, range)
+    }
+
+    /// The same, of this image and all before the last one of the chain.
+    pub(crate) fn find_above_base(&self, range: Range<u64>) -> io::Result<(u64, bool)> {
+        let image = self.worker.image();
+        image.find_above(image.layers.len(), range)
     }
 
     fn on(image: Image, path: &Path) -> Result<Self, ImageError> {

@@ -6,13 +6,13 @@
 //! the caller's to know.
 
 use super::census::{Census, CheckReport, Repair, Tell};
-use super::chain::{open_file, read_first_cluster};
-use super::header::{Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table};
+use super::chain::open_file;
+use super::header::{FIRST_CLUSTER_MAX_BYTES, Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table};
 use super::medium::ImageFile;
 use super::new_refcounts::NewRefcounts;
 use crate::formats::ImageError;
 use crate::{FileDisk, FileOptions};
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// A qcow2 image that is to be checked, and may be damaged. Its backing and data files are left alone.
@@ -32,11 +32,26 @@ impl Qcow2Check {
         let options = FileOptions { read_only: repair == Repair::None, lock, ..FileOptions::default() };
         let file = open_file(path, options.read_only)?;
         FileDisk::lock(&file, path, &options)?;
-        let (first, length_bytes) = read_first_cluster(&file, path)?;
-        let unusable = |problem| ImageError::Unusable { path: path.to_owned(), problem };
-        let header = Header::parse_to_check(&first, length_bytes).map_err(unusable)?;
-        let file = ImageFile::new(file, length_bytes, !options.read_only, false, header.cluster_bytes());
-        Ok(Self { path: path.to_owned(), file, header })
+        let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(|source| ImageError::System {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::of(path.to_owned(), ImageFile::new(file, length_bytes, !options.read_only, false, 0))
+    }
+
+    /// Of an image that is open.
+    pub(super) fn of(path: PathBuf, file: ImageFile) -> Result<Self, ImageError> {
+        let mut first = vec![0; file.length_bytes().min(FIRST_CLUSTER_MAX_BYTES) as usize];
+        file.read(&mut first, 0).map_err(|source| ImageError::System { action: "read", path: path.clone(), source })?;
+        let header = Header::parse_to_check(&first, file.length_bytes());
+        let header = header.map_err(|problem| ImageError::Unusable { path: path.clone(), problem })?;
+        Ok(Self { path, file, header })
+    }
+
+    /// Cuts off what lies behind all that is in use.
+    pub(super) fn truncate(&self, length_bytes: u64) -> io::Result<()> {
+        self.file.truncate(length_bytes)
     }
 
     /// Checks it, after repairing what `repair` allows, which is on stable storage then. `tell` hears of each thing that is wrong, in a line.

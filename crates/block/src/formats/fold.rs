@@ -1,0 +1,100 @@
+//! Writing what an image holds to the disk that it is based on.
+
+use crate::read::perform;
+use crate::{Disk, ExtentKind, MemoryMap, Operation, Queue, Segment, walk_extents};
+use std::io;
+use std::ops::Range;
+
+/// What is copied at once.
+const BUFFER_BYTES: u32 = 1 << 20;
+
+/// Writes to `base` those runs of `top` that `own` says are not the base's own, and flushes it; zeros as zeros. What `top` shows is the
+/// same at any time, so this can be done again from the start. `goes_on` hears where on the disk it is, and says whether to
+/// go on. Returns the bytes that were written.
+///
+/// # Errors
+/// When either fails, when the base is read-only or smaller, and [`io::ErrorKind::Interrupted`] when it is not to go on.
+pub(crate) fn fold(
+    top: &dyn Disk,
+    own: impl Fn(Range<u64>) -> io::Result<(u64, bool)>,
+    base: &dyn Disk,
+    goes_on: &mut dyn FnMut(u64) -> bool,
+) -> io::Result<u64> {
+    let capacity_bytes = top.geometry().capacity_bytes;
+    let base_geometry = base.geometry();
+    if base_geometry.read_only || base_geometry.capacity_bytes < capacity_bytes {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the base is read-only or smaller than the delta"));
+    }
+    let mut folding = Folding::new(top, base, goes_on)?;
+    let (mut at, mut written_bytes) = (0, 0);
+    while at < capacity_bytes {
+        let (length_bytes, is_own) = own(at..capacity_bytes)?;
+        if is_own {
+            folding.copy(at..at + length_bytes)?;
+            written_bytes += length_bytes;
+        }
+        at += length_bytes;
+    }
+    perform(&mut *folding.to, Operation::Flush, 0, &[])?;
+    Ok(written_bytes)
+}
+
+struct Folding<'a> {
+    top: &'a dyn Disk,
+    from: Box<dyn Queue>,
+    to: Box<dyn Queue>,
+    block_bytes: u64,
+    goes_on: &'a mut dyn FnMut(u64) -> bool,
+}
+
+impl<'a> Folding<'a> {
+    fn new(top: &'a dyn Disk, base: &dyn Disk, goes_on: &'a mut dyn FnMut(u64) -> bool) -> io::Result<Self> {
+        let memory = MemoryMap::allocate(&[(0, BUFFER_BYTES as usize)]).map_err(io::Error::other)?;
+        let block_bytes = u64::from(top.geometry().logical_block_bytes.max(base.geometry().logical_block_bytes));
+        Ok(Self { top, from: top.open_queue(&memory, 1)?, to: base.open_queue(&memory, 1)?, block_bytes, goes_on })
+    }
+
+    /// Copies a range, widened to whole blocks: what the top shows around it is what the base has.
+    fn copy(&mut self, range: Range<u64>) -> io::Result<()> {
+        let capacity_bytes = self.top.geometry().capacity_bytes;
+        let start = range.start - range.start % self.block_bytes;
+        let end = range.end.next_multiple_of(self.block_bytes).min(capacity_bytes);
+        let top = self.top;
+        for extent in walk_extents(top, start..end) {
+            let extent = extent?;
+            let extent_end = extent.offset_bytes + extent.length_bytes;
+            let is_whole = extent.offset_bytes.is_multiple_of(self.block_bytes)
+                && (extent_end.is_multiple_of(self.block_bytes) || extent_end == capacity_bytes);
+            match extent.kind {
+                ExtentKind::Zero | ExtentKind::Hole if is_whole => self.zero(extent.offset_bytes..extent_end)?,
+                _ => self.copy_data(extent.offset_bytes..extent_end)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn zero(&mut self, range: Range<u64>) -> io::Result<()> {
+        self.note(range.start)?;
+        let length_bytes = range.end - range.start;
+        perform(&mut *self.to, Operation::WriteZeroes { length_bytes, may_unmap: true }, range.start, &[])
+    }
+
+    fn copy_data(&mut self, range: Range<u64>) -> io::Result<()> {
+        let mut at = range.start - range.start % self.block_bytes;
+        let end = range.end.next_multiple_of(self.block_bytes);
+        while at < end {
+            self.note(at)?;
+            // At most the buffer's length, so it fits.
+            let length_bytes = (end - at).min(u64::from(BUFFER_BYTES)) as u32;
+            let segment = Segment { region: 0, length_bytes, offset_bytes: 0 };
+            perform(&mut *self.from, Operation::Read, at, &[segment])?;
+            perform(&mut *self.to, Operation::Write { force_unit_access: false }, at, &[segment])?;
+            at += u64::from(length_bytes);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, at: u64) -> io::Result<()> {
+        if (self.goes_on)(at) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
+    }
+}

@@ -1,0 +1,135 @@
+//! Folding an image into one that it is based on.
+//!
+//! At any time the image shows the same: what is written to the base is what it shows there. It is emptied only when that is stable, by
+//! zeroing its L1 table; its clusters, which nothing refers to then, are freed as leaked ones are.
+
+use super::census::Repair;
+use super::chain::{open_above, open_file, read_header};
+use super::create::Preallocation;
+use super::medium::ImageFile;
+use super::repair::Qcow2Check;
+use super::{Qcow2Disk, header_change, resize};
+use crate::formats::{AllowedDirectories, ImageError, fold, image_chain};
+use crate::{Disk, Engine, FileDisk, FileOptions, Qcow2Info, same_file};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A commit, with all its files open and locked.
+pub struct Qcow2Commit {
+    file: File,
+    path: PathBuf,
+    top: Qcow2Disk,
+    base: Arc<dyn Disk>,
+    base_path: PathBuf,
+    /// Images between the two, which are of no more use afterwards.
+    between: usize,
+}
+
+impl Qcow2Commit {
+    /// Opens the image at `path`, and the one that it is folded into: its backing file, or the one of its chain that `base` names. A base
+    /// that is smaller than the image is made larger.
+    ///
+    /// # Errors
+    /// When it has no such backing file, and when one of them cannot be had for writing, or is not allowed.
+    pub fn open(path: &Path, base: Option<&Path>, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+        let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
+        let file = open_file(path, false)?;
+        FileDisk::lock(&file, path, &FileOptions::default())?;
+        let chain = image_chain(path, allowed)?;
+        let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
+        let index = match base {
+            None => 1,
+            Some(base) => {
+                let is_base = |image: &Path| same_file(image, base).unwrap_or(false);
+                let found = chain.iter().skip(1).position(|image| is_base(&image.path));
+                1 + found.ok_or_else(|| unusable(format!("is not based on {}", base.display())))?
+            }
+        };
+        let Some((above, image)) = index.checked_sub(1).and_then(|above| chain.get(above)).zip(chain.get(index)) else {
+            return Err(unusable("has no backing file that it could be committed to".to_owned()));
+        };
+        let name = above.qcow2.as_ref().and_then(|info: &Qcow2Info| info.backing_name.clone()).unwrap_or_default();
+        let (base_file, base_path) = allowed.open(&above.path, &name, true)?;
+        let handle = base_file.try_clone().map_err(failed)?;
+        let size_bytes = chain.first().map_or(0, |image| image.size_bytes);
+        let base = open_base(base_file, &base_path, image.qcow2.is_some(), size_bytes, allowed)?;
+        let options = FileOptions { read_only: true, lock: false, engine: Engine::Sync, ..FileOptions::default() };
+        let top_file = file.try_clone().map_err(failed)?;
+        let top = open_above(top_file, path, (&handle, Arc::clone(&base)), &options, allowed)?;
+        let top = Qcow2Disk::on(top, path)?;
+        Ok(Self { file, path: path.to_owned(), top, base, base_path, between: index - 1 })
+    }
+
+    /// The file that the image is folded into.
+    pub fn base_path(&self) -> &Path {
+        &self.base_path
+    }
+
+    /// How many images lie between the two, and hold nothing afterwards that counts.
+    pub fn between(&self) -> usize {
+        self.between
+    }
+
+    /// Size of the disk.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.top.geometry().capacity_bytes
+    }
+
+    /// Writes what the image holds to its base, on stable storage. `goes_on` hears where on the disk it is, and says whether to go on.
+    /// Nothing is lost when this fails, and it can be done again.
+    ///
+    /// # Errors
+    /// When one of the disks fails, and [`io::ErrorKind::Interrupted`].
+    pub fn fold(&self, goes_on: &mut dyn FnMut(u64) -> bool) -> io::Result<u64> {
+        fold(&self.top, |range| self.top.find_above_base(range), &*self.base, goes_on)
+    }
+
+    /// Empties the image, which shows what its backing file holds then. Not for one between which and the base others are.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn empty(self) -> Result<(), ImageError> {
+        let Self { file, path, top, base, .. } = self;
+        drop((top, base));
+        let failed = |source| ImageError::System { action: "empty", path: path.clone(), source };
+        let header = read_header(&file, &path)?;
+        let is_growing = file.metadata().map_err(failed)?.is_file();
+        let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
+        let file = ImageFile::new(file, length_bytes, is_growing, false, header.cluster_bytes());
+        header_change::clear_autoclear(&file, &header).map_err(failed)?;
+        file.write(&vec![0; header.l1.length_bytes as usize], header.l1.offset_bytes).map_err(failed)?;
+        file.sync().map_err(failed)?;
+        let mut check = Qcow2Check::of(path.clone(), file)?;
+        let report = check.run(Repair::Leaks, &mut |_| ())?;
+        if report.corruptions == 0 && report.leaks == 0 {
+            check.truncate(report.image_end_bytes).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+fn open_base(
+    file: File,
+    path: &Path,
+    is_qcow2: bool,
+    size_bytes: u64,
+    allowed: &AllowedDirectories,
+) -> Result<Arc<dyn Disk>, ImageError> {
+    let options = FileOptions { engine: Engine::Sync, ..FileOptions::default() };
+    let failed = |source| ImageError::System { action: "make room in", path: path.to_owned(), source };
+    if is_qcow2 {
+        let header = read_header(&file, path)?;
+        if header.size_bytes < size_bytes {
+            resize::resize(path, size_bytes, Preallocation::Off, allowed)?;
+        }
+        return Ok(Arc::new(Qcow2Disk::open_in(file, path, &options, allowed)?));
+    }
+    FileDisk::lock(&file, path, &options)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_file() && metadata.len() < size_bytes {
+        file.set_len(size_bytes).map_err(failed)?;
+    }
+    Ok(Arc::new(FileDisk::from_file(file, &options)?))
+}

@@ -1,0 +1,158 @@
+//! Power cuts while an image is repaired, emptied, or gets another backing file: at each of them it shows what it showed, and is no worse.
+
+use super::census::Repair;
+use super::header::Header;
+use super::medium::tests::LOG;
+use super::{Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase};
+use crate::layers::{Recording, Replay, WriteLog};
+use crate::{AllowedDirectories, FileOptions, read_bytes, write_bytes};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const DISK_BYTES: u64 = 512 << 10;
+const CLUSTER_BYTES: u32 = 4096;
+/// What is written whole.
+const SECTOR_BYTES: u32 = 512;
+/// More than the images ever grow to.
+const FILE_BYTES_MAX: usize = 2 << 20;
+/// Ways in which what is uncertain at a cut may turn out.
+const OUTCOMES: u64 = 6;
+
+fn allowed(path: &Path) -> AllowedDirectories {
+    AllowedDirectories::new(&[path.parent().unwrap()]).unwrap()
+}
+
+fn contents(path: &Path) -> Vec<u8> {
+    let options = FileOptions { read_only: true, lock: false, ..FileOptions::default() };
+    let disk = Qcow2Disk::open(path, &options, &allowed(path)).unwrap();
+    read_bytes(&disk, 0..DISK_BYTES).unwrap()
+}
+
+/// An image with data here and there.
+fn image(directory: &Path, name: &str, backing: Option<Qcow2Backing>) -> PathBuf {
+    let path = directory.join(name);
+    let options = Qcow2CreateOptions { cluster_bytes: CLUSTER_BYTES, backing, ..Qcow2CreateOptions::new(DISK_BYTES) };
+    Qcow2Disk::create(&path, &options).unwrap();
+    let disk = Qcow2Disk::open(&path, &FileOptions::default(), &allowed(&path)).unwrap();
+    for (number, offset) in [0_u64, 40 << 10, 300 << 10, 500 << 10].into_iter().enumerate() {
+        write_bytes(&disk, offset, &vec![number as u8 + name.len() as u8; 12 << 10]).unwrap();
+    }
+    path
+}
+
+/// What `action` writes to the image whose file it opens first.
+fn recorded(action: impl FnOnce()) -> Recording {
+    let log = Arc::<WriteLog>::default();
+    LOG.set(Some(Arc::clone(&log)));
+    action();
+    log.recording(SECTOR_BYTES)
+}
+
+/// Puts the image back as it was, cuts the power behind each event, and lets `look` see what is there.
+fn at_each_cut(path: &Path, before: &[u8], recording: &Recording, look: impl Fn(usize)) {
+    let mut padded = before.to_vec();
+    padded.resize(FILE_BYTES_MAX, 0);
+    assert!(recording.event_count() > 1);
+    for seed in 0..OUTCOMES {
+        let mut replay = Replay::new(recording, padded.clone());
+        for cut in 0..=recording.event_count() {
+            fs::write(path, replay.cut(cut, seed << 32 | cut as u64).unwrap()).unwrap();
+            look(cut);
+        }
+    }
+}
+
+fn corruptions(path: &Path) -> u64 {
+    let mut check = Qcow2Check::open(path, Repair::None, true).unwrap();
+    check.run(Repair::None, &mut |_| ()).unwrap().corruptions
+}
+
+fn be64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+#[test]
+fn a_repair_that_is_cut_short_is_no_worse() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "image.qcow2", None);
+    let (good, wanted) = (fs::read(&path).unwrap(), contents(&path));
+    let table = be64(&good, 48) as usize;
+    let refblock = be64(&good, table) as usize;
+    let l2 = (be64(&good, be64(&good, 40) as usize) & !(1 << 63)) as usize;
+    let in_use = (0..1000).filter(|at| good[refblock + at * 2 + 1] == 1).count();
+    type Damage = fn(&mut [u8], usize);
+    let damages: [(&str, usize, Damage); 4] = [
+        ("leaks", refblock + in_use * 2, |bytes, at| bytes[at..at + 8].copy_from_slice(&[0, 1, 0, 1, 0, 2, 0, 1])),
+        ("counts that are too low", refblock + 4, |bytes, at| bytes[at..at + 8].fill(0)),
+        ("counts without a place", table, |bytes, at| bytes[at..at + 8].fill(0)),
+        ("marks", l2, |bytes, at| bytes[at] ^= 0x80),
+    ];
+    for (what, at, damage) in damages {
+        let mut bytes = good.clone();
+        damage(&mut bytes, at);
+        // Leaks behind the file's end are none.
+        bytes.resize(bytes.len() + 4 * CLUSTER_BYTES as usize, 0);
+        fs::write(&path, &bytes).unwrap();
+        let bad = corruptions(&path);
+        let recording = recorded(|| {
+            let mut check = Qcow2Check::open(&path, Repair::All, true).unwrap();
+            let report = check.run(Repair::All, &mut |_| ()).unwrap();
+            assert_eq!((report.corruptions, report.leaks), (0, 0), "{what}");
+            assert!(report.corruptions_fixed + report.leaks_fixed > 0, "{what}");
+        });
+        at_each_cut(&path, &bytes, &recording, |cut| {
+            assert!(corruptions(&path) <= bad, "{what}, cut behind {cut}");
+            assert!(contents(&path) == wanted, "{what}, cut behind {cut}");
+        });
+    }
+}
+
+#[test]
+fn a_backing_file_that_is_named_is_the_old_one_or_the_new_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let on = |name: &str, format: &str| Some(Qcow2Backing { name: name.into(), format: format.into() });
+    let long = format!("./{}old.qcow2", "./".repeat(400));
+    image(directory.path(), "old.qcow2", None);
+    fs::write(directory.path().join("new.raw"), vec![5; DISK_BYTES as usize]).unwrap();
+    for (old, new) in [
+        (None, on("new.raw", "raw")),
+        (on("old.qcow2", "qcow2"), on("new.raw", "raw")),
+        (on(&long, "qcow2"), on("old.qcow2", "qcow2")),
+        (on("new.raw", "raw"), on(&long, "qcow2")),
+        (on("old.qcow2", "qcow2"), None),
+    ] {
+        let path = image(directory.path(), "image.qcow2", old.clone());
+        let before = fs::read(&path).unwrap();
+        let rebase = Qcow2Rebase::open(&path).unwrap();
+        let recording = recorded(|| rebase.name_backing(new.as_ref()).unwrap());
+        drop(rebase);
+        at_each_cut(&path, &before, &recording, |cut| {
+            let bytes = fs::read(&path).unwrap();
+            let found = Header::parse(&bytes, bytes.len() as u64).unwrap().backing;
+            let found = found.map(|found| Qcow2Backing { name: found.name, format: found.format.unwrap() });
+            let is_last = cut == recording.event_count();
+            assert!(found == new || (found == old && !is_last), "cut behind {cut}: {found:?}");
+            contents(&path);
+        });
+    }
+}
+
+#[test]
+fn an_image_that_is_emptied_shows_the_same_all_the_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path().join("base.raw");
+    fs::write(&base, vec![9; DISK_BYTES as usize]).unwrap();
+    let backing = Some(Qcow2Backing { name: "base.raw".into(), format: "raw".into() });
+    let path = image(directory.path(), "top.qcow2", backing);
+    let (before, wanted) = (fs::read(&path).unwrap(), contents(&path));
+    let commit = Qcow2Commit::open(&path, None, &allowed(&path)).unwrap();
+    commit.fold(&mut |_| true).unwrap();
+    assert!(fs::read(&base).unwrap() == wanted);
+    let recording = recorded(|| commit.empty().unwrap());
+    assert!(fs::metadata(&path).unwrap().len() < before.len() as u64 - (40 << 10));
+    at_each_cut(&path, &before, &recording, |cut| {
+        assert!(contents(&path) == wanted, "cut behind {cut}");
+        assert_eq!(corruptions(&path), 0, "cut behind {cut}");
+    });
+}

@@ -1,0 +1,208 @@
+//! Putting another backing file behind an image.
+
+use super::Qcow2Disk;
+use super::chain::{open_file, read_header};
+use super::create::Qcow2Backing;
+use super::header_change;
+use super::medium::ImageFile;
+use crate::formats::{AllowedDirectories, ImageError};
+use crate::read::perform;
+use crate::{
+    Disk, Engine, Extent, ExtentKind, FileDisk, FileOptions, MemoryMap, Operation, Queue, Segment, walk_extents,
+};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is compared at once.
+const BUFFER_BYTES: u32 = 1 << 20;
+
+/// The unit in which differences are written.
+const UNIT_BYTES: u64 = 4096;
+
+/// An image whose backing file is to be another, open and locked.
+#[derive(Debug)]
+pub struct Qcow2Rebase {
+    file: File,
+    path: PathBuf,
+}
+
+impl Qcow2Rebase {
+    /// Opens the image at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be had for writing.
+    pub fn open(path: &Path) -> Result<Self, ImageError> {
+        let file = open_file(path, false)?;
+        FileDisk::lock(&file, path, &FileOptions::default())?;
+        read_header(&file, path)?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// The image as a disk, to which differences can be written.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::open`].
+    pub fn disk(&self, allowed: &AllowedDirectories) -> Result<Qcow2Disk, ImageError> {
+        let file = self.file.try_clone().map_err(|error| self.failed(error))?;
+        // It has the lock.
+        let options = FileOptions { lock: false, engine: Engine::Sync, ..FileOptions::default() };
+        Qcow2Disk::open_in(file, &self.path, &options, allowed)
+    }
+
+    /// Names another backing file, or none, on stable storage. What shows through the image is that file's from now on; nothing is compared.
+    ///
+    /// # Errors
+    /// When the header has no room for the name, or the file cannot be written. Then it is as it was.
+    pub fn name_backing(&self, backing: Option<&Qcow2Backing>) -> Result<(), ImageError> {
+        let header = read_header(&self.file, &self.path)?;
+        let file = self.file.try_clone().map_err(|error| self.failed(error))?;
+        let length_bytes = file.metadata().map_err(|error| self.failed(error))?.len();
+        let file = ImageFile::new(file, length_bytes, true, false, header.cluster_bytes());
+        header_change::set_backing(&file, &header, backing).map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, source: io::Error) -> ImageError {
+        ImageError::System { action: "change the backing file of", path: self.path.clone(), source }
+    }
+}
+
+/// Writes to `top` what `source` holds and the disk `behind`, or nothing but zeros without one, does not: so that `top` holds what `source` does when that
+/// is behind it. What `top` holds itself is left alone: the two must agree there. `goes_on` hears where on the disk it is, and says
+/// whether to go on.
+///
+/// # Errors
+/// When a disk fails, and [`io::ErrorKind::Interrupted`].
+pub fn write_differences(
+    top: &Qcow2Disk,
+    source: &dyn Disk,
+    behind: Option<&dyn Disk>,
+    goes_on: &mut dyn FnMut(u64) -> bool,
+) -> io::Result<()> {
+    let capacity_bytes = source.geometry().capacity_bytes.min(top.geometry().capacity_bytes);
+    let mut differences = Differences::new(top, source, behind)?;
+    let mut at = 0;
+    while at < capacity_bytes {
+        let (length_bytes, is_own) = top.find_own(at..capacity_bytes)?;
+        if is_own {
+            at += length_bytes;
+            continue;
+        }
+        let end = (at - at % u64::from(BUFFER_BYTES) + u64::from(BUFFER_BYTES)).min(at + length_bytes);
+        if !goes_on(at) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        at = differences.write(at, end)?;
+    }
+    perform(&mut *differences.top, Operation::Flush, 0, &[])
+}
+
+struct Differences<'a> {
+    memory: MemoryMap,
+    source: Side<'a>,
+    behind: Option<Side<'a>>,
+    top: Box<dyn Queue>,
+}
+
+/// A disk, and where in memory what was read of it lies.
+struct Side<'a> {
+    disk: &'a dyn Disk,
+    queue: Box<dyn Queue>,
+    memory_offset: u64,
+}
+
+impl Side<'_> {
+    /// Reads a range, zeros behind the end; with whether it is known to be zeros.
+    fn read(&mut self, memory: &MemoryMap, start: u64, end: u64) -> io::Result<()> {
+        let capacity_bytes = self.disk.geometry().capacity_bytes;
+        let there = capacity_bytes.clamp(start, end) - start;
+        // No longer than the buffer.
+        let segment = |from: u64, to: u64| Segment {
+            region: 0,
+            length_bytes: (to - from) as u32,
+            offset_bytes: self.memory_offset + from,
+        };
+        memory.zero(segment(there, end - start));
+        if there == 0 {
+            return Ok(());
+        }
+        perform(&mut *self.queue, Operation::Read, start, &[segment(0, there)])
+    }
+
+    /// How much of a range is known to be zeros.
+    fn zeros(&self, start: u64, end: u64) -> io::Result<u64> {
+        let capacity_bytes = self.disk.geometry().capacity_bytes;
+        if start >= capacity_bytes {
+            return Ok(end - start);
+        }
+        for extent in walk_extents(self.disk, start..end.min(capacity_bytes)) {
+            let Extent { offset_bytes, kind, .. } = extent?;
+            if kind == ExtentKind::Data {
+                return Ok(offset_bytes - start);
+            }
+        }
+        Ok(end - start)
+    }
+}
+
+impl<'a> Differences<'a> {
+    fn new(top: &Qcow2Disk, source: &'a dyn Disk, behind: Option<&'a dyn Disk>) -> io::Result<Self> {
+        let memory = MemoryMap::allocate(&[(0, 2 * BUFFER_BYTES as usize)]).map_err(io::Error::other)?;
+        let side = |disk: &'a dyn Disk, memory_offset: u64| -> io::Result<Side<'a>> {
+            Ok(Side { disk, queue: disk.open_queue(&memory, 1)?, memory_offset })
+        };
+        let (source, behind) = (side(source, 0)?, behind.map(|disk| side(disk, BUFFER_BYTES.into())).transpose()?);
+        Ok(Self { top: top.open_queue(&memory, 1)?, memory, source, behind })
+    }
+
+    /// Looks at the beginning of a range, of a buffer's length at most, and writes what differs; to where.
+    fn write(&mut self, start: u64, end: u64) -> io::Result<u64> {
+        let zeros = self.source.zeros(start, end)?;
+        let zeros = match &self.behind {
+            None => zeros,
+            Some(behind) => behind.zeros(start, start + zeros)?,
+        };
+        // Not blocks that only begin with zeros.
+        let zeros = if start + zeros == end { zeros } else { zeros - zeros % UNIT_BYTES };
+        if zeros > 0 {
+            return Ok(start + zeros);
+        }
+        self.source.read(&self.memory, start, end)?;
+        if let Some(behind) = &mut self.behind {
+            behind.read(&self.memory, start, end)?;
+        } else {
+            let all = Segment { region: 0, length_bytes: BUFFER_BYTES, offset_bytes: BUFFER_BYTES.into() };
+            self.memory.zero(all);
+        }
+        self.write_runs(start, end)?;
+        Ok(end)
+    }
+
+    fn write_runs(&mut self, start: u64, end: u64) -> io::Result<()> {
+        let mut run: Option<(u64, u64)> = None;
+        let mut at = start;
+        while at < end {
+            let next = (at - at % UNIT_BYTES + UNIT_BYTES).min(end);
+            let segment = |offset: u64| Segment {
+                region: 0,
+                length_bytes: (next - at) as u32,
+                offset_bytes: offset + (at - start),
+            };
+            let is_same = self.memory.is_equal(segment(0), segment(BUFFER_BYTES.into())) == Some(true);
+            match (&mut run, is_same) {
+                (Some((_, run_end)), false) => *run_end = next,
+                (None, false) => run = Some((at, next)),
+                (Some(_), true) => self.write_run(run.take(), start)?,
+                (None, true) => {}
+            }
+            at = next;
+        }
+        self.write_run(run, start)
+    }
+
+    fn write_run(&mut self, run: Option<(u64, u64)>, start: u64) -> io::Result<()> {
+        let Some((from, to)) = run else { return Ok(()) };
+        let segment = Segment { region: 0, length_bytes: (to - from) as u32, offset_bytes: from - start };
+        perform(&mut *self.top, Operation::Write { force_unit_access: false }, from, &[segment])
+    }
+}

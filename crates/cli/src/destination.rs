@@ -1,0 +1,32 @@
+//! How a disk that somebody names as a destination is written.
+
+use anyhow::{Result, bail};
+use blockyard_block::same_file;
+use blockyard_block::specification::DiskSpecification;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// The one place where it is decided: the file that is replaced as a whole, or appears; `None` for a disk that is there and is
+/// written in place. The file's format is another matter.
+pub fn replaced_file(output: &DiskSpecification) -> Option<&Path> {
+    let is_block_device = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+    output.image_file().filter(|path| !is_block_device(path))
+}
+
+/// As far as it can be told from names. Locks tell of images that have a file in common.
+///
+/// # Errors
+/// When they are the same.
+pub fn refuse_same_disk(input: &DiskSpecification, output: &DiskSpecification) -> Result<()> {
+    let (Some(source), Some(destination)) = (input.path(), output.path()) else { return Ok(()) };
+    if !same_file(source, destination).unwrap_or(false) {
+        return Ok(());
+    }
+    if input.partition() != output.partition() {
+        bail!(
+            "{input} and {output} are on the same disk: serve its partitions (blockyard serve --partition) and copy from \
+             session to session"
+        );
+    }
+    bail!("{input} and {output} are the same disk");
+}

@@ -1,0 +1,78 @@
+//! `blockyard image commit`: what an image holds goes into the one that it is based on.
+
+use super::named_image::{self, Format};
+use super::shut_in::shut_in;
+use super::watch::Watch;
+use crate::disk::complete_change;
+use crate::{UsageError, print};
+use anyhow::{Context, Result, bail};
+use blockyard_block::{AllowedDirectories, Qcow2Commit};
+use clap::Args;
+use std::io;
+use std::path::PathBuf;
+
+/// Write what an image holds into its backing file, and empty it.
+///
+/// The image shows the same at any time, so that a commit that was stopped can be done again. A backing file that is
+/// smaller is made larger. Other images over that backing file are of no more use afterwards.
+#[derive(Args)]
+pub struct CommitArgs {
+    /// Image: a qcow2 file with a backing file.
+    image: String,
+    /// Format of the image.
+    #[arg(short, value_name = "FORMAT", value_enum)]
+    format: Option<Format>,
+    /// Commit into this file of the chain of backing files [default: the nearest]. The image is not emptied then, and images
+    /// between the two are of no more use.
+    #[arg(short, long, value_name = "FILE")]
+    base: Option<PathBuf>,
+    /// Do not empty the image: it is of no more use.
+    #[arg(short = 'd')]
+    drop: bool,
+    /// Show progress.
+    #[arg(short)]
+    progress: bool,
+    /// Directory in which its backing files may lie; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+    /// Say nothing.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the image has no backing file, or one of the two cannot be written.
+pub fn run(args: &CommitArgs) -> Result<()> {
+    let (path, format) = named_image::parse_new(&args.image, args.format)?;
+    if format != Format::Qcow2 {
+        bail!(UsageError(format!("{}: only qcow2 images have backing files", args.image)));
+    }
+    let named = named_image::parse(&args.image, args.format)?;
+    complete_change(&named, &args.allow_dir)?;
+    let failed = || format!("cannot commit {}", args.image);
+    let allowed = AllowedDirectories::new(&args.allow_dir)?;
+    let commit = Qcow2Commit::open(&path, args.base.as_deref(), &allowed).with_context(failed)?;
+    let watch = Watch::new(args.progress && !args.quiet, commit.capacity_bytes())?;
+    shut_in(&[&named], Vec::new())?;
+    commit.fold(&mut |at| watch.goes_on(at)).map_err(|error| match error.kind() {
+        io::ErrorKind::Interrupted => watch.check().err().unwrap_or_else(|| error.into()),
+        _ => anyhow::Error::from(error).context(failed()),
+    })?;
+    let (base, between) = (commit.base_path().display().to_string(), commit.between());
+    let empties = !args.drop && args.base.is_none();
+    if empties {
+        commit.empty().with_context(failed)?;
+    }
+    drop(watch);
+    if args.quiet {
+        return Ok(());
+    }
+    let rest = match (empties, between) {
+        (true, _) => String::new(),
+        (false, 0) => format!("\n{} is of no more use.", args.image),
+        (false, between) => format!("\n{} and {between} more between the two are of no more use.", args.image),
+    };
+    print(&format!("Image committed into {base}.{rest}"))
+}

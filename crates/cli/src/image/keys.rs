@@ -1,0 +1,230 @@
+//! Keys of encrypted volumes: out of files, or from whoever sits at the terminal. They are in no argument, message or log.
+
+use crate::UsageError;
+use crate::signals::EndSignals;
+use anyhow::{Context, Result, anyhow, bail};
+use blockyard_block::printable;
+use blockyard_protocol::appliance::Volume;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use std::cell::RefCell;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// Longest key: it goes to the appliance in one message.
+const KEY_BYTES_MAX: u64 = 32 << 10;
+/// How often somebody may try at the terminal.
+pub const TRIES: u32 = 3;
+
+/// A key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(Vec<u8>);
+
+impl Key {
+    /// What it is.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Key(secret)")
+    }
+}
+
+/// The keys that the command line gives, and whether somebody can be asked for more.
+#[derive(Debug)]
+pub struct Keys {
+    /// For which volume, as the user calls it, or `all`.
+    given: Vec<(String, Key)>,
+    /// What was typed and has opened something: it may open more.
+    typed: RefCell<Vec<Key>>,
+    signals: EndSignals,
+}
+
+impl Keys {
+    /// Those of `--key-file FILE`, for any volume, and of `--key VOLUME:file:FILE`.
+    ///
+    /// # Errors
+    /// [`UsageError`] when it is something else; when a file cannot be read.
+    pub fn read(file: Option<&Path>, keys: &[String], signals: EndSignals) -> Result<Self> {
+        let mut given = Vec::new();
+        for text in keys {
+            let (volume, file) = selected(text)?;
+            given.push((volume.to_owned(), read_key(Path::new(file))?));
+        }
+        if let Some(file) = file {
+            given.push(("all".to_owned(), read_key(file)?));
+        }
+        Ok(Self { given, typed: RefCell::default(), signals })
+    }
+
+    /// Those that may open `volume`.
+    pub fn of(&self, volume: &Volume) -> Vec<Key> {
+        let fits = self.given.iter().filter(|(name, _)| is_called(volume, name));
+        fits.map(|(_, key)| key.clone()).collect()
+    }
+
+    /// What was typed for others.
+    pub fn typed(&self) -> Vec<Key> {
+        self.typed.borrow().clone()
+    }
+
+    /// What was typed has opened something.
+    pub fn remember(&self, key: Key) {
+        self.typed.borrow_mut().push(key);
+    }
+
+    /// Whether there is a terminal to ask at.
+    pub fn can_ask(&self) -> bool {
+        File::open("/dev/tty").is_ok()
+    }
+
+    /// Asks at the terminal. `None` where there is none.
+    ///
+    /// # Errors
+    /// When it fails, or somebody wants the end.
+    pub fn ask(&self, volume: &Volume) -> Result<Option<Key>> {
+        let Ok(terminal) = File::options().read(true).write(true).open("/dev/tty") else { return Ok(None) };
+        let (device, uuid) = (printable(&volume.device), printable(&volume.uuid));
+        let question = format!("Passphrase for {device} (UUID {uuid}; none leaves it closed): ");
+        let silence = Silence::of(&terminal)?;
+        let answer = self.answer(&terminal, &question);
+        drop(silence);
+        // The end of the line that nobody saw.
+        let _ = (&terminal).write_all(b"\n");
+        answer.map(|bytes| Some(Key(bytes)))
+    }
+
+    /// A line.
+    fn answer(&self, mut terminal: &File, question: &str) -> Result<Vec<u8>> {
+        terminal.write_all(question.as_bytes()).context("asking for a passphrase")?;
+        let mut line = Vec::new();
+        let tick = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        loop {
+            if let Some(signal) = self.signals.name() {
+                bail!("interrupted by {signal}");
+            }
+            if !matches!(poll(&mut [PollFd::new(terminal, PollFlags::IN)], Some(&tick)), Ok(1)) {
+                continue;
+            }
+            let mut byte = [0];
+            match terminal.read(&mut byte) {
+                Ok(1) if byte[0] != b'\n' && line.len() < 512 => line.push(byte[0]),
+                Ok(1) if byte[0] == b'\n' => return Ok(line),
+                Ok(1) => bail!("a passphrase has at most 512 letters"),
+                Ok(_) => bail!("nobody gave a passphrase"),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(anyhow!(error).context("reading a passphrase")),
+            }
+        }
+    }
+}
+
+/// A terminal that does not show what is typed, until this is gone.
+struct Silence<'terminal> {
+    terminal: &'terminal File,
+    before: Termios,
+}
+
+impl<'terminal> Silence<'terminal> {
+    fn of(terminal: &'terminal File) -> Result<Self> {
+        let before = tcgetattr(terminal).context("asking for a passphrase")?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        silent.local_modes.insert(LocalModes::ICANON | LocalModes::ISIG);
+        tcsetattr(terminal, OptionalActions::Flush, &silent).context("asking for a passphrase")?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl Drop for Silence<'_> {
+    fn drop(&mut self) {
+        let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
+    }
+}
+
+/// `VOLUME:file:FILE`.
+fn selected(text: &str) -> Result<(&str, &str)> {
+    let mut fields = text.splitn(3, ':');
+    match (fields.next(), fields.next(), fields.next()) {
+        (Some(volume), Some("file"), Some(file)) if !volume.is_empty() && !file.is_empty() => Ok((volume, file)),
+        (_, Some("key"), _) => {
+            // Whatever it is, it is not to be said again.
+            Err(UsageError("--key …:key:…: others see a command's arguments; use …:file:FILE".to_owned()).into())
+        }
+        _ => {
+            Err(UsageError(format!("--key {text}: it is VOLUME:file:FILE, where VOLUME may be a UUID or `all`")).into())
+        }
+    }
+}
+
+/// A file's content; of a single line of text, without the line's end.
+fn read_key(path: &Path) -> Result<Key> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.with_context(|| format!("cannot read the key file {}", path.display()))?;
+    if bytes.len() as u64 > KEY_BYTES_MAX {
+        bail!("the key file {} is longer than {} KiB", path.display(), KEY_BYTES_MAX >> 10);
+    }
+    let is_line =
+        bytes.ends_with(b"\n") && !bytes[..bytes.len() - 1].contains(&b'\n') && std::str::from_utf8(&bytes).is_ok();
+    if is_line {
+        bytes.pop();
+    }
+    Ok(Key(bytes))
+}
+
+/// Whether a user may call a volume so: by a device name of ours or guestfish's, or by its UUID.
+fn is_called(volume: &Volume, name: &str) -> bool {
+    let short = name.strip_prefix("/dev/").unwrap_or(name);
+    let disk = |prefix| short.strip_prefix(prefix).is_some_and(|rest| volume.device.strip_prefix("vd") == Some(rest));
+    let uuid = name.strip_prefix("UUID=").unwrap_or(name);
+    name == "all"
+        || short == volume.device
+        || ["sd", "hd", "xvd"].into_iter().any(disk)
+        || volume.device.strip_prefix("vda") == Some(short)
+        || (!uuid.is_empty() && uuid.eq_ignore_ascii_case(&volume.uuid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_for_a_volume_by_any_of_its_names() {
+        let volume = Volume { device: "vda3".into(), uuid: "ab-cd".into(), ..Volume::default() };
+        for name in ["all", "vda3", "/dev/vda3", "/dev/sda3", "3", "AB-CD", "UUID=ab-cd"] {
+            assert!(is_called(&volume, name), "{name}");
+        }
+        for name in ["", "vda", "/dev/sda30", "ab", "UUID="] {
+            assert!(!is_called(&volume, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn keys_are_files_and_no_arguments() {
+        assert_eq!(selected("/dev/sda3:file:/key:1").unwrap(), ("/dev/sda3", "/key:1"));
+        for bad in ["", "sda3", "sda3:file:", ":file:key", "sda3:clevis:"] {
+            assert!(selected(bad).is_err(), "{bad}");
+        }
+        let said = selected("sda3:key:hush").unwrap_err().to_string();
+        assert!(!said.contains("hush"), "{said}");
+        assert_eq!(format!("{:?}", Key(b"hush".to_vec())), "Key(secret)");
+    }
+
+    #[test]
+    fn the_end_of_a_line_belongs_to_no_passphrase() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        for (content, wanted) in [("word\n", &b"word"[..]), ("word", b"word"), ("two\nlines\n", b"two\nlines\n")] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(read_key(&path).unwrap().bytes(), wanted);
+        }
+        std::fs::write(&path, vec![0; KEY_BYTES_MAX as usize + 1]).unwrap();
+        assert!(read_key(&path).unwrap_err().to_string().contains("32 KiB"));
+    }
+}

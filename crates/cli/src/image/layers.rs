@@ -1,0 +1,389 @@
+//! What lies in layers: arrays, encrypted volumes, volume groups. They are opened before file systems are mounted, by the host's
+//! tools in the appliance, and closed when those are unmounted.
+
+use super::keys::{Keys, TRIES};
+use super::open_image::OpenImage;
+use super::tool_run::complaint;
+use anyhow::{Result, bail};
+use blockyard_appliance::tools::{CRYPTSETUP, LVM, MDADM, ToolCall};
+use blockyard_block::printable;
+use blockyard_protocol::appliance::Volume;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+/// How deep layers may lie: each round opens what the one before brought to light.
+const ROUNDS_MAX: usize = 8;
+/// How often the appliance is booted for what turns out to be needed: once for each that [`Needs`] has, at most.
+const BOOTS_MAX: usize = 4;
+/// Kinds of content, as blkid(8) calls them.
+const LUKS: &str = "crypto_LUKS";
+const LVM_MEMBER: &str = "LVM2_member";
+const RAID_MEMBER: &str = "linux_raid_member";
+
+/// What the appliance has beside the memory that a key takes.
+const SYSTEM_BYTES: u64 = 128 << 20;
+/// What a header may ask for without being asked whether it is serious: what cryptsetup takes at most (cryptsetup(8), --pbkdf-memory).
+const KEY_BYTES_MAX: u64 = 4 << 30;
+/// How long it may take to make a key of a passphrase: nothing moves meanwhile.
+const KEY_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What was opened, in that order, and what was tried.
+#[derive(Debug, Default)]
+pub struct Layers {
+    opened: Vec<Layer>,
+    tried: BTreeSet<String>,
+    notes: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Layer {
+    /// Its path.
+    Array(String),
+    /// Its name in /dev/mapper.
+    Encrypted(String),
+    /// A volume group.
+    Group(String),
+}
+
+/// The appliance has to be another one, so that something can be opened in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Bytes of memory, at least.
+    pub memory_bytes: u64,
+    /// Whether its kernel finds out how to compute the second parity of RAID 6, which takes it a while.
+    pub raid6: bool,
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "it needs an appliance with {} MiB", self.memory_bytes >> 20)
+    }
+}
+
+impl std::error::Error for Needs {}
+
+/// Who may be asked for passphrases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// Nobody: what the command line gives has to do.
+    Nobody,
+    /// Whoever sits at the terminal.
+    Terminal,
+}
+
+impl OpenImage {
+    /// Opens what is closed; whether something was. What cannot be opened is noted.
+    ///
+    /// # Errors
+    /// When a passphrase is wrong, or a tool is missing.
+    pub fn open_layers(&mut self, asking: Asking) -> Result<bool> {
+        let keys = self.keys();
+        for _ in 0..BOOTS_MAX {
+            match self.open_all(&keys, asking) {
+                Err(error) => match error.downcast_ref::<Needs>() {
+                    Some(&needs) => self.boot_again(needs)?,
+                    None => return Err(error),
+                },
+                opened => return opened,
+            }
+        }
+        bail!("its layers want more and more of the appliance")
+    }
+
+    fn open_all(&mut self, keys: &Keys, asking: Asking) -> Result<bool> {
+        let before = self.layers.opened.len();
+        for _ in 0..ROUNDS_MAX {
+            let volumes = self.volumes()?;
+            let closed: Vec<_> = volumes.iter().filter(|volume| is_closed(volume)).collect();
+            let new = |volume: &&&Volume| !self.layers.tried.contains(&volume.device);
+            let new: Vec<Volume> = closed.iter().filter(new).map(|volume| Volume::clone(volume)).collect();
+            let can =
+                |volume: &&Volume| volume.r#type != LUKS || asking == Asking::Terminal || !keys.of(volume).is_empty();
+            let new: Vec<_> = new.iter().filter(can).collect();
+            if new.is_empty() {
+                break;
+            }
+            self.appliance.install_modules()?;
+            self.layers.tried.extend(new.iter().map(|volume| volume.device.clone()));
+            self.assemble(&closed, &new)?;
+            for volume in new.iter().filter(|volume| volume.r#type == LUKS) {
+                self.unlock(volume, keys, asking)?;
+            }
+            if new.iter().any(|volume| volume.r#type == LVM_MEMBER) {
+                self.activate()?;
+            }
+        }
+        std::mem::take(&mut self.layers.notes).iter().for_each(|note| self.tell(note));
+        Ok(self.layers.opened.len() > before)
+    }
+
+    /// Closes what was opened, so that its last words are written.
+    ///
+    /// # Errors
+    /// When something cannot be closed.
+    pub fn close_layers(&mut self) -> Result<()> {
+        while let Some(layer) = self.layers.opened.pop() {
+            let (tool, call) = match &layer {
+                Layer::Array(path) => (&MDADM, mdadm().argument("--stop").argument(path.as_str())),
+                Layer::Encrypted(name) => (&CRYPTSETUP, cryptsetup("close").argument(name.as_str())),
+                Layer::Group(name) => {
+                    let call = self.lvm("vgchange", "").arguments(["--activate", "n", name]);
+                    (&LVM, call)
+                }
+            };
+            self.run_tool_well(tool, call)?;
+        }
+        self.layers.tried.clear();
+        Ok(())
+    }
+
+    /// Puts together the arrays that one of `new` belongs to, out of `closed`.
+    fn assemble(&mut self, closed: &[&Volume], new: &[&Volume]) -> Result<()> {
+        let is_part = |volume: &&&Volume| volume.r#type == RAID_MEMBER;
+        let wanted: BTreeSet<_> = new.iter().filter(is_part).map(|volume| &volume.uuid).collect();
+        let mut arrays: BTreeMap<&String, Vec<&Volume>> = BTreeMap::new();
+        for part in closed.iter().filter(is_part).filter(|part| wanted.contains(&part.uuid)) {
+            arrays.entry(&part.uuid).or_default().push(part);
+        }
+        for parts in arrays.values() {
+            if parts.iter().any(|part| part.raid_level == 6) {
+                self.needs(Needs { memory_bytes: 0, raid6: true })?;
+            }
+            self.assemble_one(parts)?;
+        }
+        Ok(())
+    }
+
+    fn assemble_one(&mut self, parts: &[&Volume]) -> Result<()> {
+        let Some(first) = parts.first() else { return Ok(()) };
+        let arrays = self.layers.opened.iter().filter(|layer| matches!(layer, Layer::Array(_))).count();
+        let path = array_path(&first.label, arrays);
+        let mut call = mdadm().arguments(["--assemble", &path, "--run"]);
+        if self.reads_only() {
+            call = call.argument("--readonly");
+        }
+        let end = self.run_tool(&MDADM, parts.iter().fold(call, |call, part| call.device(part.device.as_str())))?;
+        let name = if first.label.is_empty() { &first.uuid } else { &first.label };
+        let missing = u32::try_from(parts.len()).map_or(0, |there| first.raid_disks.saturating_sub(there));
+        let lack = format!(
+            "{missing} of the {} disks of the RAID {} are missing: --add them",
+            first.raid_disks,
+            printable(name)
+        );
+        match (end.status, missing) {
+            (Some(0), 0) => self.layers.opened.push(Layer::Array(path)),
+            (Some(0), _) => {
+                self.layers.opened.push(Layer::Array(path));
+                self.layers.notes.push(lack);
+            }
+            (_, 0) => {
+                self.layers.notes.push(format!(
+                    "the RAID {} does not start: {}",
+                    printable(name),
+                    complaint(&MDADM, &end)
+                ));
+            }
+            _ => self.layers.notes.push(lack),
+        }
+        Ok(())
+    }
+
+    /// Opens an encrypted volume with the keys that are given for it, or else with what is typed.
+    fn unlock(&mut self, volume: &Volume, keys: &Keys, asking: Asking) -> Result<()> {
+        let wanted = volume.key_memory_bytes;
+        if wanted > KEY_BYTES_MAX && self.has().memory_bytes < wanted.saturating_add(SYSTEM_BYTES) {
+            let mebibytes = wanted.saturating_add(SYSTEM_BYTES) >> 20;
+            bail!(
+                "a key of {} takes {} MiB of memory: give it with --memory {mebibytes}",
+                device(volume),
+                wanted >> 20
+            );
+        }
+        self.needs(Needs { memory_bytes: wanted.saturating_add(SYSTEM_BYTES), raid6: false })?;
+        let given = keys.of(volume);
+        for key in &given {
+            if self.try_key(volume, key.bytes())? {
+                return Ok(());
+            }
+        }
+        if !given.is_empty() || asking == Asking::Nobody {
+            bail!("{}: no key that was given opens it", device(volume));
+        }
+        for key in keys.typed() {
+            if self.try_key(volume, key.bytes())? {
+                return Ok(());
+            }
+        }
+        for _ in 0..TRIES {
+            let Some(key) = keys.ask(volume)? else {
+                bail!(
+                    "{} is encrypted (LUKS): give its key with --key-file or --key, or a terminal to type it at",
+                    device(volume)
+                );
+            };
+            if key.bytes().is_empty() {
+                return Ok(());
+            }
+            if self.try_key(volume, key.bytes())? {
+                keys.remember(key);
+                return Ok(());
+            }
+            self.tell("no key is available with this passphrase");
+        }
+        bail!("{}: the passphrase was wrong {TRIES} times", device(volume))
+    }
+
+    fn try_key(&mut self, volume: &Volume, key: &[u8]) -> Result<bool> {
+        // cryptsetup(8): its exit status when no key fits.
+        const WRONG: u32 = 2;
+        let name = encrypted_name(volume);
+        let mut call = cryptsetup("open").arguments(["--type", "luks", "--disable-keyring", "--key-file", "-"]);
+        if self.reads_only() {
+            call = call.argument("--readonly");
+        }
+        let usual = self.appliance.set_timeout(KEY_TIMEOUT);
+        let end = self.run_tool(&CRYPTSETUP, call.device(volume.device.as_str()).argument(name.as_str()).stdin(key));
+        self.appliance.set_timeout(usual);
+        let end = end?;
+        match end.status {
+            Some(0) => {
+                self.layers.opened.push(Layer::Encrypted(name));
+                Ok(true)
+            }
+            Some(WRONG) => Ok(false),
+            _ => bail!("{} cannot be opened: {}", device(volume), complaint(&CRYPTSETUP, &end)),
+        }
+    }
+
+    /// Activates what is complete of the volume groups.
+    fn activate(&mut self) -> Result<()> {
+        let columns = "vg_name,vg_missing_pv_count";
+        let groups = self.lvm("vgs", "").arguments(["--noheadings", "--separator", "/", "--options", columns]);
+        let groups = self.run_tool_well(&LVM, groups)?;
+        let known = |layers: &Layers, group: &str| {
+            layers.opened.iter().any(|layer| matches!(layer, Layer::Group(name) if name == group))
+        };
+        let volumes = self.lvm("lvs", "").arguments(["--all", "--noheadings", "--options", "segtype"]);
+        if self.run_tool_well(&LVM, volumes)?.contains("raid6") {
+            self.needs(Needs { memory_bytes: 0, raid6: true })?;
+        }
+        for line in groups.lines() {
+            let Some((group, missing)) = line.trim().split_once('/') else { continue };
+            if !is_group_name(group) {
+                continue;
+            }
+            let read_only = if self.reads_only() {
+                format!("activation/read_only_volume_list=[\"{group}\"]")
+            } else {
+                String::new()
+            };
+            let end = self.run_tool(&LVM, self.lvm("vgchange", &read_only).arguments(["--activate", "y", group]))?;
+            if !known(&self.layers, group) {
+                self.layers.opened.push(Layer::Group(group.to_owned()));
+            }
+            match missing.parse::<u32>() {
+                Ok(missing @ 1..) => {
+                    let note = format!("{missing} of the disks of the volume group {group} are missing: --add them");
+                    self.layers.notes.push(note);
+                }
+                _ if end.status != Some(0) => {
+                    self.layers.notes.push(format!("the volume group {group}: {}", complaint(&LVM, &end)));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A command of LVM's, without anybody who is not there: udev, polling and monitoring daemons, backups in /etc, and checkers of
+    /// metadata that are other programs. It looks at no disk but the image's.
+    fn lvm(&self, command: &str, more: &str) -> ToolCall {
+        // The transfer disks come behind the image's.
+        let letter = |index: u32| char::from(b'a' + u8::try_from(index).unwrap_or(24).min(24));
+        let transfer = [letter(self.disks()), letter(self.disks() + 1)];
+        let filter = transfer.map(|letter| format!("\"r|^/dev/vd{letter}$|\"")).join(", ");
+        let configuration = format!(
+            "devices {{ global_filter=[{filter}, \"a|.*|\"] use_devicesfile=0 obtain_device_list_from_udev=0 \
+             external_device_info_source=\"none\" }} \
+             activation {{ udev_sync=0 udev_rules=0 monitoring=0 }} backup {{ backup=0 archive=0 }} \
+             global {{ use_lvmpolld=0 thin_check_executable=\"\" cache_check_executable=\"\" }} {more}"
+        );
+        ToolCall::new()
+            .environment("DM_DISABLE_UDEV", "1")
+            .argument(command)
+            .argument("--config")
+            .argument(configuration)
+    }
+
+    /// Whether the appliance has what something needs.
+    fn needs(&self, needs: Needs) -> Result<()> {
+        let has = self.has().memory_bytes >= needs.memory_bytes && (self.has().raid6 || !needs.raid6);
+        if has { Ok(()) } else { Err(needs.into()) }
+    }
+}
+
+/// Whether it has no files before it is opened, or put together with others.
+pub fn is_closed(volume: &Volume) -> bool {
+    !volume.used && [LUKS, LVM_MEMBER, RAID_MEMBER].contains(&volume.r#type.as_str())
+}
+
+fn device(volume: &Volume) -> String {
+    printable(&volume.device)
+}
+
+fn mdadm() -> ToolCall {
+    ToolCall::new().environment("MDADM_NO_UDEV", "1")
+}
+
+fn cryptsetup(action: &str) -> ToolCall {
+    ToolCall::new().environment("DM_DISABLE_UDEV", "1").argument(action).argument("--disable-locks")
+}
+
+/// What an encrypted volume is called when it is open: as systemd calls one that no crypttab names.
+fn encrypted_name(volume: &Volume) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if (1..=40).contains(&volume.uuid.len()) && volume.uuid.bytes().all(plain) {
+        format!("luks-{}", volume.uuid)
+    } else {
+        format!("luks-{}", volume.device.replace('/', "-"))
+    }
+}
+
+/// What an array is called: as it says itself behind the name of the machine that made it, md0 for 0, if that is harmless. The
+/// kernel counts from 127 down for names that are none of its numbers.
+fn array_path(label: &str, arrays: usize) -> String {
+    let name = label.rsplit(':').next().unwrap_or_default();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    match name.parse::<u8>() {
+        Ok(number) if number < 100 => format!("/dev/md{number}"),
+        _ if (1..=32).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('-') => {
+            format!("/dev/md/{name}")
+        }
+        _ => format!("/dev/md{}", 126usize.saturating_sub(arrays)),
+    }
+}
+
+/// lvm(8), "VALID NAMES".
+fn is_group_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+_.-".contains(&byte);
+    (1..=127).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_out_of_headers_are_harmless() {
+        assert_eq!(array_path("host:0", 0), "/dev/md0");
+        assert_eq!(array_path("host:root", 0), "/dev/md/root");
+        for odd in ["", "a/b", "host:../x", "--help", "\u{1b}"] {
+            assert_eq!(array_path(odd, 1), "/dev/md125", "{odd:?}");
+        }
+        let volume = |uuid: &str| Volume { device: "vg/secret".into(), uuid: uuid.into(), ..Volume::default() };
+        assert_eq!(encrypted_name(&volume("12-ab")), "luks-12-ab");
+        assert_eq!(encrypted_name(&volume("../..")), "luks-vg-secret");
+        assert!(is_group_name("vg0") && !is_group_name("") && !is_group_name("a\"b") && !is_group_name("-a"));
+    }
+}
