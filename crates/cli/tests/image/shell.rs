@@ -375,7 +375,8 @@ impl Terminal {
     fn type_until(&mut self, keys: &str, text: &str) {
         for _ in 0..100 {
             self.type_in(keys);
-            if let Ok(more) = self.screen.recv_timeout(Duration::from_millis(300)) {
+            std::thread::sleep(Duration::from_millis(300));
+            while let Ok(more) = self.screen.try_recv() {
                 self.shown.push_str(&String::from_utf8_lossy(&more));
             }
             if self.shown.contains(text) {

@@ -172,6 +172,7 @@ pub fn all() -> Vec<(String, String)> {
     let own = OwnLine::command();
     let mut all: Vec<_> = own
         .get_subcommands()
+        .filter(|command| !command.is_hide_set())
         .map(|command| {
             (command.get_name().to_owned(), command.get_about().map_or_else(String::new, ToString::to_string))
         })
@@ -185,7 +186,11 @@ pub fn all() -> Vec<(String, String)> {
 /// Names that a command can be called by, for completion.
 pub fn names() -> Vec<String> {
     let own = OwnLine::command();
-    let mut names: Vec<_> = own.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let mut names: Vec<_> = own
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+        .map(|command| command.get_name().to_owned())
+        .collect();
     names.extend(verbs::VERBS.iter().flat_map(|verb| verb.names.iter().map(|&name| name.to_owned())));
     names.sort();
     names.dedup();
