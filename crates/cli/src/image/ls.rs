@@ -5,6 +5,7 @@ use super::listing::{Names, is_directory, is_link, mode_text, owner, size_text, 
 use super::open_image::{OpenImage, RecordTaker, image_paths};
 use anyhow::Result;
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
+use blockyard_protocol::pattern::is_pattern;
 use clap::Args;
 use std::io;
 use std::path::PathBuf;
@@ -59,13 +60,17 @@ impl FileCommand for Ls {
             all: self.all,
             human: self.human,
             looks_in: depth > 0,
-            headings: self.recursive || self.paths.len() > 1,
+            headings: self.recursive || may_be_several(&walk.paths),
             begun: false,
             within: false,
             lines: Vec::new(),
         };
         image.records(Operation::Walk(walk), lister)
     }
+}
+
+fn may_be_several(paths: &[Vec<u8>]) -> bool {
+    paths.len() > 1 || paths.iter().any(|path| is_pattern(path))
 }
 
 struct Lister {
