@@ -12,9 +12,12 @@
 use super::ImageError;
 use crate::layers::{OverlayDisk, commit};
 use crate::{Disk, FileOptions, Qcow2Disk, ReplacementFile};
-use rustix::fs::{AtFlags, CWD, StatxFlags, fsync, statx};
-use std::fs::File;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, fsync, open, statx};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::fs::{File, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -86,7 +89,8 @@ impl UnfinishedChange {
     pub fn find(path: &Path) -> Option<Self> {
         // What cannot be looked at has none that could be found; whoever opens it says why.
         let journal = journal_path(path).ok()?;
-        journal.symlink_metadata().is_ok().then(|| Self { image: path.to_owned(), journal })
+        let is_ours = is_of_a_change(&journal.symlink_metadata().ok()?, &path.metadata().ok()?);
+        is_ours.then(|| Self { image: path.to_owned(), journal })
     }
 
     /// Writes it to the image, which is open for writing, and so locked, as `base`.
@@ -105,12 +109,16 @@ impl UnfinishedChange {
     }
 
     fn fold(&self, base: Arc<dyn Disk>) -> io::Result<()> {
-        let file = match File::open(&self.journal) {
-            Ok(file) => file,
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match open(&self.journal, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
             // Somebody had the image before, and has done it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
         };
+        if !is_of_a_change(&file.metadata()?, &self.image.metadata()?) {
+            return Err(io::Error::other("it is no file of the image's owner"));
+        }
         let geometry = base.geometry();
         let options = FileOptions {
             read_only: true,
@@ -128,6 +136,12 @@ impl UnfinishedChange {
         let directory = self.journal.parent().unwrap_or(Path::new("/"));
         Ok(fsync(File::open(directory)?)?)
     }
+}
+
+/// Whether a file of that name can be what a change has left: in a directory where everybody may make files, anybody may have put
+/// it there. Those who may write the image anyway are its owner, root, and we.
+fn is_of_a_change(journal: &Metadata, image: &Metadata) -> bool {
+    journal.is_file() && [0, image.uid(), geteuid().as_raw()].contains(&journal.uid())
 }
 
 /// Where the delta of an image lies once it is complete.

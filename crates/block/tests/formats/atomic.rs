@@ -124,6 +124,29 @@ fn a_change_that_was_cut_off_is_completed() {
 }
 
 #[test]
+fn a_file_that_somebody_else_has_put_there_is_no_change() {
+    let (directory, path, before) = image("raw");
+    let faulty = Arc::new(FaultyDisk::new(open(&path), &"write-error:1th".parse().unwrap()));
+    let change = AtomicChange::begin(faulty, &path).unwrap();
+    write(&change, &before);
+    assert!(change.commit().is_err());
+    let journal =
+        fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).find(|other| *other != path);
+    let journal = journal.unwrap();
+    let moved = directory.path().join("moved");
+    fs::rename(&journal, &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, &journal).unwrap();
+    assert!(UnfinishedChange::find(&path).is_none());
+    fs::rename(&moved, &journal).unwrap();
+    let found = UnfinishedChange::find(&path).unwrap();
+    // Nobody's, and for root alone to give away.
+    if std::os::unix::fs::chown(&journal, Some(65534), None).is_ok() {
+        assert!(UnfinishedChange::find(&path).is_none());
+        assert!(found.complete(open(&path)).unwrap_err().to_string().contains("no file of the image's owner"));
+    }
+}
+
+#[test]
 fn an_image_is_not_seen_through_one_that_is_half_changed() {
     let (directory, path, before) = image("raw");
     let top = directory.path().join("top.qcow2");

@@ -149,7 +149,7 @@ fn spoil_counts(bytes: &mut [u8], anatomy: &Anatomy, random: &mut Random) {
 /// Spoils where things are.
 fn spoil_places(bytes: &mut [u8], anatomy: &Anatomy, random: &mut Random) {
     let clusters = (bytes.len() / anatomy.cluster_bytes) as u64;
-    let somewhere = random.below(clusters * 2) * anatomy.cluster_bytes as u64 | random.below(2) << 63;
+    let somewhere = (random.below(clusters * 2) * anatomy.cluster_bytes as u64) | (random.below(2) << 63);
     let value = [0, somewhere, 1 << 50, anatomy.l1 as u64][random.below(4) as usize];
     let at = match random.below(3) {
         0 => anatomy.l1 + random.below(anatomy.l1_entries as u64) as usize * 8,

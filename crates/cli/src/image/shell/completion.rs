@@ -129,7 +129,7 @@ impl Completer for Completion {
             (begin, fitting.map(pair).collect())
         };
         if before.is_empty() || (before == ["help"]) || before == ["time"] {
-            let (dash, word) = if word.starts_with('-') { ("-", &word[1..]) } else { ("", word) };
+            let (dash, word) = word.strip_prefix('-').map_or(("", word), |rest| ("-", rest));
             return Ok(pairs(begin, self.names.clone(), word, dash));
         }
         let (directory, prefix) = word.rfind('/').map_or(("", word), |at| word.split_at(at + 1));

@@ -118,12 +118,12 @@ fn disk_index(session: &Session, name: &OsStr) -> Result<usize> {
 
 /// `list-drives`.
 pub fn list_drives(session: &mut Session, _: &[OsString]) -> Result<()> {
-    let drives = session.drives().iter().enumerate();
+    let mut drives = session.drives().iter().enumerate();
     let line = |(index, drive): (usize, &super::session::Drive)| {
         let read_only = if drive.read_only { " (read-only)" } else { "" };
         print(&format!("{}: {}{read_only}", disk_name(index), drive.image.name))
     };
-    drives.map(line).collect()
+    drives.try_for_each(line)
 }
 
 /// `list-devices`.

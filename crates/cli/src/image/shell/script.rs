@@ -90,7 +90,11 @@ fn run_line(session: &mut Session, name: &str, number: u64, text: &[u8]) -> Resu
     let done = line::parse(text).map_err(anyhow::Error::from).and_then(|line| {
         let done = commands::perform_line(session, &line);
         // Whoever presses Ctrl-C wants the script to end.
-        if line.may_fail && session.signals.name().is_none() { Ok(say(name, number, done)) } else { done }
+        if !line.may_fail || session.signals.name().is_some() {
+            return done;
+        }
+        say(name, number, done);
+        Ok(())
     });
     done.map_err(|error| at(name, number, &error))
 }

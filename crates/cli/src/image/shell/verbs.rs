@@ -49,12 +49,7 @@ pub const VERBS: &[Verb] = &[
     verb(&["lcd"], "DIR", "Change to a directory of the host", Call(lcd)),
     verb(&["echo"], "[WORD]…", "Print words", Call(echo)),
     verb(&["time"], "COMMAND…", "Run a command and say how long it took", Call(time)),
-    verb(
-        &["glob"],
-        "COMMAND…",
-        "Run a command: paths are patterns anyway",
-        Call(|session, words| commands::perform_words(session, words)),
-    ),
+    verb(&["glob"], "COMMAND…", "Run a command: paths are patterns anyway", Call(commands::perform_words)),
     verb(
         &["setenv"],
         "NAME VALUE",
