@@ -7,6 +7,7 @@ use super::file_commands::{Access, FileCommand};
 use super::host_tree::{PackedTree, Unpacking};
 use super::listing::{is_directory, is_regular};
 use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of};
+use super::stdin;
 use crate::UsageError;
 use crate::copy::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
@@ -217,7 +218,7 @@ fn put_stdin(image: &mut OpenImage, target: &Path, root_owned: bool) -> Result<(
         modified: now.as_secs().try_into().unwrap_or(i64::MAX),
         ..Store::default()
     };
-    read_in(image, Operation::Store(store), io::stdin()).map(drop)
+    stdin::lent(|stdin| read_in(image, Operation::Store(store), stdin)).map(drop)
 }
 
 /// The host's file is the source disk.

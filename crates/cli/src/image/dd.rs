@@ -3,6 +3,7 @@
 use super::copying::{read_in, write_out};
 use super::file_commands::{Access, FileCommand};
 use super::open_image::{OpenImage, image_path};
+use super::stdin::{self, Stdin};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
@@ -135,13 +136,14 @@ impl Copy {
     }
 
     /// The host's file, from where it is read, as far as it is read.
-    fn input(&self) -> Result<Box<dyn Read + Send>> {
+    fn input(&self, stdin: Stdin) -> Result<Box<dyn Read + Send>> {
         let limit = self.count.map(|count| self.offset(count)).transpose()?.unwrap_or(u64::MAX);
         let skip = self.offset(self.skip)?;
         match &self.from {
             End::Standard => {
-                io::copy(&mut io::stdin().take(skip), &mut io::sink()).context("cannot read stdin")?;
-                Ok(Box::new(io::stdin().take(limit)))
+                let mut stdin = stdin;
+                io::copy(&mut stdin.by_ref().take(skip), &mut io::sink()).context("cannot read stdin")?;
+                Ok(Box::new(stdin.take(limit)))
             }
             End::Host(path) => {
                 let open = || {
@@ -215,7 +217,7 @@ impl FileCommand for Dd {
         request._has.set_input().set_output();
         let operation = Operation::CopyBlocks(request);
         if from_host {
-            let bytes = read_in(image, operation, copy.input()?)?;
+            let bytes = stdin::lent(|stdin| read_in(image, operation, copy.input(stdin)?))?;
             return say(&copy, bytes);
         }
         if matches!(copy.to, End::Host(_) | End::Standard) {

@@ -3,17 +3,15 @@
 use super::file_commands::{Access, FileCommand};
 use super::open_image::{OpenImage, RecordTaker};
 use super::records::RecordStream;
+use super::stdin::Stdin;
 use super::verdict::Verdict;
 use anyhow::{Context, Result};
 use blockyard_appliance::{StreamSink, StreamSource};
 use blockyard_devices::EventFd;
 use blockyard_protocol::appliance::{Execute, Operation, Record};
 use clap::Args;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -54,7 +52,7 @@ impl FileCommand for Run {
         if !image.has_stdin {
             end.ring();
         }
-        let input = Input { end: Arc::clone(&end) };
+        let input = Stdin::until(Arc::clone(&end));
         let source = StreamSource::interactive(input).context("making a stream")?;
         let sink = StreamSink::new(Outputs { records: RecordStream::new(Printer), end: Arc::clone(&end) })
             .context("making a stream")?;
@@ -74,37 +72,6 @@ impl FileCommand for Run {
             // As shells have it.
             (0, signal) => Err(Verdict(128u8.saturating_add(u8::try_from(signal).unwrap_or(127))).into()),
             (status, _) => Err(Verdict(u8::try_from(status).unwrap_or(1)).into()),
-        }
-    }
-}
-
-/// Our stdin, as long as somebody wants it: what is not read stays there for others.
-struct Input {
-    end: Arc<EventFd>,
-}
-
-impl Read for Input {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let stdin = rustix::stdio::stdin();
-        loop {
-            let mut descriptors = [
-                PollFd::from_borrowed_fd(self.end.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(stdin, PollFlags::IN),
-            ];
-            match poll(&mut descriptors, None) {
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            }
-            if !descriptors[0].revents().is_empty() {
-                return Ok(0);
-            }
-            match rustix::io::read(stdin, &mut *into) {
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                // Closed, or a terminal that is not ours to read: there is no input.
-                Err(Errno::BADF | Errno::IO) => return Ok(0),
-                read => return Ok(read?),
-            }
         }
     }
 }

@@ -47,6 +47,7 @@ mod shell;
 mod shut_in;
 mod space;
 mod stat;
+mod stdin;
 mod tar;
 mod tool_run;
 mod trim;

@@ -3,6 +3,7 @@
 use super::copying::{read_in, write_out};
 use super::file_commands::{Access, FileCommand};
 use super::open_image::{OpenImage, image_path};
+use super::stdin::{self, Stdin};
 use crate::UsageError;
 use anyhow::{Context, Result};
 use blockyard_block::ReplacementFile;
@@ -28,9 +29,9 @@ pub struct TarIn {
 }
 
 impl TarIn {
-    fn open(&self) -> Result<Box<dyn io::Read + Send>> {
+    fn open(&self, stdin: Stdin) -> Result<Box<dyn io::Read + Send>> {
         Ok(match self.archive.to_str() {
-            Some("-") => Box::new(io::stdin()),
+            Some("-") => Box::new(stdin),
             _ => Box::new(File::open(&self.archive).with_context(|| self.archive.display().to_string())?),
         })
     }
@@ -42,13 +43,13 @@ impl FileCommand for TarIn {
     }
 
     fn check(&self) -> Result<()> {
-        self.open().map(drop)
+        stdin::lent(|stdin| self.open(stdin)).map(drop)
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let directory = image_path(&self.directory);
         let request = appliance::TarIn { directory, into: false, own: !self.root_owned };
-        read_in(image, Operation::TarIn(request), self.open()?).map(drop)
+        stdin::lent(|stdin| read_in(image, Operation::TarIn(request), self.open(stdin)?)).map(drop)
     }
 }
 

@@ -380,7 +380,7 @@ impl Terminal {
                 self.shown.push_str(&String::from_utf8_lossy(&more));
             }
             if self.shown.contains(text) {
-                return;
+                return self.wait_for(text);
             }
         }
         panic!("no {text:?} in {:?}", self.shown);
@@ -408,15 +408,21 @@ fn the_shell_edits_completes_remembers_and_survives_ctrl_c() {
     terminal.wait_for("blockyard> ");
     terminal.type_in("cat /dir\tunu\t\r");
     terminal.wait_for("content of it");
+    terminal.wait_for("blockyard> ");
     terminal.type_in("nonsense\r");
     terminal.wait_for("there is no command nonsense");
     // Something that waits for us, and is not waited for. What is typed before it begins is for the line that is edited.
+    terminal.wait_for("blockyard> ");
     terminal.type_in("put - /typed\r");
     terminal.type_until("\x03", "given up");
+    terminal.wait_for("blockyard> ");
     terminal.type_in("write /after 'still the same appliance'\r");
-    // What a line is does not appear until it is done.
+    // The line is read, what it asks for is done, and the next one is asked for.
+    terminal.wait_for("\x1b[?2004l");
+    terminal.wait_for("blockyard> ");
     terminal.type_in("filesize /after | sed s/2/size:2/\r");
     terminal.wait_for("size:24");
+    terminal.wait_for("blockyard> ");
     terminal.type_in("\x04");
     assert!(terminal.child.wait().unwrap().success());
     assert!(fs::read_to_string(rig.path("state/blockyard/shell_history")).unwrap().contains("nonsense"));

@@ -1,0 +1,58 @@
+//! Our stdin, for commands that may end before it does: in the shell, what comes next is for the next line.
+
+use anyhow::{Context, Result};
+use blockyard_devices::EventFd;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// Gives stdin to `act`; whoever reads it, in whatever thread, is at its end once that has returned.
+///
+/// # Errors
+/// Those of `act`, or when the system refuses a descriptor.
+pub fn lent<T>(act: impl FnOnce(Stdin) -> Result<T>) -> Result<T> {
+    let end = Arc::new(EventFd::new().context("making an event")?);
+    let done = act(Stdin::until(Arc::clone(&end)));
+    end.ring();
+    done
+}
+
+/// Our stdin, as long as somebody wants it: what is not read stays there for others.
+pub struct Stdin {
+    end: Arc<EventFd>,
+}
+
+impl Read for Stdin {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let stdin = rustix::stdio::stdin();
+        loop {
+            let mut descriptors = [
+                PollFd::from_borrowed_fd(self.end.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(stdin, PollFlags::IN),
+            ];
+            match poll(&mut descriptors, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            if !descriptors[0].revents().is_empty() {
+                return Ok(0);
+            }
+            match rustix::io::read(stdin, &mut *into) {
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                // Closed, or a terminal that is not ours to read: there is no input.
+                Err(Errno::BADF | Errno::IO) => return Ok(0),
+                read => return Ok(read?),
+            }
+        }
+    }
+}
+
+impl Stdin {
+    /// It ends when `end` is rung, at the latest.
+    pub fn until(end: Arc<EventFd>) -> Self {
+        Self { end }
+    }
+}
