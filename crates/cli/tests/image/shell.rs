@@ -343,7 +343,7 @@ struct Terminal {
 
 impl Terminal {
     fn open(rig: &Rig, arguments: &[&str]) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
         let name = ptsname(&ours, Vec::new()).unwrap();
@@ -395,6 +395,14 @@ impl Terminal {
         }
         let end = self.shown.find(text).unwrap() + text.len();
         self.shown.drain(..end);
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It has ended, unless a test has failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
