@@ -14,8 +14,11 @@ use std::time::{Duration, Instant};
 const DISK_BYTES: usize = 4 << 20;
 const LOST: Result<(), RequestError> = Err(RequestError::Os(libc::ENOTCONN));
 
+/// How long whoever says nothing is waited for; others, on a busy machine, may need a while to say what they say.
+const SHORT: Duration = Duration::from_millis(200);
+
 fn options() -> SessionOptions {
-    SessionOptions { patience: Duration::from_millis(200), ..SessionOptions::default() }
+    SessionOptions { patience: Duration::from_secs(2), ..SessionOptions::default() }
 }
 
 /// Starts a scripted server and connects to it.
@@ -35,10 +38,10 @@ fn connect(script: Script) -> (SessionDisk, JoinHandle<()>, Contents) {
     (disk.unwrap(), server, contents)
 }
 
-fn refusal(script: Script) -> String {
+fn refusal(script: Script, patience: Duration) -> String {
     let start = Instant::now();
-    let (disk, ..) = try_connect(script, &options());
-    assert!(start.elapsed() < Duration::from_secs(5));
+    let (disk, ..) = try_connect(script, &SessionOptions { patience, ..options() });
+    assert!(start.elapsed() < Duration::from_secs(30));
     disk.expect_err("such a server is refused").to_string()
 }
 
@@ -148,10 +151,11 @@ fn whoever_is_no_disk_server_is_refused_with_a_reason() {
     use scripted::{BLK_SIZE, CONFIG, GET_CONFIG, GET_FEATURES, PROTOCOL, SIZE_MAX, VERSION_1};
     let protocol = "does not speak vhost-user as it should";
     let unusable = "serves no usable block device";
+    let silent = "does not answer";
     for (script, wanted) in [
         (good().saying(GET_FEATURES, Say::Close), "closed the connection"),
-        (good().saying(GET_FEATURES, Say::Nothing), "does not answer"),
-        (good().saying(GET_CONFIG, Say::Nothing), "does not answer"),
+        (good().saying(GET_FEATURES, Say::Nothing), silent),
+        (good().saying(GET_CONFIG, Say::Nothing), silent),
         (raw(GET_FEATURES, b"HTTP/1.1 400 Bad Request\r\n\r\n"), protocol),
         (raw(GET_FEATURES, &[0; 20]), protocol),
         // Not a reply, a reply to something else, one of no and one of many bytes, one that is cut off.
@@ -159,7 +163,7 @@ fn whoever_is_no_disk_server_is_refused_with_a_reason() {
         (raw(GET_FEATURES, &reply(GET_CONFIG, 5, 8, &[0; 8])), protocol),
         (raw(GET_FEATURES, &reply(GET_FEATURES, 5, 0, &[])), protocol),
         (raw(GET_FEATURES, &reply(GET_FEATURES, 5, u32::MAX, &[0; 64])), protocol),
-        (raw(GET_FEATURES, &reply(GET_FEATURES, 5, 8, &[0; 3])), "does not answer"),
+        (raw(GET_FEATURES, &reply(GET_FEATURES, 5, 8, &[0; 3])), silent),
         (raw(GET_CONFIG, &reply(GET_CONFIG, 5, 0, &[])), unusable),
         (raw(GET_CONFIG, &reply(GET_CONFIG, 5, 72, &[0; 72])), unusable),
         (raw(GET_CONFIG, &reply(GET_CONFIG, 5, 300, &[0; 300])), protocol),
@@ -172,7 +176,7 @@ fn whoever_is_no_disk_server_is_refused_with_a_reason() {
         (with_config(20, &513_u32.to_le_bytes(), BLK_SIZE), "not a power of two"),
         (with_config(8, &1_u32.to_le_bytes(), SIZE_MAX), "less than a block"),
     ] {
-        let error = refusal(script);
+        let error = refusal(script, if wanted == silent { SHORT } else { options().patience });
         assert!(error.contains(wanted) && error.contains("scripted"), "{error:?} is not about {wanted:?}");
     }
 }
@@ -293,7 +297,7 @@ fn a_server_that_never_completes_holds_no_queue() {
     client.queue.wait(&[], Some(Duration::from_millis(20))).unwrap();
     let start = Instant::now();
     drop(client);
-    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() < Duration::from_secs(20));
     // The connection goes with it: its memory must not stay with the server.
     server.join().unwrap();
     assert!(disk.open_queue(&crate::rig::memory(), 1).is_err());
@@ -306,7 +310,7 @@ fn a_server_that_stops_answering_holds_nobody() {
     let start = Instant::now();
     drop(Client::new(&disk, 4));
     drop(disk);
-    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() < Duration::from_secs(20));
 }
 
 /// Listens on a path, and serves each connection by the next script.
