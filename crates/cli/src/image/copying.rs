@@ -204,6 +204,7 @@ fn name_of(path: &Path) -> Vec<u8> {
 }
 
 fn put_stdin(image: &mut OpenImage, target: &Path, root_owned: bool) -> Result<()> {
+    image.claim_stdin()?;
     let (user_id, group_id) = match root_owned {
         true => (0, 0),
         false => (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),

@@ -216,6 +216,9 @@ impl FileCommand for Dd {
         };
         request._has.set_input().set_output();
         let operation = Operation::CopyBlocks(request);
+        if matches!(copy.from, End::Standard) {
+            image.claim_stdin()?;
+        }
         if from_host {
             let bytes = stdin::lent(|stdin| read_in(image, operation, copy.input(stdin)?))?;
             return say(&copy, bytes);

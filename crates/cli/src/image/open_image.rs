@@ -391,6 +391,14 @@ impl OpenImage {
         self.mount(how)
     }
 
+    /// For a command that reads stdin.
+    ///
+    /// # Errors
+    /// When the commands come from there.
+    pub fn claim_stdin(&self) -> Result<()> {
+        if self.has_stdin { Ok(()) } else { bail!("stdin is where the commands come from: name a file") }
+    }
+
     /// What the image is called.
     pub fn name(&self) -> &str {
         &self.name

@@ -29,10 +29,14 @@ pub struct TarIn {
 }
 
 impl TarIn {
+    fn is_standard(&self) -> bool {
+        self.archive == Path::new("-")
+    }
+
     fn open(&self, stdin: Stdin) -> Result<Box<dyn io::Read + Send>> {
-        Ok(match self.archive.to_str() {
-            Some("-") => Box::new(stdin),
-            _ => Box::new(File::open(&self.archive).with_context(|| self.archive.display().to_string())?),
+        Ok(match self.is_standard() {
+            true => Box::new(stdin),
+            false => Box::new(File::open(&self.archive).with_context(|| self.archive.display().to_string())?),
         })
     }
 }
@@ -47,6 +51,9 @@ impl FileCommand for TarIn {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
+        if self.is_standard() {
+            image.claim_stdin()?;
+        }
         let directory = image_path(&self.directory);
         let request = appliance::TarIn { directory, into: false, own: !self.root_owned };
         stdin::lent(|stdin| read_in(image, Operation::TarIn(request), self.open(stdin)?)).map(drop)

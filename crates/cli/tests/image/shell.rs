@@ -35,7 +35,7 @@ fn good(rig: &Rig, arguments: &[&str], text: &str) -> String {
 
 const IMAGE: &[&str] = &["disk.img"];
 
-/// references/libguestfs-uml-and-upload.txt: its script, with its shebang and its options line changed, smaller sizes, one
+/// libguestfs's upload benchmark (tests/data/upload-benchmark.sh) with its shebang and its options line changed, smaller sizes, one
 /// run instead of five, and each of its commands that are commented out.
 #[test]
 fn guestfishs_upload_benchmark_runs() {
@@ -185,6 +185,16 @@ fn a_script_ends_with_the_first_line_that_fails_and_says_which() {
     failure(script(&rig, IMAGE, "write /b b\nfalse"));
     assert_eq!(rig.run("cat", &["/b"]), "b");
     rig.check();
+}
+
+#[test]
+fn a_script_from_stdin_is_not_read_as_data() {
+    let rig = Rig::empty(16);
+    for command in ["put - /file", "tar-in - /", "dd if=- of=image:/file"] {
+        let said = failure(script(&rig, &["disk.img"], &format!("{command}\ntouch /never\n")));
+        assert!(said.contains("stdin is where the commands come from"), "{command}: {said}");
+    }
+    assert_eq!(rig.run("ls", &[]), "lost+found\n");
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Script {
 /// # Errors
 /// As [`Script::run`].
 pub fn run_stdin(mut session: Session) -> Result<()> {
-    session.reads_stdin = true;
+    session.commands_come_from_stdin();
     let mut input = BufReader::new(io::stdin());
     let mut number = 0;
     let done = loop {

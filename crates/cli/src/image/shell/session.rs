@@ -30,7 +30,7 @@ pub struct Session {
     /// There is somebody to talk to.
     pub is_interactive: bool,
     /// Commands are read from stdin.
-    pub reads_stdin: bool,
+    reads_stdin: bool,
 }
 
 /// A disk that was added.
@@ -106,6 +106,14 @@ impl Session {
         match &mut self.image {
             Some(image) => Ok(image),
             None => bail!("the appliance does not run"),
+        }
+    }
+
+    /// Stdin is no command's to read.
+    pub fn commands_come_from_stdin(&mut self) {
+        self.reads_stdin = true;
+        if let Some(image) = &mut self.image {
+            image.has_stdin = false;
         }
     }
 
