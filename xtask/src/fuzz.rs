@@ -50,11 +50,7 @@ const TARGETS: &[Target] = &[
         binary: &["--test", "server"],
         test: "hostile::fuzz_any_client_harms_only_itself",
     },
-    Target {
-        package: "blockyard",
-        binary: &["--bin", "blockyard"],
-        test: "image::shell::line::tests::fuzz_any_line_is_understood_or_refused_and_its_words_can_be_written",
-    },
+    in_command("image::shell::line::tests::fuzz_any_line_is_understood_or_refused_and_its_words_can_be_written"),
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
     in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_what_the_checker_calls_clean_opens"),
     in_library("blockyard-block", "formats::qcow2::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
@@ -66,21 +62,13 @@ const TARGETS: &[Target] = &[
     ),
     in_library("blockyard-appliance", "stream::fuzz::fuzz_a_guest_that_reads_gets_the_stream_and_nothing_else"),
     in_library("blockyard-appliance", "stream::fuzz::fuzz_a_guest_that_writes_gives_a_stream_or_none"),
-    Target {
-        package: "blockyard",
-        binary: &["--bin", "blockyard"],
-        test: "image::records::tests::fuzz_any_bytes_are_records_or_an_error_whatever_the_pieces",
-    },
+    in_command("image::records::tests::fuzz_any_bytes_are_records_or_an_error_whatever_the_pieces"),
     Target {
         package: "blockyard-archive",
         binary: &["--test", "hostile"],
         test: "fuzz_no_archive_makes_anything_but_plain_files_where_it_is_unpacked",
     },
-    Target {
-        package: "blockyard",
-        binary: &["--bin", "blockyard"],
-        test: "image::operating_system::tests::fuzz_whatever_files_say_is_told_in_harmless_text",
-    },
+    in_command("image::operating_system::tests::fuzz_whatever_files_say_is_told_in_harmless_text"),
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
     in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
     in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),
@@ -118,6 +106,10 @@ const TARGETS: &[Target] = &[
     aligned("direct::uring::random_requests_past_the_page_cache"),
     aligned("direct::threads::random_requests_past_the_page_cache"),
 ];
+
+const fn in_command(test: &'static str) -> Target {
+    Target { package: "blockyard", binary: &["--bin", "blockyard"], test }
+}
 
 const fn model(test: &'static str) -> Target {
     Target { package: "blockyard-block", binary: &["--test", "conformance"], test }

@@ -6,8 +6,8 @@ use crate::guestfish::{Guestfish, STAMP, quoted};
 use crate::startup::make_image;
 use crate::statistics::Samples;
 use crate::table::Table;
-use crate::timed_command;
-use anyhow::{Context, Result};
+use crate::{timed_command, work_directory};
+use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -57,11 +57,8 @@ pub struct ApiResults {
 /// # Errors
 /// When the image cannot be made or a program fails.
 pub fn run(bench: &ApiBench, mut watch: impl FnMut(usize, usize, &str) -> ControlFlow<()>) -> Result<ApiResults> {
-    let directory = tempfile::Builder::new()
-        .prefix("blockyard-bench-")
-        .tempdir_in(&bench.directory)
-        .with_context(|| format!("making a directory in {}", bench.directory.display()))?;
-    let image = directory.path().canonicalize().context("finding the directory")?.join("disk.img");
+    let directory = work_directory::make_in(&bench.directory)?;
+    let image = directory.path().join("disk.img");
     make_image(&bench.blockyard, &image)?;
     let opening = format!("add {} format:raw\nrun\nmount /dev/sda1 /\n", quoted(&image));
     let script = format!("{opening}{STAMP}{}", operations(bench.rounds));

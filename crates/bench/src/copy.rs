@@ -4,9 +4,9 @@
 //! same rows are measured twice, that way ("one sector a request") and as `blockyard copy` does it by default.
 
 use crate::cpu_idle::{CpuTimes, IdleTime};
-use crate::random_file;
 use crate::statistics::Samples;
 use crate::table::Table;
+use crate::{random_file, work_directory};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -106,10 +106,7 @@ impl Target {
 /// # Errors
 /// When a file cannot be made, a program fails, or a copy differs from its source.
 pub fn run(bench: &CopyBench) -> Result<CopyResults> {
-    let directory = tempfile::Builder::new()
-        .prefix("blockyard-bench-")
-        .tempdir_in(&bench.directory)
-        .with_context(|| format!("making a directory in {}", bench.directory.display()))?;
+    let directory = work_directory::make_in(&bench.directory)?;
     let (input, output) = (directory.path().join("input.img"), directory.path().join("output.img"));
     random_file::write(&input, 0, bench.bytes).with_context(|| format!("writing {}", input.display()))?;
     let interrupted = Arc::new(AtomicBool::new(false));

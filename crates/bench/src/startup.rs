@@ -3,7 +3,7 @@
 use crate::guestfish::{Guestfish, quoted};
 use crate::statistics::Samples;
 use crate::table::Table;
-use crate::timed_command;
+use crate::{timed_command, work_directory};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::ops::ControlFlow;
@@ -71,11 +71,8 @@ pub fn run(
     bench: &StartupBench,
     mut watch: impl FnMut(usize, usize, &str) -> ControlFlow<()>,
 ) -> Result<StartupResults> {
-    let directory = tempfile::Builder::new()
-        .prefix("blockyard-bench-")
-        .tempdir_in(&bench.directory)
-        .with_context(|| format!("making a directory in {}", bench.directory.display()))?;
-    let image = directory.path().canonicalize().context("finding the directory")?.join("disk.img");
+    let directory = work_directory::make_in(&bench.directory)?;
+    let image = directory.path().join("disk.img");
     make_image(&bench.blockyard, &image)?;
     let mut ways = vec![Way::Ls];
     if bench.guestfish.is_some() {

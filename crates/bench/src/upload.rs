@@ -9,7 +9,7 @@ mod case;
 use crate::guestfish::Guestfish;
 use crate::statistics::Samples;
 use crate::table::Table;
-use crate::{random_file, timed_command};
+use crate::{random_file, timed_command, work_directory};
 use anyhow::{Context, Result};
 use case::{Case, Method, Yard};
 use serde::Serialize;
@@ -75,13 +75,8 @@ pub struct UploadResults {
 /// # Errors
 /// When a file cannot be made or a program fails.
 pub fn run(bench: &UploadBench, mut watch: impl FnMut(usize, usize, &str) -> ControlFlow<()>) -> Result<UploadResults> {
-    let directory = tempfile::Builder::new()
-        .prefix("blockyard-bench-")
-        .tempdir_in(&bench.directory)
-        .with_context(|| format!("making a directory in {}", bench.directory.display()))?;
-    // Scripts have whole paths.
-    let place = directory.path().canonicalize().context("finding the directory")?;
-    let yard = Yard::new(&bench.blockyard, &place, bench.bytes);
+    let directory = work_directory::make_in(&bench.directory)?;
+    let yard = Yard::new(&bench.blockyard, directory.path(), bench.bytes);
     write_data(bench, &yard)?;
     let cases = case::matrix(bench.quick).into_iter().filter(|case| case.name().contains(&bench.filter));
     let cases: Vec<_> = cases.collect();

@@ -15,6 +15,7 @@ mod partitions;
 mod serve;
 mod signals;
 mod time;
+mod watched_disk;
 
 use anyhow::Context;
 use blockyard_block::size;

@@ -133,7 +133,7 @@ impl Confinement {
 }
 
 /// A filter cannot look at clone3's arguments, which lie in memory: libc takes `clone` when the kernel does not know it.
-fn unknown_to_libc() -> Result<BpfProgram, seccompiler::BackendError> {
+pub(crate) fn unknown_to_libc() -> Result<BpfProgram, seccompiler::BackendError> {
     let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
     let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
     SeccompFilter::new(rules, SeccompAction::Allow, unknown, TargetArch::x86_64)?.try_into()

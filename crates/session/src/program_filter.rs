@@ -6,6 +6,7 @@
 //! kernel refuses them all (`SECCOMP_RET_USER_NOTIF`, seccomp_unotify(2)). So nothing that the guest does can open a file, connect to a
 //! socket or execute a program, whatever else the machine has to confine it with.
 
+use crate::confinement::unknown_to_libc;
 use libc::c_ulong;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -77,13 +78,6 @@ fn asked(mut program: BpfProgram) -> BpfProgram {
 fn of_the_start() -> Result<BpfProgram, seccompiler::BackendError> {
     let rules = START.map(|call| (call, Vec::new())).into_iter().collect();
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Trace(0), TargetArch::x86_64)?.try_into()
-}
-
-/// A filter cannot look at clone3's arguments, which lie in memory: libc takes `clone` when the kernel does not know it.
-fn unknown_to_libc() -> Result<BpfProgram, seccompiler::BackendError> {
-    let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
-    let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
-    SeccompFilter::new(rules, SeccompAction::Allow, unknown, TargetArch::x86_64)?.try_into()
 }
 
 fn allowed() -> Result<BpfProgram, seccompiler::BackendError> {

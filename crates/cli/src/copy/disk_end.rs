@@ -1,8 +1,8 @@
 //! One of the two disks, as the guest sees it.
 
 use super::args::{DiskOptions, SECTOR_BYTES_DEFAULT};
-use super::watched_disk::WatchedDisk;
 use crate::disk::OpenDisk;
+use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result};
 use blockyard_block::Disk;
 use blockyard_block::layers::{AlignOptions, AlignedDisk};

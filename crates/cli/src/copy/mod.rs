@@ -11,7 +11,6 @@ mod job;
 mod report;
 mod source;
 mod watch;
-pub mod watched_disk;
 
 use crate::print;
 use anyhow::Result;

@@ -2,8 +2,8 @@
 
 use super::args::CopyOptions;
 use super::conversation::Device;
-use super::watched_disk::Work;
 use crate::signals::EndSignals;
+use crate::watched_disk::Work;
 use anyhow::{Result, anyhow, bail};
 use blockyard_protocol::frame::FrameError;
 use blockyard_protocol::messages::{self, Complete, GuestMessage, GuestOperation, Stage};

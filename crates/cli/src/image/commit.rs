@@ -4,11 +4,10 @@ use super::named_image::{self, Format};
 use super::shut_in::shut_in;
 use super::watch::Watch;
 use crate::disk::complete_change;
-use crate::{UsageError, print};
-use anyhow::{Context, Result, bail};
+use crate::print;
+use anyhow::{Context, Result};
 use blockyard_block::{AllowedDirectories, Qcow2Commit};
 use clap::Args;
-use std::io;
 use std::path::PathBuf;
 
 /// Write what an image holds into its backing file, and empty it.
@@ -45,21 +44,14 @@ pub struct CommitArgs {
 /// # Errors
 /// When the image has no backing file, or one of the two cannot be written.
 pub fn run(args: &CommitArgs) -> Result<()> {
-    let (path, format) = named_image::parse_new(&args.image, args.format)?;
-    if format != Format::Qcow2 {
-        bail!(UsageError(format!("{}: only qcow2 images have backing files", args.image)));
-    }
-    let named = named_image::parse(&args.image, args.format)?;
+    let (path, named) = named_image::based(&args.image, args.format)?;
     complete_change(&named, &args.allow_dir)?;
     let failed = || format!("cannot commit {}", args.image);
     let allowed = AllowedDirectories::new(&args.allow_dir)?;
     let commit = Qcow2Commit::open(&path, args.base.as_deref(), &allowed).with_context(failed)?;
     let watch = Watch::new(args.progress && !args.quiet, commit.capacity_bytes())?;
     shut_in(&[&named], Vec::new())?;
-    commit.fold(&mut |at| watch.goes_on(at)).map_err(|error| match error.kind() {
-        io::ErrorKind::Interrupted => watch.check().err().unwrap_or_else(|| error.into()),
-        _ => anyhow::Error::from(error).context(failed()),
-    })?;
+    commit.fold(&mut |at| watch.goes_on(at)).map_err(|error| watch.why(error, failed()))?;
     let (base, between) = (commit.base_path().display().to_string(), commit.between());
     let empties = !args.drop && args.base.is_none();
     if empties {

@@ -9,7 +9,7 @@ use super::listing::{is_directory, is_regular};
 use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of};
 use super::stdin;
 use crate::UsageError;
-use crate::copy::watched_disk::WatchedDisk;
+use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{StreamSink, StreamSource};
 use blockyard_archive::{Source, UnpackOptions};

@@ -60,6 +60,18 @@ pub fn parse_new(text: &str, format: Option<Format>) -> Result<(PathBuf, Format)
     }
 }
 
+/// An image that may be based on another: its file, and the disk that it is.
+///
+/// # Errors
+/// [`UsageError`] when it is anything else.
+pub fn based(text: &str, format: Option<Format>) -> Result<(PathBuf, DiskSpecification)> {
+    let (path, found) = parse_new(text, format)?;
+    if found != Format::Qcow2 {
+        bail!(UsageError(format!("{text}: only qcow2 images have backing files")));
+    }
+    Ok((path, parse(text, format)?))
+}
+
 /// A disk whose every byte is read or written once, opened for that.
 pub struct Stream {
     /// The disk.

@@ -9,7 +9,6 @@ use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
 use blockyard_block::{AllowedDirectories, Disk, Qcow2Backing, Qcow2Rebase, same_file, write_differences};
 use clap::Args;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// Put another backing file behind an image, or none.
@@ -49,12 +48,8 @@ pub struct RebaseArgs {
 /// # Errors
 /// When one of the files cannot be had, or the image cannot be written.
 pub fn run(args: &RebaseArgs) -> Result<()> {
-    let (path, format) = named_image::parse_new(&args.image, args.format)?;
-    if format != Format::Qcow2 {
-        bail!(UsageError(format!("{}: only qcow2 images have backing files", args.image)));
-    }
+    let (path, named) = named_image::based(&args.image, args.format)?;
     let backing = args.new_backing()?;
-    let named = named_image::parse(&args.image, args.format)?;
     complete_change(&named, &args.allow_dir)?;
     let failed = || format!("cannot rebase {}", args.image);
     let rebase = Qcow2Rebase::open(&path).with_context(failed)?;
@@ -113,11 +108,7 @@ impl RebaseArgs {
         let top = rebase.disk(&AllowedDirectories::new(&self.allow_dir)?).with_context(failed)?;
         let watch = Watch::new(self.progress && !self.quiet, top.geometry().capacity_bytes)?;
         confine()?;
-        write_differences(&top, &top, behind.as_deref(), &mut |at| watch.goes_on(at)).map_err(|error| {
-            match error.kind() {
-                io::ErrorKind::Interrupted => watch.check().err().unwrap_or_else(|| error.into()),
-                _ => anyhow::Error::from(error).context(failed()),
-            }
-        })
+        let written = write_differences(&top, &top, behind.as_deref(), &mut |at| watch.goes_on(at));
+        written.map_err(|error| watch.why(error, failed()))
     }
 }

@@ -3,6 +3,7 @@
 use crate::signals::EndSignals;
 use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io;
 use std::time::Duration;
 
 /// A progress bar, if one is wanted, and the signals that end a command.
@@ -32,6 +33,14 @@ impl Watch {
     pub fn goes_on(&self, done_bytes: u64) -> bool {
         self.bar.set_position(done_bytes);
         self.signals.name().is_none()
+    }
+
+    /// Why something that asked [`Watch::goes_on`] has failed: the signal, if it was told to end; else `failed`, and `error`.
+    pub fn why(&self, error: io::Error, failed: String) -> anyhow::Error {
+        match error.kind() {
+            io::ErrorKind::Interrupted => self.check().err().unwrap_or_else(|| error.into()),
+            _ => anyhow::Error::from(error).context(failed),
+        }
     }
 
     /// Fails when the command is to end.
