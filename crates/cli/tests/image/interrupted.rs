@@ -186,13 +186,20 @@ fn no_file_of_the_host_is_ever_half_written() {
                 end(&original, how, child, kernel, &processes);
             }
         }
-        for (name, content) in files(&out) {
+        let (left, named): (Vec<_>, Vec<_>) = files(&out).into_iter().partition(|(name, _)| name.starts_with('.'));
+        for (name, content) in named {
             let whole = match name.as_str() {
                 "large" | "alone" => &large[..],
                 number => &noise(3000)[..if number.parse::<u32>().is_ok() { 3000 } else { 0 }],
             };
             assert!(content == whole || content == b"old", "{how:?}: {name} has {} bytes", content.len());
-            assert!(!name.starts_with('.'), "{how:?}: {name} is left");
+        }
+        // Nothing takes a file's place without having had a name before: each of the two commands may have been killed
+        // between the two, with a file that was complete.
+        let left_max = if matches!(how, End::CommandKilled) { 2 } else { 0 };
+        assert!(left.len() <= left_max, "{how:?}: {} temporary files are left", left.len());
+        for (name, content) in left {
+            assert!(content == large || content == noise(3000), "{how:?}: {name} has {} bytes", content.len());
         }
     }
     original.check();
