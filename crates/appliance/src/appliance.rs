@@ -282,11 +282,6 @@ impl Appliance {
         }
     }
 
-    /// Requests to the images' disks that failed on the host: whatever the guest makes of them, something is not as it should be.
-    pub fn failed_requests(&self) -> u64 {
-        self.sessions.iter().take(self.images).map(|session| session.statistics().counts.errors).sum()
-    }
-
     /// Ends it, as dropping it does: its disks are let go of when this returns, for whoever wants them next.
     pub fn end(&mut self) {
         self.process.kill();
