@@ -79,6 +79,7 @@ fn what_makes_no_sense_is_a_usage_error() {
         (&["a.img", "--partition", "p1.sock"], "N=SOCKET"),
         (&["a.img", "--partition", "0=p1.sock"], "count from 1"),
         (&["a.img", "--socket", "s", "--metrics", "0.0.0.0:9100"], "loopback"),
+        (&["a.img", "--fuse", "f", "--threads", "2"], "cannot be used with"),
         (&["a.img", "--socket", "s", "--queues", "0"], "0"),
         (&["a.img", "--socket", "s", "--cpus", "x"], "list of CPUs"),
     ] {
@@ -196,6 +197,45 @@ fn a_partition_is_all_that_its_client_reaches_and_only_to_read_unless_it_may_wri
     }
 }
 
+fn ask(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Waits until a server has said something on what was made its stderr.
+fn says(errors: &Path, what: &str) {
+    let start = Instant::now();
+    while !fs::read_to_string(errors).unwrap().contains(what) {
+        assert!(start.elapsed() < PATIENCE, "{}", fs::read_to_string(errors).unwrap());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_disk_that_is_a_file_has_numbers_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, file, errors) = (image(&directory), directory.path().join("file"), directory.path().join("errors"));
+    let address = "127.77.3.2:9177";
+    let mut command = Command::new(BLOCKYARD);
+    command.arg("serve").arg(&image).arg("--fuse").arg(&file).args(["--metrics", address]);
+    let mut child = command.stderr(File::create(&errors).unwrap()).spawn().unwrap();
+    says(&errors, "is the file");
+    let disk = File::options().write(true).open(&file).unwrap();
+    disk.write_all_at(&[1; 4096], 8192).unwrap();
+    disk.sync_all().unwrap();
+    drop(disk);
+    let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.contains("operation=\"write\"} 4096\n"), "{answer}");
+    let pid = rustix::process::Pid::from_child(&child);
+    kill_process(pid, Signal::USR1).unwrap();
+    says(&errors, "1 × write, 4.00 KiB");
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn numbers_are_to_be_had_over_http_and_by_signal() {
     let directory = tempfile::tempdir().unwrap();
@@ -206,13 +246,7 @@ fn numbers_are_to_be_had_over_http_and_by_signal() {
     let mut child = command.stderr(File::create(&errors).unwrap()).spawn().unwrap();
     let disk = connect(&socket);
     perform(&disk, WRITE, 0, 1).unwrap();
-    let ask = |request: &str| {
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
+    let ask = |request: &str| ask(address, request);
     let answer = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.contains("operation=\"write\"} 4096\n"), "{answer}");
@@ -220,11 +254,7 @@ fn numbers_are_to_be_had_over_http_and_by_signal() {
     assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400 "));
     let pid = rustix::process::Pid::from_child(&child);
     kill_process(pid, Signal::USR1).unwrap();
-    let start = Instant::now();
-    while !fs::read_to_string(&errors).unwrap().contains("1 × write, 4.00 KiB") {
-        assert!(start.elapsed() < PATIENCE, "{}", fs::read_to_string(&errors).unwrap());
-        thread::sleep(Duration::from_millis(5));
-    }
+    says(&errors, "1 × write, 4.00 KiB");
     kill_process(pid, Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
 }

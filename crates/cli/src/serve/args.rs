@@ -43,19 +43,19 @@ pub struct ServeArgs {
     #[arg(long)]
     once: bool,
     /// Virtqueues offered to a client, from 1 to 64.
-    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value = "4", conflicts_with = "fuse", value_parser = clap::value_parser!(u16).range(1..=64))]
     queues: u16,
     /// I/O threads, from 1 to 64.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "fuse", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
     /// CPUs for the I/O threads, like 0,2 or 0-1; thread n runs on the nth.
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", conflicts_with = "fuse")]
     cpus: Option<CpuList>,
     /// Longest time to look for new requests before sleeping; 0 sleeps at once.
-    #[arg(long, value_name = "MICROSECONDS", default_value = "200", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    #[arg(long, value_name = "MICROSECONDS", default_value = "200", conflicts_with = "fuse", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     poll_us: u64,
     /// Users who may connect besides the one who runs this, by number; may be repeated.
-    #[arg(long, value_name = "UID")]
+    #[arg(long, value_name = "UID", conflicts_with = "fuse")]
     allow_uid: Vec<u32>,
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]

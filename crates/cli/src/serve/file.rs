@@ -2,11 +2,14 @@
 
 use super::args::ServeOptions;
 use super::serving::Preparation;
+use super::view::{ClientView, ServerView};
 use anyhow::{Context, Result, bail};
-use blockyard_block::{explain, size, wait_ready};
+use blockyard_block::layers::MeteredDisk;
+use blockyard_block::{Disk, explain, size, wait_ready};
 use blockyard_session::fuse::{EndReason, FuseFile, FuseOptions};
 use rustix::event::{PollFd, PollFlags};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Makes the disk a file at `path` until told to stop, or until somebody unmounts it.
 ///
@@ -15,11 +18,16 @@ use std::path::Path;
 pub fn serve(options: &ServeOptions, path: &Path) -> Result<()> {
     let (preparation, disk) = Preparation::with_disk(options)?;
     let capacity = size::human(disk.geometry().capacity_bytes);
+    let metered = MeteredDisk::new(disk);
+    let meter = Arc::clone(metered.meter());
+    let disk: Arc<dyn Disk> = Arc::new(metered);
     let file = FuseFile::mount(disk, path, &FuseOptions::default())?;
     preparation.screen.tell(&format!("{}, {capacity}, is the file {}", options.disk, file.path().display()));
     preparation.confine(&[])?;
-    let mut polled =
-        [PollFd::new(&preparation.stop, PollFlags::IN), PollFd::from_borrowed_fd(file.ended(), PollFlags::IN)];
+    let name = path.display().to_string();
+    let look = move || ServerView { clients: vec![ClientView::of_file(name.clone(), &meter)] };
+    let (stop, _screen) = preparation.show(Arc::new(look))?;
+    let mut polled = [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(file.ended(), PollFlags::IN)];
     while polled.iter().all(|polled| polled.revents().is_empty()) {
         wait_ready(&mut polled, None).context("waiting for the file to be unmounted")?;
     }

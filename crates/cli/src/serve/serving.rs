@@ -85,20 +85,29 @@ impl Preparation {
     /// # Errors
     /// When the system refuses.
     pub fn serve(self, disk: Arc<dyn Disk>) -> Result<Serving> {
-        let Self { stop, screen, running, metrics, view, connects: _ } = self;
+        let running = &self.running;
         let cpus = running.cpus.as_ref().map(|list| list.cpus().to_vec()).unwrap_or_default();
         let server = ServerOptions { threads: running.threads.into(), cpus, poll: running.poll };
         let server = Server::start(&server).context("starting I/O threads")?;
-        let teller = screen.clone();
+        let teller = self.screen.clone();
         let clients = Clients::new(server, disk, running.queues, move |what| teller.tell(what));
-        let look: Look = Arc::new(clients.view());
+        let (stop, screen) = self.show(Arc::new(clients.view()))?;
+        Ok(Serving { clients, stop, screen })
+    }
+
+    /// From now on, shows what clients do to whoever asks.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn show(self, look: Look) -> Result<(Arc<EventFd>, Screen)> {
+        let Self { stop, screen, running, metrics, view, connects: _ } = self;
         // It is set here and nowhere else.
         let _ = view.set(Arc::clone(&look));
         if let Some(listener) = metrics {
             metrics::serve(listener, Arc::clone(&look))?;
         }
         screen.follow(running.stats, look).context("starting a thread for the live view")?;
-        Ok(Serving { clients, stop, screen })
+        Ok((stop, screen))
     }
 }
 

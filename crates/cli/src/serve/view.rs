@@ -1,8 +1,9 @@
 //! What can be said of a server at one moment, for the screen, for Prometheus and for SIGUSR1.
 
 use blockyard_bench::table::Table;
-use blockyard_block::layers::{LatencySnapshot, OperationKind};
+use blockyard_block::layers::{LatencySnapshot, Meter, MeterSnapshot, OperationKind};
 use blockyard_block::size;
+use blockyard_devices::virtio::QueueCounts;
 use blockyard_session::server::{Session, SessionStatistics};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -65,6 +66,23 @@ impl ClientView {
     pub fn of(number: u64, session: &Session) -> Self {
         let (name, statistics) = (session.name().to_string(), session.statistics());
         Self { number, name, statistics, taken_at: Instant::now() }
+    }
+
+    /// A disk that is a file, as the one client that it has.
+    pub fn of_file(name: String, meter: &Meter) -> Self {
+        let MeterSnapshot { operations, depth, .. } = meter.snapshot();
+        let bytes = |kind: OperationKind| operations[kind.index()].bytes;
+        let counts = QueueCounts {
+            bytes_read: bytes(OperationKind::Read),
+            bytes_written: bytes(OperationKind::Write),
+            bytes_discarded: bytes(OperationKind::Discard),
+            bytes_zeroed: bytes(OperationKind::WriteZeroes),
+            errors: operations.iter().map(|operation| operation.errors).sum(),
+            ..QueueCounts::default()
+        };
+        let latencies = operations.map(|operation| operation.latency);
+        let statistics = SessionStatistics { counts, in_flight: depth, latencies, first_fault: None };
+        Self { number: 0, name, statistics, taken_at: Instant::now() }
     }
 
     /// How long requests of a kind took.
