@@ -194,7 +194,9 @@ impl Table {
         // The last cluster may be cut off, as long as something of it is there.
         let end = offset_bytes.checked_add(length_bytes);
         let file_end = file_bytes.checked_next_multiple_of(cluster_bytes).unwrap_or(u64::MAX);
-        if length_bytes > 0 && (offset_bytes == 0 || end.is_none_or(|end| end > file_end)) {
+        // An empty one lies nowhere, but imago wants it where one could be.
+        let (start_min, end_max) = if length_bytes > 0 { (1, file_end) } else { (0, DISK_MAX_BYTES) };
+        if offset_bytes < start_min || end.is_none_or(|end| end > end_max) {
             return Err(format!("is damaged: its {name} does not lie within the file"));
         }
         Ok(())
