@@ -59,7 +59,8 @@ fn the_page_cache_holds_nothing_that_was_moved_directly() {
             let disk = FileDisk::open(&path, &FileOptions { direct, ..options(engine) }).unwrap();
             assert!(read(&disk, &memory) == pattern(1 << 20));
             let cached = cached_pages(&file);
-            assert_eq!(cached, if direct { 0 } else { 256 }, "{engine:?}");
+            // How much of what it may hold is the kernel's affair.
+            assert_eq!(cached == 0, direct, "{engine:?}: {cached} pages");
         }
     }
 }

@@ -4,6 +4,7 @@ use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const WRITER: FileOptions = FileOptions {
@@ -15,6 +16,12 @@ const WRITER: FileOptions = FileOptions {
     lock: true,
 };
 const READER: FileOptions = FileOptions { read_only: true, ..WRITER };
+
+/// Another test's process has, from fork to exec, what this one has just closed, with its locks: so one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 struct Image {
     directory: tempfile::TempDir,
@@ -34,6 +41,7 @@ fn refusal(path: &Path, options: &FileOptions) -> String {
 
 #[test]
 fn readers_share_and_writers_do_not() {
+    let _alone = alone();
     let Image { path, directory: _directory } = image();
     let name = path.display();
     let first = FileDisk::open(&path, &READER).unwrap();
@@ -52,6 +60,7 @@ fn readers_share_and_writers_do_not() {
 
 #[test]
 fn a_disk_with_open_queues_lets_go_when_all_are_dropped() {
+    let _alone = alone();
     let Image { path, directory: _directory } = image();
     let memory = MemoryMap::allocate(&[(0, 65536)]).unwrap();
     for engine in [Engine::Auto, Engine::Threads, Engine::Sync] {
@@ -61,9 +70,8 @@ fn a_disk_with_open_queues_lets_go_when_all_are_dropped() {
             drop(disk);
             refusal(&path, &READER);
             drop(queue);
-            let start = Instant::now();
-            FileDisk::open(&path, &WRITER).unwrap();
-            assert!(start.elapsed() < Duration::from_millis(400), "{engine:?} lets go late");
+            // It waits a little for a lock that is about to go.
+            FileDisk::open(&path, &WRITER).unwrap_or_else(|error| panic!("{engine:?} lets go late: {error}"));
         }
     }
 }
@@ -84,6 +92,7 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn qemu_is_refused_what_is_open_here() {
+    let _alone = alone();
     let Image { path, directory: _directory } = image();
     let writer = FileDisk::open(&path, &WRITER).unwrap();
     assert!(text(&qemu_write(&path)).contains("Failed to get \"write\" lock"), "{}", text(&qemu_write(&path)));
@@ -98,6 +107,7 @@ fn qemu_is_refused_what_is_open_here() {
 /// Whoever reads a format does not want it written to meanwhile; of a raw image QEMU does not mind.
 #[test]
 fn qemus_readers_and_our_writers_exclude_each_other() {
+    let _alone = alone();
     let mut image = image();
     image.path = image.directory.path().join("disk.qcow2");
     assert!(
@@ -164,6 +174,7 @@ fn storage_daemon(image: &Image, format: &str, writable: bool) -> Killed {
 
 #[test]
 fn what_qemu_has_open_is_refused_here() {
+    let _alone = alone();
     let image = image();
     let daemon = storage_daemon(&image, "raw", true);
     let holder = format!("is in use: qemu-storage-da (process {}) has it open", daemon.0.id());
@@ -177,6 +188,7 @@ fn what_qemu_has_open_is_refused_here() {
 
 #[test]
 fn qemus_daemon_does_not_serve_what_is_open_here() {
+    let _alone = alone();
     let image = image();
     let _writer = FileDisk::open(&image.path, &WRITER).unwrap();
     let mut daemon = storage_daemon(&image, "raw", true);
@@ -200,6 +212,7 @@ fn hold() {
 /// A server that was killed is started again at once, when the kernel may still be taking down what it had.
 #[test]
 fn a_killed_process_gives_way_to_the_next() {
+    let _alone = alone();
     let Image { path, directory: _directory } = image();
     for _ in 0..5 {
         let holder = Command::new(std::env::current_exe().unwrap())

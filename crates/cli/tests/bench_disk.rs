@@ -5,8 +5,7 @@ mod support;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
-use std::time::Duration;
-use support::{Outcome, Yard, blockyard, finish, run};
+use support::{Outcome, Yard, blockyard, finish, run, wait_until};
 
 #[track_caller]
 fn bench_disk(words: &str) -> Outcome {
@@ -144,9 +143,12 @@ fn files_that_are_not_there_or_not_right_are_named() {
 
 #[test]
 fn a_signal_ends_the_run_and_what_was_measured_is_printed() {
+    let yard = Yard::new();
+    let disk = yard.sparse("disk.img", 1 << 20, &[], 1);
     let mut command = blockyard();
-    let child = command.args(["bench", "disk", "null:1M", "--runtime", "1000", "--json"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    command.args(["bench", "disk", "--write", "--runtime", "1000", "--json"]).arg(&disk);
+    let child = command.spawn().unwrap();
+    wait_until("a request", || fs::read(&disk).unwrap().iter().any(|&byte| byte != 0));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let outcome = finish(child).failed(1, &["stopped by Ctrl-C"]);
     let json = outcome.json();

@@ -618,10 +618,10 @@ fn a_signal_in_mid_convert_leaves_nothing() {
     let names = yard.names();
     for target in ["new.qcow2", "old.qcow2"] {
         let mut command = blockyard();
-        // A second for each request, so that it is in the middle of it.
-        command.current_dir(yard.path("")).args(["image", "convert", "disk.img,latency=1s", target]);
+        // Some seconds for each request, so that it is in the middle of it.
+        command.current_dir(yard.path("")).args(["image", "convert", "disk.img,latency=3s", target]);
         let child = command.spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(700));
+        support::wait_until_it_catches(child.id(), libc::SIGINT);
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
         support::finish(child).failed(1, &["stopped by Ctrl-C"]);
         assert_eq!(yard.names(), names);

@@ -109,7 +109,10 @@ impl PoorYard {
     fn new(filters: fn() -> Vec<BpfProgram>) -> Self {
         let yard = Yard::new();
         fs::set_permissions(yard.path("."), fs::Permissions::from_mode(0o777)).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_blockyard"), yard.path("blockyard")).unwrap();
+        // Were it written here, another thread's fork could hold it open for writing while it is executed.
+        let mut copy = Command::new("cp");
+        copy.args(["--preserve=mode", env!("CARGO_BIN_EXE_blockyard")]).arg(yard.path("blockyard"));
+        assert!(copy.status().unwrap().success());
         fs::create_dir(yard.path("noexec")).unwrap();
         Self { yard, filters }
     }

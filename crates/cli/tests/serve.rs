@@ -9,7 +9,7 @@ use server::Server;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -240,9 +240,10 @@ fn a_disk_that_is_a_file_has_numbers_too() {
 fn numbers_are_to_be_had_over_http_and_by_signal() {
     let directory = tempfile::tempdir().unwrap();
     let (image, socket, errors) = (image(&directory), directory.path().join("s"), directory.path().join("errors"));
-    let address = "127.77.3.1:9177";
+    // One that is free, on an address that nobody else takes ports of.
+    let address = TcpListener::bind("127.77.3.1:0").unwrap().local_addr().unwrap();
     let mut command = Command::new(BLOCKYARD);
-    command.arg("serve").arg(&image).arg("--socket").arg(&socket).args(["--metrics", address]);
+    command.arg("serve").arg(&image).arg("--socket").arg(&socket).args(["--metrics", &address.to_string()]);
     let mut child = command.stderr(File::create(&errors).unwrap()).spawn().unwrap();
     let disk = connect(&socket);
     perform(&disk, WRITE, 0, 1).unwrap();

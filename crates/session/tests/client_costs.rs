@@ -111,6 +111,7 @@ fn a_request_costs_few_system_calls() {
     // Not by reading the trace: that would be traced.
     let status = format!("/proc/self/task/{thread}/status");
     while std::fs::read_to_string(&status).unwrap().contains("TracerPid:\t0\n") {
+        assert_eq!(tracer.try_wait().unwrap(), None, "strace has ended");
         std::thread::sleep(Duration::from_millis(20));
     }
     marker("begin");

@@ -22,7 +22,7 @@ use std::time::Duration;
 const IMAGE_BYTES: u64 = 24 << 20;
 const FILES: usize = 60;
 const CUTS: usize = 512;
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Writes and syncs one file after another, removes some, and says which are on stable storage.
 const SCRIPT: &str = "\

@@ -8,7 +8,7 @@
 mod holder;
 
 use super::FileDiskError;
-use super::backing::{DYING_USER, RETRY_PAUSE};
+use super::backing::RETRY_PAUSE;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -24,6 +24,10 @@ const RESIZE: i64 = 3;
 /// Byte of a permission that is used, and of one that is not shared.
 const USED: i64 = 100;
 const UNSHARED: i64 = 200;
+
+/// How long the kernel may take for what a killed process had. Rings of io_uring hold the file; workers of the kernel take them
+/// down, which on a busy machine wait their turn.
+const DYING_USER: Duration = Duration::from_secs(5);
 
 /// How long a process may take from fork to exec.
 const FORKED_USER: Duration = Duration::from_millis(200);

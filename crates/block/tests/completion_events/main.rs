@@ -100,9 +100,10 @@ fn delayed_requests_complete() {
 /// The disk below may have brought only the write: then the read is behind an event that tells nothing until it is asked again.
 #[test]
 fn a_request_that_is_delayed_does_not_delay_another() {
-    const LATENCY: Duration = Duration::from_millis(300);
-    for _ in 0..6 {
-        let faults: Faults = "write-latency:300ms".parse().unwrap();
+    // Long enough for a thread to be held up, and waited for by all at once.
+    const LATENCY: Duration = Duration::from_secs(4);
+    let attempt = || {
+        let faults: Faults = "write-latency:4s".parse().unwrap();
         let mut rig = Rig::by_event(Arc::new(FaultyDisk::new(reluctant(Demands::NONE), &faults)), DEPTH);
         let start = Instant::now();
         let segments = rig.segments(0, 4096);
@@ -111,7 +112,8 @@ fn a_request_that_is_delayed_does_not_delay_another() {
         let reads = rig.drain_to(1);
         assert!(reads.iter().all(|completion| completion.token > 0) && start.elapsed() < LATENCY, "{reads:?}");
         assert!(rig.drain().len() == 1 && start.elapsed() >= LATENCY);
-    }
+    };
+    std::thread::scope(|scope| (0..6).for_each(|_| drop(scope.spawn(attempt))));
 }
 
 #[test]

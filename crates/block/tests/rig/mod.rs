@@ -17,7 +17,7 @@ pub(crate) const WRITE: Operation = Operation::Write { force_unit_access: false 
 pub(crate) const MEMORY_BYTES: usize = 4 << 20;
 
 /// No request takes longer, not on a machine that is busy with other things either.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A queue, and memory.
 pub(crate) struct Rig {

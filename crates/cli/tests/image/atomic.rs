@@ -3,7 +3,7 @@
 use crate::rig::{Rig, noise};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
 use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,6 +12,15 @@ use std::time::{Duration, Instant};
 fn unfinished(rig: &Rig) -> usize {
     let names = fs::read_dir(rig.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_string_lossy().starts_with(".blockyard")).count()
+}
+
+/// Waits until there is something else in the image.
+fn wait_for_a_write(rig: &Rig) {
+    let (before, began) = (fs::read(&rig.image).unwrap(), Instant::now());
+    while fs::read(&rig.image).unwrap() == before {
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is put in place");
+        sleep(Duration::from_millis(5));
+    }
 }
 
 fn kill(mut child: Child) {
@@ -76,15 +85,11 @@ fn a_change_that_is_cut_off_while_it_is_put_in_place_is_completed_by_whoever_com
         let program = command.get_program().to_owned();
         command = std::process::Command::new(&program);
         // Only what is put in place writes to the image.
-        command.args(["image", "put", "--atomic", "disk.img,faults=write-latency:200ms+zero-latency:200ms", "in", "/"]);
+        command.args(["image", "put", "--atomic", "disk.img,faults=write-latency:1s+zero-latency:1s", "in", "/"]);
         let child = command.current_dir(rig.directory.path()).spawn().unwrap();
-        let began = Instant::now();
-        while unfinished(&rig) == 0 || fs::metadata(&rig.image).unwrap().modified().unwrap().elapsed().is_err() {
-            assert!(began.elapsed() < Duration::from_secs(60), "nothing is put in place");
-            sleep(Duration::from_millis(1));
-        }
-        // Into the middle of it.
-        sleep(Duration::from_millis(300));
+        // Into the middle of it: behind the second of several writes, for which the rest waits.
+        wait_for_a_write(&rig);
+        wait_for_a_write(&rig);
         kill(child);
         assert_eq!(unfinished(&rig), 1, "it was done too soon");
         let mut command = std::process::Command::new(&program);
@@ -102,14 +107,11 @@ fn a_change_that_is_cut_off_while_it_is_put_in_place_is_completed_by_whoever_com
 fn an_image_that_somebody_has_is_refused_by_name() {
     let rig = Rig::empty(16);
     let mut holder = std::process::Command::new("qemu-io");
-    holder.args(["-f", "raw"]).arg(&rig.image).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
-    let holder = holder.spawn().unwrap_or_else(|error| panic!("qemu-io ({error}): it is in Debian's qemu-utils"));
-    // Ours would keep it from starting.
-    let (inode, began) = (format!(":{} ", fs::metadata(&rig.image).unwrap().ino()), Instant::now());
-    while !fs::read_to_string("/proc/locks").unwrap().lines().any(|lock| lock.contains(&inode)) {
-        assert!(began.elapsed() < Duration::from_secs(60), "qemu-io does not lock it");
-        sleep(Duration::from_millis(1));
-    }
+    holder.args(["-f", "raw"]).arg(&rig.image).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut holder = holder.spawn().unwrap_or_else(|error| panic!("qemu-io ({error}): it is in Debian's qemu-utils"));
+    // Ours would keep it from starting: its prompt says that it has.
+    let mut prompt = [0; 8];
+    holder.stdout.as_mut().unwrap().read_exact(&mut prompt).expect("qemu-io does not start");
     let said = rig.fail("mkdir", &["--atomic", "/x"]);
     let process = holder.id();
     kill(holder);

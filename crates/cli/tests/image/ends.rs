@@ -47,7 +47,7 @@ pub(crate) fn is_kernel(pid: u32) -> bool {
             .is_ok_and(|name| name.trim() == "kernel" || name.starts_with("linux"))
 }
 
-/// `put -`, in the middle of its stream: the file that it fills is there.
+/// `put -`, in the middle of its stream: the file that it fills is there, since most of what it was given has been read.
 #[allow(clippy::zombie_processes, reason = "each test waits for it")]
 fn in_mid_copy(rig: &Rig, options: &[&str]) -> (Child, Vec<u32>) {
     let mut arguments = options.to_vec();
@@ -58,7 +58,6 @@ fn in_mid_copy(rig: &Rig, options: &[&str]) -> (Child, Vec<u32>) {
     loop {
         let processes = descendants(child.id());
         if processes.iter().any(|pid| is_kernel(*pid)) {
-            sleep(Duration::from_millis(500));
             return (child, processes);
         }
         assert!(Instant::now() < deadline, "the appliance does not start");
@@ -88,7 +87,7 @@ fn ctrl_c_ends_it_at_once() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let begin = Instant::now();
     let said = failure(child.wait_with_output().unwrap());
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(begin.elapsed() < PATIENCE);
     assert!(said.contains("ended by Ctrl-C (SIGINT)"), "{said}");
     all_gone(&processes);
     can_be_repaired(&rig);
@@ -112,7 +111,7 @@ fn a_killed_kernel_is_noticed_at_once() {
     let begin = Instant::now();
     kill_process(Pid::from_raw(kernel as i32).unwrap(), Signal::KILL).unwrap();
     let said = failure(child.wait_with_output().unwrap());
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(begin.elapsed() < PATIENCE);
     assert!(said.contains("the appliance has"), "{said}");
     all_gone(&processes);
     can_be_repaired(&rig);
@@ -121,7 +120,7 @@ fn a_killed_kernel_is_noticed_at_once() {
 #[test]
 fn a_kernel_that_hangs_is_given_up() {
     let rig = Rig::empty(64);
-    let (mut child, processes) = in_mid_copy(&rig, &["--timeout", "2"]);
+    let (mut child, processes) = in_mid_copy(&rig, &["--timeout", "5"]);
     for pid in processes.iter().copied().filter(|pid| is_kernel(*pid)) {
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::STOP).unwrap();
     }
@@ -129,15 +128,15 @@ fn a_kernel_that_hangs_is_given_up() {
     child.stdin.as_mut().unwrap().write_all(&noise(6 << 20)).unwrap_or_default();
     drop(child.stdin.take());
     let said = failure(child.wait_with_output().unwrap());
-    assert!(said.contains("no progress for 2 s (--timeout)"), "{said}");
+    assert!(said.contains("no progress for 5 s (--timeout)"), "{said}");
     all_gone(&processes);
 }
 
 #[test]
 fn a_slow_stdin_is_no_fault_of_the_appliance() {
     let rig = Rig::empty(64);
-    let (mut child, _) = in_mid_copy(&rig, &["--timeout", "1"]);
-    sleep(Duration::from_secs(3));
+    let (mut child, _) = in_mid_copy(&rig, &["--timeout", "5"]);
+    sleep(Duration::from_secs(8));
     child.stdin.as_mut().unwrap().write_all(b"end").unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn blockyard(rig: &Rig, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
@@ -381,16 +381,16 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Types `keys` until `text` is shown.
+    /// Types `keys`, once in a while, until `text` is shown.
     fn type_until(&mut self, keys: &str, text: &str) {
-        for _ in 0..100 {
+        for _ in 0..10 {
             self.type_in(keys);
-            std::thread::sleep(Duration::from_millis(300));
-            while let Ok(more) = self.screen.try_recv() {
+            let again = Instant::now() + Duration::from_secs(5);
+            while let Ok(more) = self.screen.recv_timeout(again.saturating_duration_since(Instant::now())) {
                 self.shown.push_str(&String::from_utf8_lossy(&more));
-            }
-            if self.shown.contains(text) {
-                return self.wait_for(text);
+                if self.shown.contains(text) {
+                    return self.wait_for(text);
+                }
             }
         }
         panic!("no {text:?} in {:?}", self.shown);
@@ -399,7 +399,7 @@ impl Terminal {
     /// Waits until `text` is shown, and forgets what came before.
     fn wait_for(&mut self, text: &str) {
         while !self.shown.contains(text) {
-            let more = self.screen.recv_timeout(Duration::from_secs(30));
+            let more = self.screen.recv_timeout(Duration::from_secs(60));
             let more = more.unwrap_or_else(|error| panic!("no {text:?} ({error}) in {:?}", self.shown));
             self.shown.push_str(&String::from_utf8_lossy(&more));
         }
@@ -432,6 +432,7 @@ fn the_shell_edits_completes_remembers_and_survives_ctrl_c() {
     // Something that waits for us, and is not waited for. What is typed before it begins is for the line that is edited.
     terminal.wait_for("blockyard> ");
     terminal.type_in("put - /typed\r");
+    terminal.wait_for("\x1b[?2004l");
     terminal.type_until("\x03", "given up");
     terminal.wait_for("blockyard> ");
     terminal.type_in("write /after 'still the same appliance'\r");

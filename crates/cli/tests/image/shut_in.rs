@@ -4,6 +4,7 @@ use crate::rig::{Rig, tool};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
 use std::process::Command;
 
 /// Debian's user nobody.
@@ -24,13 +25,18 @@ fn nothing_is_executed_but_this_program_and_the_kernel() {
     assert_eq!(executed, BTreeSet::from(["/kernel", "/proc/self/exe", env!("CARGO_BIN_EXE_blockyard")]), "{log}");
 }
 
+/// A copy of a program. Were it written here, another thread's fork could hold it open for writing while it is executed.
+fn copy(program: &str, to: &Path) {
+    tool("cp", "coreutils", [program, to.to_str().unwrap()]);
+}
+
 /// The test's command, as a user who is not root.
 fn as_nobody(rig: &Rig) -> Command {
     fs::set_permissions(rig.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     chown(&rig.image, Some(NOBODY), Some(NOBODY)).unwrap();
     // Where that user may execute it.
     let program = rig.path("blockyard");
-    fs::copy(env!("CARGO_BIN_EXE_blockyard"), &program).unwrap();
+    copy(env!("CARGO_BIN_EXE_blockyard"), &program);
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new("setpriv");
     command.args([
@@ -83,7 +89,7 @@ fn without_a_kernel_it_is_said_where_to_get_one() {
     let prefix = rig.path("usr");
     fs::create_dir_all(prefix.join("bin")).unwrap();
     fs::create_dir_all(prefix.join("lib/uml")).unwrap();
-    fs::copy("/bin/true", prefix.join("bin/linux.uml")).unwrap();
+    copy("/bin/true", &prefix.join("bin/linux.uml"));
     tool("cp", "coreutils", ["-a", "/usr/lib/uml/modules", prefix.join("lib/uml").to_str().unwrap()]);
     let output = rig.command("ls", &[]).env("BLOCKYARD_UML", prefix.join("bin/linux.uml")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "blockyard: the appliance has ended while it was needed\n");
@@ -95,7 +101,7 @@ fn a_kernel_that_was_unpacked_elsewhere_is_used() {
     let prefix = rig.path("uml/usr");
     fs::create_dir_all(prefix.join("bin")).unwrap();
     fs::create_dir_all(prefix.join("lib/uml")).unwrap();
-    fs::copy("/usr/bin/linux.uml", prefix.join("bin/linux.uml")).unwrap();
+    copy("/usr/bin/linux.uml", &prefix.join("bin/linux.uml"));
     tool("cp", "coreutils", ["-a", "/usr/lib/uml/modules", prefix.join("lib/uml").to_str().unwrap()]);
     // Modules of another version beside its own.
     fs::create_dir_all(prefix.join("lib/uml/modules/1.2.3/kernel/drivers/block")).unwrap();

@@ -196,6 +196,16 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until a process catches a signal that would end it.
+#[track_caller]
+pub fn wait_until_it_catches(pid: u32, signal: i32) {
+    wait_until("a handler", || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (signal - 1) != 0
+    });
+}
+
 pub fn is_alive(pid: u32) -> bool {
     // A zombie has ended; its parent has not looked yet.
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))

@@ -270,8 +270,13 @@ fn the_completion_event_wakes_an_owner_that_polls_it() {
         }
         let bytes = 64 * 4096;
         assert!(client.peek(0, bytes) == contents[..bytes]);
+        // The server may yet ring for what was found without it: a wake-up that brings nothing, and is the last.
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
         std::thread::sleep(Duration::from_millis(20));
-        assert!(!is_readable(client.queue.completion_event().unwrap()), "nothing is in flight");
+        while is_readable(client.queue.completion_event().unwrap()) {
+            assert!(std::time::Instant::now() < deadline, "nothing is in flight");
+            client.queue.reap(&mut Vec::new());
+        }
     }
 }
 

@@ -8,6 +8,9 @@ use blockyard_session::client::{SessionDisk, SessionOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// Longest that something may take that waits for nobody, on a machine with much else to do: less than a server is waited for.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
 #[test]
 fn requests_survive_a_server_that_is_killed() {
     survive_restarts(&QemuStorageDaemon, 2, 12, None);
@@ -27,7 +30,7 @@ fn without_reconnect_a_killed_server_fails_everything_at_once() {
     let start = Instant::now();
     assert_eq!(client.perform(WRITE, 0, &segments), Err(RequestError::Os(libc::ENOTCONN)));
     assert_eq!(client.perform(Operation::Flush, 0, &[]), Err(RequestError::Os(libc::ENOTCONN)));
-    assert!(start.elapsed() < Duration::from_secs(3));
+    assert!(start.elapsed() < AT_ONCE);
     let failure = rig.disk.failure().unwrap();
     assert!(failure.contains("disk.sock closed the connection"), "{failure}");
     let error = rig.disk.open_queue(&client.memory, 1).err().unwrap().to_string();
@@ -39,9 +42,10 @@ fn a_server_that_does_not_come_back_in_time_fails_everything() {
     let options = SessionOptions { reconnect: Duration::from_millis(300), ..SessionOptions::default() };
     let mut rig = Rig::new(&[0; 1 << 20], 1, &options);
     let mut client = Client::new(&rig.disk, 4);
-    rig.server.kill();
     let segments = client.segments(0, 512);
+    // Its time begins when it is seen to be gone, which may be while it is still waited for here.
     let start = Instant::now();
+    rig.server.kill();
     assert_eq!(client.perform(WRITE, 0, &segments), Err(RequestError::Os(libc::ENOTCONN)));
     assert!(start.elapsed() >= Duration::from_millis(200), "it had its time");
     let failure = rig.disk.failure().unwrap();
@@ -90,7 +94,7 @@ fn a_queue_can_be_dropped_while_the_server_is_away() {
     let start = Instant::now();
     drop(client);
     drop(rig);
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < AT_ONCE);
 }
 
 #[test]

@@ -106,13 +106,13 @@ pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
 
 /// Waits until `done`, but not for ever.
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         if done() {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("{what}: not within ten seconds");
+    panic!("{what}: not within a minute");
 }
 
 /// What a [`RecordingDisk`] was asked.

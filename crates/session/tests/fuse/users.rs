@@ -38,9 +38,11 @@ fn mount_as_whoever_runs_this() {
 fn mount_as_nobody(path: &Path, before: &str) -> String {
     let directory = path.parent().expect("a directory");
     fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).expect("set");
-    // Where nobody may read it, wherever the build is.
+    // Where nobody may read it, wherever the build is. Were it written here, another thread's fork could hold it open for writing
+    // while it is executed.
     let program = directory.join("test");
-    fs::copy(std::env::current_exe().expect("this test"), &program).expect("copied");
+    let copied = Command::new("cp").arg(std::env::current_exe().expect("this test")).arg(&program).status();
+    assert!(copied.expect("cp (package coreutils)").success());
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
     let become_nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
     let test = "--exact users::mount_as_whoever_runs_this --ignored --nocapture";

@@ -1,5 +1,7 @@
 //! What the first cluster of a qcow2 image says, checked: QEMU's docs/interop/qcow2.txt, "Header" and "Header extensions".
 
+use std::ops::Range;
+
 /// Bytes of a version 3 header that must be there.
 const HEADER_V3_BYTES: usize = 104;
 /// Bytes of a version 2 header.
@@ -140,7 +142,10 @@ impl Header {
         if header_bytes < length || header_bytes > first.len() || !header_bytes.is_multiple_of(8) {
             return Err(format!("has a header of {header_bytes} bytes, which cannot be"));
         }
-        let mut extensions = Extensions::parse(first, header_bytes)?;
+        // QEMU ends them where the backing file's name begins, and old images have nothing else there to end them.
+        let named_at = usize::try_from(fields.u64_at(8)).ok().filter(|named_at| version == 2 && *named_at != 0);
+        let end = named_at.unwrap_or(usize::MAX).min(cluster_bytes as usize);
+        let mut extensions = Extensions::parse(first, header_bytes..end, version)?;
         let autoclear = if version == 3 { fields.u64_at(88) } else { 0 };
         let bitmaps = extensions.bitmaps.take().filter(|_| autoclear & AUTOCLEAR_BITMAPS != 0);
         let backing = backing_name(first, &fields)?.map(|name| Reference { name, format: extensions.backing_format });
@@ -189,7 +194,9 @@ impl Table {
         // The last cluster may be cut off, as long as something of it is there.
         let end = offset_bytes.checked_add(length_bytes);
         let file_end = file_bytes.checked_next_multiple_of(cluster_bytes).unwrap_or(u64::MAX);
-        if length_bytes > 0 && (offset_bytes == 0 || end.is_none_or(|end| end > file_end)) {
+        // An empty one lies nowhere, but imago wants it where one could be.
+        let (start_min, end_max) = if length_bytes > 0 { (1, file_end) } else { (0, DISK_MAX_BYTES) };
+        if offset_bytes < start_min || end.is_none_or(|end| end > end_max) {
             return Err(format!("is damaged: its {name} does not lie within the file"));
         }
         Ok(())
@@ -226,17 +233,22 @@ struct Extensions {
 }
 
 impl Extensions {
-    fn parse(first: &[u8], mut at: usize) -> Result<Self, String> {
+    /// Those within `range`. The first cluster may be cut off in `first`: zeros follow.
+    fn parse(first: &[u8], range: Range<usize>, version: u32) -> Result<Self, String> {
+        let Range { start: mut at, end } = range;
         let fields = Fields { bytes: first };
         let mut extensions = Self::default();
         // Every turn moves on by at least 8 bytes of a cluster.
-        while let (Some(kind), Some(length)) = (fields.u32(at), fields.u32(at + 4)) {
+        while at + 8 <= end {
+            let (Some(kind), Some(length)) = (fields.u32(at), fields.u32(at + 4)) else { return Ok(extensions) };
+            // Of the last one, which has no data, too: QEMU and imago have it so.
+            let data_end = (at + 8).checked_add(length as usize).filter(|data_end| *data_end <= end);
+            let data_end = data_end.ok_or("is damaged: a header extension does not lie within the first cluster")?;
             if kind == EXTENSION_END {
-                break;
+                return Ok(extensions);
             }
             let text = || -> Result<String, String> {
-                let bytes = (at + 8).checked_add(length as usize).and_then(|end| first.get(at + 8..end));
-                let bytes = bytes.ok_or("is damaged: a header extension does not lie within the first cluster")?;
+                let bytes = first.get(at + 8..data_end).ok_or("is cut off: its header extensions are not complete")?;
                 let text = String::from_utf8(bytes.to_vec()).map_err(|_| "has a file name that is not UTF-8")?;
                 Ok(text)
             };
@@ -255,9 +267,12 @@ impl Extensions {
                     return Err("is damaged: a header extension is there twice".into());
                 }
             }
-            at = at.saturating_add(8).saturating_add((length as usize).next_multiple_of(8));
+            at = at + 8 + (length as usize).next_multiple_of(8);
         }
-        Ok(extensions)
+        match version {
+            2 => Ok(extensions),
+            _ => Err("is damaged: its header extensions do not end within the first cluster".into()),
+        }
     }
 }
 

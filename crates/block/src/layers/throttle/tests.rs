@@ -253,7 +253,8 @@ fn the_completion_event_and_the_wait_both_tell_when_a_held_request_may_go() {
 
 #[test]
 fn a_wait_ends_early_for_the_callers_own_reasons() {
-    let mut rig = Rig::new(&ThrottledDisk::new(Arc::new(AskedDisk::new(CAPACITY)), &limits(1, 0, 0)), 4);
+    // The second may go in some minutes.
+    let mut rig = Rig::new(&ThrottledDisk::new(Arc::new(AskedDisk::new(CAPACITY)), &limits(0, 1, 0)), 4);
     for token in 0..2 {
         rig.push(Operation::Read, 0, &[segment(0, 512)], token).unwrap();
     }
@@ -262,7 +263,7 @@ fn a_wait_ends_early_for_the_callers_own_reasons() {
     rig.queue.wait(&[], Some(Duration::from_millis(1))).unwrap();
     let event = rustix::event::eventfd(1, rustix::event::EventfdFlags::empty()).unwrap();
     rig.queue.wait(&[event.as_fd()], None).unwrap();
-    assert!(start.elapsed() < Duration::from_millis(900));
+    assert!(start.elapsed() < Duration::from_secs(300));
     assert_eq!(rig.reap(), []);
 }
 
