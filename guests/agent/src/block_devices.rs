@@ -118,7 +118,7 @@ fn volumes_of(disk: &str) -> Vec<Volume> {
     let table = Table::read(disk, sector_bytes(disk));
     let partitions = match table {
         Table::Guid(_) => partitions,
-        _ => without_repeats(partitions, |partition| place(partition)),
+        _ => without_repeats(partitions, place),
     };
     let volume = |name: &String| {
         let suffix = name.strip_prefix(prefix).unwrap_or_default();
@@ -131,7 +131,7 @@ fn volumes_of(disk: &str) -> Vec<Volume> {
 
 /// Linux goes on where a chain of logical partitions comes back to where it was, up to the last number that it has. Those that lie
 /// where one before them does are left out.
-fn without_repeats<'names, P: Ord>(names: Vec<&'names String>, place: impl Fn(&str) -> P) -> Vec<&'names String> {
+fn without_repeats<P: Ord>(names: Vec<&String>, place: impl Fn(&str) -> P) -> Vec<&String> {
     let mut seen = BTreeSet::new();
     names.into_iter().filter(|name| seen.insert(place(name))).collect()
 }
