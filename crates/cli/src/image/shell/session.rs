@@ -3,15 +3,20 @@
 //! A guest under User-Mode Linux cannot be given a disk while it runs. So when a disk is added later, what is mounted is unmounted, the
 //! appliance boots again with all disks, and the same is mounted again: that takes as long as a boot, a fifth of a second. An appliance that is
 //! gone is replaced in the same way when the next command needs it.
+//!
+//! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when the session ends well:
+//! then all that was done has happened, or else nothing.
 
 use super::new_disk::NewTable;
+use crate::UsageError;
 use crate::image::file_commands::{Access, FileCommand};
 use crate::image::open_image::{DISKS_MAX, OpenArgs, OpenImage};
 use crate::signals::EndSignals;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, ImageDisk};
 use blockyard_protocol::appliance::{MountPoint, Operation, Sync};
 use std::collections::BTreeMap;
+use blockyard_block::AtomicChange;
 use std::io::{self, Write};
 
 /// Disks, the appliance that has them if it runs, and what is mounted in it.
@@ -23,6 +28,10 @@ pub struct Session {
     drives: Vec<Drive>,
     image: Option<OpenImage>,
     points: Vec<MountPoint>,
+    /// With `--atomic`, of the one disk that is written.
+    change: Option<AtomicChange>,
+    /// Why that must not happen.
+    given_up: Option<&'static str>,
     /// Partition tables that were begun here.
     pub tables: BTreeMap<usize, NewTable>,
     /// Nobody asks for commands any more.
@@ -74,12 +83,21 @@ impl Session {
         }
         let read_only = read_only || self.how.ro;
         let access = if read_only { Access::Read } else { Access::Write };
-        let image = self.how.open_disk(specification, access)?;
+        let mut image = self.how.open_disk(specification, access)?;
+        if access == Access::Write {
+            if self.change.is_some() {
+                let problem = "with --atomic one image is written: several do not change at one moment (`add-ro`?)";
+                return Err(UsageError(format!("{specification}: {problem}")).into());
+            }
+            self.change = self.how.begin_change(std::slice::from_mut(&mut image))?;
+        }
         self.stop()?;
         self.drives.push(Drive { image, read_only });
         Ok(())
     }
 
+            change: None,
+            given_up: None,
     /// The disks, in the order of their names in the appliance.
     pub fn drives(&self) -> &[Drive] {
         &self.drives
@@ -271,3 +289,39 @@ impl Session {
 fn is_alive(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref::<ApplianceError>()).all(ApplianceError::lives_on)
 }
+        if self.change.is_some() {
+            // What it had not written is lost, so that it can be done as a whole no more.
+            return self.give_up("the appliance is gone, and with it what was not synced");
+        }
+    /// Ends the session without the change that `--atomic` makes.
+    pub fn give_up(&mut self, why: &'static str) {
+        self.given_up = self.given_up.or(Some(why));
+        self.is_over = true;
+    }
+
+    /// Whether what was done happens at the end, as a whole.
+    pub fn is_atomic(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Ends it: unmounts everything, and with `--atomic` makes what was done happen, unless `done` says that something failed.
+    ///
+    /// # Errors
+    /// What failed; when what was written is not on stable storage.
+    pub fn finish(&mut self, done: Result<()>) -> Result<()> {
+        let Some(change) = self.change.take() else {
+            // A signal that ended what was done is no reason to leave the images in disorder.
+            self.signals.forget();
+            return done.and(self.stop());
+        };
+        let interrupted = self.signals.name().map_or(Ok(()), |signal| Err(anyhow!("ended by {signal}")));
+        let given_up = self.given_up.map_or(Ok(()), |why| Err(anyhow!(why)));
+        self.signals.forget();
+        let stopped = done.and(given_up).and(interrupted).and_then(|()| self.stop());
+        let name = self.drives.iter().find(|drive| !drive.read_only).map(|drive| drive.image.name.to_string());
+        // They let go of the disk.
+        (self.image, self.drives) = (None, Vec::new());
+        stopped.map_err(|error| error.context(format!("{} is as it was", name.unwrap_or_default())))?;
+        Ok(change.commit()?)
+    }
+

@@ -48,6 +48,7 @@ pub const VERBS: &[Verb] = &[
     verb(&["exit", "quit", "q"], "", "End; what was changed is on stable storage then", Call(exit)),
     verb(&["lcd"], "DIR", "Change to a directory of the host", Call(lcd)),
     verb(&["echo"], "[WORD]…", "Print words", Call(echo)),
+    verb(&["abort"], "", "End, and with --atomic leave the image as it was", Call(abort)),
     verb(&["time"], "COMMAND…", "Run a command and say how long it took", Call(time)),
     verb(&["glob"], "COMMAND…", "Run a command: paths are patterns anyway", Call(commands::perform_words)),
     verb(
@@ -640,3 +641,11 @@ mod tests {
         }
     }
 }
+fn abort(session: &mut Session, _: &[OsString]) -> Result<()> {
+    if !session.is_atomic() {
+        bail!("only what is done with --atomic can be given up");
+    }
+    session.give_up("aborted");
+    Ok(())
+}
+
