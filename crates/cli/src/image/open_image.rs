@@ -89,6 +89,9 @@ pub struct OpenArgs {
     /// Show what the appliance's kernel says.
     #[arg(long)]
     pub verbose: bool,
+    /// Whether the appliance finds out how to compute the second parity of RAID 6.
+    #[arg(skip)]
+    pub raid6: bool,
 }
 
 impl Default for OpenArgs {
@@ -106,6 +109,7 @@ impl Default for OpenArgs {
             memory: MEMORY_MIB,
             allow_dir: Vec::new(),
             verbose: false,
+            raid6: false,
         }
     }
 }
@@ -266,11 +270,11 @@ impl OpenImage {
         let mut disks = args.disks(access)?;
         let change = if access == Access::Write { args.how.begin_change(&mut disks)? } else { None };
         let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, command.lives_on())?;
+        image.change = change;
         image.points = points;
         if command.mounts() || !image.points.is_empty() {
             image.mount(&args.how)?;
         }
-        image.change = change;
         Ok(image)
     }
 
@@ -300,7 +304,7 @@ impl OpenImage {
             kernel: Kernel::find()?,
             disks: images.collect(),
             memory_bytes: how.memory << 20,
-            raid6: false,
+            raid6: how.raid6,
             timeout: Duration::from_secs(how.timeout),
             verbose: how.verbose,
             lives_on,
