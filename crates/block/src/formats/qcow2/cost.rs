@@ -2,6 +2,7 @@
 
 use super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
 use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, Operation, Request, Segment};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -63,6 +64,43 @@ fn a_new_disk_is_filled_with_a_sync_for_16_mib() {
     let syncs = syncs_of(&disk);
     println!("{syncs} syncs for 1024 writes");
     assert!((1..=8).contains(&syncs), "{syncs} syncs");
+}
+
+/// Each write is in a table that is not there yet.
+#[test]
+fn a_new_table_costs_no_sync_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    let tables = 128;
+    Qcow2Disk::create(&path, &Qcow2CreateOptions::new(tables << 29)).unwrap();
+    let disk = open(&path);
+    carry_out(&disk, WRITE, 4096, (0..tables).map(|table| table << 29));
+    let syncs = syncs_of(&disk);
+    println!("{syncs} syncs for {tables} tables");
+    assert!((1..=8).contains(&syncs), "{syncs} syncs");
+}
+
+/// A cut may keep a table's entry and not what made the file longer.
+#[test]
+fn clusters_that_are_counted_lie_in_the_file_and_it_is_cut_when_it_is_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    Qcow2Disk::create(&path, &Qcow2CreateOptions::new(1 << 30)).unwrap();
+    let disk = open(&path);
+    for written in 1..=40_u64 {
+        carry_out(&disk, WRITE, 4096, [(written * 7 % 40) << 24].into_iter());
+        let file = std::fs::File::open(&path).unwrap();
+        // The one block of refcounts lies where the refcount table begins with.
+        let mut entry = [0; 8];
+        file.read_exact_at(&mut entry, 1 << 16).unwrap();
+        let mut counts = vec![0; 1 << 16];
+        file.read_exact_at(&mut counts, u64::from_be_bytes(entry)).unwrap();
+        let counted = counts.chunks(2).rposition(|count| count != [0, 0]).unwrap() as u64 + 1;
+        assert!(counted << 16 <= file.metadata().unwrap().len(), "{counted} clusters");
+    }
+    drop(disk);
+    // A header, the refcount table and its block, the L1 table, 2 L2 tables, 40 clusters.
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), (1 + 1 + 1 + 1 + 2 + 40) << 16);
 }
 
 #[test]

@@ -239,6 +239,11 @@ impl ImageFile {
         Ok(())
     }
 
+    /// Makes a file that grows at least that long.
+    pub(super) fn reach(&self, end: u64) -> io::Result<()> {
+        if self.is_growing { self.extend(end) } else { Ok(()) }
+    }
+
     fn extend(&self, end: u64) -> io::Result<()> {
         if end > self.length_bytes() {
             if !self.is_growing {

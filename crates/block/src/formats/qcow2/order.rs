@@ -10,8 +10,8 @@
 //! - Tables that move rely on all that is in them; and whoever uses their old place, on their being gone from it.
 //!
 //! Two things make that cheap. A refcount that grows takes those of the free clusters behind it along, for
-//! [`RESERVE_CLUSTERS`]: the [`Reserve`]. imago does not know of it. What is allocated there waits for no refcount. After a cut
-//! or a kill these clusters are leaked; an image that is closed gives them back. And copied data wait for one sync for all
+//! [`RESERVE_CLUSTERS`]: the [`Reserve`]. imago does not know of it. What is allocated there waits for no refcount, and the file is
+//! long enough for it. After a cut or a kill these clusters are leaked; an image that is closed gives them back. And copied data wait for one sync for all
 //! writes of a batch, which are as many as arrived during the sync before.
 //!
 //! Nothing is held back until a flush, as QEMU does: what was acknowledged must outlive the process, so its entries have to be
@@ -29,6 +29,9 @@ use std::sync::Arc;
 /// Clusters whose refcounts become stable at once: 16 MiB in clusters of 64 KiB.
 const RESERVE_CLUSTERS: usize = 256;
 
+/// Where the header has the size of the disk.
+const SIZE_AT: Range<usize> = 24..32;
+
 /// What was written of an image and is not stable. For its one writer.
 pub(super) struct Order {
     file: Arc<ImageFile>,
@@ -43,6 +46,9 @@ pub(super) struct Order {
     pub(super) keeps_contents: bool,
     /// From here on, clusters that are not in use read as zeros, whatever of them is stable.
     fresh_from: u64,
+    length_at_open: u64,
+    /// The size of the disk in the header stays as it is.
+    keeps_size: bool,
     unstable: Unstable,
 }
 
@@ -78,6 +84,8 @@ impl Order {
     pub(super) fn new(file: Arc<ImageFile>, header: &Header) -> io::Result<Self> {
         let mut order = Self {
             fresh_from: if file.is_growing() { file.length_bytes() } else { u64::MAX },
+            length_at_open: file.length_bytes(),
+            keeps_size: false,
             file,
             data_file: None,
             header: header.clone(),
@@ -89,6 +97,11 @@ impl Order {
         };
         order.read_tables()?;
         Ok(order)
+    }
+
+    /// Whatever size the disk is given, the file goes on saying the one that it has.
+    pub(super) fn keep_size(&mut self) {
+        self.keeps_size = true;
     }
 
     pub(super) fn set_data_file(&mut self, file: Arc<ImageFile>) {
@@ -169,12 +182,22 @@ impl Order {
         }
     }
 
-    /// Gives the reserve back.
+    /// Gives the reserve back, and the length that it gave the file. For when the image is closed.
     pub(super) fn end_reserve(&mut self) -> io::Result<()> {
-        match self.reserve.take() {
-            Some(Reserve { refblock, bytes, .. }) => self.file.write(&bytes, self.refblocks[refblock]),
-            None => Ok(()),
+        let Some(Reserve { refblock, bytes, range }) = self.reserve.take() else { return Ok(()) };
+        self.file.write(&bytes, self.refblocks[refblock])?;
+        let order = self.header.refcount_order;
+        let used = range.clone().rev().find(|&at| refcount(&bytes, order, at) != 0);
+        let used_end = used.map_or(range.start, |last| last + 1);
+        if self.file.length_bytes() == self.end_of(refblock, range.end) {
+            self.file.truncate(self.end_of(refblock, used_end).max(self.length_at_open))?;
         }
+        Ok(())
+    }
+
+    /// Where the clusters up to an index in a block of refcounts end.
+    fn end_of(&self, refblock: usize, end: usize) -> u64 {
+        (refblock as u64 * self.refcounts_per_block() + end as u64) << self.header.cluster_bits
     }
 
     fn part_at(&self, offset: u64) -> Part {
@@ -191,6 +214,11 @@ impl Order {
     }
 
     fn write_header(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut bytes = bytes.to_vec();
+        if let (true, 0, Some(size)) = (self.keeps_size, offset, bytes.get_mut(SIZE_AT)) {
+            size.copy_from_slice(&self.header.size_bytes.to_be_bytes());
+        }
+        let bytes = &bytes[..];
         let (Some(l1), Some(refcounts)) = (table_in(bytes, 40, 36), table_in(bytes, 48, 56)) else {
             return self.file.write(bytes, offset);
         };
@@ -216,14 +244,19 @@ impl Order {
     fn write_l1(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let old = self.file.entries(Table { offset_bytes: offset, length_bytes: bytes.len() as u64 })?;
         let new: Vec<_> = entries_of(bytes).map(|entry| entry & OFFSET_MASK).collect();
+        let changed = || old.iter().map(|entry| entry & OFFSET_MASK).zip(&new).filter(|&(old, &new)| old != new);
+        let replaces = changed().any(|(old, _)| old != 0);
+        // Of a fresh table a cut leaves some entries, each in order by itself, and zeros.
+        let is_fresh = changed().all(|(_, &table)| table >= self.fresh_from);
         for &table in new.iter().filter(|&&table| table != 0) {
             self.count(table)?;
         }
-        self.barrier()?;
+        if replaces || !is_fresh || self.unstable.contents {
+            self.barrier()?;
+        }
         self.file.write(bytes, offset)?;
         self.unstable.references = true;
-        let replaced = |(old, new): (&u64, &u64)| old & OFFSET_MASK != 0 && old & OFFSET_MASK != *new;
-        if old.iter().zip(&new).any(replaced) {
+        if replaces {
             self.barrier()?;
             self.frees_keep_contents();
         }
@@ -303,6 +336,8 @@ impl Order {
         };
         if let Some(range) = range {
             range.clone().filter(|&at| refcount(bytes, order, at) == 0).for_each(|at| block.set_to_one(at));
+            // What is in use lies in the file, whatever a cut keeps of the writes that make it longer.
+            self.file.reach(self.end_of(index, range.end))?;
             self.reserve = Some(Reserve { refblock: index, bytes: bytes.to_vec(), range });
         }
         if block.bytes == in_file.bytes {
