@@ -447,6 +447,15 @@ impl OpenImage {
         }
     }
 
+    /// As [`OpenImage::inspect`], whatever was mounted or shall be.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inspect_all(&mut self) -> Result<Inspection> {
+        self.points.clear();
+        self.inspect()
+    }
+
     fn inspect_opened(&mut self) -> Result<Inspection> {
         let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
         self.records(Operation::Inspect(inspect), Inspector::default()).with_context(|| self.name.clone())

@@ -136,7 +136,7 @@ fn system(session: &mut Session, wanted: &OsStr) -> Result<serde_json::Value> {
 
 fn systems(session: &mut Session) -> Result<Vec<serde_json::Value>> {
     session.open_layers()?;
-    let inspection = session.image()?.inspect();
+    let inspection = session.image()?.inspect_all();
     session.mount_again()?;
     let value = serde_json::to_value(inspection?)?;
     Ok(value["operatingsystems"].as_array().cloned().unwrap_or_default())
