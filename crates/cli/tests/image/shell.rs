@@ -5,7 +5,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -471,7 +471,7 @@ fn the_shell_edits_completes_remembers_and_survives_ctrl_c() {
 
 /// On disks so slow that what is interrupted cannot have ended before.
 #[test]
-fn ctrl_c_ends_a_removal_a_sync_and_a_tool_and_not_the_appliance() {
+fn ctrl_c_ends_a_removal_and_a_tool_and_not_the_appliance() {
     let rig = Rig::new(32, |root| {
         fs::create_dir_all(root.join("tree/below")).unwrap();
         (0..800).for_each(|number| fs::write(root.join(format!("tree/below/{number}")), "x").unwrap());
@@ -487,19 +487,15 @@ fn ctrl_c_ends_a_removal_a_sync_and_a_tool_and_not_the_appliance() {
     assert!(terminal.child.wait().unwrap().success());
     rig.check();
 
-    let mut terminal = Terminal::open(&rig, &["disk.img,faults=write-latency:800ms"]);
-    terminal.wait_for("blockyard> ");
-    terminal.type_in("write /new 'written'\r");
-    terminal.wait_for("\x1b[?2004l");
-    terminal.wait_for("blockyard> ");
-    terminal.interrupt("sync\r");
-    terminal.type_in("\x04");
-    assert!(terminal.child.wait().unwrap().success());
-    assert_eq!(rig.debugfs("cat /new"), "written");
-
     let mut terminal = Terminal::open(&rig, &["-a", "large.img,faults=write-latency:300ms+zero-latency:300ms"]);
     terminal.wait_for("blockyard> ");
     terminal.type_in("mkfs xfs /dev/sda\r");
+    // Before it writes, it may be something else that is interrupted: the boot, for one.
+    let began = std::time::Instant::now();
+    while fs::metadata(rig.path("large.img")).unwrap().blocks() == 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "mkfs.xfs writes nothing");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     terminal.type_until("\x03", "cannot make xfs on vda: mkfs.xfs was ended before it was done: given up: Ctrl-C");
     terminal.wait_for("blockyard> ");
     terminal.type_in("list-filesystems\r");
