@@ -42,8 +42,6 @@ pub struct ReplacementFile {
     destination: Destination,
     /// The name that the file has beside its destination, while it has one.
     temporary_name: Option<OsString>,
-    /// The old file's mode, as far as it may be taken over.
-    mode: Option<Mode>,
     /// The old file, for its lock.
     _locked: Option<File>,
 }
@@ -55,8 +53,8 @@ fn others_rights_for_group(mode: Mode) -> Mode {
 
 impl ReplacementFile {
     /// Starts to replace `path`, or the file that it leads to through symbolic links. The new file is empty and open
-    /// for reading and writing. It has the old one's permissions and, where this user may give it away, its owner; one
-    /// that replaces nothing has what the umask leaves of 0666.
+    /// for reading and writing. It has the old one's permissions and, where this user may give it away, its owner, but is no
+    /// set-user-ID or set-group-ID file: what is written comes from elsewhere. One that replaces nothing has what the umask leaves of 0666.
     ///
     /// # Errors
     /// When the path is anything but a regular file or free, is a symbolic link that leads nowhere, is not writable, is in use by
@@ -81,35 +79,26 @@ impl ReplacementFile {
                 .map(|(file, name)| (file, Some(name)))
                 .map_err(|errno| ReplacementError::new("create a file beside", &destination.path, errno))?,
         };
-        let mut replacement =
-            Self { file: File::from(file), directory, destination, temporary_name, mode: None, _locked: locked };
-        replacement.take_over_owner()?;
-        replacement.take_over_mode()?;
+        let replacement = Self { file: File::from(file), directory, destination, temporary_name, _locked: locked };
+        replacement.take_over_attributes()?;
         Ok(replacement)
     }
 
-    fn take_over_owner(&mut self) -> Result<(), ReplacementError> {
+    fn take_over_attributes(&self) -> Result<(), ReplacementError> {
         let Some(old) = self.destination.replaces else { return Ok(()) };
         let new = fstat(&self.file).map_err(|errno| self.failed("look at the new file for", errno))?;
-        let mut owned_alike = (new.st_uid, new.st_gid) == (old.user, old.group);
         let mut grouped_alike = new.st_gid == old.group;
-        if !owned_alike {
+        if (new.st_uid, new.st_gid) != (old.user, old.group) {
             let (user, group) = (Uid::from_raw(old.user), Gid::from_raw(old.group));
-            owned_alike = fchown(&self.file, Some(user), Some(group)).is_ok();
             // The group alone is better than nothing, and nothing is what other users of `cp` get.
-            grouped_alike |= owned_alike || fchown(&self.file, None, Some(group)).is_ok();
+            grouped_alike |=
+                fchown(&self.file, Some(user), Some(group)).is_ok() || fchown(&self.file, None, Some(group)).is_ok();
         }
-        // A set-user-ID file of another user must not become one of this user, nor one group's rights another's.
-        self.mode = Some(match (owned_alike, grouped_alike) {
-            (true, _) => old.mode,
-            (false, true) => old.mode & PERMISSIONS,
-            (false, false) => (old.mode & PERMISSIONS & !Mode::RWXG) | others_rights_for_group(old.mode),
-        });
-        Ok(())
-    }
-
-    fn take_over_mode(&self) -> Result<(), ReplacementError> {
-        let Some(mode) = self.mode else { return Ok(()) };
+        // One group's rights must not become another's.
+        let mode = match grouped_alike {
+            true => old.mode & PERMISSIONS,
+            false => (old.mode & PERMISSIONS & !Mode::RWXG) | others_rights_for_group(old.mode),
+        };
         fchmod(&self.file, mode).map_err(|errno| self.failed("set the permissions of", errno))
     }
 
@@ -160,8 +149,6 @@ impl ReplacementFile {
     /// When the file cannot be made stable or cannot take its place; then it is gone and the old file is as it was,
     /// unless only the directory could not be made stable.
     pub fn commit(mut self, durable: bool) -> Result<(), ReplacementError> {
-        // Writing took the set-user-ID bits away from an ordinary user's file.
-        self.take_over_mode()?;
         if durable {
             fsync(&self.file).map_err(|errno| self.failed("write to stable storage", errno))?;
         }

@@ -4,6 +4,7 @@ use crate::content::{self, Content, LUKS};
 use crate::failures::refusal;
 use crate::partition_table::{PartitionNames, Table};
 use blockyard_protocol::appliance::{self, Failure};
+use std::collections::BTreeSet;
 use std::fs;
 
 /// Disks that have names of one letter, but for the two transfer disks.
@@ -115,6 +116,10 @@ fn volumes_of(disk: &str) -> Vec<Volume> {
         return vec![Volume { aliases, ..whole }];
     }
     let table = Table::read(disk, sector_bytes(disk));
+    let partitions = match table {
+        Table::Guid(_) => partitions,
+        _ => without_repeats(partitions, place),
+    };
     let volume = |name: &String| {
         let suffix = name.strip_prefix(prefix).unwrap_or_default();
         let names = table.names(suffix.parse().unwrap_or_default());
@@ -122,6 +127,18 @@ fn volumes_of(disk: &str) -> Vec<Volume> {
         Volume { aliases, ..Volume::new(name.clone(), name.clone(), names) }
     };
     partitions.into_iter().map(volume).collect()
+}
+
+/// Linux goes on where a chain of logical partitions comes back to where it was, up to the last number that it has. Those that lie
+/// where one before them does are left out.
+fn without_repeats<P: Ord>(names: Vec<&String>, place: impl Fn(&str) -> P) -> Vec<&String> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().filter(|name| seen.insert(place(name))).collect()
+}
+
+/// Where a partition begins on its disk, and its size.
+fn place(partition: &str) -> (u64, u64) {
+    (number_in(&format!("{SYSFS}/{partition}/start")), size_bytes(partition))
 }
 
 /// What mdadm calls an array: links in /dev/md.
@@ -334,6 +351,17 @@ mod tests {
         for wanted in ["LABEL=", "UUID=cc", "ID=aa", "/dev/disk/by-id/ata-X", "/dev/vg", ""] {
             assert_eq!(name(wanted), None, "{wanted}");
         }
+    }
+
+    #[test]
+    fn a_circle_of_logical_partitions_is_gone_round_once() {
+        let names: Vec<String> = ["vda1", "vda5", "vda6", "vda7", "vda8", "vda9"].map(String::from).into();
+        let place = |name: &str| match name {
+            "vda1" => (1, 9),
+            odd if odd.ends_with(['5', '7', '9']) => (2, 3),
+            _ => (6, 3),
+        };
+        assert_eq!(without_repeats(names.iter().collect(), place), ["vda1", "vda5", "vda6"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::failures::{Failures, failure, refusal};
 use crate::glob;
 use crate::interruption;
 use crate::mounts::path_of;
+use crate::removal;
 use blockyard_protocol::appliance::{Failure, Link, MakeDirectory, Remove, Rename};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, Permissions};
@@ -22,7 +23,7 @@ pub(crate) fn remove(request: &Remove, failures: &mut Failures) {
             Err(error) => Err(error),
             // What ends in `..` may be the root as well.
             Ok(_) if path.file_name().is_none() => Err(io::Error::other("it is the root directory, or ends in `..`")),
-            Ok(metadata) if metadata.is_dir() && request.recursive => fs::remove_dir_all(path),
+            Ok(metadata) if metadata.is_dir() && request.recursive => removal::remove_tree(path),
             Ok(metadata) if metadata.is_dir() && request.directory => fs::remove_dir(path),
             Ok(_) => fs::remove_file(path),
         };

@@ -4,9 +4,10 @@
 //! looks now and then whether there is something to read.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
 static LINE: OnceLock<File> = OnceLock::new();
@@ -22,7 +23,25 @@ pub(crate) fn check() -> io::Result<()> {
     let Some(line) = LINE.get() else { return Ok(()) };
     let mut descriptors = [PollFd::from_borrowed_fd(line.as_fd(), PollFlags::IN)];
     match poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
-        Ok(1..) => Err(io::Error::other("given up")),
+        Ok(1..) => Err(given_up()),
         _ => Ok(()),
     }
+}
+
+/// Waits until there is something on `descriptor`, or its other end is closed; fails as soon as the host does not want it any more.
+pub(crate) fn wait(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    loop {
+        let mut descriptors = vec![PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        descriptors.extend(LINE.get().map(|line| PollFd::from_borrowed_fd(line.as_fd(), PollFlags::IN)));
+        match poll(&mut descriptors, None) {
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(_) if !descriptors[0].revents().is_empty() => return Ok(()),
+            Ok(_) => return Err(given_up()),
+        }
+    }
+}
+
+fn given_up() -> io::Error {
+    io::Error::other("given up")
 }

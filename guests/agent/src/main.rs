@@ -30,6 +30,7 @@ mod operations;
 mod owner_names;
 mod partition_table;
 mod program;
+mod removal;
 mod ring;
 mod roots;
 mod seen_directories;

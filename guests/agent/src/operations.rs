@@ -4,8 +4,8 @@ use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
 use crate::{
-    attributes, block_copy, directory_walk, execution, file_changes, file_copy, file_making, inspect, tar_in, tar_out,
-    tools, trim, volume_list,
+    attributes, block_copy, directory_walk, execution, file_changes, file_copy, file_making, inspect, system, tar_in,
+    tar_out, tools, trim, volume_list,
 };
 use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
 use std::io;
@@ -66,10 +66,7 @@ fn perform_operation(
             Ok(())
         }
         Operation::Unmount(_) => mounts.unmount(),
-        Operation::Sync(_) => {
-            rustix::fs::sync();
-            Ok(())
-        }
+        Operation::Sync(_) => system::sync().map_err(|error| failure(Path::new(""), "cannot sync", &error)),
         Operation::Inspect(request) => {
             response.bytes = to_sink(disks, |sink| inspect::inspect(mounts, &request, sink))?;
             Ok(())

@@ -1,35 +1,43 @@
 //! Executing programs, and keeping what they say within bounds.
 
+use crate::interruption;
 use blockyard_protocol::appliance::ProgramEnd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
 /// Bytes that are kept of what a program says first, and of what it says last, on each of its outputs: all four fit a frame.
 const HEAD_BYTES: usize = 8 << 10;
 const TAIL_BYTES: usize = 16 << 10;
 
-/// Starts a program whose three streams are ours.
+/// How long a program may take to put things in order when it is not wanted any more: e2fsck and LVM do.
+const GRACE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+
+/// Starts a program whose three streams are ours. It leads a group of processes.
 pub(crate) fn start(command: &mut Command) -> io::Result<Child> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
-/// Gives `stdin` to a program that [`start`] started, and waits for its end.
+/// Gives `stdin` to a program that [`start`] started, and waits for its end. When the host does not want it any more, it is ended.
 pub(crate) fn finish(mut child: Child, stdin: Vec<u8>) -> io::Result<ProgramEnd> {
-    let (input, errors) = (child.stdin.take(), child.stderr.take());
+    let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let small = || thread::Builder::new().stack_size(64 << 10);
     let writer = small().spawn(move || {
         // It need not take what it is given.
         let _ = input.map(|mut input| input.write_all(&stdin));
     })?;
-    let reader = small().spawn(move || errors.map_or_else(|| Ok(Said::default()), Said::read))?;
-    let output = child.stdout.take().map_or_else(|| Ok(Said::default()), Said::read);
-    let status = child.wait()?;
-    let errors = reader.join().unwrap_or_else(|_| Ok(Said::default()))?;
+    let out_reader = small().spawn(move || output.map_or_else(|| Ok(Said::default()), Said::read))?;
+    let err_reader = small().spawn(move || errors.map_or_else(|| Ok(Said::default()), Said::read))?;
+    let status = wait(&mut child);
+    let output = out_reader.join().unwrap_or_else(|_| Ok(Said::default()))?;
+    let errors = err_reader.join().unwrap_or_else(|_| Ok(Said::default()))?;
     let _ = writer.join();
-    let output = output?;
+    let status = status?;
     Ok(ProgramEnd {
         status: status.code().unwrap_or_default().unsigned_abs(),
         signal: status.signal().unwrap_or_default().unsigned_abs(),
@@ -37,6 +45,19 @@ pub(crate) fn finish(mut child: Child, stdin: Vec<u8>) -> io::Result<ProgramEnd>
         output: output.into_bytes(),
         errors: errors.into_bytes(),
     })
+}
+
+/// Waits for a program's end, and brings it about if the host does not want it any more.
+fn wait(child: &mut Child) -> io::Result<ExitStatus> {
+    let group = Pid::from_child(child);
+    let running = pidfd_open(group, PidfdFlags::empty())?;
+    if interruption::wait(running.as_fd()).is_err() {
+        // They may all be gone already.
+        let _ = kill_process_group(group, Signal::TERM);
+        let _ = poll(&mut [PollFd::new(&running, PollFlags::IN)], Some(&GRACE));
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    child.wait()
 }
 
 /// What a program has said on one of its outputs.

@@ -1,10 +1,12 @@
 //! What a Linux needs before anything works, and its end.
 
-use crate::modules;
+use crate::{interruption, modules};
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, reboot};
 use rustix::thread::UnshareFlags;
 use std::io;
+use std::os::fd::AsFd;
+use std::thread;
 
 /// Mounts what the kernel shows of itself, and loads the driver of the disks.
 pub(crate) fn set_up() -> io::Result<()> {
@@ -24,6 +26,16 @@ pub(crate) fn set_up() -> io::Result<()> {
 /// As `uname -r` has it.
 pub(crate) fn kernel_version() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// Everything to stable storage. If the host gives that up, it goes on behind its back.
+pub(crate) fn sync() -> io::Result<()> {
+    let (done, end) = io::pipe()?;
+    thread::Builder::new().stack_size(64 << 10).spawn(move || {
+        rustix::fs::sync();
+        drop(end);
+    })?;
+    interruption::wait(done.as_fd())
 }
 
 /// Ends the kernel.

@@ -26,6 +26,8 @@ pub static MKE2FS: Tool = Tool { files: &["/etc/mke2fs.conf"], ..tool("mke2fs", 
 pub static E2FSCK: Tool = Tool { files: &["/etc/e2fsck.conf"], ..tool("e2fsck", "e2fsprogs") };
 /// Labels them, among much else.
 pub static TUNE2FS: Tool = tool("tune2fs", "e2fsprogs");
+/// Makes them larger or smaller.
+pub static RESIZE2FS: Tool = tool("resize2fs", "e2fsprogs");
 /// Makes XFS.
 pub static MKFS_XFS: Tool = tool("mkfs.xfs", "xfsprogs");
 /// Checks it.
@@ -54,10 +56,11 @@ pub static MDADM: Tool = tool("mdadm", "mdadm");
 pub static CRYPTSETUP: Tool = Tool { libraries: &["libgcc_s.so.1"], ..tool("cryptsetup", "cryptsetup-bin") };
 
 /// All of them.
-pub static ALL: [&Tool; 16] = [
+pub static ALL: [&Tool; 17] = [
     &MKE2FS,
     &E2FSCK,
     &TUNE2FS,
+    &RESIZE2FS,
     &MKFS_XFS,
     &XFS_REPAIR,
     &XFS_DB,

@@ -37,6 +37,11 @@ pub trait FileCommand {
         true
     }
 
+    /// Whether what was mounted before may not be any more afterwards.
+    fn unmounts(&self) -> bool {
+        false
+    }
+
     /// Fails when it cannot be done whatever the image holds: asked before anything is opened or booted.
     ///
     /// # Errors

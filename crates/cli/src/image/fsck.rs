@@ -48,6 +48,10 @@ impl FileCommand for Fsck {
         false
     }
 
+    fn unmounts(&self) -> bool {
+        true
+    }
+
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let volumes = match &self.part {
             Some(part) => vec![image.volume(Some(part))?],

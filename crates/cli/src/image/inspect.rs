@@ -33,6 +33,10 @@ impl FileCommand for Inspect {
         false
     }
 
+    fn unmounts(&self) -> bool {
+        true
+    }
+
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let inspection = image.inspect()?;
         if self.json {

@@ -3,7 +3,6 @@
 use crate::UsageError;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
-use blockyard_block::printable;
 use blockyard_protocol::appliance::Volume;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -23,6 +22,25 @@ pub const TRIES: u32 = 3;
 pub struct Key(Vec<u8>);
 
 impl Key {
+    /// A file's content; of a single line of text, without the line's end.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is too long.
+    pub fn read(path: &Path) -> Result<Self> {
+        let mut bytes = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes));
+        read.with_context(|| format!("cannot read the key file {}", path.display()))?;
+        if bytes.len() as u64 > KEY_BYTES_MAX {
+            bail!("the key file {} is longer than {} KiB", path.display(), KEY_BYTES_MAX >> 10);
+        }
+        let is_line =
+            bytes.ends_with(b"\n") && !bytes[..bytes.len() - 1].contains(&b'\n') && std::str::from_utf8(&bytes).is_ok();
+        if is_line {
+            bytes.pop();
+        }
+        Ok(Self(bytes))
+    }
+
     /// What it is.
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -54,10 +72,10 @@ impl Keys {
         let mut given = Vec::new();
         for text in keys {
             let (volume, file) = selected(text)?;
-            given.push((volume.to_owned(), read_key(Path::new(file))?));
+            given.push((volume.to_owned(), Key::read(Path::new(file))?));
         }
         if let Some(file) = file {
-            given.push(("all".to_owned(), read_key(file)?));
+            given.push(("all".to_owned(), Key::read(file)?));
         }
         Ok(Self { given, typed: RefCell::default(), signals })
     }
@@ -87,12 +105,10 @@ impl Keys {
     ///
     /// # Errors
     /// When it fails, or somebody wants the end.
-    pub fn ask(&self, volume: &Volume) -> Result<Option<Key>> {
+    pub fn ask(&self, question: &str) -> Result<Option<Key>> {
         let Ok(terminal) = File::options().read(true).write(true).open("/dev/tty") else { return Ok(None) };
-        let (device, uuid) = (printable(&volume.device), printable(&volume.uuid));
-        let question = format!("Passphrase for {device} (UUID {uuid}; none leaves it closed): ");
         let silence = Silence::of(&terminal)?;
-        let answer = self.answer(&terminal, &question);
+        let answer = self.answer(&terminal, question);
         drop(silence);
         // The end of the line that nobody saw.
         let _ = (&terminal).write_all(b"\n");
@@ -162,22 +178,6 @@ fn selected(text: &str) -> Result<(&str, &str)> {
     }
 }
 
-/// A file's content; of a single line of text, without the line's end.
-fn read_key(path: &Path) -> Result<Key> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes));
-    read.with_context(|| format!("cannot read the key file {}", path.display()))?;
-    if bytes.len() as u64 > KEY_BYTES_MAX {
-        bail!("the key file {} is longer than {} KiB", path.display(), KEY_BYTES_MAX >> 10);
-    }
-    let is_line =
-        bytes.ends_with(b"\n") && !bytes[..bytes.len() - 1].contains(&b'\n') && std::str::from_utf8(&bytes).is_ok();
-    if is_line {
-        bytes.pop();
-    }
-    Ok(Key(bytes))
-}
-
 /// Whether a user may call a volume so: by a device name of ours or guestfish's, or by its UUID.
 fn is_called(volume: &Volume, name: &str) -> bool {
     let short = name.strip_prefix("/dev/").unwrap_or(name);
@@ -222,9 +222,9 @@ mod tests {
         let path = directory.path().join("key");
         for (content, wanted) in [("word\n", &b"word"[..]), ("word", b"word"), ("two\nlines\n", b"two\nlines\n")] {
             std::fs::write(&path, content).unwrap();
-            assert_eq!(read_key(&path).unwrap().bytes(), wanted);
+            assert_eq!(Key::read(&path).unwrap().bytes(), wanted);
         }
         std::fs::write(&path, vec![0; KEY_BYTES_MAX as usize + 1]).unwrap();
-        assert!(read_key(&path).unwrap_err().to_string().contains("32 KiB"));
+        assert!(Key::read(&path).unwrap_err().to_string().contains("32 KiB"));
     }
 }

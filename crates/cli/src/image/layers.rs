@@ -1,7 +1,7 @@
 //! What lies in layers: arrays, encrypted volumes, volume groups. They are opened before file systems are mounted, by the host's
 //! tools in the appliance, and closed when those are unmounted.
 
-use super::keys::{Keys, TRIES};
+use super::keys::{Key, Keys, TRIES};
 use super::open_image::OpenImage;
 use super::tool_run::complaint;
 use anyhow::{Result, bail};
@@ -15,10 +15,10 @@ use std::time::Duration;
 /// How deep layers may lie: each round opens what the one before brought to light.
 const ROUNDS_MAX: usize = 8;
 /// How often the appliance is booted for what turns out to be needed: once for each that [`Needs`] has, at most.
-const BOOTS_MAX: usize = 4;
+pub const BOOTS_MAX: usize = 4;
 /// Kinds of content, as blkid(8) calls them.
-const LUKS: &str = "crypto_LUKS";
-const LVM_MEMBER: &str = "LVM2_member";
+pub(super) const LUKS: &str = "crypto_LUKS";
+pub const LVM_MEMBER: &str = "LVM2_member";
 const RAID_MEMBER: &str = "linux_raid_member";
 
 /// What the appliance has beside the memory that a key takes.
@@ -26,18 +26,18 @@ const SYSTEM_BYTES: u64 = 128 << 20;
 /// What a header may ask for without being asked whether it is serious: what cryptsetup takes at most (cryptsetup(8), --pbkdf-memory).
 const KEY_BYTES_MAX: u64 = 4 << 30;
 /// How long it may take to make a key of a passphrase: nothing moves meanwhile.
-const KEY_TIMEOUT: Duration = Duration::from_secs(600);
+pub(super) const KEY_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What was opened, in that order, and what was tried.
 #[derive(Debug, Default)]
 pub struct Layers {
-    opened: Vec<Layer>,
+    pub(super) opened: Vec<Layer>,
     tried: BTreeSet<String>,
     notes: Vec<String>,
 }
 
-#[derive(Debug)]
-enum Layer {
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Layer {
     /// Its path.
     Array(String),
     /// Its name in /dev/mapper.
@@ -91,7 +91,11 @@ impl OpenImage {
         bail!("its layers want more and more of the appliance")
     }
 
-    fn open_all(&mut self, keys: &Keys, asking: Asking) -> Result<bool> {
+    /// As [`OpenImage::open_layers`], in this appliance.
+    ///
+    /// # Errors
+    /// As there, and [`Needs`].
+    pub fn open_all(&mut self, keys: &Keys, asking: Asking) -> Result<bool> {
         let before = self.layers.opened.len();
         for _ in 0..ROUNDS_MAX {
             let volumes = self.volumes()?;
@@ -191,6 +195,46 @@ impl OpenImage {
 
     /// Opens an encrypted volume with the keys that are given for it, or else with what is typed.
     fn unlock(&mut self, volume: &Volume, keys: &Keys, asking: Asking) -> Result<()> {
+        self.needs_key_memory(volume)?;
+        let name = encrypted_name(volume);
+        let read_only = self.reads_only();
+        let given = keys.of(volume);
+        for key in &given {
+            if self.open_encrypted(volume, &name, read_only, key)? {
+                return Ok(());
+            }
+        }
+        if !given.is_empty() || asking == Asking::Nobody {
+            bail!("{}: no key that was given opens it", device(volume));
+        }
+        for key in keys.typed() {
+            if self.open_encrypted(volume, &name, read_only, &key)? {
+                return Ok(());
+            }
+        }
+        let question =
+            format!("Passphrase for {} (UUID {}; none leaves it closed): ", device(volume), printable(&volume.uuid));
+        for _ in 0..TRIES {
+            let Some(key) = keys.ask(&question)? else {
+                bail!(
+                    "{} is encrypted (LUKS): give its key with --key-file or --key, or a terminal to type it at",
+                    device(volume)
+                );
+            };
+            if key.bytes().is_empty() {
+                return Ok(());
+            }
+            if self.open_encrypted(volume, &name, read_only, &key)? {
+                keys.remember(key);
+                return Ok(());
+            }
+            self.tell("no key is available with this passphrase");
+        }
+        bail!("{}: the passphrase was wrong {TRIES} times", device(volume))
+    }
+
+    /// Whether the appliance has the memory that it takes to make a key of a passphrase.
+    pub(super) fn needs_key_memory(&self, volume: &Volume) -> Result<()> {
         let wanted = volume.key_memory_bytes;
         if wanted > KEY_BYTES_MAX && self.has().memory_bytes < wanted.saturating_add(SYSTEM_BYTES) {
             let mebibytes = wanted.saturating_add(SYSTEM_BYTES) >> 20;
@@ -200,55 +244,24 @@ impl OpenImage {
                 wanted >> 20
             );
         }
-        self.needs(Needs { memory_bytes: wanted.saturating_add(SYSTEM_BYTES), raid6: false })?;
-        let given = keys.of(volume);
-        for key in &given {
-            if self.try_key(volume, key.bytes())? {
-                return Ok(());
-            }
-        }
-        if !given.is_empty() || asking == Asking::Nobody {
-            bail!("{}: no key that was given opens it", device(volume));
-        }
-        for key in keys.typed() {
-            if self.try_key(volume, key.bytes())? {
-                return Ok(());
-            }
-        }
-        for _ in 0..TRIES {
-            let Some(key) = keys.ask(volume)? else {
-                bail!(
-                    "{} is encrypted (LUKS): give its key with --key-file or --key, or a terminal to type it at",
-                    device(volume)
-                );
-            };
-            if key.bytes().is_empty() {
-                return Ok(());
-            }
-            if self.try_key(volume, key.bytes())? {
-                keys.remember(key);
-                return Ok(());
-            }
-            self.tell("no key is available with this passphrase");
-        }
-        bail!("{}: the passphrase was wrong {TRIES} times", device(volume))
+        self.needs(Needs { memory_bytes: wanted.saturating_add(SYSTEM_BYTES), raid6: false })
     }
 
-    fn try_key(&mut self, volume: &Volume, key: &[u8]) -> Result<bool> {
+    /// Opens an encrypted volume as /dev/mapper/`name`; false when the key is not its.
+    pub(super) fn open_encrypted(&mut self, volume: &Volume, name: &str, read_only: bool, key: &Key) -> Result<bool> {
         // cryptsetup(8): its exit status when no key fits.
         const WRONG: u32 = 2;
-        let name = encrypted_name(volume);
         let mut call = cryptsetup("open").arguments(["--type", "luks", "--disable-keyring", "--key-file", "-"]);
-        if self.reads_only() {
+        if read_only {
             call = call.argument("--readonly");
         }
         let usual = self.appliance.set_timeout(KEY_TIMEOUT);
-        let end = self.run_tool(&CRYPTSETUP, call.device(volume.device.as_str()).argument(name.as_str()).stdin(key));
+        let end = self.run_tool(&CRYPTSETUP, call.device(volume.device.as_str()).argument(name).stdin(key.bytes()));
         self.appliance.set_timeout(usual);
         let end = end?;
         match end.status {
             Some(0) => {
-                self.layers.opened.push(Layer::Encrypted(name));
+                self.layers.opened.push(Layer::Encrypted(name.to_owned()));
                 Ok(true)
             }
             Some(WRONG) => Ok(false),
@@ -298,7 +311,7 @@ impl OpenImage {
 
     /// A command of LVM's, without anybody who is not there: udev, polling and monitoring daemons, backups in /etc, and checkers of
     /// metadata that are other programs. It looks at no disk but the image's.
-    fn lvm(&self, command: &str, more: &str) -> ToolCall {
+    pub(super) fn lvm(&self, command: &str, more: &str) -> ToolCall {
         // The transfer disks come behind the image's.
         let letter = |index: u32| char::from(b'a' + u8::try_from(index).unwrap_or(24).min(24));
         let transfer = [letter(self.disks()), letter(self.disks() + 1)];
@@ -317,7 +330,7 @@ impl OpenImage {
     }
 
     /// Whether the appliance has what something needs.
-    fn needs(&self, needs: Needs) -> Result<()> {
+    pub(super) fn needs(&self, needs: Needs) -> Result<()> {
         let has = self.has().memory_bytes >= needs.memory_bytes && (self.has().raid6 || !needs.raid6);
         if has { Ok(()) } else { Err(needs.into()) }
     }
@@ -332,11 +345,11 @@ fn device(volume: &Volume) -> String {
     printable(&volume.device)
 }
 
-fn mdadm() -> ToolCall {
+pub(super) fn mdadm() -> ToolCall {
     ToolCall::new().environment("MDADM_NO_UDEV", "1")
 }
 
-fn cryptsetup(action: &str) -> ToolCall {
+pub(super) fn cryptsetup(action: &str) -> ToolCall {
     ToolCall::new().environment("DM_DISABLE_UDEV", "1").argument(action).argument("--disable-locks")
 }
 
@@ -364,8 +377,8 @@ fn array_path(label: &str, arrays: usize) -> String {
     }
 }
 
-/// lvm(8), "VALID NAMES".
-fn is_group_name(name: &str) -> bool {
+/// Whether it is a name of a volume group (lvm(8), "VALID NAMES").
+pub fn is_group_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+_.-".contains(&byte);
     (1..=127).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('-')
 }

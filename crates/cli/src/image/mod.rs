@@ -25,6 +25,7 @@ mod info;
 mod inspect;
 mod keys;
 mod label;
+mod layer_changes;
 mod layers;
 mod listing;
 mod ls;

@@ -89,6 +89,9 @@ pub struct OpenArgs {
     /// Show what the appliance's kernel says.
     #[arg(long)]
     pub verbose: bool,
+    /// Whether the appliance finds out how to compute the second parity of RAID 6.
+    #[arg(skip)]
+    pub raid6: bool,
 }
 
 impl Default for OpenArgs {
@@ -106,6 +109,7 @@ impl Default for OpenArgs {
             memory: MEMORY_MIB,
             allow_dir: Vec::new(),
             verbose: false,
+            raid6: false,
         }
     }
 }
@@ -137,8 +141,11 @@ impl OpenArgs {
         Ok(ImageDisk { disk, name: name.into() })
     }
 
-    /// With `--atomic`, a change to the image, which is one file.
-    fn begin_change(&self, disks: &[ImageDisk]) -> Result<Option<AtomicChange>> {
+    /// With `--atomic`, a change to the image, which is one file: it is written to in the place of that.
+    ///
+    /// # Errors
+    /// [`UsageError`] when it is anything else; when no file can be made beside it.
+    pub fn begin_change(&self, disks: &mut [ImageDisk]) -> Result<Option<AtomicChange>> {
         if !self.atomic {
             return Ok(None);
         }
@@ -152,7 +159,9 @@ impl OpenArgs {
         if self.cache == Cache::Unsafe || named.is_cache_unsafe() {
             return Err(UsageError("--atomic waits for stable storage: leave out cache unsafe".to_owned()).into());
         }
-        Ok(Some(AtomicChange::begin(Arc::clone(&image.disk), path)?))
+        let change = AtomicChange::begin(Arc::clone(&image.disk), path)?;
+        image.disk = change.disk();
+        Ok(Some(change))
     }
 
     /// What `-m` says.
@@ -258,8 +267,10 @@ impl OpenImage {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
         let points = args.how.mount_points()?;
-        let disks = args.disks(access)?;
+        let mut disks = args.disks(access)?;
+        let change = if access == Access::Write { args.how.begin_change(&mut disks)? } else { None };
         let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, command.lives_on())?;
+        image.change = change;
         image.points = points;
         if command.mounts() || !image.points.is_empty() {
             image.mount(&args.how)?;
@@ -281,11 +292,7 @@ impl OpenImage {
         let capacity_bytes =
             disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
         let keys = Rc::new(Keys::read(how.key_file.as_deref(), &how.key, signals.clone())?);
-        let change = if access == Access::Write { how.begin_change(disks)? } else { None };
-        let watch = |image: &ImageDisk| {
-            let disk = change.as_ref().map_or_else(|| Arc::clone(&image.disk), AtomicChange::disk);
-            (Arc::clone(&image.name), Arc::new(WatchedDisk::new(disk)))
-        };
+        let watch = |image: &ImageDisk| (Arc::clone(&image.name), Arc::new(WatchedDisk::new(Arc::clone(&image.disk))));
         let watched: Vec<_> = disks.iter().map(watch).collect();
         let over = |(_, disk): &(_, Arc<WatchedDisk>)| Arc::new(ZerosAsHoles::new(Arc::clone(disk) as Arc<dyn Disk>));
         let holes: Vec<_> = watched.iter().map(over).collect();
@@ -297,7 +304,7 @@ impl OpenImage {
             kernel: Kernel::find()?,
             disks: images.collect(),
             memory_bytes: how.memory << 20,
-            raid6: false,
+            raid6: how.raid6,
             timeout: Duration::from_secs(how.timeout),
             verbose: how.verbose,
             lives_on,
@@ -316,7 +323,7 @@ impl OpenImage {
             access,
             capacity_bytes,
             disks: holes,
-            change,
+            change: None,
             durable,
             points: Vec::new(),
             boot,
@@ -438,6 +445,15 @@ impl OpenImage {
         } else {
             found
         }
+    }
+
+    /// As [`OpenImage::inspect`], whatever was mounted or shall be.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inspect_all(&mut self) -> Result<Inspection> {
+        self.points.clear();
+        self.inspect()
     }
 
     fn inspect_opened(&mut self) -> Result<Inspection> {

@@ -28,7 +28,7 @@ impl FileCommand for Df {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let systems = image.records(Operation::Usage(Usage::default()), FileSystems::default())?;
+        let systems = mounted(image)?;
         let what = if self.inodes { "inodes" } else { "size" };
         let mut table = Table::new(&["device", "type", what, "used", "available", "use", "mounted on"]);
         for system in &systems {
@@ -36,6 +36,14 @@ impl FileCommand for Df {
         }
         print(table.render().trim_end())
     }
+}
+
+/// The file systems that are mounted, and how full they are.
+///
+/// # Errors
+/// When one of them cannot be looked at.
+pub fn mounted(image: &mut OpenImage) -> Result<Vec<FileSystem>> {
+    image.records(Operation::Usage(Usage::default()), FileSystems::default())
 }
 
 fn row(system: &FileSystem, args: &Df) -> Vec<String> {

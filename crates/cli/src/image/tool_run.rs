@@ -16,6 +16,12 @@ impl OpenImage {
     pub fn run_tool(&mut self, tool: &'static Tool, call: ToolCall) -> Result<ToolEnd> {
         self.appliance.run_tool(tool, call).map_err(|error| match error {
             ToolError::Refused(_, failures) => anyhow!(sentences(&failures)),
+            // The appliance has ended the tool, and is there for the next.
+            ToolError::Appliance(error) if error.lives_on() => {
+                anyhow::Error::from(error).context(format!("{} was ended before it was done", tool.program))
+            }
+            // Others look for this error, and a transparent one hides it.
+            ToolError::Appliance(error) => error.into(),
             error => error.into(),
         })
     }

@@ -1,6 +1,7 @@
 //! Changes that happen as a whole or not at all.
 
-use crate::rig::{Rig, noise};
+use crate::rig::{Rig, failure, noise};
+use crate::shell::{good, script};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
@@ -118,4 +119,66 @@ fn an_image_that_somebody_has_is_refused_by_name() {
     assert!(said.contains(&format!("disk.img is in use: qemu-io (process {process}) has it open")), "{said}");
     rig.run("mkdir", &["--atomic", "/x"]);
     rig.check();
+}
+
+/// A script's image as it was, and nothing left beside it.
+fn is_as_it_was(rig: &Rig, before: &[u8], case: &str) {
+    assert!(fs::read(&rig.image).unwrap() == before && unfinished(rig) == 0, "{case}");
+}
+
+#[test]
+fn a_script_changes_all_or_nothing() {
+    let rig = Rig::new(16, |root| fs::write(root.join("a"), "a\n").unwrap());
+    fs::copy(&rig.image, rig.path("other.img")).unwrap();
+    let before = fs::read(&rig.image).unwrap();
+    let atomic = &["--atomic", "disk.img"];
+    let work =
+        "write /b b\nsync\nadd-ro other.img\nmkdir /other\nmount /dev/sdb /other\ncp /other/a /c\n-cat /nothing\n";
+    for (end, problem) in [
+        ("cat /nothing\n", "disk.img is as it was: stdin:8: /nothing: cannot open"),
+        ("umount-all\nshutdown\nnonsense\n", "there is no command nonsense"),
+        ("abort\nwrite /d d\n", "disk.img is as it was: aborted"),
+        ("add disk2.img\n", "disk2.img"),
+        ("sparse new.img 1M\n", "with --atomic one image is written"),
+        // Ctrl-C, in the middle and at the last moment.
+        ("!kill -INT $PPID\nwrite /d d\n", "Ctrl-C"),
+        ("write /d d\n-!kill -INT $PPID\n", "disk.img is as it was: ended by Ctrl-C"),
+        ("umount-all\npart-disk /dev/sda mbr\nnonsense\n", "there is no command nonsense"),
+    ] {
+        let said = failure_last(script(&rig, atomic, &format!("{work}{end}")));
+        assert!(said.contains(problem) && said.contains("disk.img is as it was"), "{end}: {said}");
+        is_as_it_was(&rig, &before, end);
+    }
+    assert_eq!(script(&rig, atomic, &format!("{work}!kill -KILL $PPID\n")).status.code(), None);
+    is_as_it_was(&rig, &before, "killed");
+
+    good(&rig, atomic, &format!("{work}exit\nnonsense\n"));
+    assert_eq!((rig.debugfs("cat /b"), rig.debugfs("cat /c")), ("b".to_owned(), "a\n".to_owned()));
+    rig.check();
+    assert_eq!(unfinished(&rig), 0);
+}
+
+/// As [`failure`], where something was said before.
+fn failure_last(mut output: std::process::Output) -> String {
+    let said = String::from_utf8(output.stderr).unwrap();
+    output.stderr = said.lines().last().unwrap_or_default().as_bytes().to_vec();
+    failure(output)
+}
+
+#[test]
+fn a_script_changes_one_image_as_a_whole() {
+    let rig = Rig::empty(8);
+    fs::copy(&rig.image, rig.path("other.img")).unwrap();
+    for images in [&["disk.img", "other.img"][..], &["mem:16M"], &["disk.img", "--cache", "unsafe"]] {
+        let output = script(&rig, &[&["--atomic"], images].concat(), "touch /x\n");
+        assert_eq!(output.status.code(), Some(2), "{images:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // A new one too, with its partition table, which is written by the host.
+    let made = "sparse new.img 32M\npart-disk /dev/sda gpt\nmkfs ext4 /dev/sda1\nmount /dev/sda1 /\nwrite /x x\n";
+    failure_last(script(&rig, &["--atomic"], &format!("{made}nonsense\n")));
+    assert!(fs::read(rig.path("new.img")).unwrap().iter().all(|&byte| byte == 0));
+    good(&rig, &["--atomic"], made);
+    let mut cat = std::process::Command::new(env!("CARGO_BIN_EXE_blockyard"));
+    let cat = cat.args(["image", "cat", "new.img", "/x"]).current_dir(rig.directory.path()).output().unwrap();
+    assert_eq!(cat.stdout, b"x");
 }

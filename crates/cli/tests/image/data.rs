@@ -34,6 +34,22 @@ fn files_of_odd_lengths_go_in_and_come_out() {
 }
 
 #[test]
+fn what_takes_the_place_of_a_program_has_not_its_owners_rights() {
+    let rig = Rig::new(16, |root| fs::write(root.join("file"), "new").unwrap());
+    // A file that has two names goes another way.
+    for twins in [false, true] {
+        if twins {
+            rig.run("ln", &["/file", "/twin"]);
+        }
+        fs::write(rig.path("out"), "old").unwrap();
+        fs::set_permissions(rig.path("out"), fs::Permissions::from_mode(0o6755)).unwrap();
+        rig.run("get", &["/file", "out"]);
+        assert_eq!(fs::read(rig.path("out")).unwrap(), b"new");
+        assert_eq!(fs::metadata(rig.path("out")).unwrap().mode() & 0o7000, 0, "{twins}");
+    }
+}
+
+#[test]
 fn holes_stay_holes() {
     let rig = Rig::empty(64);
     let mut sparse = File::create(rig.path("in")).unwrap();

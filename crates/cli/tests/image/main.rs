@@ -15,5 +15,6 @@ mod rig;
 mod shell;
 mod shut_in;
 mod small_files;
+mod volume_making;
 mod volumes;
 mod workshop;

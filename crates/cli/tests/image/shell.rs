@@ -5,7 +5,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -18,7 +18,7 @@ fn blockyard(rig: &Rig, arguments: &[&str]) -> Command {
 }
 
 /// Runs a script that comes from stdin.
-fn script(rig: &Rig, arguments: &[&str], text: &str) -> Output {
+pub(crate) fn script(rig: &Rig, arguments: &[&str], text: &str) -> Output {
     let mut command = blockyard(rig, &[&["script", "-"], arguments].concat());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // It may have ended before it has read everything.
@@ -27,7 +27,7 @@ fn script(rig: &Rig, arguments: &[&str], text: &str) -> Output {
 }
 
 /// Runs a script that must succeed; what it printed.
-fn good(rig: &Rig, arguments: &[&str], text: &str) -> String {
+pub(crate) fn good(rig: &Rig, arguments: &[&str], text: &str) -> String {
     let output = script(rig, arguments, text);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -344,15 +344,17 @@ fn ctrl_c_interrupts_the_program_and_the_image_is_closed() {
 }
 
 /// The shell with a terminal: what it says is read by a thread.
-struct Terminal {
+pub(crate) struct Terminal {
     keyboard: File,
     screen: mpsc::Receiver<Vec<u8>>,
     shown: String,
+    /// All that was ever shown.
+    pub(crate) all: String,
     child: std::process::Child,
 }
 
 impl Terminal {
-    fn open(rig: &Rig, arguments: &[&str]) -> Self {
+    pub(crate) fn open(rig: &Rig, arguments: &[&str]) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
@@ -374,10 +376,10 @@ impl Terminal {
                 }
             }
         });
-        Self { keyboard, screen, shown: String::new(), child }
+        Self { keyboard, screen, shown: String::new(), all: String::new(), child }
     }
 
-    fn type_in(&mut self, keys: &str) {
+    pub(crate) fn type_in(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
@@ -387,7 +389,7 @@ impl Terminal {
             self.type_in(keys);
             let again = Instant::now() + Duration::from_secs(5);
             while let Ok(more) = self.screen.recv_timeout(again.saturating_duration_since(Instant::now())) {
-                self.shown.push_str(&String::from_utf8_lossy(&more));
+                self.take(&more);
                 if self.shown.contains(text) {
                     return self.wait_for(text);
                 }
@@ -396,12 +398,31 @@ impl Terminal {
         panic!("no {text:?} in {:?}", self.shown);
     }
 
+    /// Waits for its end.
+    pub(crate) fn end(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    fn take(&mut self, more: &[u8]) {
+        let more = String::from_utf8_lossy(more);
+        self.shown.push_str(&more);
+        self.all.push_str(&more);
+    }
+
+    /// Runs a command that takes long, and presses Ctrl-C; what is shown then. The appliance lives on.
+    fn interrupt(&mut self, command: &str) {
+        self.type_in(command);
+        self.type_until("\x03", "given up: Ctrl-C");
+        self.wait_for("blockyard> ");
+        assert!(!self.all.contains("the appliance is gone"), "{}", self.all);
+    }
+
     /// Waits until `text` is shown, and forgets what came before.
-    fn wait_for(&mut self, text: &str) {
+    pub(crate) fn wait_for(&mut self, text: &str) {
         while !self.shown.contains(text) {
             let more = self.screen.recv_timeout(Duration::from_secs(60));
             let more = more.unwrap_or_else(|error| panic!("no {text:?} ({error}) in {:?}", self.shown));
-            self.shown.push_str(&String::from_utf8_lossy(&more));
+            self.take(&more);
         }
         let end = self.shown.find(text).unwrap() + text.len();
         self.shown.drain(..end);
@@ -447,6 +468,110 @@ fn the_shell_edits_completes_remembers_and_survives_ctrl_c() {
     assert!(fs::read_to_string(rig.path("state/blockyard/shell_history")).unwrap().contains("nonsense"));
     assert_eq!(rig.run("cat", &["/after"]), "still the same appliance");
     rig.check();
+}
+
+/// On disks so slow that what is interrupted cannot have ended before.
+#[test]
+fn ctrl_c_ends_a_removal_and_a_tool_and_not_the_appliance() {
+    let rig = Rig::new(32, |root| {
+        fs::create_dir_all(root.join("tree/below")).unwrap();
+        (0..800).for_each(|number| fs::write(root.join(format!("tree/below/{number}")), "x").unwrap());
+    });
+    File::create(rig.path("large.img")).unwrap().set_len(320 << 20).unwrap();
+    let mut terminal = Terminal::open(&rig, &["--sync", "disk.img,faults=write-latency:30ms"]);
+    terminal.wait_for("blockyard> ");
+    terminal.interrupt("rm -r /tree\r");
+    terminal.type_in("is-dir /tree/below\r");
+    terminal.wait_for("true");
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("\x04");
+    assert!(terminal.child.wait().unwrap().success());
+    rig.check();
+
+    let mut terminal = Terminal::open(&rig, &["-a", "large.img,faults=write-latency:300ms+zero-latency:300ms"]);
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("mkfs xfs /dev/sda\r");
+    // Before it writes, it may be something else that is interrupted: the boot, for one.
+    let began = std::time::Instant::now();
+    while fs::metadata(rig.path("large.img")).unwrap().blocks() == 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "mkfs.xfs writes nothing");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    terminal.type_until("\x03", "cannot make xfs on vda: mkfs.xfs was ended before it was done: given up: Ctrl-C");
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("list-filesystems\r");
+    terminal.wait_for("/dev/sda: ");
+    assert!(!terminal.all.contains("the appliance is gone"), "{}", terminal.all);
+    terminal.type_in("\x04");
+    assert!(terminal.child.wait().unwrap().success());
+}
+
+/// guestfish's everyday lines, with its names and arguments.
+#[test]
+fn guestfishs_questions_have_its_answers() {
+    let rig = Rig::empty(8);
+    let lines = [
+        ("sparse new.img 64M", ""),
+        ("part-init /dev/sda gpt", ""),
+        ("part-add /dev/sda p 2048 34815", ""),
+        ("mkfs-b ext4 1024 /dev/sda1", ""),
+        ("part-add /dev/sda p 34816 -34", ""),
+        ("part-set-name /dev/sda 2 'my data'", ""),
+        ("part-set-gpt-type /dev/sda 1 C12A7328-F81F-11D2-BA4B-00A0C93EC93B", ""),
+        ("part-set-bootable /dev/sda 1 true", ""),
+        ("-part-set-name /dev/sda 3 none", ""),
+        ("part-get-name /dev/sda 2", "my data\n"),
+        ("part-get-gpt-type /dev/sda 1", "C12A7328-F81F-11D2-BA4B-00A0C93EC93B\n"),
+        ("part-get-bootable /dev/sda 1", "true\n"),
+        ("part-get-bootable /dev/sda 2", "false\n"),
+        ("part-to-dev /dev/sda2", "/dev/sda\n"),
+        ("part-to-partnum /dev/sda2", "2\n"),
+        ("nr-devices", "1\n"),
+        ("device-index /dev/sda", "0\n"),
+        ("blockdev-getsz /dev/sda1", "32768\n"),
+        ("blockdev-getss /dev/sda", "512\n"),
+        ("set-label /dev/sda1 boot", ""),
+        ("blkid /dev/sda1 | grep -v UUID", "LABEL: boot\nTYPE: ext4\n"),
+        ("findfs-label boot", "/dev/sda1\n"),
+        ("get-e2label /dev/sda1", "boot\n"),
+        ("mkswap-L room /dev/sda2", ""),
+        ("vfs-label /dev/sda2", "room\n"),
+        ("zero /dev/sda2", ""),
+        ("list-filesystems", "/dev/sda1: ext4\n/dev/sda2: unknown\n"),
+        ("fsck ext4 /dev/sda1", "vda1 (ext4): clean\n"),
+        ("zerofree /dev/sda1 | wc -l", "1\n"),
+        ("mount /dev/sda1 /", ""),
+        ("write /f \"it's one\\ntwo\\nTwo three\\n\"", ""),
+        ("checksum md5 /f", "47a241d23fc35878eadebde6593aab6b\n"),
+        ("checksum crc /f | wc -l", "1\n"),
+        ("wc-l /f", "3\n"),
+        ("wc-c /f", "23\n"),
+        ("head-n 1 /f", "it's one\n"),
+        ("tail-n 1 /f", "Two three\n"),
+        ("grep \"it's\" /f", "it's one\n"),
+        ("grepi ^two /f", "two\nTwo three\n"),
+        ("egrep 'x|thr' /f", "Two three\n"),
+        ("fgrep ^two /f", ""),
+        ("read-file /f | head -c 4", "it's"),
+        ("statns /f | grep -c ^st_", "13\n"),
+        ("statns /f | grep ^st_size", "st_size: 23\n"),
+        ("statvfs / | grep ^bsize", "bsize: 1024\n"),
+        ("copy-file-to-file /f /g", "23 bytes (23 bytes) copied\n"),
+        ("is-fifo /f", "false\n"),
+        ("inspect-os", ""),
+        ("cat /g | tail -n 1", "Two three\n"),
+        ("inspect | tail -n 0", ""),
+        ("is-file /g", "true\n"),
+    ];
+    let script: String = lines.iter().map(|(line, _)| format!("{line}\necho\n")).collect();
+    let said = good(&rig, &[], &script);
+    let wanted: String = lines.iter().map(|(_, answer)| format!("{answer}\n")).collect();
+    for (said, wanted) in said.lines().zip(wanted.lines()) {
+        assert_eq!(said, wanted);
+    }
+    assert_eq!(said, wanted);
+    let dump = tool("sfdisk", "fdisk", ["--dump", rig.path("new.img").to_str().unwrap()]);
+    assert!(dump.contains("name=\"my data\"") && dump.contains("attrs=\"LegacyBIOSBootable\""), "{dump}");
 }
 
 #[test]

@@ -4,9 +4,11 @@ use super::new_disk::{self, NewTable};
 use super::session::Session;
 use super::verbs::{text, truth};
 use crate::image::create;
+use crate::image::layers::LUKS;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
-use blockyard_block::partition_table::{self, Scheme};
+use blockyard_appliance::tools::{RESIZE2FS, ToolCall};
+use blockyard_block::partition_table::{self, Partition, PartitionKind, Scheme};
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{MountPoint, Volume};
 use clap::Parser;
@@ -14,7 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 /// `key:value` arguments.
-fn options(words: &[OsString]) -> Result<Vec<(&str, &str)>> {
+pub fn options(words: &[OsString]) -> Result<Vec<(&str, &str)>> {
     words
         .iter()
         .map(|word| {
@@ -91,9 +93,11 @@ fn create_image(options: &[&str], path: &OsStr, size: &OsStr) -> Result<()> {
 }
 
 /// guestfish's name of a device.
-fn their_name(device: &str) -> String {
+pub fn their_name(device: &str) -> String {
     match device.strip_prefix("vd") {
-        Some(rest) if rest.starts_with(|letter: char| letter.is_ascii_lowercase()) => format!("/dev/sd{rest}"),
+        Some(rest) if !rest.contains('/') && rest.starts_with(|letter: char| letter.is_ascii_lowercase()) => {
+            format!("/dev/sd{rest}")
+        }
         _ => format!("/dev/{}", printable(device)),
     }
 }
@@ -142,7 +146,12 @@ pub fn list_partitions(session: &mut Session, _: &[OsString]) -> Result<()> {
 
 /// `list-filesystems`.
 pub fn list_file_systems(session: &mut Session, _: &[OsString]) -> Result<()> {
+    session.open_layers()?;
     for volume in session.image()?.volumes()? {
+        // What is part of something else is no file system.
+        if volume.used || volume.r#type.ends_with("_member") || volume.r#type == LUKS {
+            continue;
+        }
         let kind = if volume.r#type.is_empty() { "unknown" } else { &volume.r#type };
         print(&format!("{}: {}", their_name(&volume.device), printable(kind)))?;
     }
@@ -151,17 +160,19 @@ pub fn list_file_systems(session: &mut Session, _: &[OsString]) -> Result<()> {
 
 /// Prints what is known of a volume.
 pub fn of_volume(session: &mut Session, words: &[OsString], what: fn(&Volume) -> &str) -> Result<()> {
+    session.open_layers()?;
     let volume = session.image()?.volume(Some(text(&words[0])?))?;
     print(&printable(what(&volume)))
 }
 
-/// `blockdev-getsize64`.
-pub fn size(session: &mut Session, words: &[OsString]) -> Result<()> {
+/// `blockdev-getsize64` and `blockdev-getsz`: in units of so many bytes.
+pub fn size(session: &mut Session, words: &[OsString], unit: u64) -> Result<()> {
     if let Ok(index) = disk_index(session, &words[0]) {
-        return print(&session.drives()[index].image.disk.geometry().capacity_bytes.to_string());
+        return print(&(session.drives()[index].image.disk.geometry().capacity_bytes / unit).to_string());
     }
+    session.open_layers()?;
     let volume = session.image()?.volume(Some(text(&words[0])?))?;
-    print(&volume.size.to_string())
+    print(&(volume.size / unit).to_string())
 }
 
 fn scheme(word: &OsStr) -> Result<Scheme> {
@@ -175,7 +186,7 @@ fn scheme(word: &OsStr) -> Result<Scheme> {
 /// `part-init`.
 pub fn part_init(session: &mut Session, words: &[OsString]) -> Result<()> {
     let (index, scheme) = (disk_index(session, &words[0])?, scheme(&words[1])?);
-    new_disk::write(session, index, NewTable::new(scheme))
+    new_disk::write(session, index, NewTable::new(scheme), true)
 }
 
 /// `part-disk`.
@@ -183,7 +194,7 @@ pub fn part_disk(session: &mut Session, words: &[OsString]) -> Result<()> {
     let (index, scheme) = (disk_index(session, &words[0])?, scheme(&words[1])?);
     let disk = &session.drives()[index].image.disk;
     let table = NewTable::whole(scheme, &**disk)?;
-    new_disk::write(session, index, table)
+    new_disk::write(session, index, table, true)
 }
 
 /// `part-add`.
@@ -206,7 +217,7 @@ pub fn part_add(session: &mut Session, words: &[OsString]) -> Result<()> {
     };
     let disk = &session.drives()[index].image.disk;
     table.add(&**disk, start, end)?;
-    new_disk::write(session, index, table)
+    new_disk::write(session, index, table, false)
 }
 
 fn table_of(session: &mut Session, name: &OsStr) -> Result<partition_table::PartitionTable> {
@@ -240,6 +251,144 @@ pub fn part_type(session: &mut Session, words: &[OsString]) -> Result<()> {
     }
 }
 
+/// What `part-set-*` changes of a partition.
+pub enum PartChange {
+    Name,
+    Kind,
+    Bootable,
+}
+
+/// `part-set-name` and its like.
+pub fn part_set(session: &mut Session, words: &[OsString], change: PartChange) -> Result<()> {
+    let index = disk_index(session, &words[0])?;
+    let Some(mut table) = session.tables.get(&index).cloned() else {
+        bail!("{}: begin the table with part-init: one that was there before is left as it is", words[0].display());
+    };
+    let number = number(&words[1])?;
+    match change {
+        PartChange::Name => table.partition(number)?.name = text(&words[2])?.to_owned(),
+        PartChange::Kind => {
+            let kind = table.kind(text(&words[2])?)?;
+            table.partition(number)?.kind = kind;
+        }
+        PartChange::Bootable => table.partition(number)?.is_bootable = truth(&words[2])?,
+    }
+    new_disk::write(session, index, table, false)
+}
+
+fn number(word: &OsStr) -> Result<usize> {
+    let number = text(word)?.parse();
+    number.map_err(|_| UsageError(format!("{} is no number of a partition", word.display())).into())
+}
+
+/// `part-get-name` and its like.
+pub fn part_get(session: &mut Session, words: &[OsString], what: fn(&Partition) -> String) -> Result<()> {
+    let (number, table) = (number(&words[1])?, table_of(session, &words[0])?);
+    let found = table.partitions.iter().find(|partition| partition.number as usize == number);
+    match found {
+        Some(partition) => print(&printable(&what(partition))),
+        None => bail!("{}: there is no partition {number}", words[0].display()),
+    }
+}
+
+/// Whether a BIOS boots from a partition: MBR's active flag, GPT's bit 2 (UEFI 2.10, 5.3.3).
+pub fn is_bootable(partition: &Partition) -> String {
+    let is = match partition.kind {
+        PartitionKind::Mbr(_) => partition.attributes & 0x80 != 0,
+        PartitionKind::Gpt(_) => partition.attributes & 4 != 0,
+    };
+    is.to_string()
+}
+
+/// An MBR's type as a number, as guestfish has it.
+pub fn mbr_id(partition: &Partition) -> String {
+    match partition.kind {
+        PartitionKind::Mbr(id) => format!("{id:#x}"),
+        PartitionKind::Gpt(guid) => guid.to_string(),
+    }
+}
+
+/// `part-to-dev` and `part-to-partnum`.
+pub fn of_partition(_: &mut Session, words: &[OsString], wants_disk: bool) -> Result<()> {
+    let name = text(&words[0])?;
+    let disk = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    let number = &name[disk.len()..];
+    // nvme0n1p1 and md0p1 have a letter between.
+    let disk = disk.strip_suffix('p').filter(|disk| disk.ends_with(|last: char| last.is_ascii_digit())).unwrap_or(disk);
+    match (number.is_empty(), wants_disk) {
+        (true, _) => bail!("{name} is no partition"),
+        (false, true) => print(disk),
+        (false, false) => print(number),
+    }
+}
+
+/// `blkid`: what is known of a volume.
+pub fn identify(session: &mut Session, words: &[OsString]) -> Result<()> {
+    session.open_layers()?;
+    let volume = session.image()?.volume(Some(text(&words[0])?))?;
+    let known = [("LABEL", &volume.label), ("UUID", &volume.uuid), ("TYPE", &volume.r#type)];
+    let mut known = known.into_iter().filter(|(_, value)| !value.is_empty());
+    known.try_for_each(|(key, value)| print(&format!("{key}: {}", printable(value))))
+}
+
+/// `findfs-label` and `findfs-uuid`.
+pub fn find(session: &mut Session, words: &[OsString], of: fn(&Volume) -> &str) -> Result<()> {
+    let wanted = text(&words[0])?;
+    session.open_layers()?;
+    let volumes = session.image()?.volumes()?;
+    match volumes.iter().filter(|volume| !volume.used).find(|volume| of(volume) == wanted) {
+        Some(volume) => print(&their_name(&volume.device)),
+        None => bail!("no file system has {wanted}"),
+    }
+}
+
+/// `nr-devices`.
+pub fn count_devices(session: &mut Session, _: &[OsString]) -> Result<()> {
+    print(&session.drives().len().to_string())
+}
+
+/// `device-index`.
+pub fn index_of_device(session: &mut Session, words: &[OsString]) -> Result<()> {
+    print(&disk_index(session, &words[0])?.to_string())
+}
+
+/// `blockdev-getss`: bytes in a sector.
+pub fn sector_bytes(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let disk = text(&words[0])?.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    let index = disk_index(session, OsStr::new(disk))?;
+    print(&session.drives()[index].image.disk.geometry().logical_block_bytes.to_string())
+}
+
+/// `zero` and `zero-device`.
+pub fn zero(session: &mut Session, words: &[OsString], whole: bool) -> Result<()> {
+    let device = text(&words[0])?;
+    let image = session.changing()?;
+    if !whole {
+        return image.clear_start(device);
+    }
+    let size = image.volume(Some(device))?.size;
+    image.write_zeros(device, size)
+}
+
+/// `resize2fs`, to a size or to that of the device.
+pub fn resize_ext(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let size = words.get(1).map(|word| super::verbs::bytes(word)).transpose()?;
+    let call = ToolCall::new().device(text(&words[0])?).changes_devices();
+    let call = call.arguments(size.map(|bytes| format!("{}K", bytes / 1024)));
+    session.changing()?.run_tool_well(&RESIZE2FS, call).map(drop)
+}
+
+/// `zerofree`: the free blocks of a file system that is not mounted.
+pub fn zero_free(session: &mut Session, words: &[OsString]) -> Result<()> {
+    if !session.points().is_empty() {
+        bail!("something is mounted: `umount-all` first, or `zero-free` for what is mounted");
+    }
+    mount(session, &words[0], OsStr::new("/"), "", "")?;
+    let done = super::commands::perform_words(session, &["zero-free".into()]);
+    let unmounted = session.unmount_all();
+    done.and(unmounted)
+}
+
 /// `mount` and its like.
 pub fn mount(session: &mut Session, device: &OsStr, directory: &OsStr, options: &str, kind: &str) -> Result<()> {
     if !directory.as_bytes().starts_with(b"/") {
@@ -267,13 +416,19 @@ pub fn mount(session: &mut Session, device: &OsStr, directory: &OsStr, options: 
 /// `umount`.
 pub fn unmount(session: &mut Session, words: &[OsString]) -> Result<()> {
     let name = &words[0];
-    let device = text(name)?.to_owned();
-    let kernel = |name: &str| {
-        let short = name.strip_prefix("/dev/").unwrap_or(name);
-        short.strip_prefix("sd").map_or_else(|| short.to_owned(), |rest| format!("vd{rest}"))
+    let points = session.points().to_vec();
+    let mut found = points.iter().find(|point| point.directory == name.as_bytes());
+    if found.is_none() {
+        // A device has several names.
+        let image = session.image()?;
+        let mut device_of = |name: &str| image.volume(Some(name)).ok().map(|volume| volume.device);
+        let wanted = text(name).ok().filter(|name| !name.is_empty()).and_then(&mut device_of);
+        found = points.iter().find(|point| wanted.is_some() && device_of(&point.device) == wanted);
+    }
+    let found = match found {
+        Some(found) => session.unmount(|point| point.directory == found.directory)?,
+        None => false,
     };
-    let found =
-        session.unmount(|point| point.directory == name.as_bytes() || kernel(&point.device) == kernel(&device))?;
     if found { Ok(()) } else { bail!("{}: it is not mounted", name.display()) }
 }
 

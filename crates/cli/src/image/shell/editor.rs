@@ -4,7 +4,7 @@ use super::commands;
 use super::completion::Completion;
 use super::line;
 use super::session::Session;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
@@ -47,8 +47,7 @@ pub fn run(mut session: Session) -> Result<()> {
         let _ = editor.save_history(history);
     }
     drop(editor);
-    let closed = session.borrow_mut().stop();
-    done.and(closed)
+    session.borrow_mut().finish(done)
 }
 
 fn greet(session: &Session) {
@@ -66,7 +65,8 @@ fn lines(editor: &mut Editor<Completion, FileHistory>, session: &RefCell<Session
         let text = match editor.readline("blockyard> ") {
             Ok(text) => text,
             Err(ReadlineError::Interrupted) => continue,
-            Err(ReadlineError::Eof) => return Ok(()),
+            // A terminal that is gone says so too.
+            Err(ReadlineError::Eof) => return ended(&session.borrow()),
             Err(error) => return Err(error).context("cannot read the terminal"),
         };
         if !text.trim().is_empty() {
@@ -83,10 +83,20 @@ fn lines(editor: &mut Editor<Completion, FileHistory>, session: &RefCell<Session
             // Nobody is there to be told that stderr is closed.
             let _ = writeln!(io::stderr(), "blockyard: {}", commands::said(&error));
         }
-        let ends = session.is_over || (session.signals.name().is_some() && !session.signals.is_ctrl_c());
+        if session.is_over || (session.signals.name().is_some() && !session.signals.is_ctrl_c()) {
+            return ended(&session);
+        }
         session.signals.forget();
-        if ends {
-            return Ok(());
+    }
+}
+
+/// With `--atomic`, what a signal ends has not been done.
+fn ended(session: &Session) -> Result<()> {
+    match session.signals.name() {
+        Some(signal) if session.is_atomic() && !session.signals.is_ctrl_c() => bail!("ended by {signal}"),
+        _ => {
+            session.signals.forget();
+            Ok(())
         }
     }
 }

@@ -7,12 +7,14 @@ mod commands;
 mod completion;
 mod disk_commands;
 mod editor;
+mod file_queries;
 mod line;
 mod new_disk;
 mod pipe;
 mod script;
 mod session;
 mod verbs;
+mod volume_commands;
 
 use super::open_image::OpenArgs;
 use crate::UsageError;

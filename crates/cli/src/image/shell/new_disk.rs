@@ -2,11 +2,12 @@
 //!
 //! The host writes them, as `image create` does: they are small, and come from here. The appliance then reads them again.
 
+use super::disk_commands::their_name;
 use super::session::Session;
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{NewPartition, PartitionKind, PartitionTable, Scheme, lay_out};
 use blockyard_block::{Disk, flush, write_bytes};
-use blockyard_protocol::appliance::{Operation, ReadPartitions};
+use blockyard_protocol::appliance::{Operation, ReadPartitions, Volume};
 use std::ops::Range;
 
 /// What guestfish counts.
@@ -19,12 +20,13 @@ const CLEARED_BYTES: u64 = 1 << 20;
 pub struct NewTable {
     scheme: Scheme,
     ranges: Vec<Range<u64>>,
+    partitions: Vec<NewPartition>,
 }
 
 impl NewTable {
     /// Without partitions.
     pub fn new(scheme: Scheme) -> Self {
-        Self { scheme, ranges: Vec::new() }
+        Self { scheme, ranges: Vec::new(), partitions: Vec::new() }
     }
 
     /// With one partition, which is the whole disk.
@@ -33,9 +35,9 @@ impl NewTable {
     /// When the disk is too small.
     pub fn whole(scheme: Scheme, disk: &dyn Disk) -> Result<Self> {
         let geometry = disk.geometry();
-        let all = [partition(scheme)?];
-        let ranges = lay_out(scheme, &all, geometry.capacity_bytes, geometry.logical_block_bytes.into())?;
-        Ok(Self { scheme, ranges })
+        let partitions = vec![partition(scheme)?];
+        let ranges = lay_out(scheme, &partitions, geometry.capacity_bytes, geometry.logical_block_bytes.into())?;
+        Ok(Self { scheme, ranges, partitions })
     }
 
     /// Adds a partition: its first and its last sector, negative ones counted from the disk's end.
@@ -50,7 +52,25 @@ impl NewTable {
             bail!("there are no sectors {start} to {end}: the disk has {sectors}");
         }
         self.ranges.push(start as u64 * SECTOR_BYTES..(end as u64 + 1) * SECTOR_BYTES);
+        self.partitions.push(partition(self.scheme)?);
         Ok(())
+    }
+
+    /// Partition `number`, from 1, to change what it is called and is for.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn partition(&mut self, number: usize) -> Result<&mut NewPartition> {
+        let partition = number.checked_sub(1).and_then(|index| self.partitions.get_mut(index));
+        partition.with_context(|| format!("there is no partition {number}"))
+    }
+
+    /// What a partition is for, by a word or as such tables write it.
+    ///
+    /// # Errors
+    /// When there is no such kind.
+    pub fn kind(&self, word: &str) -> Result<PartitionKind> {
+        PartitionKind::of_word(word, self.scheme).with_context(|| format!("{word} is no type of such a table"))
     }
 }
 
@@ -59,11 +79,12 @@ fn partition(scheme: Scheme) -> Result<NewPartition> {
     Ok(NewPartition { length_bytes: None, kind, name: String::new(), is_bootable: false })
 }
 
-/// Writes a table to a disk, has the appliance read it, and remembers it.
+/// Writes a table to a disk, has the appliance read it, and remembers it. One that is new takes the place of all that was there; what lies in
+/// the partitions of another stays.
 ///
 /// # Errors
 /// When the disk is in use or is not to be written, or the partitions do not fit.
-pub fn write(session: &mut Session, index: usize, table: NewTable) -> Result<()> {
+pub fn write(session: &mut Session, index: usize, table: NewTable, is_new: bool) -> Result<()> {
     let drive = &session.drives()[index];
     if drive.read_only {
         bail!("{} is open for reading only", drive.image.name);
@@ -71,19 +92,27 @@ pub fn write(session: &mut Session, index: usize, table: NewTable) -> Result<()>
     let letter = char::from(b'a' + (index % 26) as u8);
     let is_its = |device: &str| {
         let short = device.strip_prefix("/dev/").unwrap_or(device);
-        ["vd", "sd", "hd", "xvd"]
-            .iter()
-            .any(|prefix| short.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(letter)))
+        ["vd", "sd", "hd", "xvd"].iter().any(|prefix| {
+            short.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(letter) && !rest.contains('/'))
+        })
     };
+    if session.is_running() {
+        let image = session.image()?;
+        let in_use = |volume: &&Volume| is_its(&volume.device) && (volume.used || !volume.directory.is_empty());
+        if let Some(volume) = image.volumes()?.iter().find(in_use) {
+            bail!("{} is in use: unmount and close what lies on it first", their_name(&volume.device));
+        }
+    }
     if let Some(point) = session.points().iter().find(|point| is_its(&point.device)) {
         bail!("{} is mounted: unmount it first", point.device);
     }
-    let disk = std::sync::Arc::clone(&drive.image.disk);
-    let partitions = vec![partition(table.scheme)?; table.ranges.len()];
-    PartitionTable::check_ranges(&*disk, table.scheme, &partitions, &table.ranges)?;
+    let disk = std::sync::Arc::clone(&session.drives()[index].image.disk);
+    PartitionTable::check_ranges(&*disk, table.scheme, &table.partitions, &table.ranges)?;
     session.sync()?;
-    clear(&*disk)?;
-    PartitionTable::create_at(&*disk, table.scheme, &partitions, &table.ranges)?;
+    if is_new {
+        clear(&*disk)?;
+    }
+    PartitionTable::create_at(&*disk, table.scheme, &table.partitions, &table.ranges)?;
     flush(&*disk).context("cannot write the partition table")?;
     session.tables.insert(index, table);
     if session.is_running() {

@@ -53,7 +53,7 @@ impl Script {
     pub fn run(&self, mut session: Session) -> Result<()> {
         let name = self.name();
         let done = self.lines().try_for_each(|(number, line)| run_line(&mut session, &name, number, line));
-        close(session, done)
+        session.finish(done)
     }
 }
 
@@ -80,7 +80,7 @@ pub fn run_stdin(mut session: Session) -> Result<()> {
             break Ok(());
         }
     };
-    close(session, done)
+    session.finish(done)
 }
 
 fn run_line(session: &mut Session, name: &str, number: u64, text: &[u8]) -> Result<()> {
@@ -121,11 +121,4 @@ fn check(text: &[u8]) -> Result<()> {
         Request::Command { words, .. } if !line.may_fail => commands::understand(&words).map(drop),
         _ => Ok(()),
     }
-}
-
-fn close(mut session: Session, done: Result<()>) -> Result<()> {
-    // A signal that ended the script is no reason to leave the images in disorder.
-    session.signals.forget();
-    let closed = session.stop();
-    done.and(closed)
 }

@@ -3,13 +3,20 @@
 //! A guest under User-Mode Linux cannot be given a disk while it runs. So when a disk is added later, what is mounted is unmounted, the
 //! appliance boots again with all disks, and the same is mounted again: that takes as long as a boot, a fifth of a second. An appliance that is
 //! gone is replaced in the same way when the next command needs it.
+//!
+//! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when the session ends well:
+//! then all that was done has happened, or else nothing.
 
 use super::new_disk::NewTable;
+use crate::UsageError;
 use crate::image::file_commands::{Access, FileCommand};
+use crate::image::keys::Key;
+use crate::image::layers::{Asking, BOOTS_MAX, Needs};
 use crate::image::open_image::{DISKS_MAX, OpenArgs, OpenImage};
 use crate::signals::EndSignals;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, ImageDisk};
+use blockyard_block::AtomicChange;
 use blockyard_protocol::appliance::{MountPoint, Operation, Sync};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -21,8 +28,14 @@ pub struct Session {
     /// What ends a command.
     pub signals: EndSignals,
     drives: Vec<Drive>,
+    /// With `--atomic`, of the one disk that is written.
+    change: Option<AtomicChange>,
+    /// Why that must not happen.
+    given_up: Option<&'static str>,
     image: Option<OpenImage>,
     points: Vec<MountPoint>,
+    /// Encrypted volumes that somebody has opened and named.
+    pub mappings: Vec<Mapping>,
     /// Partition tables that were begun here.
     pub tables: BTreeMap<usize, NewTable>,
     /// Nobody asks for commands any more.
@@ -41,6 +54,31 @@ pub struct Drive {
     pub read_only: bool,
 }
 
+/// An encrypted volume that is opened as /dev/mapper/`name`.
+#[derive(Clone, Debug)]
+pub struct Mapping {
+    /// As somebody calls it.
+    pub device: String,
+    /// What it is called when it is open.
+    pub name: String,
+    /// It is not written.
+    pub read_only: bool,
+    /// Its key.
+    pub key: Key,
+}
+
+impl OpenImage {
+    /// Opens an encrypted volume under a name of somebody's; false when the key is not its.
+    ///
+    /// # Errors
+    /// When it is none, or cannot be opened; [`Needs`].
+    pub fn open_as(&mut self, mapping: &Mapping) -> Result<bool> {
+        let volume = self.encrypted(&mapping.device)?;
+        self.needs_key_memory(&volume)?;
+        self.open_encrypted(&volume, &mapping.name, mapping.read_only || self.reads_only(), &mapping.key)
+    }
+}
+
 impl Session {
     /// Without disks.
     ///
@@ -51,8 +89,11 @@ impl Session {
             how,
             signals: EndSignals::catch()?,
             drives: Vec::new(),
+            change: None,
+            given_up: None,
             image: None,
             points: Vec::new(),
+            mappings: Vec::new(),
             tables: BTreeMap::new(),
             is_over: false,
             is_interactive: false,
@@ -74,7 +115,14 @@ impl Session {
         }
         let read_only = read_only || self.how.ro;
         let access = if read_only { Access::Read } else { Access::Write };
-        let image = self.how.open_disk(specification, access)?;
+        let mut image = self.how.open_disk(specification, access)?;
+        if access == Access::Write {
+            if self.change.is_some() {
+                let problem = "with --atomic one image is written: several do not change at one moment (`add-ro`?)";
+                return Err(UsageError(format!("{specification}: {problem}")).into());
+            }
+            self.change = self.how.begin_change(std::slice::from_mut(&mut image))?;
+        }
         self.stop()?;
         self.drives.push(Drive { image, read_only });
         Ok(())
@@ -123,6 +171,15 @@ impl Session {
         }
         let disks: Vec<_> = self.drives.iter().map(|drive| drive.image.clone()).collect();
         let mut image = OpenImage::boot(&self.how, self.access(), &disks, self.signals.clone(), true)?;
+        for mapping in &self.mappings {
+            image.appliance.install_modules()?;
+            if image.encrypted(&mapping.device).is_err() {
+                image.open_layers(Asking::Nobody)?;
+            }
+            if !image.open_as(mapping)? {
+                bail!("{}: its key does not open it any more", mapping.device);
+            }
+        }
         if !self.points.is_empty() {
             // What it was that was mounted is known, so nobody need look for it.
             image.mount_points(self.points.clone(), &self.how)?;
@@ -217,6 +274,45 @@ impl Session {
         }
     }
 
+    /// Does something in an appliance that has what it turns out to need.
+    ///
+    /// # Errors
+    /// What it fails with; when no such appliance can be had.
+    pub fn needing<T>(&mut self, mut act: impl FnMut(&mut OpenImage) -> Result<T>) -> Result<T> {
+        for _ in 0..BOOTS_MAX {
+            let done = act(self.image()?);
+            let Err(Some(&Needs { memory_bytes, raid6 })) = done.as_ref().map_err(|error| error.downcast_ref()) else {
+                return done;
+            };
+            self.how.memory = self.how.memory.max(memory_bytes.div_ceil(1 << 20));
+            self.how.raid6 |= raid6;
+            self.stop()?;
+        }
+        bail!("it wants more and more of the appliance")
+    }
+
+    /// Opens what lies in layers, as far as nobody need be asked for a key.
+    ///
+    /// # Errors
+    /// When a key is wrong, or a tool is missing.
+    pub fn open_layers(&mut self) -> Result<()> {
+        self.needing(|image| image.open_all(&image.keys(), Asking::Nobody).map(drop))
+    }
+
+    /// The appliance, with all that lies in layers open, for one who changes those.
+    ///
+    /// # Errors
+    /// When nothing is to be written; as [`Session::open_layers`].
+    pub fn changing(&mut self) -> Result<&mut OpenImage> {
+        if self.how.ro {
+            bail!("the images are open for reading only");
+        }
+        self.open_layers()?;
+        let image = self.image()?;
+        image.appliance.install_modules()?;
+        Ok(image)
+    }
+
     /// Everything to stable storage.
     ///
     /// # Errors
@@ -237,7 +333,24 @@ impl Session {
             bail!("the images are open for reading only");
         }
         command.check()?;
-        command.run(self.image()?)
+        if !command.mounts() {
+            // It may be for something that lies in a layer.
+            self.open_layers()?;
+        }
+        let done = command.run(self.image()?);
+        if command.unmounts() && done.as_ref().err().is_none_or(is_alive) {
+            self.mount_again()?;
+        }
+        done
+    }
+
+    /// Mounts what was mounted, after something that has unmounted it.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn mount_again(&mut self) -> Result<()> {
+        let points = self.points.clone();
+        if points.is_empty() { Ok(()) } else { self.change_points(points) }
     }
 
     /// Takes note of an error: an appliance that is gone is not asked again.
@@ -246,6 +359,10 @@ impl Session {
             return;
         }
         self.image = None;
+        if self.change.is_some() {
+            // What it had not written is lost, so that it can be done as a whole no more.
+            return self.give_up("the appliance is gone, and with it what was not synced");
+        }
         if self.is_interactive {
             // Nobody is there to be told that stderr is closed.
             let _ = writeln!(
@@ -253,6 +370,38 @@ impl Session {
                 "blockyard: the appliance is gone, and with it what was not synced; it boots again when it is needed"
             );
         }
+    }
+
+    /// Ends the session without the change that `--atomic` makes.
+    pub fn give_up(&mut self, why: &'static str) {
+        self.given_up = self.given_up.or(Some(why));
+        self.is_over = true;
+    }
+
+    /// Whether what was done happens at the end, as a whole.
+    pub fn is_atomic(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Ends it: unmounts everything, and with `--atomic` makes what was done happen, unless `done` says that something failed.
+    ///
+    /// # Errors
+    /// What failed; when what was written is not on stable storage.
+    pub fn finish(&mut self, done: Result<()>) -> Result<()> {
+        let Some(change) = self.change.take() else {
+            // A signal that ended what was done is no reason to leave the images in disorder.
+            self.signals.forget();
+            return done.and(self.stop());
+        };
+        let interrupted = self.signals.name().map_or(Ok(()), |signal| Err(anyhow!("ended by {signal}")));
+        let given_up = self.given_up.map_or(Ok(()), |why| Err(anyhow!(why)));
+        self.signals.forget();
+        let stopped = done.and(given_up).and(interrupted).and_then(|()| self.stop());
+        let name = self.drives.iter().find(|drive| !drive.read_only).map(|drive| drive.image.name.to_string());
+        // They let go of the disk.
+        (self.image, self.drives) = (None, Vec::new());
+        stopped.map_err(|error| error.context(format!("{} is as it was", name.unwrap_or_default())))?;
+        Ok(change.commit()?)
     }
 
     /// Unmounts and ends the appliance, but remembers what was mounted.

@@ -2,7 +2,9 @@
 
 use super::commands;
 use super::disk_commands as disk;
+use super::file_queries::{self as files, piped};
 use super::session::Session;
+use super::volume_commands as volumes;
 use crate::image::listing::{is_directory, is_link, is_regular};
 use crate::image::open_image::{image_path, path_of};
 use crate::{UsageError, print, size};
@@ -46,6 +48,7 @@ const fn verb(names: &'static [&'static str], arguments: &'static str, summary: 
 pub const VERBS: &[Verb] = &[
     verb(&["help"], "[COMMAND]", "List the commands, or say what one does", Call(help)),
     verb(&["exit", "quit", "q"], "", "End; what was changed is on stable storage then", Call(exit)),
+    verb(&["abort"], "", "End, and with --atomic leave the image as it was", Call(abort)),
     verb(&["lcd"], "DIR", "Change to a directory of the host", Call(lcd)),
     verb(&["echo"], "[WORD]…", "Print words", Call(echo)),
     verb(&["time"], "COMMAND…", "Run a command and say how long it took", Call(time)),
@@ -100,7 +103,7 @@ pub const VERBS: &[Verb] = &[
         "Boot the appliance, which the first command that needs it does anyway",
         Call(|session, _| session.image().map(drop)),
     ),
-    verb(&["shutdown", "close"], "", "Unmount, and end the appliance", Call(shutdown)),
+    verb(&["shutdown", "close", "kill-subprocess"], "", "Unmount, and end the appliance", Call(shutdown)),
     verb(&["smp", "set-smp"], "N", "Accepted: the appliance has one CPU", Call(smp)),
     verb(&["memsize", "set-memsize"], "MIB", "The appliance's memory, from the next boot on", Call(memsize)),
     verb(
@@ -130,7 +133,36 @@ pub const VERBS: &[Verb] = &[
         "Say a file system's UUID",
         Call(|session, words| disk::of_volume(session, words, |volume| &volume.uuid)),
     ),
-    verb(&["blockdev-getsize64"], "DEVICE", "Say a device's size in bytes", Call(disk::size)),
+    verb(&["get-e2label"], "DEVICE", "Say an ext file system's label", Words(&["vfs-label", "$1"])),
+    verb(&["get-e2uuid"], "DEVICE", "Say an ext file system's UUID", Words(&["vfs-uuid", "$1"])),
+    verb(&["blkid"], "DEVICE", "Say what is on a device: LABEL, UUID, TYPE", Call(disk::identify)),
+    verb(
+        &["findfs-label"],
+        "LABEL",
+        "Say which device has a file system with that label",
+        Call(|session, words| disk::find(session, words, |volume| &volume.label)),
+    ),
+    verb(
+        &["findfs-uuid"],
+        "UUID",
+        "Say which device has a file system with that UUID",
+        Call(|session, words| disk::find(session, words, |volume| &volume.uuid)),
+    ),
+    verb(&["nr-devices"], "", "Say how many disks were added", Call(disk::count_devices)),
+    verb(&["device-index"], "DEVICE", "Say which disk it is, from 0", Call(disk::index_of_device)),
+    verb(
+        &["blockdev-getsize64"],
+        "DEVICE",
+        "Say a device's size in bytes",
+        Call(|session, words| disk::size(session, words, 1)),
+    ),
+    verb(
+        &["blockdev-getsz"],
+        "DEVICE",
+        "Say a device's size in units of 512 bytes",
+        Call(|session, words| disk::size(session, words, 512)),
+    ),
+    verb(&["blockdev-getss"], "DEVICE", "Say how many bytes a device's sectors have", Call(disk::sector_bytes)),
     verb(&["part-init"], "DEVICE gpt|mbr", "Begin a partition table: what was there is lost", Call(disk::part_init)),
     verb(
         &["part-add"],
@@ -146,6 +178,239 @@ pub const VERBS: &[Verb] = &[
     ),
     verb(&["part-list"], "DEVICE", "List a disk's partitions", Call(disk::part_list)),
     verb(&["part-get-parttype"], "DEVICE", "Say which kind of partition table a disk has", Call(disk::part_type)),
+    verb(
+        &["part-set-name"],
+        "DEVICE NUMBER NAME",
+        "Name a partition of a GPT that part-init began here",
+        Call(|session, words| disk::part_set(session, words, disk::PartChange::Name)),
+    ),
+    verb(
+        &["part-set-gpt-type"],
+        "DEVICE NUMBER GUID",
+        "Say what a partition of a GPT that part-init began here is for",
+        Call(|session, words| disk::part_set(session, words, disk::PartChange::Kind)),
+    ),
+    verb(
+        &["part-set-mbr-id"],
+        "DEVICE NUMBER ID",
+        "Say what a partition of an MBR that part-init began here is for, such as 0x82",
+        Call(|session, words| disk::part_set(session, words, disk::PartChange::Kind)),
+    ),
+    verb(
+        &["part-set-bootable"],
+        "DEVICE NUMBER true|false",
+        "Say whether a BIOS boots from a partition of a table that part-init began here",
+        Call(|session, words| disk::part_set(session, words, disk::PartChange::Bootable)),
+    ),
+    verb(
+        &["part-get-name"],
+        "DEVICE NUMBER",
+        "Say a partition's name",
+        Call(|session, words| disk::part_get(session, words, |partition| partition.name.clone())),
+    ),
+    verb(
+        &["part-get-gpt-type"],
+        "DEVICE NUMBER",
+        "Say what a partition of a GPT is for",
+        Call(|session, words| disk::part_get(session, words, |partition| partition.kind.to_string())),
+    ),
+    verb(
+        &["part-get-mbr-id"],
+        "DEVICE NUMBER",
+        "Say what a partition of an MBR is for",
+        Call(|session, words| disk::part_get(session, words, disk::mbr_id)),
+    ),
+    verb(
+        &["part-get-bootable"],
+        "DEVICE NUMBER",
+        "Say whether a BIOS boots from a partition",
+        Call(|session, words| disk::part_get(session, words, disk::is_bootable)),
+    ),
+    verb(
+        &["part-to-dev"],
+        "PARTITION",
+        "Say which disk a partition is on",
+        Call(|session, words| disk::of_partition(session, words, true)),
+    ),
+    verb(
+        &["part-to-partnum"],
+        "PARTITION",
+        "Say a partition's number",
+        Call(|session, words| disk::of_partition(session, words, false)),
+    ),
+    verb(&["pvs"], "", "List the physical volumes of LVM", Call(volumes::physical_volumes)),
+    verb(&["vgs"], "", "List the volume groups", Call(volumes::groups)),
+    verb(&["lvs"], "", "List the logical volumes", Call(volumes::logical_volumes)),
+    verb(
+        &["pvcreate"],
+        "DEVICE",
+        "Make a physical volume: what was there is lost",
+        Call(|session, words| volumes::physical_volume(session, "pvcreate", words)),
+    ),
+    verb(
+        &["pvremove"],
+        "DEVICE",
+        "Make an unused physical volume none",
+        Call(|session, words| volumes::physical_volume(session, "pvremove", words)),
+    ),
+    verb(
+        &["pvresize"],
+        "DEVICE",
+        "Have a physical volume use all of its device",
+        Call(|session, words| volumes::physical_volume(session, "pvresize", words)),
+    ),
+    verb(
+        &["vgcreate"],
+        "GROUP DEVICE…",
+        "Make a volume group; the devices may be one argument",
+        Call(volumes::create_group),
+    ),
+    verb(&["vgremove"], "GROUP", "Remove a volume group with all in it", Call(volumes::remove_group)),
+    verb(
+        &["lvcreate"],
+        "NAME GROUP MEBIBYTES",
+        "Make a logical volume",
+        Call(|session, words| volumes::create_logical_volume(session, words, false)),
+    ),
+    verb(
+        &["lvcreate-free"],
+        "NAME GROUP PERCENT",
+        "Make a logical volume of so much of what is free",
+        Call(|session, words| volumes::create_logical_volume(session, words, true)),
+    ),
+    verb(
+        &["lvremove"],
+        "DEVICE|GROUP",
+        "Remove a logical volume, or all of a group",
+        Call(volumes::remove_logical_volume),
+    ),
+    verb(
+        &["lvresize"],
+        "DEVICE MEBIBYTES",
+        "Make a logical volume longer or shorter: shrink its file system first",
+        Call(|session, words| volumes::resize_logical_volume(session, words, false)),
+    ),
+    verb(
+        &["lvresize-free"],
+        "DEVICE PERCENT",
+        "Make a logical volume longer by so much of what is free",
+        Call(|session, words| volumes::resize_logical_volume(session, words, true)),
+    ),
+    verb(&["lvrename"], "DEVICE NAME", "Rename a logical volume", Call(volumes::rename_logical_volume)),
+    verb(&["is-lv"], "DEVICE", "Say whether it is a logical volume", Call(volumes::is_logical_volume)),
+    verb(&["vg-activate-all"], "true|false", "Activate all volume groups, or none", Call(volumes::activate)),
+    verb(&["vg-activate"], "true|false GROUP…", "Activate volume groups, or deactivate them", Call(volumes::activate)),
+    verb(
+        &["cryptsetup-open", "luks-open"],
+        "DEVICE NAME [KEY:VALUE]…",
+        "Open an encrypted volume as /dev/mapper/NAME: keyfile:FILE, readonly:true; without a key, it is asked for",
+        Call(volumes::open_encrypted),
+    ),
+    verb(&["cryptsetup-close", "luks-close"], "DEVICE", "Close an encrypted volume", Call(volumes::close_encrypted)),
+    verb(
+        &["luks-format"],
+        "DEVICE KEYSLOT [KEY:VALUE]…",
+        "Make an encrypted volume: keyfile:FILE, itertime:MILLISECONDS; what was there is lost; without a key, it is asked for",
+        Call(|session, words| volumes::format_encrypted(session, words, None)),
+    ),
+    verb(
+        &["luks-format-cipher"],
+        "DEVICE KEYSLOT CIPHER [KEY:VALUE]…",
+        "The same, with a cipher",
+        Call(|session, words| volumes::format_encrypted(session, words, Some(&words[2]))),
+    ),
+    verb(
+        &["luks-kill-slot"],
+        "DEVICE KEYSLOT [keyfile:FILE]…",
+        "Remove a key, with another one that stays",
+        Call(volumes::kill_slot),
+    ),
+    verb(&["luks-uuid"], "DEVICE", "Say an encrypted volume's UUID", Words(&["vfs-uuid", "$1"])),
+    verb(&["list-dm-devices"], "", "List what is in /dev/mapper but for logical volumes", Call(volumes::list_mapped)),
+    verb(&["list-md-devices"], "", "List the arrays", Call(volumes::list_arrays)),
+    verb(
+        &["md-create"],
+        "NAME DEVICE… [KEY:VALUE]…",
+        "Make an array: level:LEVEL (raid1), nrdevices:N, spare:N, chunk:BYTES; the devices may be one argument",
+        Call(volumes::create_array),
+    ),
+    verb(&["md-stop"], "DEVICE", "Stop an array", Call(volumes::stop_array)),
+    verb(&["md-detail"], "DEVICE", "Say what an array is made of", Call(volumes::array_details)),
+    verb(
+        &["zero"],
+        "DEVICE",
+        "Make zeros of what says at a device's start what is on it",
+        Call(|session, words| disk::zero(session, words, false)),
+    ),
+    verb(
+        &["zero-device"],
+        "DEVICE",
+        "Make zeros of a whole device",
+        Call(|session, words| disk::zero(session, words, true)),
+    ),
+    verb(&["zerofree"], "DEVICE", "Make zeros of a file system's free blocks", Call(disk::zero_free)),
+    verb(&["zero-free-space"], "DIR", "Make zeros of the free blocks of what is mounted", Words(&["zero-free"])),
+    verb(&["set-label", "set-e2label"], "DEVICE LABEL", "Label a file system", Words(&["label", "--", "$1", "$2"])),
+    verb(&["e2fsck-f", "e2fsck"], "DEVICE", "Check a file system, and repair it", Words(&["fsck", "--", "$1"])),
+    verb(&["resize2fs"], "DEVICE", "Make an ext file system as large as its device", Call(disk::resize_ext)),
+    verb(&["resize2fs-size"], "DEVICE SIZE", "Make an ext file system that large", Call(disk::resize_ext)),
+    verb(
+        &["mkfs-b"],
+        "KIND BLOCK DEVICE",
+        "Make a file system with blocks of so many bytes",
+        Words(&["mkfs", "$1", "$3", "--", "-b", "$2"]),
+    ),
+    verb(&["mkswap-L"], "LABEL DEVICE", "Make swap space with a label", Words(&["mkfs", "swap", "$2", "-L", "$1"])),
+    verb(&["inspect-os"], "", "List the roots of operating systems", Call(files::roots)),
+    verb(
+        &["inspect-get-type"],
+        "ROOT",
+        "Say which kind of system it is",
+        Call(|session, words| files::fact(session, words, "name")),
+    ),
+    verb(
+        &["inspect-get-distro"],
+        "ROOT",
+        "Say which distribution it is",
+        Call(|session, words| files::fact(session, words, "distro")),
+    ),
+    verb(
+        &["inspect-get-product-name"],
+        "ROOT",
+        "Say what the system calls itself",
+        Call(|session, words| files::fact(session, words, "product_name")),
+    ),
+    verb(
+        &["inspect-get-hostname"],
+        "ROOT",
+        "Say the system's host name",
+        Call(|session, words| files::fact(session, words, "hostname")),
+    ),
+    verb(
+        &["inspect-get-arch"],
+        "ROOT",
+        "Say which machine it is for",
+        Call(|session, words| files::fact(session, words, "arch")),
+    ),
+    verb(
+        &["inspect-get-major-version"],
+        "ROOT",
+        "Say the first number of its version",
+        Call(|session, words| files::fact(session, words, "major_version")),
+    ),
+    verb(
+        &["inspect-get-minor-version"],
+        "ROOT",
+        "Say the second number of its version",
+        Call(|session, words| files::fact(session, words, "minor_version")),
+    ),
+    verb(
+        &["inspect-get-package-format"],
+        "ROOT",
+        "Say which packages it has",
+        Call(|session, words| files::fact(session, words, "package_format")),
+    ),
+    verb(&["inspect-get-mountpoints"], "ROOT", "List where it mounts what", Call(files::mount_points_of)),
     verb(&["mkswap"], "DEVICE", "Make swap space", Words(&["mkfs", "swap", "$1"])),
     verb(
         &["mount"],
@@ -226,6 +491,71 @@ pub const VERBS: &[Verb] = &[
         "Print the last ten lines of a file",
         Call(|session, words| piped(session, &words[0], "tail")),
     ),
+    verb(
+        &["head-n"],
+        "LINES PATH",
+        "Print the first lines of a file; with -N all but the last N",
+        Call(|session, words| files::some_lines(session, words, "head")),
+    ),
+    verb(
+        &["tail-n"],
+        "LINES PATH",
+        "Print the last lines of a file",
+        Call(|session, words| files::some_lines(session, words, "tail")),
+    ),
+    verb(&["wc-l"], "PATH", "Count a file's lines", Call(|session, words| piped(session, &words[0], "wc -l"))),
+    verb(&["wc-w"], "PATH", "Count a file's words", Call(|session, words| piped(session, &words[0], "wc -w"))),
+    verb(&["wc-c"], "PATH", "Count a file's bytes", Call(|session, words| piped(session, &words[0], "wc -c"))),
+    verb(
+        &["grep"],
+        "PATTERN PATH",
+        "Print the lines that match a regular expression",
+        Call(|session, words| files::grep(session, words, "")),
+    ),
+    verb(
+        &["grepi"],
+        "PATTERN PATH",
+        "The same, whatever the case",
+        Call(|session, words| files::grep(session, words, "-i")),
+    ),
+    verb(
+        &["egrep"],
+        "PATTERN PATH",
+        "The same, with an extended regular expression",
+        Call(|session, words| files::grep(session, words, "-E")),
+    ),
+    verb(
+        &["fgrep"],
+        "TEXT PATH",
+        "Print the lines that hold a text",
+        Call(|session, words| files::grep(session, words, "-F")),
+    ),
+    verb(
+        &["checksum"],
+        "KIND PATH",
+        "Say a file's checksum: crc, md5, sha1, sha224, sha256, sha384 or sha512",
+        Call(files::checksum),
+    ),
+    verb(&["read-file", "read-lines"], "PATH", "Print a file", Words(&["cat", "--", "$1"])),
+    verb(
+        &["statns"],
+        "PATH",
+        "Say what is known of a file, with the fields of stat(2)",
+        Call(|session, words| files::stat(session, words, true)),
+    ),
+    verb(
+        &["lstatns", "lstat"],
+        "PATH",
+        "The same of a link itself",
+        Call(|session, words| files::stat(session, words, false)),
+    ),
+    verb(&["statvfs"], "PATH", "Say how full a file system is, with the fields of statvfs(3)", Call(files::statvfs)),
+    verb(
+        &["copy-device-to-device", "copy-device-to-file", "copy-file-to-device", "copy-file-to-file"],
+        "SRC DST",
+        "Copy bytes within the appliance, as dd does",
+        Call(files::copy),
+    ),
     verb(&["rm-f"], "PATH", "Remove a file that may be there", Words(&["rm", "-f", "--", "$1"])),
     verb(&["rm-rf"], "PATH", "Remove what is there, with all below it", Words(&["rm", "-r", "-f", "--", "$1"])),
     verb(&["rmdir"], "DIR", "Remove an empty directory", Call(remove_directory)),
@@ -277,6 +607,30 @@ pub const VERBS: &[Verb] = &[
         Call(|session, words| say_whether(session, &words[0], |entry| is_link(entry.mode))),
     ),
     verb(
+        &["is-blockdev"],
+        "PATH",
+        "Say whether it is a block device",
+        Call(|session, words| say_whether(session, &words[0], |entry| entry.mode & 0o170_000 == 0o060_000)),
+    ),
+    verb(
+        &["is-chardev"],
+        "PATH",
+        "Say whether it is a character device",
+        Call(|session, words| say_whether(session, &words[0], |entry| entry.mode & 0o170_000 == 0o020_000)),
+    ),
+    verb(
+        &["is-fifo"],
+        "PATH",
+        "Say whether it is a fifo",
+        Call(|session, words| say_whether(session, &words[0], |entry| entry.mode & 0o170_000 == 0o010_000)),
+    ),
+    verb(
+        &["is-socket"],
+        "PATH",
+        "Say whether it is a socket",
+        Call(|session, words| say_whether(session, &words[0], |entry| entry.mode & 0o170_000 == 0o140_000)),
+    ),
+    verb(
         &["filesize"],
         "PATH",
         "Say a file's size in bytes",
@@ -321,6 +675,7 @@ pub fn as_ours(words: &[OsString]) -> Vec<OsString> {
             };
             vec!["dd".into(), named("if", &words[1]), named("of", &words[2])]
         }
+        ["fsck", kind, _] if !kind.starts_with('-') => vec!["fsck".into(), words[2].clone()],
         ["mkfs", ..] if texts.iter().any(|text| text.starts_with("label:") || text.starts_with("blocksize:")) => {
             let (mut ours, mut own) = (Vec::new(), Vec::new());
             for (text, word) in texts.iter().zip(words) {
@@ -444,6 +799,14 @@ fn exit(session: &mut Session, _: &[OsString]) -> Result<()> {
     Ok(())
 }
 
+fn abort(session: &mut Session, _: &[OsString]) -> Result<()> {
+    if !session.is_atomic() {
+        bail!("only what is done with --atomic can be given up");
+    }
+    session.give_up("aborted");
+    Ok(())
+}
+
 fn lcd(_: &mut Session, words: &[OsString]) -> Result<()> {
     std::env::set_current_dir(&words[0]).with_context(|| words[0].display().to_string())
 }
@@ -556,18 +919,16 @@ fn head(session: &mut Session, words: &[OsString]) -> Result<()> {
     piped(session, &words[0], "head")
 }
 
-fn piped(session: &mut Session, path: &OsStr, command: &str) -> Result<()> {
-    let cat = ["cat".into(), "--".into(), path.to_owned()];
-    super::pipe::into(OsStr::new(command), || commands::perform_words(session, &cat))
-}
-
 fn command(session: &mut Session, words: &[OsString]) -> Result<()> {
     let program = commands::list(&words[0])?;
     commands::perform_words(session, &[&["run".into(), "--".into()][..], &program].concat())
 }
 
 /// What is at a path, with `follow` through links.
-fn look(session: &mut Session, path: &OsStr, follow: bool) -> Result<Option<Entry>> {
+///
+/// # Errors
+/// When it cannot be looked at.
+pub fn look(session: &mut Session, path: &OsStr, follow: bool) -> Result<Option<Entry>> {
     let path: PathBuf = path_of(image_path(Path::new(path)));
     crate::image::copying::look_at(session.image()?, &path, follow)
 }

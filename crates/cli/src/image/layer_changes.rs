@@ -1,0 +1,140 @@
+//! Making and taking apart what volumes are made of. What is open afterwards is closed with the image.
+
+use super::copying::read_in;
+use super::keys::Key;
+use super::layers::{KEY_TIMEOUT, LUKS, Layer, Layers, Needs, cryptsetup, mdadm};
+use super::open_image::OpenImage;
+use anyhow::{Result, bail};
+use blockyard_appliance::tools::{CRYPTSETUP, LVM, MDADM, ToolCall};
+use blockyard_protocol::appliance::{CopyBlocks, Operation, Place, Volume};
+use std::io::{self, Read};
+
+/// Bytes at a device's start that every file system and volume says in what it is, as libguestfs has them.
+const START_BYTES: u64 = 128 << 10;
+
+impl Layers {
+    /// A volume group is active.
+    pub(super) fn has_group(&mut self, name: &str) {
+        let group = Layer::Group(name.to_owned());
+        if !self.opened.contains(&group) {
+            self.opened.push(group);
+        }
+    }
+
+    /// There is no such volume group any more.
+    pub(super) fn has_no_group(&mut self, name: &str) {
+        self.opened.retain(|layer| !matches!(layer, Layer::Group(known) if known == name));
+    }
+}
+
+impl OpenImage {
+    /// Runs a command of LVM's with more arguments; what it printed.
+    ///
+    /// # Errors
+    /// What it says when it fails.
+    pub fn run_lvm(&mut self, command: &str, more: impl FnOnce(ToolCall) -> ToolCall) -> Result<String> {
+        let call = more(self.lvm(command, ""));
+        self.run_tool_well(&LVM, call)
+    }
+
+    /// An encrypted volume that is not open.
+    ///
+    /// # Errors
+    /// When it is none, or open.
+    pub fn encrypted(&mut self, name: &str) -> Result<Volume> {
+        let volume = self.volume(Some(name))?;
+        if volume.r#type == LUKS { Ok(volume) } else { bail!("{name} is not encrypted (LUKS), or open already") }
+    }
+
+    /// Closes an encrypted volume that is open as /dev/mapper/`name`.
+    ///
+    /// # Errors
+    /// When there is none, or it is in use.
+    pub fn close_encrypted(&mut self, name: &str) -> Result<()> {
+        let layer = Layer::Encrypted(name.to_owned());
+        if !self.layers.opened.contains(&layer) {
+            bail!("no encrypted volume is open as /dev/mapper/{name}");
+        }
+        self.run_tool_well(&CRYPTSETUP, cryptsetup("close").argument(name))?;
+        self.layers.opened.retain(|opened| *opened != layer);
+        Ok(())
+    }
+
+    /// Makes an encrypted volume.
+    ///
+    /// # Errors
+    /// What cryptsetup says.
+    pub fn format_encrypted(&mut self, device: &str, key: &Key, options: &[&str]) -> Result<()> {
+        if key.bytes().is_empty() {
+            bail!("{device}: a key that is empty keeps nobody out");
+        }
+        let call = cryptsetup("luksFormat").arguments(["--batch-mode", "--key-file", "-"]);
+        let call = call.arguments(options.iter().copied()).device(device).changes_devices();
+        let usual = self.appliance.set_timeout(KEY_TIMEOUT);
+        let done = self.run_tool_well(&CRYPTSETUP, call.stdin(key.bytes()));
+        self.appliance.set_timeout(usual);
+        done.map(drop)
+    }
+
+    /// Whether the appliance has what an array of that level takes.
+    ///
+    /// # Errors
+    /// [`Needs`].
+    pub fn needs_level(&self, level: &str) -> Result<()> {
+        self.needs(Needs { memory_bytes: 0, raid6: ["6", "raid6"].contains(&level) })
+    }
+
+    /// Makes an array, which is at `path` then.
+    ///
+    /// # Errors
+    /// What mdadm says.
+    pub fn create_array(&mut self, path: &str, more: impl FnOnce(ToolCall) -> ToolCall) -> Result<()> {
+        self.run_tool_well(&MDADM, more(mdadm().arguments(["--create", path, "--run"])))?;
+        self.layers.opened.push(Layer::Array(path.to_owned()));
+        Ok(())
+    }
+
+    /// Stops an array.
+    ///
+    /// # Errors
+    /// When it is in use.
+    pub fn stop_array(&mut self, array: &Volume) -> Result<()> {
+        let mut kept = Vec::new();
+        for layer in std::mem::take(&mut self.layers.opened) {
+            let is_it = match &layer {
+                Layer::Array(path) => self.volume(Some(path)).is_ok_and(|volume| volume.device == array.device),
+                _ => false,
+            };
+            kept.extend((!is_it).then_some(layer));
+        }
+        self.layers.opened = kept;
+        self.run_tool_well(&MDADM, mdadm().argument("--stop").device(array.device.as_str())).map(drop)
+    }
+
+    /// Zeroes a device's start.
+    ///
+    /// # Errors
+    /// When it is mounted, or cannot be written.
+    pub fn clear_start(&mut self, device: &str) -> Result<()> {
+        let bytes = START_BYTES.min(self.volume(Some(device))?.size);
+        self.write_zeros(device, bytes)
+    }
+
+    /// Zeroes the first bytes of a device.
+    ///
+    /// # Errors
+    /// As [`OpenImage::clear_start`].
+    pub fn write_zeros(&mut self, device: &str, bytes: u64) -> Result<()> {
+        let mut request = CopyBlocks {
+            input: Place::Stream(true),
+            output: Place::Device(device.to_owned()),
+            block_size: 1 << 20,
+            count: u64::MAX,
+            no_truncate: true,
+            disks: self.disks(),
+            ..CopyBlocks::default()
+        };
+        request._has.set_input().set_output();
+        read_in(self, Operation::CopyBlocks(request), io::repeat(0).take(bytes)).map(drop)
+    }
+}

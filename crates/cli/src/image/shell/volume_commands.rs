@@ -1,0 +1,391 @@
+//! Commands on what volumes are made of: logical volumes, arrays, encrypted volumes. With guestfish's names and arguments.
+
+use super::commands;
+use super::disk_commands::{options, their_name};
+use super::session::{Mapping, Session};
+use super::verbs::{text, truth};
+use crate::image::keys::Key;
+use crate::image::layers::{LVM_MEMBER, cryptsetup, is_group_name};
+use crate::image::open_image::OpenImage;
+use crate::{UsageError, print};
+use anyhow::{Context, Result, bail};
+use blockyard_appliance::tools::{CRYPTSETUP, MDADM, ToolCall};
+use blockyard_block::printable;
+use blockyard_protocol::appliance::Volume;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Columns of a report of LVM's, a line for each thing that it has.
+fn report(session: &mut Session, command: &str, arguments: &[&str]) -> Result<Vec<String>> {
+    session.open_layers()?;
+    let image = session.image()?;
+    // Nobody need be asked where there is nothing.
+    if !image.volumes()?.iter().any(|volume| volume.r#type == LVM_MEMBER) {
+        return Ok(Vec::new());
+    }
+    let said = image.run_lvm(command, |call| call.argument("--noheadings").arguments(arguments.iter().copied()))?;
+    Ok(said.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
+}
+
+/// `pvs`.
+pub fn physical_volumes(session: &mut Session, _: &[OsString]) -> Result<()> {
+    let names = report(session, "pvs", &["--options", "pv_name"])?;
+    names.iter().try_for_each(|name| print(&their_name(name.trim_start_matches("/dev/"))))
+}
+
+/// `vgs`.
+pub fn groups(session: &mut Session, _: &[OsString]) -> Result<()> {
+    report(session, "vgs", &["--options", "vg_name"])?.iter().try_for_each(|name| print(name))
+}
+
+/// `lvs`.
+pub fn logical_volumes(session: &mut Session, _: &[OsString]) -> Result<()> {
+    let names =
+        report(session, "lvs", &["--options", "vg_name,lv_name", "--separator", "/", "--select", "lv_role=public"])?;
+    names.iter().try_for_each(|name| print(&format!("/dev/{name}")))
+}
+
+/// The words of one list, or of several.
+fn devices(words: &[OsString]) -> Result<Vec<String>> {
+    let lists: Vec<_> = words.iter().map(|word| commands::list(word)).collect::<Result<_>>()?;
+    let names: Vec<_> = lists.iter().flatten().map(|name| text(name).map(str::to_owned)).collect::<Result<_>>()?;
+    if names.is_empty() { bail!(UsageError("which devices?".to_owned())) } else { Ok(names) }
+}
+
+/// A name for something new.
+fn new_name(word: &OsStr) -> Result<&str> {
+    let name = text(word)?;
+    match is_group_name(name) && name != "." && name != ".." {
+        true => Ok(name),
+        false => bail!(UsageError(format!("{name} is no name: letters, digits and + _ . -, and no - in front"))),
+    }
+}
+
+fn with_devices(call: ToolCall, devices: &[String]) -> ToolCall {
+    devices.iter().fold(call, |call, device| call.device(device.as_str())).changes_devices()
+}
+
+/// `pvcreate`, `pvremove` and `pvresize`.
+pub fn physical_volume(session: &mut Session, command: &str, words: &[OsString]) -> Result<()> {
+    let device = text(&words[0])?.to_owned();
+    let image = session.changing()?;
+    image.run_lvm(command, |call| with_devices(call.argument("--yes"), &[device])).map(drop)
+}
+
+/// `vgcreate`.
+pub fn create_group(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let (name, devices) = (new_name(&words[0])?, devices(&words[1..])?);
+    let image = session.changing()?;
+    image.run_lvm("vgcreate", |call| with_devices(call.arguments(["--yes", name]), &devices))?;
+    image.layers.has_group(name);
+    Ok(())
+}
+
+/// `vgremove`, with its logical volumes.
+pub fn remove_group(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let name = group_of(&words[0])?;
+    let image = session.changing()?;
+    image.run_lvm("vgremove", |call| call.arguments(["--yes", "--force", &name]))?;
+    image.layers.has_no_group(&name);
+    Ok(())
+}
+
+fn group_of(word: &OsStr) -> Result<String> {
+    let name = text(word)?;
+    let name = name.strip_prefix("/dev/").unwrap_or(name);
+    if is_group_name(name) { Ok(name.to_owned()) } else { bail!("{name} is no name of a volume group") }
+}
+
+/// `lvcreate`: of so many mebibytes, or of so many percent of what is free.
+pub fn create_logical_volume(session: &mut Session, words: &[OsString], of_free: bool) -> Result<()> {
+    let (name, group, size) = (new_name(&words[0])?, group_of(&words[1])?, size_option(&words[2], of_free, "")?);
+    let image = session.changing()?;
+    // Nobody makes links in /dev, which LVM would wait for to wipe it.
+    let unwiped = ["--yes", "--wipesignatures", "n", "--zero", "n", "--name", name];
+    image.run_lvm("lvcreate", |call| call.arguments(unwiped).arguments(size).argument(group.as_str()))?;
+    image.layers.has_group(&group);
+    // What lay there before is no file system of this one.
+    image.clear_start(&format!("/dev/{group}/{name}"))
+}
+
+/// LVM's option for a size.
+fn size_option(word: &OsStr, of_free: bool, more: &str) -> Result<[String; 2]> {
+    match (text(word)?.parse::<u64>(), of_free) {
+        (Ok(mebibytes @ 1..), false) => Ok(["--size".to_owned(), format!("{mebibytes}m")]),
+        (Ok(percent @ 1..=100), true) => Ok(["--extents".to_owned(), format!("{more}{percent}%FREE")]),
+        (_, false) => bail!(UsageError(format!("{}: a size is a number of mebibytes", word.display()))),
+        (_, true) => bail!(UsageError(format!("{}: it is a number of percent", word.display()))),
+    }
+}
+
+/// GROUP/NAME of the logical volume that somebody calls so.
+fn logical_volume(image: &mut OpenImage, word: &OsStr) -> Result<String> {
+    let device = image.volume(Some(text(word)?))?.device;
+    match is_logical(&device) {
+        true => Ok(device),
+        false => bail!("{} is no logical volume", word.display()),
+    }
+}
+
+fn is_logical(device: &str) -> bool {
+    device.contains('/') && !device.starts_with("mapper/") && !device.starts_with("md/")
+}
+
+/// `lvremove`: one, or all of a group.
+pub fn remove_logical_volume(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let image = session.changing()?;
+    let name = match group_of(&words[0]) {
+        Ok(group) => group,
+        Err(_) => logical_volume(image, &words[0])?,
+    };
+    image.run_lvm("lvremove", |call| call.arguments(["--yes", "--force", &name])).map(drop)
+}
+
+/// `lvresize` and `lvresize-free`.
+pub fn resize_logical_volume(session: &mut Session, words: &[OsString], of_free: bool) -> Result<()> {
+    let size = size_option(&words[1], of_free, "+")?;
+    let image = session.changing()?;
+    let name = logical_volume(image, &words[0])?;
+    image.run_lvm("lvresize", |call| call.argument("--force").arguments(size).argument(name)).map(drop)
+}
+
+/// `lvrename`.
+pub fn rename_logical_volume(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let image = session.changing()?;
+    let from = logical_volume(image, &words[0])?;
+    let (group, _) = from.split_once('/').context("it has no group")?;
+    let to = text(&words[1])?;
+    let to = to.rsplit('/').next().unwrap_or(to);
+    let to = format!("{group}/{}", new_name(OsStr::new(to))?);
+    image.run_lvm("lvrename", |call| call.arguments([from, to])).map(drop)
+}
+
+/// `vg-activate` and `vg-activate-all`.
+pub fn activate(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let how = if truth(&words[0])? { "y" } else { "n" };
+    session.open_layers()?;
+    let groups = match &words[1..] {
+        [] => report(session, "vgs", &["--options", "vg_name"])?,
+        named => devices(named)?,
+    };
+    let image = session.image()?;
+    for group in &groups {
+        let group = group_of(OsStr::new(group))?;
+        image.run_lvm("vgchange", |call| call.arguments(["--activate", how, &group]))?;
+        image.layers.has_group(&group);
+    }
+    Ok(())
+}
+
+/// `is-lv`.
+pub fn is_logical_volume(session: &mut Session, words: &[OsString]) -> Result<()> {
+    session.open_layers()?;
+    let volume = session.image()?.volume(Some(text(&words[0])?))?;
+    print(if is_logical(&volume.device) { "true" } else { "false" })
+}
+
+/// Options of a command that takes a key; whatever key they name.
+struct KeyOptions {
+    read_only: bool,
+    key: Option<Key>,
+    /// Milliseconds that it takes to make a key of a passphrase.
+    time: Option<String>,
+}
+
+impl KeyOptions {
+    fn parse(words: &[OsString]) -> Result<Self> {
+        let mut parsed = Self { read_only: false, key: None, time: None };
+        for (key, value) in options(words)? {
+            match key {
+                "readonly" => parsed.read_only = truth(OsStr::new(value))?,
+                "keyfile" => parsed.key = Some(Key::read(Path::new(value))?),
+                "itertime" if value.parse().is_ok_and(|time: u32| time > 0) => parsed.time = Some(value.to_owned()),
+                "crypttype" if value == "luks" => {}
+                _ => bail!(UsageError(format!(
+                    "{key}:{value}: keyfile:FILE, readonly:true and itertime:MILLISECONDS are known"
+                ))),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+/// `cryptsetup-open`.
+pub fn open_encrypted(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let (device, name) = (text(&words[0])?.to_owned(), new_name(&words[1])?.to_owned());
+    let KeyOptions { read_only, key, .. } = KeyOptions::parse(&words[2..])?;
+    let read_only = read_only || session.how.ro;
+    session.image()?.appliance.install_modules()?;
+    if session.image()?.encrypted(&device).is_err() {
+        // It may lie in others.
+        session.open_layers()?;
+    }
+    let image = session.image()?;
+    let (keys, volume) = (image.keys(), image.encrypted(&device)?);
+    let given = key.map_or_else(|| keys.of(&volume), |key| vec![key]);
+    let tried = if given.is_empty() {
+        let question = format!("Passphrase for {}: ", their_name(&volume.device));
+        vec![keys.ask(&question)?.context("give the key with keyfile:FILE, --key-file or --key, or a terminal")?]
+    } else {
+        given
+    };
+    for key in tried {
+        let mapping = Mapping { device: device.clone(), name: name.clone(), read_only, key };
+        if session.needing(|image| image.open_as(&mapping))? {
+            session.mappings.push(mapping);
+            return Ok(());
+        }
+    }
+    bail!("{device}: the key does not open it")
+}
+
+/// `cryptsetup-close`.
+pub fn close_encrypted(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let name = text(&words[0])?;
+    let name = name.trim_start_matches("/dev/mapper/").to_owned();
+    let image = session.image()?;
+    image.close_encrypted(&name)?;
+    session.mappings.retain(|mapping| mapping.name != name);
+    Ok(())
+}
+
+/// `luks-format` and `luks-format-cipher`.
+pub fn format_encrypted(session: &mut Session, words: &[OsString], cipher: Option<&OsStr>) -> Result<()> {
+    let (device, more) = (text(&words[0])?, if cipher.is_some() { 3 } else { 2 });
+    let slot = match text(&words[1])?.parse::<u32>() {
+        Ok(slot @ 0..=31) => slot.to_string(),
+        _ => bail!(UsageError(format!("{} is no number of a key slot", words[1].display()))),
+    };
+    let KeyOptions { key, time, .. } = KeyOptions::parse(&words[more..])?;
+    let image = session.changing()?;
+    let key = match key {
+        Some(key) => key,
+        None => new_key(image, device)?,
+    };
+    let mut options = vec!["--key-slot", &slot];
+    if let Some(time) = &time {
+        options.extend(["--iter-time", time]);
+    }
+    if let Some(cipher) = cipher {
+        options.extend(["--cipher", text(cipher)?]);
+    }
+    image.format_encrypted(device, &key, &options)
+}
+
+/// Asked for twice: nobody sees what is typed, and without it everything is lost.
+fn new_key(image: &OpenImage, device: &str) -> Result<Key> {
+    let keys = image.keys();
+    let ask = |question: String| {
+        let key = keys.ask(&question)?;
+        key.context("give the key with keyfile:FILE, or a terminal to type it at")
+    };
+    let key = ask(format!("New passphrase for {}: ", printable(device)))?;
+    if key != ask("The same again: ".to_owned())? {
+        bail!("they are not the same");
+    }
+    Ok(key)
+}
+
+/// `list-dm-devices`: those that are no logical volumes.
+pub fn list_mapped(session: &mut Session, _: &[OsString]) -> Result<()> {
+    list(session, |device| device.starts_with("mapper/"))
+}
+
+/// `list-md-devices`.
+pub fn list_arrays(session: &mut Session, _: &[OsString]) -> Result<()> {
+    list(session, is_array)
+}
+
+fn list(session: &mut Session, is_one: fn(&str) -> bool) -> Result<()> {
+    session.open_layers()?;
+    let volumes = session.image()?.volumes()?;
+    volumes.iter().filter(|volume| is_one(&volume.device)).try_for_each(|volume| print(&their_name(&volume.device)))
+}
+
+/// `md-create`.
+pub fn create_array(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let name = text(&words[0])?;
+    let name = new_name(OsStr::new(name.trim_start_matches("/dev/md/")))?;
+    let is_option = |word: &&OsString| !word.to_string_lossy().starts_with('/') && word.to_string_lossy().contains(':');
+    let given: Vec<_> = words[1..].iter().filter(is_option).cloned().collect();
+    let members: Vec<_> = words[1..].iter().filter(|word| !is_option(word)).cloned().collect();
+    let members = devices(&members)?;
+    let (mut level, mut spare, mut disks, mut more) = ("raid1".to_owned(), 0, None, Vec::new());
+    for (key, value) in options(&given)? {
+        let number = || value.parse::<usize>().map_err(|_| UsageError(format!("{key}:{value}: it is a number")));
+        match key {
+            "level" => level = value.to_owned(),
+            "spare" => spare = number()?,
+            "nrdevices" => disks = Some(number()?),
+            "chunk" => more.push(format!("--chunk={}", number()? / 1024)),
+            _ => bail!(UsageError(format!("{key}: level, nrdevices, spare and chunk are known"))),
+        }
+    }
+    let disks = disks.unwrap_or(members.len().saturating_sub(spare));
+    if disks == 0 || disks + spare != members.len() {
+        bail!(UsageError(format!(
+            "{disks} devices and {spare} spare ones are not the {} that are named",
+            members.len()
+        )));
+    }
+    let path = format!("/dev/md/{name}");
+    let mut words = vec!["--homehost=<none>".to_owned(), format!("--level={level}"), format!("--raid-devices={disks}")];
+    words.extend((spare > 0).then(|| format!("--spare-devices={spare}")));
+    words.append(&mut more);
+    session.changing()?;
+    session.needing(|image| {
+        image.needs_level(&level)?;
+        image.create_array(&path, |call| with_devices(call.arguments(words.clone()), &members))
+    })
+}
+
+/// As the kernel calls it.
+fn is_array(device: &str) -> bool {
+    device.strip_prefix("md").is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The array that somebody calls so.
+fn array(image: &mut OpenImage, word: &OsStr) -> Result<Volume> {
+    let volume = image.volume(Some(text(word)?))?;
+    if is_array(&volume.device) { Ok(volume) } else { bail!("{} is no array", word.display()) }
+}
+
+/// `md-stop`.
+pub fn stop_array(session: &mut Session, words: &[OsString]) -> Result<()> {
+    session.open_layers()?;
+    let image = session.image()?;
+    let array = array(image, &words[0])?;
+    image.stop_array(&array)
+}
+
+/// `md-detail`.
+pub fn array_details(session: &mut Session, words: &[OsString]) -> Result<()> {
+    session.open_layers()?;
+    let image = session.image()?;
+    let array = array(image, &words[0])?;
+    let call = ToolCall::new().arguments(["--detail", "--export"]).device(array.device.as_str());
+    for line in image.run_tool_well(&MDADM, call)?.lines() {
+        let Some((key, value)) = line.strip_prefix("MD_").and_then(|line| line.split_once('=')) else { continue };
+        // Of its parts, each has keys of its own.
+        if !key.starts_with("DEVICE_") {
+            print(&format!("{}: {value}", key.to_ascii_lowercase()))?;
+        }
+    }
+    Ok(())
+}
+
+/// `luks-kill-slot`: with a key of another slot.
+pub fn kill_slot(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let slot = text(&words[1])?.to_owned();
+    let KeyOptions { key, .. } = KeyOptions::parse(&words[2..])?;
+    let image = session.changing()?;
+    let volume = image.encrypted(text(&words[0])?)?;
+    let keys = image.keys();
+    let key = match key.or_else(|| keys.of(&volume).into_iter().next()) {
+        Some(key) => key,
+        None => keys.ask("A passphrase that is left: ")?.context("give the key with keyfile:FILE, or a terminal")?,
+    };
+    let call = cryptsetup("luksKillSlot").arguments(["--batch-mode", "--key-file", "-"]);
+    let call = call.device(volume.device.as_str());
+    image.run_tool_well(&CRYPTSETUP, call.argument(slot).stdin(key.bytes())).map(drop)
+}
