@@ -30,6 +30,7 @@ mod operations;
 mod owner_names;
 mod partition_table;
 mod program;
+mod replacing;
 mod ring;
 mod roots;
 mod seen_directories;
