@@ -229,3 +229,28 @@ fn a_link_that_came_out_of_an_image_is_replaced_and_not_followed() {
     assert_eq!(fs::read(rig.path("out/name")).unwrap(), b"from the image");
     assert!(!rig.path("out/name").is_symlink());
 }
+
+#[test]
+fn a_file_system_without_owners_takes_files_of_anybody() {
+    let rig = Rig::empty(32);
+    tool("mkfs.vfat", "dosfstools", [rig.image.as_os_str()]);
+    let source = rig.path("source");
+    fs::create_dir_all(source.join("sub")).unwrap();
+    for name in ["file", "sub/below"] {
+        fs::write(source.join(name), name).unwrap();
+        // For root alone to give away; an ordinary user's file has an owner as it is.
+        let _ = std::os::unix::fs::chown(source.join(name), Some(1000), Some(1000));
+        let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_234_567_890);
+        File::options().write(true).open(source.join(name)).unwrap().set_modified(modified).unwrap();
+    }
+    rig.run("put", &["source/file", "source/sub", "/"]);
+    tool("tar", "tar", ["-C", source.to_str().unwrap(), "-cf", rig.path("x.tar").to_str().unwrap(), "sub"]);
+    rig.run("tar-in", &["x.tar", "/from-tar"]);
+    for path in ["/file", "/sub/below", "/from-tar/sub/below"] {
+        rig.run("get", &[path, "out"]);
+        assert_eq!(fs::metadata(rig.path("out")).unwrap().mtime(), 1_234_567_890, "{path}");
+        assert!(path.ends_with(&fs::read_to_string(rig.path("out")).unwrap()));
+    }
+    assert!(rig.fail("chown", &["1000", "/file"]).contains("has no owners"));
+    tool("fsck.vfat", "dosfstools", ["-n".as_ref(), rig.image.as_os_str()]);
+}
