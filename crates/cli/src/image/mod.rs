@@ -2,6 +2,7 @@
 //!
 //! This file lists the subcommands. Those on images as a whole work on them in this process, shut in; those on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
 
+mod asked_for;
 mod changes;
 mod check;
 mod commit;

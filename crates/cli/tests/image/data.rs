@@ -4,6 +4,7 @@ use crate::rig::{Rig, failure, noise, tool};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -224,10 +225,53 @@ fn a_link_that_came_out_of_an_image_is_replaced_and_not_followed() {
     });
     fs::write(rig.path("victim"), "mine").unwrap();
     fs::create_dir(rig.path("out")).unwrap();
-    rig.run("get", &["/first/name", "/second/name", "out"]);
+    rig.run("get", &["/first/name", "out"]);
+    rig.run("get", &["/second/name", "out"]);
     assert_eq!(fs::read(rig.path("victim")).unwrap(), b"mine");
     assert_eq!(fs::read(rig.path("out/name")).unwrap(), b"from the image");
     assert!(!rig.path("out/name").is_symlink());
+}
+
+#[test]
+fn one_that_cannot_be_copied_keeps_no_other_from_it_and_none_replaces_another() {
+    let rig = Rig::new(32, |root| {
+        fs::create_dir_all(root.join("srv/dir")).unwrap();
+        fs::write(root.join("srv/dir/x"), "x").unwrap();
+        mkfifo(&root.join("srv/fifo"));
+        fs::write(root.join("srv/zz"), "zz").unwrap();
+        fs::create_dir(root.join("other")).unwrap();
+        fs::write(root.join("other/zz"), "another").unwrap();
+        fs::write(root.join("other/last"), "last").unwrap();
+    });
+    fs::create_dir(rig.path("out")).unwrap();
+    let said = rig.fail("get", &["/srv/*", "/none", "/other/zz", "/other/last", "out"]);
+    for problem in ["/none: cannot access", "/srv/fifo: ", "/other/zz: out/zz has just been made of another file"] {
+        assert_eq!(said.matches(problem).count(), 1, "{said}");
+    }
+    assert!(said.lines().all(|line| line.starts_with("blockyard: ")), "{said}");
+    let read = |name: &str| fs::read_to_string(rig.path("out").join(name)).unwrap();
+    assert_eq!((read("dir/x"), read("zz"), read("last")), ("x".into(), "zz".into(), "last".into()));
+    // What is in a directory, as with cp.
+    rig.run("get", &["/srv/dir/.", "out"]);
+    assert_eq!((read("x"), read("dir/x")), ("x".into(), "x".into()));
+    rig.run("get", &["/srv/dir/.", "new"]);
+    assert_eq!(fs::read_to_string(rig.path("new/x")).unwrap(), "x");
+
+    let _listener = UnixListener::bind(rig.path("socket")).unwrap();
+    fs::write(rig.path("last"), "from the host").unwrap();
+    fs::write(rig.path("clash"), "no directory").unwrap();
+    rig.run("mkdir", &["/other/clash"]);
+    let said = rig.fail("put", &["clash", "socket", "out/dir/.", "out/last", "last", "/other"]);
+    for problem in ["clash: /other/clash", "socket: it is a socket", "last: last has just been made of another file"] {
+        assert_eq!(said.matches(problem).count(), 1, "{said}");
+    }
+    rig.check();
+    assert_eq!((rig.debugfs("cat /other/x"), rig.debugfs("cat /other/last")), ("x".into(), "last".into()));
+    assert!(!rig.debugfs("ls -p /other").contains("/dir/"));
+}
+
+fn mkfifo(path: &Path) {
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o644.into(), 0).unwrap();
 }
 
 #[test]
