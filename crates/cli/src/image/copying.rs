@@ -8,7 +8,7 @@ use super::file_commands::{Access, FileCommand};
 use super::host_tree::{PackedTree, Unpacking};
 use super::listing::{is_directory, is_regular};
 use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of};
-use super::stdin;
+use super::{requests, stdin};
 use crate::UsageError;
 use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
@@ -58,7 +58,26 @@ impl FileCommand for Cat {
 ///
 /// # Errors
 /// When it cannot be sent, or the output takes no more.
-pub fn write_out<W: io::Write + Send + 'static>(image: &mut OpenImage, operation: Operation, output: W) -> Result<W> {
+pub fn write_out<W: io::Write + Send + 'static>(
+    image: &mut OpenImage,
+    operation: Operation,
+    mut output: W,
+) -> Result<W> {
+    let mut done = Vec::new();
+    for part in requests::split(operation) {
+        let sent;
+        (output, sent) = write_part(image, part, output)?;
+        done.push(sent);
+    }
+    each(done, |sent| sent).map(|()| output)
+}
+
+/// The output, unless it or the appliance is of no more use, and whether all was sent.
+fn write_part<W: io::Write + Send + 'static>(
+    image: &mut OpenImage,
+    operation: Operation,
+    output: W,
+) -> Result<(W, Result<()>)> {
     let sink = StreamSink::with_bytes_max(output, image.bytes_max()).context("making a stream")?;
     image.appliance.bind_sink_stream(&sink);
     let done = image.call(operation);
@@ -69,8 +88,9 @@ pub fn write_out<W: io::Write + Send + 'static>(image: &mut OpenImage, operation
         (_, Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
             Err(anyhow!("cannot write the output: {error}"))
         }
-        (Err(error), _) => Err(error),
-        (Ok(_), finished) => finished.context("cannot write the output"),
+        (Err(error), Err(_)) => Err(error),
+        (Err(error), _) if error.is::<ApplianceError>() => Err(error),
+        (done, finished) => Ok((finished.context("cannot write the output")?, done.map(drop))),
     }
 }
 

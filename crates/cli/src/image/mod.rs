@@ -43,6 +43,7 @@ mod operating_system;
 mod read_in;
 mod rebase;
 mod records;
+mod requests;
 mod resize;
 mod shell;
 mod shut_in;

@@ -172,3 +172,20 @@ fn trees_as_deep_as_linux_takes_them_are_copied_and_removed() {
     let left = rig.debugfs("ls -p /");
     assert!(!left.contains("/tree/") && !left.contains("/copy/"), "{left}");
 }
+
+#[test]
+fn any_number_of_files_can_be_named_at_once() {
+    let rig = Rig::empty(64);
+    let paths: Vec<_> = (0..4000).map(|number| format!("/a-rather-long-name-{number}")).collect();
+    let arguments: Vec<_> = paths.iter().map(String::as_str).collect();
+    rig.run("mkdir", &arguments);
+    assert_eq!(rig.run("ls", &[&["-d"], &arguments[..]].concat()).lines().count(), 4000);
+    // What cannot be done in parts is refused, and the image is as good as before.
+    let said = rig.fail("mv", &[&arguments[1..], &arguments[..1]].concat());
+    assert!(said.contains("too many names, or too long ones, for one request"), "{said}");
+    rig.check();
+    let said = rig.fail("rm", &[&["-d", "/none"], &arguments[..], &["/neither"]].concat());
+    assert_eq!(said.matches("No such file").count(), 2, "{said}");
+    rig.check();
+    assert!(!rig.debugfs("ls -p /").contains("rather-long"));
+}
