@@ -275,6 +275,30 @@ fn mkfifo(path: &Path) {
 }
 
 #[test]
+fn what_dd_cannot_write_as_a_whole_stays_what_it_was() {
+    let rig = Rig::new(16, |root| fs::write(root.join("file"), "content").unwrap());
+    let (old, image) = (noise(1024), fs::read(&rig.image).unwrap());
+    fs::write(rig.path("out"), &old).unwrap();
+    for operands in [&[][..], &["seek=1"], &["conv=notrunc"]] {
+        let said = rig.fail("dd", &[&["if=image:/none", "of=out"], operands].concat());
+        assert!(said.contains("/none"), "{said}");
+        assert!(fs::read(rig.path("out")).unwrap() == old, "{operands:?}");
+        let said = rig.fail("dd", &[&["if=image:/file", "of=disk.img"], operands].concat());
+        assert!(said.contains("disk.img is in use"), "{said}");
+        assert!(fs::read(&rig.image).unwrap() == image, "{operands:?}");
+    }
+    rig.run("dd", &["if=image:/file", "of=out", "seek=1", "conv=notrunc"]);
+    let written = fs::read(rig.path("out")).unwrap();
+    assert!(written[..512] == old[..512] && written[512..519] == *b"content" && written[519..] == old[519..]);
+    rig.run("dd", &["if=image:/file", "of=out", "seek=1"]);
+    assert!(fs::read(rig.path("out")).unwrap() == written[..519]);
+    rig.run("dd", &["if=image:/file", "of=out", "count=0", "seek=1"]);
+    assert!(fs::read(rig.path("out")).unwrap() == old[..512]);
+    rig.run("dd", &["if=image:/file", "of=out"]);
+    assert_eq!(fs::read(rig.path("out")).unwrap(), b"content");
+}
+
+#[test]
 fn a_file_system_without_owners_takes_files_of_anybody() {
     let rig = Rig::empty(32);
     tool("mkfs.vfat", "dosfstools", [rig.image.as_os_str()]);
