@@ -87,7 +87,7 @@ impl AtomicChange {
         if let Ok(owner) = image.metadata() {
             let _ = fchown(journal.file(), Some(Uid::from_raw(owner.uid())), Some(Gid::from_raw(owner.gid())));
         }
-        drop(JournalRecord::create(journal.file(), &image)?);
+        JournalRecord::create(journal.file(), &image)?;
         let path = journal.path().to_owned();
         journal.commit(true)?;
         Ok(UnfinishedChange { image, journal: path, seen: None })
@@ -150,8 +150,12 @@ impl UnfinishedChange {
         let delta = self.delta(file.try_clone()?, &base)?;
         record.begin()?;
         if let Err(error) = commit(&delta, &*base) {
-            // Without it, a restored image is not known as one.
-            let _ = record.stop(&self.image);
+            drop(delta);
+            // An image may be written until it is closed. Without this, a restored one is not known as one.
+            if Arc::strong_count(&base) == 1 {
+                drop(base);
+                let _ = record.stop(&self.image);
+            }
             return Err(error.into());
         }
         std::fs::remove_file(&self.journal)?;

@@ -3,6 +3,7 @@
 //! Behind the delta, in the file's last sector: the magic, the state, and the image's times and length as stat(2) has them, little-endian.
 
 use super::ImageError;
+use crate::{FileDisk, FileOptions};
 use rustix::fs::{fdatasync, fsync};
 use std::fs::{File, Metadata};
 use std::io;
@@ -33,9 +34,8 @@ impl Stamp {
     }
 
     /// As it is on stable storage: it will not be an older one after a power cut.
-    fn stable(image: &Path) -> io::Result<Self> {
-        let image = File::open(image)?;
-        fsync(&image)?;
+    fn stable(image: &File) -> io::Result<Self> {
+        fsync(image)?;
         Ok(Self::of(&image.metadata()?))
     }
 }
@@ -61,15 +61,13 @@ pub(super) struct JournalRecord<'journal> {
 
 impl<'journal> JournalRecord<'journal> {
     /// Writes the first one, behind a delta that is complete. The image is ours: nobody writes to it.
-    pub(super) fn create(journal: &'journal File, image: &Path) -> Result<Self, ImageError> {
+    pub(super) fn create(journal: &'journal File, image: &Path) -> Result<(), ImageError> {
         let failed =
             |source| ImageError::System { action: "write down what is changed of", path: image.to_owned(), source };
-        let stamp = Stamp::stable(image).map_err(failed)?;
+        let stamp = File::open(image).and_then(|image| Stamp::stable(&image)).map_err(failed)?;
         let at = journal.metadata().map_err(failed)?.len().next_multiple_of(SECTOR_BYTES);
         journal.set_len(at + SECTOR_BYTES).map_err(failed)?;
-        let record = Self { journal, at, state: State::Named, stamp };
-        record.write().map_err(failed)?;
-        Ok(record)
+        Self { journal, at, state: State::Named, stamp }.write().map_err(failed)
     }
 
     /// That of a journal which was found.
@@ -110,9 +108,12 @@ impl<'journal> JournalRecord<'journal> {
         Ok(fdatasync(self.journal)?)
     }
 
-    /// It is not written any more, but will be.
+    /// It is not written any more, nor open, but will be.
     pub(super) fn stop(&mut self, image: &Path) -> io::Result<()> {
-        self.stamp = Stamp::stable(image)?;
+        let file = File::options().read(true).write(true).open(image)?;
+        // Somebody else may go on with it already.
+        FileDisk::lock(&file, image, &FileOptions::default()).map_err(io::Error::other)?;
+        self.stamp = Stamp::stable(&file)?;
         self.state = State::Stopped;
         self.write()?;
         Ok(fdatasync(self.journal)?)
