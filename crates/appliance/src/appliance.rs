@@ -11,7 +11,7 @@ use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::Tools;
 use blockyard_block::{Disk, wait_ready};
-use blockyard_protocol::appliance::{Interrupt, Operation, Ready, Request, Response, VERSION};
+use blockyard_protocol::appliance::{Interrupt, MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
 use blockyard_session::program_filter::StartCalls;
 use blockyard_session::server::{Export, Server, ServerOptions, Session};
@@ -126,12 +126,16 @@ impl Appliance {
     fn call_once(&mut self, operation: Operation) -> Result<Response, Cause> {
         self.requests = self.requests.wrapping_add(1);
         let frame = Channel::encode(&Request { number: self.requests, operation: Some(operation) })?;
-        let mut left = &frame[..];
         let mut watch = Watch::new(self);
-        while !left.is_empty() {
-            left = self.channel.send(left)?;
-            if !left.is_empty() {
-                self.wait(PollFlags::OUT, &mut watch)?;
+        for (number, mut left) in frame.chunks(PIECE_BYTES).enumerate() {
+            if number > 0 && self.receive::<Response>(&mut watch)?.number != MORE {
+                return Err(Cause::Protocol("a response to a part of a request".to_owned()));
+            }
+            while !left.is_empty() {
+                left = self.channel.send(left)?;
+                if !left.is_empty() {
+                    self.wait(PollFlags::OUT, &mut watch)?;
+                }
             }
         }
         watch.is_asked = true;
@@ -314,7 +318,7 @@ impl Appliance {
     }
 
     fn failed(&mut self, cause: Cause) -> ApplianceError {
-        if matches!(cause, Cause::GivenUp(_)) {
+        if matches!(cause, Cause::GivenUp(_) | Cause::TooLong) {
             return without_log(cause);
         }
         if matches!(cause, Cause::Ended) {

@@ -21,10 +21,10 @@ impl Channel {
         Ok(Self { stream, frame: vec![0; FRAME_BYTES_MAX], filled: 0 })
     }
 
-    /// A message as it is sent.
+    /// A message as it is sent. Ours fails only when it is too long.
     pub(crate) fn encode<M: MessageEncode>(message: &M) -> Result<Vec<u8>, Cause> {
         let mut buffer = vec![0; FRAME_BYTES_MAX];
-        let length = frame::encode(message, &mut buffer).map_err(|error| Cause::Protocol(error.to_string()))?.len();
+        let length = frame::encode(message, &mut buffer).map_err(|_| Cause::TooLong)?.len();
         buffer.truncate(length);
         Ok(buffer)
     }

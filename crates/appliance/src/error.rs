@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Why the appliance did not do what it was asked. It is of no more use, but for [`Cause::GivenUp`].
+/// Why the appliance did not do what it was asked. It is of no more use, but for [`Cause::GivenUp`] and [`Cause::TooLong`].
 #[derive(Debug)]
 pub struct ApplianceError {
     /// What happened.
@@ -46,12 +46,17 @@ pub enum Cause {
     /// Somebody did not want what it was doing: the signal. The appliance is still of use.
     #[error("given up: {0}")]
     GivenUp(String),
+    /// It was not asked: that takes more than a message has room for.
+    #[error("too many names, or too long ones, for one request: name fewer at once")]
+    TooLong,
 }
 
 impl fmt::Display for ApplianceError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", self.cause)?;
-        if self.kernel_log.is_empty() || matches!(self.cause, Cause::Interrupted(_) | Cause::GivenUp(_)) {
+        if self.kernel_log.is_empty()
+            || matches!(self.cause, Cause::Interrupted(_) | Cause::GivenUp(_) | Cause::TooLong)
+        {
             return Ok(());
         }
         write!(formatter, "; its kernel says: {}", self.kernel_log.join(" · "))
@@ -61,7 +66,7 @@ impl fmt::Display for ApplianceError {
 impl ApplianceError {
     /// Whether the appliance can be asked for something else.
     pub fn lives_on(&self) -> bool {
-        matches!(self.cause, Cause::GivenUp(_))
+        matches!(self.cause, Cause::GivenUp(_) | Cause::TooLong)
     }
 }
 

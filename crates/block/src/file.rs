@@ -129,7 +129,7 @@ impl FileDisk {
     ///
     /// # Errors
     /// When somebody else has locked it.
-    pub(crate) fn lock(file: &File, path: &Path, options: &FileOptions) -> Result<(), FileDiskError> {
+    pub fn lock(file: &File, path: &Path, options: &FileOptions) -> Result<(), FileDiskError> {
         if options.lock { lock::lock(file, path, options.read_only) } else { Ok(()) }
     }
 

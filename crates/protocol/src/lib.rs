@@ -40,6 +40,13 @@ pub mod appliance {
     pub const VERSION: u32 = 1;
     /// Most bytes in a frame, length and message.
     pub const FRAME_BYTES_MAX: usize = crate::frame::LENGTH_BYTES + u16::MAX as usize;
+
+    /// Bytes of a request that are sent before the guest asks for more, with a response whose number is [`MORE`]. Of a line that has
+    /// taken 3968 bytes which nobody has read (N_TTY's 4096 but for TTY_THRESHOLD_THROTTLE), User-Mode Linux hears nothing any more.
+    pub const PIECE_BYTES: usize = 2048;
+
+    /// The number of a response that only asks for the next piece of the request.
+    pub const MORE: u32 = u32::MAX;
 }
 
 #[rustfmt::skip]

@@ -66,11 +66,21 @@ pub(crate) fn change_owner(request: &ChangeOwner, failures: &mut Failures) -> Re
     glob::each(&request.paths, failures, |path, failures| {
         let follows = !request.no_dereference && !request.recursive;
         let metadata = if follows { fs::metadata(&path) } else { fs::symlink_metadata(&path) };
-        visit(&path, metadata, request.recursive, failures, &mut |path, _| {
+        visit(&path, metadata, request.recursive, failures, &mut |path, metadata| {
+            if !metadata.is_symlink() && has_no_owners(path)? {
+                return Err(io::Error::other("its file system has no owners"));
+            }
             if follows { chown(path, user, group) } else { lchown(path, user, group) }
         });
     });
     Ok(())
+}
+
+/// Whether a file's owner cannot be changed, whatever the kernel says to it: FAT is mounted with `quiet`.
+fn has_no_owners(path: &Path) -> io::Result<bool> {
+    /// statfs(2).
+    const MSDOS_SUPER_MAGIC: u64 = 0x4d44;
+    Ok(rustix::fs::statfs(path)?.f_type as u64 == MSDOS_SUPER_MAGIC)
 }
 
 /// Does `change` to a file, and, if wanted, to all below it.

@@ -1,6 +1,6 @@
 //! The serial line to the host: frames, one message each.
 
-use blockyard_protocol::appliance::FRAME_BYTES_MAX;
+use blockyard_protocol::appliance::{FRAME_BYTES_MAX, MORE, PIECE_BYTES, Response};
 use blockyard_protocol::frame::{self, LENGTH_BYTES};
 use micropb::{MessageDecode, MessageEncode};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
@@ -39,10 +39,18 @@ impl Channel {
             Err(error) => return Err(error),
         }
         let bytes = frame::message_bytes(length, FRAME_BYTES_MAX).map_err(io::Error::other)?;
-        let body = &mut self.buffer[..bytes];
-        self.line.read_exact(body)?;
+        let (mut filled, end) = (LENGTH_BYTES, LENGTH_BYTES + bytes);
+        let mut frame = vec![0; end];
+        while filled < end {
+            let piece_end = (filled + 1).next_multiple_of(PIECE_BYTES).min(end);
+            self.line.read_exact(&mut frame[filled..piece_end])?;
+            filled = piece_end;
+            if filled < end {
+                self.send(&Response { number: MORE, ..Response::default() })?;
+            }
+        }
         let mut message = M::default();
-        frame::decode(body, &mut message).map_err(io::Error::other)?;
+        frame::decode(&frame[LENGTH_BYTES..], &mut message).map_err(io::Error::other)?;
         Ok(Some(message))
     }
 

@@ -192,7 +192,7 @@ pub(crate) fn fetch(request: &Fetch, disks: &TransferDisks) -> Result<u64, Failu
 }
 
 /// The next range with data at or behind `at`, in whole blocks unless it ends with the file.
-fn next_data(file: &File, at: u64, size: u64) -> io::Result<Option<Range>> {
+pub(crate) fn next_data(file: &File, at: u64, size: u64) -> io::Result<Option<Range>> {
     let block = BLOCK_BYTES as u64;
     if at >= size {
         return Ok(None);

@@ -1,18 +1,20 @@
 //! Files that are made in the image: filled, touched, copied from others.
 
 use crate::failures::{Failures, failure, refusal};
-use crate::file_changes::inside;
+use crate::file_changes::name_of_copy;
+use crate::file_copy::next_data;
 use crate::glob;
 use crate::interruption;
 use crate::mounts::path_of;
+use crate::replacing::replacing;
 use blockyard_protocol::appliance::{CopyFiles, Failure, Fill, Touch};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags, chownat, lgetxattr,
     llistxattr, lsetxattr, mknodat, utimensat,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -81,11 +83,16 @@ pub(crate) fn copy(request: &CopyFiles, failures: &mut Failures) -> Result<(), F
     if !into && sources.len() > 1 {
         return Err(failure(target, "cannot copy several files there", &io::Error::from_raw_os_error(20)));
     }
-    let mut copier =
-        Copier { archive: request.archive, recursive: request.recursive, linked: HashMap::new(), failures };
+    let mut copier = Copier {
+        archive: request.archive,
+        recursive: request.recursive,
+        linked: HashMap::new(),
+        made: HashSet::new(),
+        failures,
+    };
     for source in sources {
-        let target = if into { inside(target, source.file_name()) } else { target.to_owned() };
-        copier.named(&source, &target);
+        let name = name_of_copy(&source).filter(|_| into);
+        copier.named(&source, &name.map_or_else(|| target.to_owned(), |name| target.join(name)));
     }
     Ok(())
 }
@@ -95,6 +102,8 @@ struct Copier<'request> {
     recursive: bool,
     /// Where files with several names went.
     linked: HashMap<(u64, u64), PathBuf>,
+    /// What was named has become these.
+    made: HashSet<PathBuf>,
     failures: &'request mut Failures,
 }
 
@@ -112,6 +121,10 @@ impl Copier<'_> {
             }
             if place == original || (metadata.is_dir() && place.starts_with(&original)) {
                 return Err(io::Error::other("it cannot be copied onto itself or into itself"));
+            }
+            // Of two directories, what is in them is put together.
+            if !self.made.insert(target.to_owned()) && !metadata.is_dir() {
+                return Err(io::Error::other(format!("{} has just been made of another file", target.display())));
             }
             Ok(metadata)
         });
@@ -137,7 +150,7 @@ impl Copier<'_> {
         if self.archive && metadata.nlink() > 1 {
             let key = (metadata.dev(), metadata.ino());
             if let Some(first) = self.linked.get(&key) {
-                replacing(target, || fs::hard_link(first, target))?;
+                replacing(target, |target| fs::hard_link(first, target))?;
                 return Ok(false);
             }
             if self.linked.len() < LINKED_MAX {
@@ -146,13 +159,14 @@ impl Copier<'_> {
         }
         if kind.is_file() {
             let input = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(source)?;
-            data(input, create(target, true)?)?;
+            data(&input, &create(target, false)?)?;
         } else if kind.is_symlink() {
             let to = fs::read_link(source)?;
-            replacing(target, || symlink(&to, target))?;
+            replacing(target, |target| symlink(&to, target))?;
         } else if self.recursive || self.archive {
             let kind = FileType::from_raw_mode(metadata.mode());
-            replacing(target, || Ok(mknodat(CWD, target, kind, Mode::from_raw_mode(0o600), metadata.rdev())?))?;
+            let mode = Mode::from_raw_mode(0o600);
+            replacing(target, |target| Ok(mknodat(CWD, target, kind, mode, metadata.rdev())?))?;
         } else {
             return Err(io::Error::other(if kind.is_fifo() || kind.is_socket() {
                 "it is no file"
@@ -201,26 +215,30 @@ impl Copier<'_> {
     }
 }
 
-/// Copies data, and asks now and then whether that is still wanted.
-fn data(input: File, mut output: File) -> io::Result<()> {
-    loop {
-        interruption::check()?;
-        // The kernel copies.
-        if io::copy(&mut (&input).take(8 * PIECE_BYTES as u64), &mut output)? == 0 {
-            return Ok(());
+/// Makes the output what the input is, with its holes, and asks now and then whether that is still wanted.
+fn data(mut input: &File, mut output: &File) -> io::Result<()> {
+    let (from, to) = (input.metadata()?, output.metadata()?);
+    // It may have several names, and links may lead to it.
+    if (from.dev(), from.ino()) == (to.dev(), to.ino()) {
+        return Err(io::Error::other("it is the same file as what it would be copied to"));
+    }
+    output.set_len(0)?;
+    let mut at = 0;
+    while let Some(range) = next_data(input, at, from.len())? {
+        at = range.offset;
+        input.seek(SeekFrom::Start(at))?;
+        output.seek(SeekFrom::Start(at))?;
+        let end = range.offset + range.length;
+        while at < end {
+            interruption::check()?;
+            // The kernel copies.
+            match io::copy(&mut input.take((end - at).min(8 * PIECE_BYTES as u64)), &mut output)? {
+                0 => return Err(io::Error::other("it ends before its size")),
+                copied => at += copied,
+            }
         }
     }
-}
-
-/// Makes something in place of a file that may be there.
-fn replacing(path: &Path, make: impl Fn() -> io::Result<()>) -> io::Result<()> {
-    match make() {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(path)?;
-            make()
-        }
-        made => made,
-    }
+    output.set_len(from.len())
 }
 
 /// Those that the target's file system takes.

@@ -31,6 +31,7 @@ mod owner_names;
 mod partition_table;
 mod program;
 mod removal;
+mod replacing;
 mod ring;
 mod roots;
 mod seen_directories;

@@ -74,7 +74,8 @@ impl MountOptions {
             "ext4" => (&[], &["noload"]),
             "xfs" => (&["nouuid"], &["nouuid", "norecovery"]),
             "btrfs" => (&[], &["rescue=nologreplay"]),
-            "vfat" => (&["utf8"], &[]),
+            // It has no owners: files come without theirs.
+            "vfat" => (&["utf8", "quiet"], &[]),
             _ => (&[], &[]),
         };
         match attempt(usual) {

@@ -48,7 +48,9 @@ impl OwnerNames {
 
     /// A name's number, or a number's own.
     pub(crate) fn number(&self, name: &str) -> Option<u32> {
-        self.numbers.get(name).copied().or_else(|| name.parse().ok())
+        let number = self.numbers.get(name).copied().or_else(|| name.parse().ok());
+        // For the kernel it means that the owner stays.
+        number.filter(|&number| number != u32::MAX)
     }
 }
 
@@ -72,6 +74,7 @@ mod tests {
         assert_eq!(OwnerNames::parse(&format!("{}:x:7\n", "x".repeat(1000))).name(7), "");
         assert_eq!(owners.name(0), "root");
         assert_eq!((owners.number("toor"), owners.number("me"), owners.number("77")), (Some(0), Some(1000), Some(77)));
+        assert_eq!(owners.number("4294967295"), None);
         assert_eq!((owners.number("bad"), owners.name(5).as_str()), (None, ""));
     }
 }

@@ -2,11 +2,15 @@
 
 use crate::{interruption, modules};
 use rustix::mount::{MountFlags, mount};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::system::{RebootCommand, reboot};
 use rustix::thread::UnshareFlags;
 use std::io;
 use std::os::fd::AsFd;
 use std::thread;
+
+/// Files that may be open at once: one for each level of a tree that is removed or copied. Linux takes paths of 2048 levels.
+const FILES_MAX: u64 = 4096;
 
 /// Mounts what the kernel shows of itself, and loads the driver of the disks.
 pub(crate) fn set_up() -> io::Result<()> {
@@ -19,6 +23,7 @@ pub(crate) fn set_up() -> io::Result<()> {
         reason = "its unsafe successor is for flags that share less between threads: there is one thread here"
     )]
     rustix::thread::unshare(UnshareFlags::FS)?;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(FILES_MAX), maximum: Some(FILES_MAX) })?;
     modules::serve_kernel()?;
     modules::load("virtio_blk")
 }

@@ -11,7 +11,9 @@ mod allowed_directories;
 mod atomic_change;
 mod error;
 mod fold;
+mod journal_record;
 mod qcow2;
+mod room;
 mod scatter;
 mod vmdk;
 

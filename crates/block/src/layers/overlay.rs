@@ -6,6 +6,7 @@ use crate::{Disk, FileOptions, ImageError, Qcow2Backing, Qcow2Disk};
 use rustix::fs::{CWD, Mode, OFlags, openat, unlinkat};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,6 +60,11 @@ impl OverlayDisk {
     /// One that is open.
     pub(crate) fn on(delta: Qcow2Disk) -> Self {
         Self { delta }
+    }
+
+    /// The first run of `range` that the delta has or has not, and which of both.
+    pub(crate) fn find_own(&self, range: Range<u64>) -> io::Result<(u64, bool)> {
+        self.delta.find_own(range)
     }
 
     /// A delta in an unnamed file in `directory`, which is gone with the disk. Flushes do nothing: there is nothing to keep.
@@ -119,5 +125,5 @@ impl layer::DiskLayer for OverlayDisk {
 /// # Errors
 /// When either fails, or the base is read-only or smaller; then the delta is still needed, and this can be done again.
 pub fn commit(delta: &OverlayDisk, base: &dyn Disk) -> io::Result<u64> {
-    fold(&delta.delta, |range| delta.delta.find_own(range), base, &mut |_| true)
+    fold(&delta.delta, |range| delta.find_own(range), base, &mut |_| true)
 }

@@ -177,3 +177,30 @@ fn two_who_find_a_change_do_it_once() {
     second.complete(open(&path)).unwrap();
     assert!(contents(&path)[512..] == wanted[512..] && contents(&path)[..512] == pattern(512, 9));
 }
+
+#[test]
+fn an_image_that_is_restored_after_a_change_could_not_be_put_in_place_is_not_changed() {
+    for name in ["raw", "image.qcow2"] {
+        let (directory, path, before) = image(name);
+        let backup = fs::read(&path).unwrap();
+        let faulty: Arc<dyn Disk> = Arc::new(FaultyDisk::new(open(&path), &"write-error:2nd".parse().unwrap()));
+        let change = AtomicChange::begin(faulty, &path).unwrap();
+        let wanted = write(&change, &before);
+        change.commit().unwrap_err();
+        // Its permissions are what may have to be mended.
+        let permissions = fs::metadata(&path).unwrap().permissions();
+        fs::set_permissions(&path, permissions).unwrap();
+        let half = fs::read(&path).unwrap();
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::write(&path, &backup).unwrap();
+        let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
+        fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+        let error = UnfinishedChange::find(&path).unwrap().complete(open(&path)).unwrap_err().to_string();
+        assert!(error.contains("has been written to by something else"), "{name}: {error}");
+        assert!(contents(&path) == before, "{name}");
+        fs::write(&path, half).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        UnfinishedChange::find(&path).unwrap().complete(open(&path)).unwrap();
+        assert!(contents(&path) == wanted && names(&directory) == 1, "{name}");
+    }
+}

@@ -3,15 +3,16 @@
 //! A single file is a disk: the appliance reads the host's file, or writes the new one, directly. Stdin and stdout are streams. A tree
 //! is a stream that is a tar archive.
 
+use super::asked_for::AskedFor;
 use super::file_commands::{Access, FileCommand};
 use super::host_tree::{PackedTree, Unpacking};
 use super::listing::{is_directory, is_regular};
 use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of};
-use super::stdin;
+use super::{requests, stdin};
 use crate::UsageError;
 use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
-use blockyard_appliance::{StreamSink, StreamSource};
+use blockyard_appliance::{ApplianceError, StreamSink, StreamSource};
 use blockyard_archive::{Source, UnpackOptions};
 use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile, printable};
 use blockyard_protocol::appliance::{
@@ -19,16 +20,19 @@ use blockyard_protocol::appliance::{
 };
 use blockyard_protocol::pattern::escaped;
 use clap::Args;
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Ranges of a sparse file that a request has room for; one with more is copied with its holes.
 const RANGES_MAX: usize = 2000;
+/// Failures that are told one by one.
+const REPORTED: usize = 16;
 /// What stands for stdin and stdout.
 const STANDARD: &str = "-";
 
@@ -54,7 +58,26 @@ impl FileCommand for Cat {
 ///
 /// # Errors
 /// When it cannot be sent, or the output takes no more.
-pub fn write_out<W: io::Write + Send + 'static>(image: &mut OpenImage, operation: Operation, output: W) -> Result<W> {
+pub fn write_out<W: io::Write + Send + 'static>(
+    image: &mut OpenImage,
+    operation: Operation,
+    mut output: W,
+) -> Result<W> {
+    let mut done = Vec::new();
+    for part in requests::split(operation) {
+        let sent;
+        (output, sent) = write_part(image, part, output)?;
+        done.push(sent);
+    }
+    each(done, |sent| sent).map(|()| output)
+}
+
+/// The output, unless it or the appliance is of no more use, and whether all was sent.
+fn write_part<W: io::Write + Send + 'static>(
+    image: &mut OpenImage,
+    operation: Operation,
+    output: W,
+) -> Result<(W, Result<()>)> {
     let sink = StreamSink::with_bytes_max(output, image.bytes_max()).context("making a stream")?;
     image.appliance.bind_sink_stream(&sink);
     let done = image.call(operation);
@@ -65,8 +88,9 @@ pub fn write_out<W: io::Write + Send + 'static>(image: &mut OpenImage, operation
         (_, Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
             Err(anyhow!("cannot write the output: {error}"))
         }
-        (Err(error), _) => Err(error),
-        (Ok(_), finished) => finished.context("cannot write the output"),
+        (Err(error), Err(_)) => Err(error),
+        (Err(error), _) if error.is::<ApplianceError>() => Err(error),
+        (done, finished) => Ok((finished.context("cannot write the output")?, done.map(drop))),
     }
 }
 
@@ -133,16 +157,65 @@ fn put_all(image: &mut OpenImage, sources: &[HostSource], target: &Path, root_ow
     if !into && sources.len() > 1 {
         bail!("{}: not a directory of the image, so it cannot take {} files", target.display(), sources.len());
     }
-    for source in sources {
+    let mut made = Made::default();
+    each(sources, |source| {
         let copied = match source {
             HostSource::Standard if into => bail!("{}: stdin has no name to have in a directory", target.display()),
             HostSource::Standard => put_stdin(image, target, root_owned),
-            HostSource::File(path, metadata) => put_file(image, path, metadata, target, root_owned),
-            HostSource::Tree(path) => put_tree(image, path, target, into, root_owned),
+            HostSource::Socket(_) => Err(anyhow!("it is a socket, which only the program that made it can serve")),
+            HostSource::File(path, metadata) => made
+                .note(PathBuf::from(name_of_copy(path).unwrap_or_default()), false)
+                .and_then(|()| put_file(image, path, metadata, target, root_owned)),
+            HostSource::Tree(path) => made
+                .note(PathBuf::from(name_of_copy(path).unwrap_or_default()), path.is_dir())
+                .and_then(|()| put_tree(image, path, target, into, root_owned)),
         };
-        copied.with_context(|| source.name())?;
+        copied.with_context(|| source.name())
+    })
+}
+
+/// Does something with each, also when it failed with one before, unless the appliance is of no more use. An error says a line for
+/// each of the first few.
+fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T) -> Result<()>) -> Result<()> {
+    let mut failed: Vec<anyhow::Error> = Vec::new();
+    for item in items {
+        if let Err(error) = act(item) {
+            let is_the_end = error.is::<ApplianceError>();
+            failed.push(error);
+            if is_the_end {
+                break;
+            }
+        }
     }
-    Ok(())
+    let Some(last) = failed.pop() else { return Ok(()) };
+    if failed.is_empty() {
+        return Err(last);
+    }
+    let mut lines: Vec<_> = failed.iter().take(REPORTED).map(|error| format!("{error:#}")).collect();
+    if failed.len() > REPORTED {
+        lines.push(format!("{} more failures", failed.len() - REPORTED));
+    }
+    // What it is the context of comes after a colon, in a line of its own.
+    Err(last.context(format!("{}\nblockyard", lines.join("\nblockyard: "))))
+}
+
+/// What was copied so far has become these: none is to replace another.
+#[derive(Default)]
+struct Made(HashSet<PathBuf>);
+
+impl Made {
+    /// Takes note of one. Of two directories, what is in them is put together.
+    fn note(&mut self, path: PathBuf, is_directory: bool) -> Result<()> {
+        let problem = format!("{} has just been made of another file", printable(&path.to_string_lossy()));
+        if self.0.insert(path) || is_directory { Ok(()) } else { Err(anyhow!(problem)) }
+    }
+}
+
+/// The name that a copy of `path` has in a directory; none for one that ends in `.` or `..`, by which what is in it is meant, and for the root.
+fn name_of_copy(path: &Path) -> Option<&OsStr> {
+    let bytes = path.as_os_str().as_bytes();
+    let last = bytes.split(|&byte| byte == b'/').rfind(|name| !name.is_empty()).unwrap_or_default();
+    (!matches!(last, b"" | b"." | b"..")).then(|| OsStr::from_bytes(last))
 }
 
 /// Something of the host's that shall be copied.
@@ -151,6 +224,7 @@ enum HostSource {
     File(PathBuf, Metadata),
     /// Anything but a regular file.
     Tree(PathBuf),
+    Socket(PathBuf),
 }
 
 impl HostSource {
@@ -159,6 +233,9 @@ impl HostSource {
             return Ok(Self::Standard);
         }
         let metadata = fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
+        if metadata.file_type().is_socket() {
+            return Ok(Self::Socket(path.to_owned()));
+        }
         // Files with attributes or other names go as archives, which keep them.
         let plain = metadata.is_file() && metadata.nlink() == 1 && !has_attributes(path);
         Ok(if plain { Self::File(path.to_owned(), metadata) } else { Self::Tree(path.to_owned()) })
@@ -167,7 +244,7 @@ impl HostSource {
     fn name(&self) -> String {
         match self {
             Self::Standard => "stdin".to_owned(),
-            Self::File(path, _) | Self::Tree(path) => path.display().to_string(),
+            Self::File(path, _) | Self::Tree(path) | Self::Socket(path) => path.display().to_string(),
         }
     }
 }
@@ -272,10 +349,8 @@ fn data_ranges(disk: &FileDisk, length: u64) -> Result<Vec<Range>> {
 
 fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, into: bool, root_owned: bool) -> Result<()> {
     let target_bytes = image_path(target);
-    let whole = path.canonicalize().ok().filter(|_| path.file_name().is_none());
-    let own_name = whole.as_deref().unwrap_or(path).file_name().unwrap_or(OsStr::new("."));
-    let (directory, name) = if into {
-        (target_bytes, own_name.to_owned())
+    let (directory, name) = if let (true, Some(name)) = (into, name_of_copy(path)) {
+        (target_bytes, name.to_owned())
     } else if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
         // The tree gets the target's name: what is in it goes there.
         (target_bytes, OsString::from("."))
@@ -323,15 +398,20 @@ impl FileCommand for Get {
         }
         let into = is_directory_of_host(target);
         let walk = Walk { paths: image_paths(sources), ..Walk::default() };
-        let (entries, missing) = image.records_and_failures(Operation::Walk(walk), Entries::default())?;
+        let taker = Entries { entries: Vec::new(), asked_for: AskedFor::new(&walk.paths) };
+        let (entries, missing) = image.records_and_failures(Operation::Walk(walk), taker)?;
         if entries.len() > 1 && !into {
             bail!("{} is no directory, so it cannot take {} files", target.display(), entries.len());
         }
-        for entry in &entries {
+        let mut made = Made::default();
+        let copied = each(&entries, |entry| {
             let source = path_of(entry.name.clone());
-            get_one(image, &source, entry, target, into).with_context(|| printable(&source.to_string_lossy()))?;
-        }
-        image.told(&missing, missing.len() as u64)
+            let to = name_of_copy(&source).filter(|_| into).map_or_else(|| target.to_owned(), |name| target.join(name));
+            made.note(to.clone(), is_directory(entry.mode))
+                .and_then(|()| get_one(image, &source, entry, &to, into))
+                .with_context(|| printable(&source.to_string_lossy()))
+        });
+        each([image.told(&missing, missing.len() as u64), copied], |done| done)
     }
 }
 
@@ -340,8 +420,10 @@ fn is_directory_of_host(target: &Path) -> bool {
 }
 
 /// Files that patterns stand for.
-#[derive(Default)]
-struct Entries(Vec<Entry>);
+struct Entries {
+    entries: Vec<Entry>,
+    asked_for: AskedFor,
+}
 
 /// Most of them: the agent has a limit for each pattern.
 const ENTRIES_MAX: usize = 1 << 20;
@@ -351,9 +433,12 @@ impl RecordTaker for Entries {
 
     fn take(&mut self, record: Record) -> io::Result<()> {
         match record {
-            Record::Entry(_) if self.0.len() == ENTRIES_MAX => Err(io::Error::other("too many files")),
+            Record::Entry(_) if self.entries.len() == ENTRIES_MAX => Err(io::Error::other("too many files")),
+            Record::Entry(entry) if !self.asked_for.takes(&entry.name) => {
+                Err(io::Error::other("the appliance lists a file that nobody asked for"))
+            }
             Record::Entry(entry) => {
-                self.0.push(entry);
+                self.entries.push(entry);
                 Ok(())
             }
             _ => Ok(()),
@@ -361,22 +446,17 @@ impl RecordTaker for Entries {
     }
 
     fn finish(self) -> io::Result<Self::Output> {
-        Ok(self.0)
+        Ok(self.entries)
     }
 }
 
-fn get_one(image: &mut OpenImage, path: &Path, entry: &Entry, target: &Path, into: bool) -> Result<()> {
-    let name = path.file_name().map(OsStr::to_owned);
-    let to = match (&name, into) {
-        (Some(name), true) => target.join(name),
-        _ => target.to_owned(),
-    };
+fn get_one(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path, into: bool) -> Result<()> {
     // A link in the directory may be one that came out of an image: it is replaced, as in trees, and not followed.
     let is_link_within = into && to.is_symlink();
     if is_regular(entry.mode) && entry.links == 1 && !is_link_within {
-        return get_file(image, path, entry, &to);
+        return get_file(image, path, entry, to);
     }
-    get_tree(image, path, name, target, into)
+    get_tree(image, path, to)
 }
 
 /// The host's new file is the sink disk; it takes its name when it is complete.
@@ -412,14 +492,15 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
     Ok(new.commit(image.durable)?)
 }
 
-fn get_tree(image: &mut OpenImage, path: &Path, name: Option<OsString>, target: &Path, into: bool) -> Result<()> {
+fn get_tree(image: &mut OpenImage, path: &Path, to: &Path) -> Result<()> {
     // The image's own root is called `.` in its archive, and so never matches a name.
-    let name = name.ok_or_else(|| anyhow!("the whole image is for `tar-out`"))?;
-    let (directory, place) = if into {
-        (target.to_owned(), PathBuf::from(&name))
+    let name = path.file_name().map(OsStr::to_owned).ok_or_else(|| anyhow!("the whole image is for `tar-out`"))?;
+    let (directory, place) = if name_of_copy(path).is_none() && to.is_dir() {
+        // What is in it goes there.
+        (to.to_owned(), PathBuf::new())
     } else {
-        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let own = target.file_name().ok_or_else(|| anyhow!("{} is no name for a file", target.display()))?;
+        let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let own = to.file_name().ok_or_else(|| anyhow!("{} is no name for a file", to.display()))?;
         (parent.to_owned(), PathBuf::from(own))
     };
     let directory = File::open(&directory).with_context(|| directory.display().to_string())?;

@@ -6,6 +6,7 @@ use super::open_image::{OpenImage, image_path};
 use super::stdin::{self, Stdin};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
+use blockyard_block::{FileDisk, FileOptions, ReplacementFile};
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
 use clap::Args;
 use std::ffi::OsStr;
@@ -160,22 +161,75 @@ impl Copy {
         }
     }
 
-    /// The host's file, from where it is written. It is written in place, as dd does.
-    fn output(&self) -> Result<Box<dyn Write + Send>> {
-        let End::Host(path) = &self.to else { return Ok(Box::new(io::stdout())) };
+    /// The host's file, from where it is written. All of a file is replaced when it is complete; a part of one is written in place.
+    fn output(&self) -> Result<HostOutput> {
+        let End::Host(path) = &self.to else { return Ok(HostOutput::Standard(io::stdout())) };
+        let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
+        if self.truncates && self.seek == 0 && !is_special {
+            return Ok(HostOutput::Whole(ReplacementFile::create(path)?));
+        }
         let seek = self.offset(self.seek)?;
         let open = || {
-            let mut file = File::options().write(true).create(true).truncate(false).open(path)?;
-            let is_file = file.metadata()?.is_file();
-            if self.truncates && is_file {
-                file.set_len(seek)?;
-            }
+            // Who may not read a file cannot lock it.
+            let mut file = File::options().read(!is_special).write(true).create(true).truncate(false).open(path)?;
             if seek > 0 {
                 file.seek(SeekFrom::Start(seek))?;
             }
             Ok::<_, io::Error>(file)
         };
-        Ok(Box::new(open().with_context(|| path.display().to_string())?))
+        let file = open().with_context(|| path.display().to_string())?;
+        if !is_special {
+            FileDisk::lock(&file, path, &FileOptions::default())?;
+        }
+        let cut_at = (self.truncates && !is_special).then_some(seek);
+        Ok(HostOutput::Part { file, cut_at })
+    }
+}
+
+/// What of the host's is written.
+enum HostOutput {
+    Standard(io::Stdout),
+    Whole(ReplacementFile),
+    /// What is behind `cut_at` goes when the first byte comes.
+    Part {
+        file: File,
+        cut_at: Option<u64>,
+    },
+}
+
+impl HostOutput {
+    /// All has come.
+    fn finish(mut self, durable: bool) -> Result<()> {
+        if let Self::Part { file, cut_at: Some(at) } = &self {
+            file.set_len(*at).context("cannot write the output")?;
+        }
+        self.flush().context("cannot write the output")?;
+        match self {
+            Self::Whole(file) => Ok(file.commit(durable)?),
+            Self::Standard(_) | Self::Part { .. } => Ok(()),
+        }
+    }
+}
+
+impl Write for HostOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Standard(stdout) => stdout.write(bytes),
+            Self::Whole(new) => new.file().write(bytes),
+            Self::Part { file, cut_at } => {
+                if let Some(at) = cut_at.take() {
+                    file.set_len(at)?;
+                }
+                file.write(bytes)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Standard(stdout) => stdout.flush(),
+            Self::Whole(_) | Self::Part { .. } => Ok(()),
+        }
     }
 }
 
@@ -224,8 +278,8 @@ impl FileCommand for Dd {
             return say(&copy, bytes);
         }
         if matches!(copy.to, End::Host(_) | End::Standard) {
-            let mut output = write_out(image, operation, copy.output()?)?;
-            return output.flush().context("cannot write the output");
+            let output = write_out(image, operation, copy.output()?)?;
+            return output.finish(image.durable);
         }
         let bytes = image.call(operation)?.bytes;
         say(&copy, bytes)

@@ -2,6 +2,7 @@
 //!
 //! This file lists the subcommands. Those on images as a whole work on them in this process, shut in; those on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
 
+mod asked_for;
 mod changes;
 mod check;
 mod commit;
@@ -43,6 +44,7 @@ mod operating_system;
 mod read_in;
 mod rebase;
 mod records;
+mod requests;
 mod resize;
 mod shell;
 mod shut_in;

@@ -6,6 +6,7 @@ use super::keys::Keys;
 use super::layers::{Asking, Layers, Needs};
 use super::mount_point;
 use super::records::RecordStream;
+use super::requests;
 use crate::UsageError;
 use crate::destination::replaced_file;
 use crate::disk::open_disk;
@@ -466,8 +467,14 @@ impl OpenImage {
     /// # Errors
     /// When it failed, in part or as a whole: a line for each of the first few failures.
     pub fn call(&mut self, operation: Operation) -> Result<Response> {
-        let response = self.appliance.call(operation)?;
-        self.judge(response)
+        let mut whole = Response::default();
+        for part in requests::split(operation) {
+            let response = self.appliance.call(part)?;
+            let (failures, failed, bytes) = (whole.failures, whole.failed, whole.bytes);
+            whole = Response { failed: failed + response.failed, bytes: bytes + response.bytes, ..response };
+            whole.failures.splice(0..0, failures);
+        }
+        self.judge(whole)
     }
 
     fn judge(&self, response: Response) -> Result<Response> {
@@ -525,14 +532,17 @@ impl OpenImage {
         T: Send + 'static,
         H: RecordTaker<Output = T>,
     {
-        let records = RecordStream::new(take);
-        let sink = StreamSink::with_bytes_max(records, self.bytes_max()).context("making a stream")?;
-        self.appliance.bind_sink_stream(&sink);
-        let response = self.appliance.call(operation)?;
-        let finished = sink.finish();
-        self.appliance.release();
-        let (taker, failures) = finished.map_err(output_error)?.into_parts();
-        self.judge(response)?;
+        let mut records = RecordStream::new(take);
+        for part in requests::split(operation) {
+            let sink = StreamSink::with_bytes_max(records, self.bytes_max()).context("making a stream")?;
+            self.appliance.bind_sink_stream(&sink);
+            let response = self.appliance.call(part)?;
+            let finished = sink.finish();
+            self.appliance.release();
+            records = finished.map_err(output_error)?;
+            self.judge(response)?;
+        }
+        let (taker, failures) = records.into_parts();
         Ok((taker.finish().map_err(output_error)?, failures))
     }
 

@@ -182,3 +182,24 @@ fn a_script_changes_one_image_as_a_whole() {
     let cat = cat.args(["image", "cat", "new.img", "/x"]).current_dir(rig.directory.path()).output().unwrap();
     assert_eq!(cat.stdout, b"x");
 }
+
+#[test]
+fn a_change_without_room_for_it_in_the_image_does_not_happen_and_takes_no_room() {
+    let rig = Rig::empty(36);
+    fs::write(rig.path("in"), noise(14 << 20)).unwrap();
+    fs::create_dir(rig.path("small")).unwrap();
+    let script = "mount -t tmpfs -o size=24m none small && cp --sparse=always disk.img small/ && free() { stat -f -c %f small; } && \
+                  before=$(free) && ! \"$0\" image put --atomic small/disk.img in / && test $(free) -ge $((before - 16)) && \
+                  cmp disk.img small/disk.img && test $(ls -A small | wc -l) = 1 && \"$0\" image ls small/disk.img / && \
+                  qemu-img convert -O qcow2 small/disk.img small/a.qcow2 && rm small/disk.img && \
+                  ! \"$0\" image put --atomic small/a.qcow2 in / && test $(ls -A small | wc -l) = 1 && \
+                  head -c 3000000 in > less && \"$0\" image put --atomic small/a.qcow2 less / && \
+                  \"$0\" image cat small/a.qcow2 /less | cmp - less";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_blockyard")]);
+    let output = command.current_dir(rig.directory.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("disk.img is as it was: there is no room for the change in it").count(), 1, "{said}");
+    assert_eq!(said.matches("a.qcow2 is as it was: there is no room for the change in it").count(), 1, "{said}");
+}

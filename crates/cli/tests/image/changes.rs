@@ -1,7 +1,8 @@
 //! Small changes, as debugfs sees them.
 
 use crate::rig::Rig;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
 
 #[test]
 fn files_are_made_moved_linked_changed_and_removed() {
@@ -46,7 +47,7 @@ fn what_is_there_is_not_lost_by_odd_names() {
     rig.run("chmod", &["700", "/private"]);
     rig.run("mkdir", &["-p", "/private", "/private/below"]);
     assert!(rig.debugfs("stat /private").contains("Mode:  0700"), "{}", rig.debugfs("stat /private"));
-    assert!(rig.fail("rm", &["-rf", "/etc/.."]).contains("ends in `..`"));
+    assert!(rig.fail("rm", &["-rf", "/etc/.."]).contains("ends in `.` or `..`"));
     assert!(rig.fail("ln", &["-f", "/a", "/a"]).contains("the same file"));
     assert!(rig.fail("ln", &["-f", "/none", "/a"]).contains("not there"));
     assert_eq!(rig.debugfs("cat /a"), "a");
@@ -66,4 +67,125 @@ fn failures_name_the_file_and_the_reason() {
     let usage = rig.command("rm", &["--ro", "/x"]).output().unwrap();
     assert_eq!(usage.status.code(), Some(2));
     rig.check();
+}
+
+#[test]
+fn no_file_is_copied_linked_or_moved_onto_itself_or_lost_for_what_cannot_be() {
+    let rig = Rig::new(32, |root| {
+        fs::write(root.join("a"), "a").unwrap();
+        fs::hard_link(root.join("a"), root.join("b")).unwrap();
+        symlink("/a", root.join("link")).unwrap();
+        fs::create_dir_all(root.join("d/deep")).unwrap();
+        fs::create_dir_all(root.join("e")).unwrap();
+        fs::write(root.join("d/a"), "other").unwrap();
+        fs::hard_link(root.join("d/a"), root.join("d/b")).unwrap();
+    });
+    for (from, to) in [("/a", "/b"), ("/a", "/link"), ("/link", "/a"), ("/a", "/a"), ("/d/../a", "/")] {
+        let said = rig.fail("cp", &[from, to]);
+        assert!(said.contains("the same file") || said.contains("onto itself"), "{from} {to}: {said}");
+        if from != "/a" || to != "/link" {
+            assert!(rig.fail("mv", &[from, to]).contains("is the same file"), "{from} {to}");
+        }
+    }
+    assert!(rig.fail("cp", &["/a", "/d/a", "/e"]).contains("has just been made of another file"));
+    // Names of one file, which the copy has too.
+    rig.run("cp", &["-a", "/d/.", "/e"]);
+    rig.run("cp", &["-a", "/d/.", "/e"]);
+    assert!(rig.fail("mv", &["/a", "/d/a", "/d/deep"]).contains("has just been moved there"));
+    rig.run("mv", &["/d/deep/a", "/a"]);
+    assert!(rig.fail("ln", &["-f", "/d", "/a"]).contains("Operation not permitted"));
+    rig.run("ln", &["-f", "/b", "/a"]);
+    rig.run("ln", &["-sf", "b", "/link"]);
+    assert!(rig.fail("chown", &["4294967295", "/a"]).contains("no user 4294967295"));
+    rig.check();
+    for (file, content) in [("/a", "a"), ("/b", "a"), ("/d/a", "other"), ("/e/a", "other"), ("/e/b", "other")] {
+        assert_eq!(rig.debugfs(&format!("cat {file}")), content, "{file}");
+    }
+    assert!(rig.debugfs("stat /e/a").contains("Links: 2"), "{}", rig.debugfs("stat /e/a"));
+    assert!(rig.debugfs("stat /link").contains("Fast link dest: \"b\""));
+    assert!(!rig.debugfs("ls -p /").contains(".blockyard"));
+}
+
+#[test]
+fn names_that_end_in_slashes_and_dots_are_what_coreutils_take_them_for() {
+    let rig = Rig::new(32, |root| {
+        fs::create_dir_all(root.join("d/sub")).unwrap();
+        fs::write(root.join("d/sub/kept"), "kept").unwrap();
+        fs::write(root.join("file"), "file").unwrap();
+        symlink("/d", root.join("link")).unwrap();
+        fs::create_dir(root.join("e")).unwrap();
+    });
+    for (path, why) in
+        [("/link/", "Not a directory"), ("/d/.", "ends in `.`"), ("/d/sub/..", "`..`"), ("/file/", "Not a d")]
+    {
+        for option in ["-r", "-rf"] {
+            assert!(rig.fail("rm", &[option, path]).contains(why), "{path}");
+        }
+    }
+    assert_eq!(rig.debugfs("cat /d/sub/kept"), "kept");
+    rig.run("cp", &["-a", "/d/.", "/e"]);
+    rig.run("cp", &["-r", "/link/.", "/d/sub/..", "/e"]);
+    assert_eq!(rig.debugfs("cat /e/sub/kept"), "kept");
+    rig.run("rm", &["-r", "/e/"]);
+    rig.run("rm", &["/link"]);
+    assert_eq!(rig.debugfs("cat /d/sub/kept"), "kept");
+    let left = rig.debugfs("ls -p /");
+    assert!(!left.contains("/e/") && !left.contains("/link/") && left.contains("/file/"), "{left}");
+    rig.check();
+}
+
+#[test]
+fn copies_have_the_holes_of_what_they_are_copied_from() {
+    let rig = Rig::new(32, |root| {
+        let sparse = File::create(root.join("sparse")).unwrap();
+        sparse.write_all_at(b"begin", 0).unwrap();
+        sparse.write_all_at(b"middle", 3 << 30).unwrap();
+        sparse.set_len(5 << 30).unwrap();
+    });
+    rig.run("fill", &["1", "3M", "/copy"]);
+    rig.run("cp", &["/sparse", "/copy"]);
+    rig.check();
+    let fields = |path: &str| {
+        let stat = rig.debugfs(&format!("stat {path}"));
+        ["Size: ", "Blockcount: "].map(|field| {
+            let value = stat.split(field).nth(1).unwrap().split_whitespace().next().unwrap();
+            value.parse::<u64>().unwrap()
+        })
+    };
+    let ([size, _], [copy_size, copy_blocks]) = (fields("/sparse"), fields("/copy"));
+    // Of 512 bytes.
+    assert!(copy_size == size && copy_blocks < 64, "{copy_size} {copy_blocks}");
+    rig.run("dd", &["if=image:/copy", "of=middle", "bs=1M", "skip=3072", "count=1"]);
+    assert_eq!(fs::read(rig.path("middle")).unwrap()[..6], *b"middle");
+    assert!(fs::read(rig.path("middle")).unwrap()[6..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn trees_as_deep_as_linux_takes_them_are_copied_and_removed() {
+    let rig = Rig::empty(64);
+    let deep = "/d".repeat(1900);
+    rig.run("mkdir", &["-p", &format!("/tree{deep}")]);
+    rig.run("cp", &["-a", "/tree", "/copy"]);
+    rig.run("mkdir", &[&format!("/copy{deep}/below")]);
+    rig.run("rm", &["-r", "/tree", "/copy"]);
+    rig.check();
+    let left = rig.debugfs("ls -p /");
+    assert!(!left.contains("/tree/") && !left.contains("/copy/"), "{left}");
+}
+
+#[test]
+fn any_number_of_files_can_be_named_at_once() {
+    let rig = Rig::empty(64);
+    let paths: Vec<_> = (0..4000).map(|number| format!("/a-rather-long-name-{number}")).collect();
+    let arguments: Vec<_> = paths.iter().map(String::as_str).collect();
+    rig.run("mkdir", &arguments);
+    assert_eq!(rig.run("ls", &[&["-d"], &arguments[..]].concat()).lines().count(), 4000);
+    // What cannot be done in parts is refused, and the image is as good as before.
+    let said = rig.fail("mv", &[&arguments[1..], &arguments[..1]].concat());
+    assert!(said.contains("too many names, or too long ones, for one request"), "{said}");
+    rig.check();
+    let said = rig.fail("rm", &[&["-d", "/none"], &arguments[..], &["/neither"]].concat());
+    assert_eq!(said.matches("No such file").count(), 2, "{said}");
+    rig.check();
+    assert!(!rig.debugfs("ls -p /").contains("rather-long"));
 }

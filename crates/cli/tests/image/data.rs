@@ -4,6 +4,7 @@ use crate::rig::{Rig, failure, noise, tool};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -240,8 +241,100 @@ fn a_link_that_came_out_of_an_image_is_replaced_and_not_followed() {
     });
     fs::write(rig.path("victim"), "mine").unwrap();
     fs::create_dir(rig.path("out")).unwrap();
-    rig.run("get", &["/first/name", "/second/name", "out"]);
+    rig.run("get", &["/first/name", "out"]);
+    rig.run("get", &["/second/name", "out"]);
     assert_eq!(fs::read(rig.path("victim")).unwrap(), b"mine");
     assert_eq!(fs::read(rig.path("out/name")).unwrap(), b"from the image");
     assert!(!rig.path("out/name").is_symlink());
+}
+
+#[test]
+fn one_that_cannot_be_copied_keeps_no_other_from_it_and_none_replaces_another() {
+    let rig = Rig::new(32, |root| {
+        fs::create_dir_all(root.join("srv/dir")).unwrap();
+        fs::write(root.join("srv/dir/x"), "x").unwrap();
+        mkfifo(&root.join("srv/fifo"));
+        fs::write(root.join("srv/zz"), "zz").unwrap();
+        fs::create_dir(root.join("other")).unwrap();
+        fs::write(root.join("other/zz"), "another").unwrap();
+        fs::write(root.join("other/last"), "last").unwrap();
+    });
+    fs::create_dir(rig.path("out")).unwrap();
+    let said = rig.fail("get", &["/srv/*", "/none", "/other/zz", "/other/last", "out"]);
+    for problem in ["/none: cannot access", "/srv/fifo: ", "/other/zz: out/zz has just been made of another file"] {
+        assert_eq!(said.matches(problem).count(), 1, "{said}");
+    }
+    assert!(said.lines().all(|line| line.starts_with("blockyard: ")), "{said}");
+    let read = |name: &str| fs::read_to_string(rig.path("out").join(name)).unwrap();
+    assert_eq!((read("dir/x"), read("zz"), read("last")), ("x".into(), "zz".into(), "last".into()));
+    // What is in a directory, as with cp.
+    rig.run("get", &["/srv/dir/.", "out"]);
+    assert_eq!((read("x"), read("dir/x")), ("x".into(), "x".into()));
+    rig.run("get", &["/srv/dir/.", "new"]);
+    assert_eq!(fs::read_to_string(rig.path("new/x")).unwrap(), "x");
+
+    let _listener = UnixListener::bind(rig.path("socket")).unwrap();
+    fs::write(rig.path("last"), "from the host").unwrap();
+    fs::write(rig.path("clash"), "no directory").unwrap();
+    rig.run("mkdir", &["/other/clash"]);
+    let said = rig.fail("put", &["clash", "socket", "out/dir/.", "out/last", "last", "/other"]);
+    for problem in ["clash: /other/clash", "socket: it is a socket", "last: last has just been made of another file"] {
+        assert_eq!(said.matches(problem).count(), 1, "{said}");
+    }
+    rig.check();
+    assert_eq!((rig.debugfs("cat /other/x"), rig.debugfs("cat /other/last")), ("x".into(), "last".into()));
+    assert!(!rig.debugfs("ls -p /other").contains("/dir/"));
+}
+
+fn mkfifo(path: &Path) {
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o644.into(), 0).unwrap();
+}
+
+#[test]
+fn what_dd_cannot_write_as_a_whole_stays_what_it_was() {
+    let rig = Rig::new(16, |root| fs::write(root.join("file"), "content").unwrap());
+    let (old, image) = (noise(1024), fs::read(&rig.image).unwrap());
+    fs::write(rig.path("out"), &old).unwrap();
+    for operands in [&[][..], &["seek=1"], &["conv=notrunc"]] {
+        let said = rig.fail("dd", &[&["if=image:/none", "of=out"], operands].concat());
+        assert!(said.contains("/none"), "{said}");
+        assert!(fs::read(rig.path("out")).unwrap() == old, "{operands:?}");
+        let said = rig.fail("dd", &[&["if=image:/file", "of=disk.img"], operands].concat());
+        assert!(said.contains("disk.img is in use"), "{said}");
+        assert!(fs::read(&rig.image).unwrap() == image, "{operands:?}");
+    }
+    rig.run("dd", &["if=image:/file", "of=out", "seek=1", "conv=notrunc"]);
+    let written = fs::read(rig.path("out")).unwrap();
+    assert!(written[..512] == old[..512] && written[512..519] == *b"content" && written[519..] == old[519..]);
+    rig.run("dd", &["if=image:/file", "of=out", "seek=1"]);
+    assert!(fs::read(rig.path("out")).unwrap() == written[..519]);
+    rig.run("dd", &["if=image:/file", "of=out", "count=0", "seek=1"]);
+    assert!(fs::read(rig.path("out")).unwrap() == old[..512]);
+    rig.run("dd", &["if=image:/file", "of=out"]);
+    assert_eq!(fs::read(rig.path("out")).unwrap(), b"content");
+}
+
+#[test]
+fn a_file_system_without_owners_takes_files_of_anybody() {
+    let rig = Rig::empty(32);
+    tool("mkfs.vfat", "dosfstools", [rig.image.as_os_str()]);
+    let source = rig.path("source");
+    fs::create_dir_all(source.join("sub")).unwrap();
+    for name in ["file", "sub/below"] {
+        fs::write(source.join(name), name).unwrap();
+        // For root alone to give away; an ordinary user's file has an owner as it is.
+        let _ = std::os::unix::fs::chown(source.join(name), Some(1000), Some(1000));
+        let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_234_567_890);
+        File::options().write(true).open(source.join(name)).unwrap().set_modified(modified).unwrap();
+    }
+    rig.run("put", &["source/file", "source/sub", "/"]);
+    tool("tar", "tar", ["-C", source.to_str().unwrap(), "-cf", rig.path("x.tar").to_str().unwrap(), "sub"]);
+    rig.run("tar-in", &["x.tar", "/from-tar"]);
+    for path in ["/file", "/sub/below", "/from-tar/sub/below"] {
+        rig.run("get", &[path, "out"]);
+        assert_eq!(fs::metadata(rig.path("out")).unwrap().mtime(), 1_234_567_890, "{path}");
+        assert!(path.ends_with(&fs::read_to_string(rig.path("out")).unwrap()));
+    }
+    assert!(rig.fail("chown", &["1000", "/file"]).contains("has no owners"));
+    tool("fsck.vfat", "dosfstools", ["-n".as_ref(), rig.image.as_os_str()]);
 }

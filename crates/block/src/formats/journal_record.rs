@@ -1,0 +1,135 @@
+//! What a journal says at its end of the image that it is for: so that an image which somebody has restored since then is not changed.
+//!
+//! Behind the delta, in the file's last sector: the magic, the state, and the image's times and length as stat(2) has them, little-endian.
+
+use super::ImageError;
+use crate::{FileDisk, FileOptions};
+use rustix::fs::{fdatasync, fsync};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+const MAGIC: [u8; 8] = *b"blkychg1";
+/// One sector: it is written as a whole or not at all.
+const SECTOR_BYTES: u64 = 512;
+const RECORD_BYTES: usize = 56;
+const STATE_AT: usize = 8;
+
+/// What an image's file looks like from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    modified: [i64; 2],
+    changed: [i64; 2],
+    length_bytes: u64,
+}
+
+impl Stamp {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            modified: [metadata.mtime(), metadata.mtime_nsec()],
+            changed: [metadata.ctime(), metadata.ctime_nsec()],
+            length_bytes: metadata.len(),
+        }
+    }
+
+    /// As it is on stable storage: it will not be an older one after a power cut.
+    fn stable(image: &File) -> io::Result<Self> {
+        fsync(image)?;
+        Ok(Self::of(&image.metadata()?))
+    }
+}
+
+/// How far a change has been put in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not at all.
+    Named = 0,
+    /// Somebody is about it, or was when he ended: what the image looks like says nothing.
+    Begun = 1,
+    /// In part, and nobody is about it.
+    Stopped = 2,
+}
+
+/// The record of a journal.
+pub(super) struct JournalRecord<'journal> {
+    journal: &'journal File,
+    at: u64,
+    state: State,
+    stamp: Stamp,
+}
+
+impl<'journal> JournalRecord<'journal> {
+    /// Writes the first one, behind a delta that is complete. The image is ours: nobody writes to it.
+    pub(super) fn create(journal: &'journal File, image: &Path) -> Result<(), ImageError> {
+        let failed =
+            |source| ImageError::System { action: "write down what is changed of", path: image.to_owned(), source };
+        let stamp = File::open(image).and_then(|image| Stamp::stable(&image)).map_err(failed)?;
+        let at = journal.metadata().map_err(failed)?.len().next_multiple_of(SECTOR_BYTES);
+        journal.set_len(at + SECTOR_BYTES).map_err(failed)?;
+        Self { journal, at, state: State::Named, stamp }.write().map_err(failed)
+    }
+
+    /// That of a journal which was found.
+    pub(super) fn read(journal: &'journal File) -> io::Result<Self> {
+        let invalid = || io::Error::new(io::ErrorKind::InvalidData, "its file is not all of a change");
+        let at = journal.metadata()?.len().checked_sub(SECTOR_BYTES).ok_or_else(invalid)?;
+        let mut bytes = [0; RECORD_BYTES];
+        journal.read_exact_at(&mut bytes, at)?;
+        let state = [State::Named, State::Begun, State::Stopped];
+        let state = state.into_iter().find(|&state| state as u8 == bytes[STATE_AT]).ok_or_else(invalid)?;
+        let number = |index: usize| {
+            let mut number = [0; 8];
+            number.copy_from_slice(&bytes[16 + index * 8..][..8]);
+            i64::from_le_bytes(number)
+        };
+        let stamp = Stamp {
+            modified: [number(0), number(1)],
+            changed: [number(2), number(3)],
+            length_bytes: number(4).cast_unsigned(),
+        };
+        if bytes[..STATE_AT] != MAGIC { Err(invalid()) } else { Ok(Self { journal, at, state, stamp }) }
+    }
+
+    /// Whether an image that looks like this is still what the change was made for, as far as that can be told. When the change is
+    /// in place in part, and could not be completed, mending that may have changed permissions.
+    pub(super) fn is_for(&self, image: &Stamp) -> bool {
+        match self.state {
+            State::Named => *image == self.stamp,
+            State::Begun => true,
+            State::Stopped => Stamp { changed: self.stamp.changed, ..*image } == self.stamp,
+        }
+    }
+
+    /// From now on the image is written.
+    pub(super) fn begin(&mut self) -> io::Result<()> {
+        self.state = State::Begun;
+        self.write()?;
+        Ok(fdatasync(self.journal)?)
+    }
+
+    /// It is not written any more, nor open, but will be.
+    pub(super) fn stop(&mut self, image: &Path) -> io::Result<()> {
+        let file = File::options().read(true).write(true).open(image)?;
+        // Somebody else may go on with it already.
+        FileDisk::lock(&file, image, &FileOptions::default()).map_err(io::Error::other)?;
+        self.stamp = Stamp::stable(&file)?;
+        self.state = State::Stopped;
+        self.write()?;
+        Ok(fdatasync(self.journal)?)
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let Stamp { modified, changed, length_bytes } = self.stamp;
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[..STATE_AT].copy_from_slice(&MAGIC);
+        bytes[STATE_AT] = self.state as u8;
+        let numbers = [modified[0], modified[1], changed[0], changed[1], length_bytes.cast_signed()];
+        for (index, number) in numbers.into_iter().enumerate() {
+            bytes[16 + index * 8..][..8].copy_from_slice(&number.to_le_bytes());
+        }
+        self.journal.write_all_at(&bytes, self.at)
+    }
+}
+
+const _: () = assert!(RECORD_BYTES == 16 + 5 * 8 && RECORD_BYTES as u64 <= SECTOR_BYTES);

@@ -1,0 +1,81 @@
+//! Requests that name more files than a message has room for, as several.
+
+use blockyard_protocol::appliance::{FRAME_BYTES_MAX, Operation};
+
+/// Bytes of paths in a request: all else in it fits in beside them.
+const PATHS_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
+/// What a path takes besides its bytes.
+const PATH_OVERHEAD_BYTES: usize = 8;
+
+/// The same as one request, or as several that do the same one after another. What cannot be done in parts stays whole.
+pub fn split(mut operation: Operation) -> Vec<Operation> {
+    let chunks = match paths_of(&mut operation) {
+        Some(paths) => chunks(std::mem::take(paths)),
+        None => return vec![operation],
+    };
+    let with = |paths| {
+        let mut part = operation.clone();
+        if let Some(all) = paths_of(&mut part) {
+            *all = paths;
+        }
+        part
+    };
+    chunks.into_iter().map(with).collect()
+}
+
+/// The paths of a request that does something with each, whatever it does with the others.
+fn paths_of(operation: &mut Operation) -> Option<&mut Vec<Vec<u8>>> {
+    match operation {
+        Operation::Walk(request) => Some(&mut request.paths),
+        Operation::Read(request) => Some(&mut request.paths),
+        Operation::Remove(request) => Some(&mut request.paths),
+        Operation::MakeDirectory(request) => Some(&mut request.paths),
+        Operation::ChangeMode(request) => Some(&mut request.paths),
+        Operation::ChangeOwner(request) => Some(&mut request.paths),
+        Operation::Touch(request) => Some(&mut request.paths),
+        _ => None,
+    }
+}
+
+/// In order, and at least one.
+fn chunks(paths: Vec<Vec<u8>>) -> Vec<Vec<Vec<u8>>> {
+    let (mut chunks, mut bytes) = (vec![Vec::new()], 0);
+    for path in paths {
+        let own = path.len() + PATH_OVERHEAD_BYTES;
+        if bytes > 0 && bytes + own > PATHS_BYTES_MAX {
+            chunks.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += own;
+        if let Some(chunk) = chunks.last_mut() {
+            chunk.push(path);
+        }
+    }
+    chunks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_protocol::appliance::{Remove, Request, Sync};
+    use blockyard_protocol::frame;
+
+    #[test]
+    fn requests_fit_a_message_and_have_all_paths_in_order() {
+        for (count, length) in [(0, 0), (1, 4096), (4000, 20), (50_000, 0), (100, 4096), (7, 30_000)] {
+            let path = |number: usize| [number.to_string().into_bytes(), vec![b'x'; length]].concat();
+            let paths: Vec<_> = (0..count).map(path).collect();
+            let parts = split(Operation::Remove(Remove { paths: paths.clone(), recursive: true, ..Remove::default() }));
+            let mut seen = Vec::new();
+            for part in parts {
+                let Operation::Remove(remove) = &part else { panic!("another request") };
+                assert!(remove.recursive);
+                seen.extend(remove.paths.iter().cloned());
+                let request = Request { number: u32::MAX, operation: Some(part) };
+                frame::encode(&request, &mut vec![0; FRAME_BYTES_MAX]).unwrap();
+            }
+            assert_eq!(seen, paths);
+        }
+        assert_eq!(split(Operation::Sync(Sync::default())).len(), 1);
+    }
+}
