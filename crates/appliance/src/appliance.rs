@@ -10,7 +10,7 @@ use crate::kernel_process::KernelArguments;
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::Tools;
-use blockyard_block::Disk;
+use blockyard_block::{Disk, wait_ready};
 use blockyard_protocol::appliance::{Interrupt, Operation, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
 use blockyard_session::program_filter::StartCalls;
@@ -18,7 +18,6 @@ use blockyard_session::server::{Export, Server, ServerOptions, Session};
 use micropb::MessageDecode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
-use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::ffi::OsString;
 use std::fmt;
@@ -158,11 +157,7 @@ impl Appliance {
             vec![PollFd::new(&self.channel, flags), PollFd::new(&self.process.descriptor, PollFlags::IN)];
         let ended = self.sessions.iter().map(Session::ended);
         descriptors.extend(ended.map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN)));
-        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
-        match poll(&mut descriptors, Some(&tick)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(Cause::Start("waiting for it", errno.into())),
-        }
+        wait_ready(&mut descriptors, Some(TICK)).map_err(|error| Cause::Start("waiting for it", error))?;
         let (is_ready, has_ended) = (
             descriptors[0].revents().intersects(PollFlags::IN | PollFlags::OUT),
             descriptors[1].revents().intersects(PollFlags::IN),
@@ -280,11 +275,6 @@ impl Appliance {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-    }
-
-    /// Requests to the images' disks that failed on the host: whatever the guest makes of them, something is not as it should be.
-    pub fn failed_requests(&self) -> u64 {
-        self.sessions.iter().take(self.images).map(|session| session.statistics().counts.errors).sum()
     }
 
     /// Ends it, as dropping it does: its disks are let go of when this returns, for whoever wants them next.
@@ -621,16 +611,12 @@ impl Appliance {
 
     /// Waits for what the kernel does when it starts.
     fn await_readable(&self, descriptor: BorrowedFd<'_>, deadline: Instant) -> Result<(), Cause> {
-        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
         loop {
             let mut descriptors = [
                 PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.process.descriptor.as_fd(), PollFlags::IN),
             ];
-            match poll(&mut descriptors, Some(&tick)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(Cause::Start("waiting for it", errno.into())),
-            }
+            wait_ready(&mut descriptors, Some(TICK)).map_err(|error| Cause::Start("waiting for it", error))?;
             if let Some(signal) = (self.options.interrupted)() {
                 return Err(Cause::Interrupted(signal));
             }

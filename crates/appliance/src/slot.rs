@@ -1,9 +1,8 @@
 //! A place for a disk in a guest that cannot be given disks while it runs.
 
-use crate::stream::wait_readable;
 use blockyard_block::{
     Completion, Disk, Extent, Geometry, MemoryMap, NullDisk, Operation, Queue, QueueError, Request, RequestError,
-    Segment,
+    Segment, wait_readable,
 };
 use blockyard_devices::EventFd;
 use rustix::event::epoll;
@@ -211,6 +210,6 @@ impl Queue for SlotQueue {
     }
 
     fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        wait_readable(self.events.as_fd(), events, timeout)
+        wait_readable(Some(self.events.as_fd()), events, timeout).map(drop)
     }
 }

@@ -73,8 +73,7 @@ impl Default for FileOptions {
 /// A disk in a regular file or on a block device.
 ///
 /// The file may have any length: the capacity is rounded up to whole logical blocks, and the padding between the
-/// file's end and the disk's exists on the disk only. It reads as zeros, and what is written to it is dropped. The
-/// file's length is never changed.
+/// file's end and the disk's reads as zeros. The file becomes that long when something else than zeros is written there.
 ///
 /// With [`FileOptions::direct`], what lies in the file's last, incomplete page goes through the page cache all the same:
 /// `O_DIRECT` moves whole blocks only. Nothing else does, so the two never meet in one page.
@@ -110,7 +109,7 @@ impl FileDisk {
     }
 
     fn on(backing: Backing, options: &FileOptions) -> Self {
-        Self { opened_bytes: backing.length_bytes, backing: Arc::new(backing), engine: options.engine }
+        Self { opened_bytes: backing.length_bytes(), backing: Arc::new(backing), engine: options.engine }
     }
 
     /// Takes a file that grows while the disk is in use: whoever opens it decides which ranges are asked for. The disk
@@ -120,8 +119,8 @@ impl FileDisk {
     /// As [`FileDisk::from_file`].
     pub(crate) fn growing(file: File, options: &FileOptions) -> Result<Self, FileDiskError> {
         let mut backing = Backing::from_file(file, options)?;
-        let opened_bytes = backing.length_bytes;
-        backing.length_bytes = GROWING_BYTES_MAX;
+        let opened_bytes = backing.length_bytes();
+        backing.set_length_bytes(GROWING_BYTES_MAX);
         backing.geometry.capacity_bytes = GROWING_BYTES_MAX;
         Ok(Self { backing: Arc::new(backing), engine: options.engine, opened_bytes })
     }

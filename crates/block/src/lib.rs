@@ -65,5 +65,6 @@ pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
 pub use shared_words::{SharedWords, Word};
+pub use wait::{Woken, wait_readable, wait_ready};
 pub use walk::walk_extents;
 pub use write::{flush, write_bytes};

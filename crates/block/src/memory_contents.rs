@@ -15,6 +15,22 @@ impl MemoryMap {
         Some(words.chunks(WORDS_AT_ONCE).all(|words| any(words) == 0))
     }
 
+    /// Whether a little segment, made of any bytes, holds zeros only; `None` when it lies outside.
+    pub(crate) fn is_padding(&self, segment: Segment) -> Option<bool> {
+        let slice = self.slice(segment)?;
+        let mut bytes = [0; 512];
+        let mut at = 0;
+        while at < slice.len() {
+            let piece = &mut bytes[..(slice.len() - at).min(512)];
+            slice.subslice(at, piece.len()).ok()?.copy_to(piece);
+            if piece.iter().any(|&byte| byte != 0) {
+                return Some(false);
+            }
+            at += piece.len();
+        }
+        Some(true)
+    }
+
     /// Whether two segments hold the same; `None` when one lies outside, or is not made of whole, aligned words of 8 bytes.
     pub fn is_equal(&self, left: Segment, right: Segment) -> Option<bool> {
         let (left, right) = (self.segment_words(left)?, self.segment_words(right)?);

@@ -136,6 +136,6 @@ impl Queue for NullQueue {
         if self.submitted > 0 {
             return Ok(());
         }
-        wait_readable(None, events, timeout)
+        wait_readable(None, events, timeout).map(drop)
     }
 }

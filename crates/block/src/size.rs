@@ -1,6 +1,7 @@
 //! Sizes in bytes as people write and read them.
 
-/// Reads a number of bytes with an optional binary suffix: `512`, `64K`, `8M`, `2G`, `1T`, also `KiB`; `kB` is refused.
+/// Reads a number of bytes with an optional binary suffix: `512`, `64K`, `8M`, `1.5G`, `1T`, `1P`, `1E`, also `KiB`; `kB` is refused. What is
+/// less than a byte is dropped.
 ///
 /// # Errors
 /// A sentence on what a size looks like.
@@ -12,10 +13,24 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "M" | "m" | "MiB" => 20,
         "G" | "g" | "GiB" => 30,
         "T" | "t" | "TiB" => 40,
+        "P" | "p" | "PiB" => 50,
+        "E" | "e" | "EiB" => 60,
         _ => return Err(not_a_size(text)),
     };
-    let number: u64 = digits.parse().map_err(|_| not_a_size(text))?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is more bytes than there can be"))
+    let (whole, fraction) = match digits.split_once('.') {
+        Some((whole, fraction)) if shift > 0 => (whole, part_of(fraction, shift).ok_or_else(|| not_a_size(text))?),
+        _ => (digits, 0),
+    };
+    let whole: u64 = whole.parse().map_err(|_| not_a_size(text))?;
+    let bytes = whole.checked_mul(1 << shift).and_then(|bytes| bytes.checked_add(fraction));
+    bytes.ok_or_else(|| format!("'{text}' is more bytes than there can be"))
+}
+
+/// How many of `1 << shift` bytes the decimal digits behind a point are.
+fn part_of(digits: &str, shift: u32) -> Option<u64> {
+    let parts: u64 = digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
+    let of = 10_u64.checked_pow(digits.len().try_into().ok()?)?;
+    u64::try_from((u128::from(parts) << shift) / u128::from(of)).ok()
 }
 
 fn not_a_size(text: &str) -> String {
@@ -46,13 +61,33 @@ mod tests {
 
     #[test]
     fn reads_binary_suffixes() {
-        let sizes = ["0", "512", "64K", "64k", "8M", "8MiB", "2G", "1T"].map(|text| parse(text).unwrap());
-        assert_eq!(sizes, [0, 512, 65536, 65536, 8 << 20, 8 << 20, 2 << 30, 1 << 40]);
+        let sizes = ["0", "512", "64K", "64k", "8M", "8MiB", "2G", "1T", "1P", "15E"].map(|text| parse(text).unwrap());
+        assert_eq!(sizes, [0, 512, 65536, 65536, 8 << 20, 8 << 20, 2 << 30, 1 << 40, 1 << 50, 15 << 60]);
+        let sizes = ["1.5G", "0.5K", "1.0M", "0.001K", "15.9999999999E"].map(|text| parse(text).unwrap());
+        assert_eq!(
+            sizes,
+            [3 << 29, 512, 1 << 20, 1, (15 << 60) + (9_999_999_999_u128 * (1 << 60) / 10_u128.pow(10)) as u64]
+        );
     }
 
     #[test]
     fn refuses_what_is_no_size() {
-        for text in ["", "K", "-1", "1.5M", "1X", "64 K", "99999999999999999999", "99999999T"] {
+        for text in [
+            "",
+            "K",
+            "-1",
+            "1.5",
+            "1.K",
+            ".5K",
+            "1.-5K",
+            "1.+5K",
+            "1.5.5K",
+            "16E",
+            "1X",
+            "64 K",
+            "99999999999999999999",
+            "99999999T",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -1,4 +1,4 @@
-//! Waiting on a queue's own event and the caller's together.
+//! Waiting for descriptors. A signal ends a wait and is no error.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -9,31 +9,59 @@ use std::time::Duration;
 /// Descriptors that are waited for without allocating.
 const INLINE_COUNT: usize = 16;
 
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// The queue's own event is readable; the caller's may be, too.
+    Own,
+    /// Only events of the caller's are, or a signal came.
+    Other,
+    /// The time is over.
+    Late,
+}
+
+/// Waits until one of `descriptors` is ready, `timeout` has passed (`None`: for ever) or a signal came.
+///
+/// # Errors
+/// When the system refuses to wait.
+pub fn wait_ready(descriptors: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+    ready_count(descriptors, timeout).map(drop)
+}
+
 /// Waits until `own` or one of `events` is readable, `timeout` has passed (`None`: for ever) or a signal came.
-pub(crate) fn wait_readable(
+///
+/// # Errors
+/// When the system refuses to wait.
+pub fn wait_readable(
     own: Option<BorrowedFd<'_>>,
     events: &[BorrowedFd<'_>],
     timeout: Option<Duration>,
-) -> io::Result<()> {
-    // A timeout that a timespec cannot hold is longer than anybody waits.
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+) -> io::Result<Woken> {
+    let woken = |fds: &mut [PollFd<'_>]| {
+        Ok(match ready_count(fds, timeout)? {
+            Some(0) => Woken::Late,
+            Some(_) if own.is_some() && !fds[0].revents().is_empty() => Woken::Own,
+            _ => Woken::Other,
+        })
+    };
     let mut fds = own.iter().chain(events).map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let count = events.len() + usize::from(own.is_some());
-    let Some(first) = own.or(events.first().copied()) else {
-        return interrupted_is_fine(poll(&mut [], timeout.as_ref()));
-    };
+    let Some(first) = own.or(events.first().copied()) else { return woken(&mut []) };
     if count > INLINE_COUNT {
-        let mut fds: Vec<_> = fds.collect();
-        return interrupted_is_fine(poll(&mut fds, timeout.as_ref()));
+        return woken(&mut fds.collect::<Vec<_>>());
     }
     let mut inline: [PollFd<'_>; INLINE_COUNT] =
         std::array::from_fn(|_| fds.next().unwrap_or_else(|| PollFd::from_borrowed_fd(first, PollFlags::empty())));
-    interrupted_is_fine(poll(&mut inline[..count], timeout.as_ref()))
+    woken(&mut inline[..count])
 }
 
-fn interrupted_is_fine(result: rustix::io::Result<usize>) -> io::Result<()> {
-    match result {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
+/// How many of `descriptors` are ready after waiting; `None`: a signal came.
+fn ready_count(descriptors: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<Option<usize>> {
+    // A timeout that a timespec cannot hold is longer than anybody waits.
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(descriptors, timeout.as_ref()) {
+        Ok(count) => Ok(Some(count)),
+        Err(Errno::INTR) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
 }

@@ -1,4 +1,4 @@
-//! Signals that ask a command to end: caught here and nowhere else but in `serve`, which waits for descriptors.
+//! Signals that ask a command to end: caught here and nowhere else. `serve`, which waits for descriptors, has a thread that hears of them too.
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -18,13 +18,16 @@ pub struct EndSignals {
 }
 
 impl EndSignals {
+    /// Which they are.
+    pub const ALL: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
     /// Catches them from now on.
     ///
     /// # Errors
     /// When the system does not let us.
     pub fn catch() -> Result<Self> {
         let (last, second) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in Self::ALL {
             flag::register_conditional_default(signal, Arc::clone(&second))
                 .and_then(|_| flag::register(signal, Arc::clone(&second)))
                 .and_then(|_| flag::register_usize(signal, Arc::clone(&last), signal as usize))

@@ -3,13 +3,11 @@
 //! The guest learns only what virtio-blk can say: "I/O error". The user wants to know that the disk is full. And a guest that
 //! waits for a slow disk must not be taken for one that does nothing.
 
-use blockyard_block::{Completion, Disk, Extent, Geometry, MemoryMap, Queue, QueueError, Request, RequestError};
+use blockyard_block::layers::layer;
+use blockyard_block::{Completion, Disk, MemoryMap, Queue, QueueError, Request, RequestError};
 use std::io;
-use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 /// A disk, and what its queues are up to.
 pub struct WatchedDisk {
@@ -65,21 +63,9 @@ impl WatchedDisk {
     }
 }
 
-impl Disk for WatchedDisk {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn generation(&self) -> u64 {
-        self.disk.generation()
-    }
-
-    fn change_event(&self) -> Option<BorrowedFd<'_>> {
-        self.disk.change_event()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.disk.extents(range)
+impl layer::DiskLayer for WatchedDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -93,13 +79,13 @@ struct WatchedQueue {
     activity: Arc<Activity>,
 }
 
-impl Queue for WatchedQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for WatchedQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
     }
 
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
@@ -107,10 +93,6 @@ impl Queue for WatchedQueue {
         self.activity.taken.fetch_add(1, Ordering::Relaxed);
         self.activity.bytes_taken.fetch_add(request.length_bytes(), Ordering::Relaxed);
         Ok(())
-    }
-
-    fn submit(&mut self) -> io::Result<()> {
-        self.queue.submit()
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
@@ -121,13 +103,5 @@ impl Queue for WatchedQueue {
             // Only the first counts.
             let _ = self.activity.first_error.set(error);
         }
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.completion_event()
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.queue.wait(events, timeout)
     }
 }

@@ -5,7 +5,7 @@ mod server;
 
 use blockyard_linux_guest::{DebianKernel, Guest, UserModeLinux, kernel_directory, write_initramfs};
 use server::Server;
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -76,13 +76,7 @@ fn qemu(directory: &Path, socket: &Path, script: &str) -> Guest {
 
 /// User-Mode Linux with the disk of `socket`.
 fn user_mode_linux(directory: &Path, socket: &Path, script: &str) -> Guest {
-    let linux = UserModeLinux::find().unwrap();
-    let module = fs::read(linux.module("drivers/block/virtio_blk.ko")).unwrap();
-    let initramfs = directory.join("uml.cpio");
-    write_initramfs(&initramfs, &[("virtio_blk.ko", &module)], script).unwrap();
-    let mut command = linux.command(256, &initramfs);
-    command.arg(UserModeLinux::disk(socket)).env("TMPDIR", directory);
-    Guest::start(command, TIMEOUT).unwrap()
+    UserModeLinux::find().unwrap().boot(256, directory, socket, script, TIMEOUT).unwrap()
 }
 
 #[test]

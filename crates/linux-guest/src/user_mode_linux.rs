@@ -1,9 +1,11 @@
 //! Linux as an ordinary program.
 
+use crate::{Guest, write_initramfs};
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// From the Debian package user-mode-linux.
 const PROGRAM: &str = "/usr/bin/linux.uml";
@@ -31,14 +33,31 @@ impl UserModeLinux {
         Ok(Self { program: PROGRAM.into(), modules: version.path() })
     }
 
-    /// The file of a module, by its path below the kernel's tree: `drivers/block/virtio_blk.ko`.
-    pub fn module(&self, path: &str) -> PathBuf {
-        self.modules.join("kernel").join(path)
+    /// Boots it with `memory_mib` of memory and the disk that is served on `socket`, /dev/vda, to run the lines of `script`, for no
+    /// longer than `timeout`. The files that it takes are made in `directory`.
+    ///
+    /// # Errors
+    /// When one of them cannot be made, or it cannot be started.
+    pub fn boot(
+        &self,
+        memory_mib: u32,
+        directory: &Path,
+        socket: &Path,
+        script: &str,
+        timeout: Duration,
+    ) -> anyhow::Result<Guest> {
+        let module = self.modules.join("kernel/drivers/block/virtio_blk.ko");
+        let module = fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
+        let initramfs = directory.join("uml.cpio");
+        write_initramfs(&initramfs, &[("virtio_blk.ko", &module)], script)?;
+        let mut command = self.command(memory_mib, &initramfs);
+        command.arg(format!("virtio_uml.device={}:2", socket.display())).env("TMPDIR", directory);
+        Guest::start(command, timeout)
     }
 
-    /// A command that boots `initramfs` with `memory_mib` of memory, its console on stdin and stdout; it lacks what the guest
-    /// boots into and its disks. Without the self-tests that make up nine tenths of a boot.
-    pub fn command(&self, memory_mib: u32, initramfs: &Path) -> Command {
+    /// A command that boots `initramfs` with `memory_mib` of memory, its console on stdin and stdout; it lacks its
+    /// disks. Without the self-tests that make up nine tenths of a boot.
+    fn command(&self, memory_mib: u32, initramfs: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command
             .arg(format!("mem={memory_mib}M"))
@@ -46,10 +65,5 @@ impl UserModeLinux {
             .args(["rdinit=/init", "con=null", "con0=fd:0,fd:1", "quiet"])
             .args(["initcall_blacklist=raid6_select_algo,calibrate_xor_blocks", "cryptomgr.notests"]);
         command
-    }
-
-    /// The argument that attaches the disk served on `socket`: the first is /dev/vda.
-    pub fn disk(socket: &Path) -> String {
-        format!("virtio_uml.device={}:2", socket.display())
     }
 }

@@ -1,7 +1,7 @@
 //! Mounts a disk over a file until that is unmounted or standard input ends:
 //! `cargo run --release -p blockyard-session --example fuse_file -- FILE (IMAGE | mem:BYTES | null:BYTES) [THREADS]`
 
-use blockyard_block::{Disk, FileDisk, FileOptions, MemoryDisk, NullDisk};
+use blockyard_block::{Disk, FileDisk, FileOptions, MemoryDisk, NullDisk, explain};
 use blockyard_session::fuse::{FuseFile, FuseOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::path::Path;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut events = [PollFd::new(&stdin, PollFlags::IN), PollFd::from_borrowed_fd(mounted.ended(), PollFlags::IN)];
     poll(&mut events, None)?;
     if let Some(reason) = mounted.end_reason() {
-        println!("no longer served: {reason}");
+        println!("no longer served: {}", explain(reason));
     }
     println!("unmounted: {:?}", mounted.unmount()?);
     Ok(())

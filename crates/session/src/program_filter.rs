@@ -7,9 +7,9 @@
 //! socket or execute a program, whatever else the machine has to confine it with.
 
 use crate::confinement::unknown_to_libc;
+use blockyard_block::wait_ready;
 use libc::c_ulong;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags};
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
@@ -303,11 +303,7 @@ impl Drop for StartCalls {
 fn answer(listener: &OwnedFd, ended: &io::PipeReader) {
     loop {
         let mut descriptors = [PollFd::new(listener, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
-        match poll(&mut descriptors, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return,
-        }
-        if !descriptors[1].revents().is_empty() {
+        if wait_ready(&mut descriptors, None).is_err() || !descriptors[1].revents().is_empty() {
             return;
         }
         if descriptors[0].revents().contains(PollFlags::IN) {

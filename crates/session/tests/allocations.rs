@@ -4,13 +4,12 @@
 #[allow(dead_code)]
 mod client;
 
-use blockyard_block::{Disk, Extent, Geometry, MemoryMap, NullDisk, Queue, QueueError, Request};
+use blockyard_block::layers::layer;
+use blockyard_block::{Disk, MemoryMap, NullDisk, Queue, QueueError, Request};
 use client::{Client, IN, TIMEOUT, export, server};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io;
-use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -46,13 +45,9 @@ static COUNTING: Counting = Counting;
 /// A null disk whose queue marks the thread that it is used on.
 struct Marking(NullDisk);
 
-impl Disk for Marking {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.0.extents(range)
+impl layer::DiskLayer for Marking {
+    fn below(&self) -> &dyn Disk {
+        &self.0
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -62,34 +57,18 @@ impl Disk for Marking {
 
 struct MarkingQueue(Box<dyn Queue>);
 
-impl Queue for MarkingQueue {
-    fn depth(&self) -> usize {
-        self.0.depth()
+impl layer::QueueLayer for MarkingQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.0
     }
 
-    fn in_flight(&self) -> usize {
-        self.0.in_flight()
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.0
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
         SERVING.set(true);
         self.0.push(request)
-    }
-
-    fn submit(&mut self) -> io::Result<()> {
-        self.0.submit()
-    }
-
-    fn reap(&mut self, completions: &mut Vec<blockyard_block::Completion>) {
-        self.0.reap(completions);
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.0.completion_event()
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.0.wait(events, timeout)
     }
 }
 

@@ -1,42 +1,13 @@
 //! What a request costs: no allocation, and few system calls.
 
-use blockyard_block::{Completion, Disk, MemoryMap, Operation, Queue, Request, Segment};
+use blockyard_block::{Completion, CountingAllocator, Disk, MemoryMap, Operation, Queue, Request, Segment};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting what each thread asks of it.
-struct Counting;
-
-// SAFETY: everything is the system allocator's doing; counting touches a thread-local without a destructor only.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps alloc's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps dealloc's contract.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps realloc's contract.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 const DEPTH: usize = 64;
 
@@ -110,9 +81,13 @@ fn a_session_allocates_nothing_per_request() {
         let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
         let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
         let mut completions = Vec::with_capacity(DEPTH);
-        let before = ALLOCATIONS.get();
+        let before = CountingAllocator::of_this_thread().expect("it is installed");
         run(&mut *queue, &mut completions, 3000, true);
-        assert_eq!(ALLOCATIONS.get() - before, 0, "with an I/O buffer of {io_buffer_bytes:?} bytes");
+        assert_eq!(
+            CountingAllocator::of_this_thread(),
+            Some(before),
+            "with an I/O buffer of {io_buffer_bytes:?} bytes"
+        );
     }
 }
 

@@ -4,7 +4,7 @@
 
 use blockyard_block::layers::{Recording, Replay, WriteLogDisk, layer};
 use blockyard_block::{Completion, Disk, FileDisk, FileOptions, MemoryMap, Operation, Queue, QueueError, Request};
-use blockyard_linux_guest::{Guest, UserModeLinux, write_initramfs};
+use blockyard_linux_guest::UserModeLinux;
 use blockyard_session::server::{Export, Server, ServerOptions};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::{self, File};
@@ -61,7 +61,7 @@ fn record(directory: &Path, between: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn Disk>
 
     let socket = directory.join("disk.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    let mut guest = boot(directory, &socket);
+    let mut guest = UserModeLinux::find().unwrap().boot(128, directory, &socket, SCRIPT, TIMEOUT).unwrap();
     let (stream, _) = listener.accept().unwrap();
     let server = Server::start(&ServerOptions { threads: 1, cpus: Vec::new(), poll: Duration::ZERO }).unwrap();
     let export = Export { name: "disk".into(), disk, queues: 1, weight: NonZeroU32::MIN };
@@ -73,16 +73,6 @@ fn record(directory: &Path, between: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn Disk>
     }
     guest.wait_for("DONE").unwrap();
     Run { base, recording: events.recording(512), synced }
-}
-
-fn boot(directory: &Path, socket: &Path) -> Guest {
-    let linux = UserModeLinux::find().unwrap();
-    let module = fs::read(linux.module("drivers/block/virtio_blk.ko")).unwrap();
-    let initramfs = directory.join("initramfs.cpio");
-    write_initramfs(&initramfs, &[("virtio_blk.ko", &module)], SCRIPT).unwrap();
-    let mut command = linux.command(128, &initramfs);
-    command.arg(UserModeLinux::disk(socket)).env("TMPDIR", directory);
-    Guest::start(command, TIMEOUT).unwrap()
 }
 
 fn succeed(output: Output) {

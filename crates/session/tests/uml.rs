@@ -1,7 +1,7 @@
 //! User-Mode Linux, a real kernel's driver, on a disk of ours: mounts, writes, syncs; the host finds it all and in good order.
 
 use blockyard_block::{FileDisk, FileOptions};
-use blockyard_linux_guest::{Guest, UserModeLinux, write_initramfs};
+use blockyard_linux_guest::UserModeLinux;
 use blockyard_session::server::{EndReason, Export, Listener, Server, ServerOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{self, File};
@@ -39,16 +39,6 @@ fn file_system(directory: &Path) -> String {
     image
 }
 
-fn boot(directory: &Path, socket: &Path) -> Guest {
-    let linux = UserModeLinux::find().unwrap();
-    let module = fs::read(linux.module("drivers/block/virtio_blk.ko")).unwrap();
-    let initramfs = directory.join("initramfs.cpio");
-    write_initramfs(&initramfs, &[("virtio_blk.ko", &module)], SCRIPT).unwrap();
-    let mut command = linux.command(128, &initramfs);
-    command.arg(UserModeLinux::disk(socket)).env("TMPDIR", directory);
-    Guest::start(command, TIMEOUT).unwrap()
-}
-
 fn accept(listener: &Listener) -> UnixStream {
     let timeout = Timespec::try_from(TIMEOUT).unwrap();
     poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&timeout)).unwrap();
@@ -65,7 +55,7 @@ fn a_guest_mounts_and_writes_and_the_host_finds_it() {
     let disk = Arc::new(FileDisk::open(Path::new(&image), &FileOptions::default()).unwrap());
     let export = Export { name: "uml".into(), disk, queues: 1, weight: NonZeroU32::MIN };
 
-    let guest = boot(directory.path(), &socket);
+    let guest = UserModeLinux::find().unwrap().boot(128, directory.path(), &socket, SCRIPT, TIMEOUT).unwrap();
     let session = server.attach(accept(&listener), export).unwrap();
     let said = guest.finish().unwrap_or_else(|error| panic!("{error}\n{:?}", session.end_reason()));
     for expected in ["mounted", "from the host", "unmounted"] {

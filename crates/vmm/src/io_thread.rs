@@ -5,9 +5,9 @@
 
 use crate::event::{EventSink, MachineEvent};
 use crate::placement::CpuList;
+use blockyard_block::wait_readable;
 use blockyard_devices::EventFd;
 use blockyard_devices::virtio::{BlockQueue, DeviceFailure};
-use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -183,8 +183,5 @@ fn wait(inbox: &Inbox, queues: &mut [BlockQueue]) -> io::Result<()> {
     if !queues.is_empty() {
         return BlockQueue::wait_any(queues, &[inbox.event.as_fd()], None);
     }
-    match poll(&mut [PollFd::new(&inbox.event, PollFlags::IN)], None) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    wait_readable(Some(inbox.event.as_fd()), &[], None).map(drop)
 }

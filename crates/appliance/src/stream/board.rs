@@ -1,8 +1,9 @@
 //! Where requests wait for the thread that reads or writes the stream.
 
-use blockyard_block::{Completion, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment};
+use blockyard_block::{
+    Completion, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment, wait_readable,
+};
 use blockyard_devices::EventFd;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -217,8 +218,7 @@ impl Queue for BoardQueue {
     }
 
     fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        let own = self.board.completed.as_fd();
-        wait_readable(own, events, timeout)
+        wait_readable(Some(self.board.completed.as_fd()), events, timeout).map(drop)
     }
 }
 
@@ -229,20 +229,5 @@ impl Drop for BoardQueue {
         state.waiting.clear();
         state.completions.clear();
         self.board.completed.take();
-    }
-}
-
-/// Waits until one of the descriptors is readable, or the timeout is over, or a signal came.
-pub(crate) fn wait_readable(
-    own: BorrowedFd<'_>,
-    events: &[BorrowedFd<'_>],
-    timeout: Option<Duration>,
-) -> io::Result<()> {
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    let all = events.iter().copied().chain([own]);
-    let mut descriptors: Vec<_> = all.map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN)).collect();
-    match poll(&mut descriptors, timeout.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(errno.into()),
     }
 }

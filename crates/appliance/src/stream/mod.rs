@@ -6,7 +6,7 @@ mod fuzz;
 mod sink;
 mod source;
 
-pub(crate) use board::{Outside, wait_readable};
+pub(crate) use board::Outside;
 pub use sink::StreamSink;
 pub use source::StreamSource;
 

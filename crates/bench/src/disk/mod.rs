@@ -99,10 +99,11 @@ pub fn run(
         progress = Progress { reading_back: true, total_bytes: Some(region.min(written)), runtime: None, ..progress };
         on_threads(&mut jobs, &stop, &mut progress, &mut watch, |job| job.read_back(&stop))?;
     }
-    Ok(report(jobs, idle, stop.into_inner(), geometry.capacity_bytes))
+    let size_bytes = (!matches!(workload.access, Access::Replay(_))).then_some(plan.units.unit_bytes);
+    Ok(Report { capacity_bytes: geometry.capacity_bytes, size_bytes, ..report(jobs, idle, stop.into_inner()) })
 }
 
-fn report(jobs: Vec<Job>, idle: Vec<Option<f64>>, interrupted: bool, capacity_bytes: u64) -> Report {
+fn report(jobs: Vec<Job>, idle: Vec<Option<f64>>, interrupted: bool) -> Report {
     let (mut tally, mut verdict) = (Tally::default(), Verdict::default());
     let count = jobs.len();
     let batch = jobs.iter().map(Job::depth).min().unwrap_or(0);
@@ -119,7 +120,6 @@ fn report(jobs: Vec<Job>, idle: Vec<Option<f64>>, interrupted: bool, capacity_by
         interrupted,
         jobs: count,
         batch,
-        capacity_bytes,
         ..Report::new(&tally)
     }
 }

@@ -90,6 +90,8 @@ pub struct Report {
     pub allocations: Option<u64>,
     /// The disk's size.
     pub capacity_bytes: u64,
+    /// Of each request; `None` where they differ.
+    pub size_bytes: Option<u64>,
     /// The first mismatches: sentences.
     #[serde(serialize_with = "sentences")]
     pub first_mismatches: Vec<Mismatch>,
@@ -130,6 +132,7 @@ impl Report {
             waits: tally.waits,
             allocations: tally.allocations,
             capacity_bytes: 0,
+            size_bytes: None,
             first_mismatches: Vec::new(),
         }
     }

@@ -2,15 +2,15 @@
 
 use super::direct::{Direct, DirectRange};
 use super::{FileDiskError, FileOptions, device, lock};
-use crate::{Geometry, SEGMENTS_MAX};
-use rustix::fs::{OFlags, fcntl_getfl};
+use crate::{Geometry, RequestError, SEGMENTS_MAX};
+use rustix::fs::{OFlags, fcntl_getfl, fstat, ftruncate};
 use rustix::io::Errno;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long the kernel may take to close the files of a program that was killed: those of an io_uring outlive it.
@@ -28,8 +28,7 @@ pub(crate) struct Backing {
     /// The file once more, past the page cache.
     pub(super) direct: Option<Direct>,
     pub(super) geometry: Geometry,
-    /// The file's own length when it was opened; the capacity is this, rounded up to logical blocks.
-    pub(super) length_bytes: u64,
+    length_bytes: AtomicU64,
     pub(super) is_block_device: bool,
     pub(super) cache_unsafe: bool,
     pub(super) discard: Support,
@@ -107,13 +106,40 @@ impl Backing {
             file,
             direct,
             geometry,
-            length_bytes,
+            length_bytes: AtomicU64::new(length_bytes),
             is_block_device,
             cache_unsafe: options.cache_unsafe,
             discard: Support::default(),
             punch_hole: Support::default(),
             zero_range: Support::default(),
         })
+    }
+
+    /// The file's own length when it was opened; the capacity is this, rounded up to logical blocks.
+    pub(super) fn length_bytes(&self) -> u64 {
+        self.length_bytes.load(Ordering::Acquire)
+    }
+
+    /// Takes a file whose end is not the disk's.
+    pub(super) fn set_length_bytes(&mut self, length_bytes: u64) {
+        *self.length_bytes.get_mut() = length_bytes;
+    }
+
+    /// Makes the file as long as the disk: up to its last block there is something to keep.
+    pub(super) fn fill_last_block(&self) -> Result<(), RequestError> {
+        let failed = |errno: Errno| RequestError::Os(errno.raw_os_error());
+        if self.is_block_device {
+            return Err(failed(Errno::NOSPC));
+        }
+        let length_bytes = u64::try_from(fstat(&self.file).map_err(failed)?.st_size).unwrap_or(0);
+        if length_bytes < self.length_bytes() {
+            return Err(RequestError::Truncated);
+        }
+        if length_bytes < self.geometry.capacity_bytes {
+            ftruncate(&self.file, self.geometry.capacity_bytes).map_err(failed)?;
+        }
+        self.length_bytes.store(self.geometry.capacity_bytes, Ordering::Release);
+        Ok(())
     }
 
     /// Which part of the file is transferred past the page cache.

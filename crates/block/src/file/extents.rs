@@ -16,7 +16,7 @@ impl Backing {
     pub(super) fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
         self.geometry.check_extent_range(&range)?;
         let extent = |end: u64, kind| Extent { offset_bytes: range.start, length_bytes: end - range.start, kind };
-        if range.start >= self.length_bytes {
+        if range.start >= self.length_bytes() {
             return Ok(extent(range.end, ExtentKind::Hole));
         }
         if self.is_block_device {
@@ -49,8 +49,8 @@ impl Backing {
     fn next_hole(&self, offset: u64) -> io::Result<u64> {
         match seek(&self.file, SeekFrom::Hole(offset)) {
             // Never before `offset`, or a walk over the extents would not end.
-            Ok(hole_start) => Ok(hole_start.max(offset + 1).min(self.length_bytes)),
-            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(self.length_bytes),
+            Ok(hole_start) => Ok(hole_start.max(offset + 1).min(self.length_bytes())),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(self.length_bytes()),
             Err(Errno::NXIO) => Err(truncated()),
             Err(errno) => Err(errno.into()),
         }
@@ -58,7 +58,7 @@ impl Backing {
 
     fn check_not_truncated(&self) -> io::Result<()> {
         let length_bytes = u64::try_from(fstat(&self.file)?.st_size).unwrap_or(0);
-        if length_bytes < self.length_bytes { Err(truncated()) } else { Ok(()) }
+        if length_bytes < self.length_bytes() { Err(truncated()) } else { Ok(()) }
     }
 }
 

@@ -108,8 +108,14 @@ impl Job {
         if request.operation != Operation::Flush {
             check_alignment(request, backing)?;
         }
-        let inside_bytes = backing.length_bytes.saturating_sub(request.offset_bytes);
-        self.left_bytes = request.length_bytes().min(inside_bytes);
+        let inside_bytes = |backing: &Backing| backing.length_bytes().saturating_sub(request.offset_bytes);
+        self.left_bytes = request.length_bytes().min(inside_bytes(backing));
+        let reaches_padding = self.left_bytes < request.length_bytes();
+        let writes = matches!(request.operation, Operation::Write { .. });
+        if reaches_padding && writes && self.fills_padding(request.segments)? {
+            backing.fill_last_block()?;
+            self.left_bytes = request.length_bytes().min(inside_bytes(backing));
+        }
         match request.operation {
             Operation::Read => {
                 self.gather(request.segments, usize::MAX)?;
@@ -166,21 +172,34 @@ impl Job {
 
     /// Zeroes what a read wants beyond the first `left_bytes`: padding, which only the disk has.
     fn zero_padding(&self, segments: &[Segment]) -> Result<(), RequestError> {
+        let zeroed = self.padding(segments).all(|padding| self.memory.zero(padding));
+        zeroed.then_some(()).ok_or(RequestError::BadSegment)
+    }
+
+    /// Whether a write puts anything but zeros where there is nothing but padding.
+    fn fills_padding(&self, segments: &[Segment]) -> Result<bool, RequestError> {
+        for padding in self.padding(segments) {
+            if !self.memory.is_padding(padding).ok_or(RequestError::BadSegment)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The parts of segments beyond the first `left_bytes`.
+    fn padding(&self, segments: &[Segment]) -> impl Iterator<Item = Segment> {
         let mut real = self.left_bytes;
-        for &segment in segments {
+        let parts = segments.iter().map(move |&segment| {
             // At most the segment's length, so it fits.
             let skip = real.min(u64::from(segment.length_bytes)) as u32;
             real -= u64::from(skip);
-            let padding = Segment {
+            Segment {
                 length_bytes: segment.length_bytes - skip,
-                offset_bytes: segment.offset_bytes + u64::from(skip),
+                offset_bytes: segment.offset_bytes.saturating_add(skip.into()),
                 ..segment
-            };
-            if padding.length_bytes > 0 && !self.memory.zero(padding) {
-                return Err(RequestError::BadSegment);
             }
-        }
-        Ok(())
+        });
+        parts.filter(|padding| padding.length_bytes > 0)
     }
 
     /// The call to make now.

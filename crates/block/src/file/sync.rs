@@ -73,7 +73,7 @@ impl Queue for SyncQueue {
         if matches!(self.state, State::Done(_)) {
             return Ok(());
         }
-        wait_readable(None, events, timeout)
+        wait_readable(None, events, timeout).map(drop)
     }
 }
 

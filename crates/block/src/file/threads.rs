@@ -145,7 +145,7 @@ impl Queue for ThreadsQueue {
     }
 
     fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        wait_readable(self.completion_event(), events, timeout)
+        wait_readable(self.completion_event(), events, timeout).map(drop)
     }
 }
 

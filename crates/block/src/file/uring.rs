@@ -209,7 +209,7 @@ impl Queue for UringQueue {
         if events.is_empty() && waits && self.ring.params().is_feature_ext_arg() {
             return self.wait_in_ring(timeout);
         }
-        wait_readable(self.completion_event(), events, timeout)
+        wait_readable(self.completion_event(), events, timeout).map(drop)
     }
 }
 

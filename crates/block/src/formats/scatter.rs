@@ -362,7 +362,7 @@ impl Scatter {
         if self.is_ready() {
             return Ok(());
         }
-        wait_readable(Some(self.epoll.as_fd()), events, timeout)
+        wait_readable(Some(self.epoll.as_fd()), events, timeout).map(drop)
     }
 
     fn is_ready(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Why a disk has no partition table to go by, what is odd about one, and why a partition is not to be had.
 
 use super::gpt::GptFault;
+use crate::explain;
 use std::io;
 
 /// Why there is no telling which partitions a disk has.
@@ -42,14 +43,14 @@ pub enum PartitionTableError {
 }
 
 impl PartitionTableError {
-    /// The whole sentence, with what to do about it where a choice of the table would help; `option` is what stands before a
+    /// The whole sentence, with its cause and with what to do about it where a choice of the table would help; `option` is what stands before a
     /// table's name where the user makes that choice, `table=` for example.
     #[must_use]
     pub fn advising(&self, option: &str) -> String {
         match self {
             Self::Ambiguous => format!("{self}, with {option}mbr or {option}gpt"),
             Self::OnlyProtective => format!("{self}, with {option}gpt"),
-            _ => self.to_string(),
+            _ => explain(self),
         }
     }
 }

@@ -43,7 +43,7 @@ pub enum NewTableError {
     #[error("{0}")]
     Impossible(String),
     /// The disk.
-    #[error("cannot write the partition table: {0}")]
+    #[error("cannot write the partition table")]
     Write(#[from] io::Error),
 }
 

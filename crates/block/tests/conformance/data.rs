@@ -15,7 +15,7 @@ on_every_engine!(
     empty_segments_are_nothing,
     requests_of_no_length_succeed,
     padding_reads_as_zeros,
-    writes_to_the_padding_are_dropped,
+    writes_to_the_padding_make_it_part_of_the_file,
     an_empty_file_is_an_empty_disk,
     any_offset_and_length_will_do,
     flush_of_a_read_only_disk_succeeds,
@@ -129,17 +129,15 @@ fn padding_reads_as_zeros(engine: Engine) {
     }
 }
 
-fn writes_to_the_padding_are_dropped(engine: Engine) {
+fn writes_to_the_padding_make_it_part_of_the_file(engine: Engine) {
     let options = FileOptions { logical_block_bytes: 65536, ..options(engine) };
     let mut rig = Rig::with(&pattern(70_001, 8), &options, 4);
-    let bytes = pattern(131_072, 9);
+    let mut bytes = pattern(70_001, 9);
+    bytes.resize(131_072, 0);
+    // Zeros are there already.
     rig.write(0, &bytes).unwrap();
     assert!(rig.contents() == bytes[..70_001]);
-    let mut padded = bytes[..70_001].to_vec();
-    padded.resize(131_072, 0);
-    assert!(rig.read(0, 131_072).unwrap() == padded);
-    rig.write_as(Operation::Write { force_unit_access: true }, 70_656, &[1; 512]).unwrap();
-    assert!(rig.contents() == bytes[..70_001]);
+    assert!(rig.read(0, 131_072).unwrap() == bytes);
     for operation in [
         Operation::Discard { length_bytes: 60_000 },
         Operation::WriteZeroes { length_bytes: 60_000, may_unmap: true },
@@ -150,6 +148,13 @@ fn writes_to_the_padding_are_dropped(engine: Engine) {
     }
     assert_eq!(fs::metadata(&rig.path).unwrap().len(), 70_001);
     assert!(rig.contents()[..69_000] == bytes[..69_000]);
+    let bytes = pattern(131_072, 10);
+    rig.write_as(Operation::Write { force_unit_access: true }, 70_656, &bytes[70_656..71_168]).unwrap();
+    assert_eq!(rig.contents().len(), 131_072);
+    assert!(rig.contents()[70_656..71_168] == bytes[70_656..71_168]);
+    rig.write(0, &bytes).unwrap();
+    assert!(rig.contents() == bytes);
+    assert!(rig.read(0, 131_072).unwrap() == bytes);
 }
 
 fn an_empty_file_is_an_empty_disk(engine: Engine) {

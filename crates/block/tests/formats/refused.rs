@@ -1,7 +1,7 @@
 //! Images that are not opened, and what is said then.
 
-use crate::rig::{Rig, check_clean, open, open_allowed, pattern, qemu_img, qemu_io, read_only, text};
-use blockyard_block::{AllowedDirectories, FileOptions, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use crate::rig::{Rig, WRITE, check_clean, open, open_allowed, pattern, qemu_img, qemu_io, read_only, text};
+use blockyard_block::{AllowedDirectories, FileOptions, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, RequestError};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -229,7 +229,8 @@ fn a_disk_that_is_no_whole_block_is_padded() {
     let options = FileOptions { logical_block_bytes: 4096, ..FileOptions::default() };
     let mut rig = Rig::new(open_allowed(&image, &options));
     assert_eq!(rig.disk.geometry().capacity_bytes, (1 << 20) + 4096);
-    rig.write(1 << 20, &[7; 4096]);
+    assert_eq!(rig.write_as(WRITE, 1 << 20, &[7; 4096]), Err(RequestError::Os(libc::ENOSPC)));
+    rig.write(1 << 20, &[vec![7; 512], vec![0; 3584]].concat());
     assert_eq!(rig.read(1 << 20, 4096), [vec![7; 512], vec![0; 3584]].concat());
     drop(rig);
     check_clean(text(&image));

@@ -35,8 +35,6 @@ const READ_BYTES: usize = 117 * 512;
 pub(crate) struct Model {
     rig: Rig,
     contents: Vec<u8>,
-    /// What is written behind this is gone, though it lies on the disk.
-    pub(crate) kept_bytes: usize,
     /// What offsets and lengths are rounded to.
     pub(crate) unit_bytes: usize,
     pending: Vec<Pending>,
@@ -53,7 +51,7 @@ impl Model {
     pub(crate) fn new(rig: Rig) -> Self {
         let capacity = rig.disk.geometry().capacity_bytes as usize;
         let contents = vec![0; capacity];
-        Self { rig, contents, kept_bytes: capacity, unit_bytes: 1, pending: Vec::new(), tokens: 0 }
+        Self { rig, contents, unit_bytes: 1, pending: Vec::new(), tokens: 0 }
     }
 
     /// Runs actions, and reads all of the disk. What it then holds.
@@ -112,8 +110,7 @@ impl Model {
 
     fn store(&mut self, offset: usize, bytes: &[u8]) {
         if offset + bytes.len() <= self.contents.len() {
-            let kept = bytes.len().min(self.kept_bytes.saturating_sub(offset));
-            self.contents[offset..][..kept].copy_from_slice(&bytes[..kept]);
+            self.contents[offset..][..bytes.len()].copy_from_slice(bytes);
         }
     }
 

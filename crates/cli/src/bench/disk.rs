@@ -105,7 +105,6 @@ struct Output<'a> {
     disk: &'a str,
     access: &'static str,
     operations: &'static str,
-    size_bytes: Option<u64>,
     seed: u64,
     verify: bool,
     #[serde(flatten)]
@@ -221,7 +220,6 @@ impl DiskBenchArgs {
             disk: &self.disk,
             access: self.access_name(),
             operations: self.operations_name(),
-            size_bytes: self.size,
             seed: self.seed,
             verify: self.verify,
             report,

@@ -3,9 +3,9 @@
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
 use super::verdict::Verdict;
-use crate::disk::complete_change;
 use crate::{print, size};
 use anyhow::{Context, Result};
+use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{CheckReport, Qcow2Check, Repair};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -65,17 +65,19 @@ const LINES_MAX: u64 = 1000;
 /// [`Verdict`] when something is wrong with the image; otherwise when it could not be checked.
 pub fn run(args: &CheckArgs) -> Result<()> {
     let (path, format) = named_image::parse_new(&args.image, args.format)?;
+    let named = match args.force_share {
+        true => named_image::shared(&args.image, args.format)?,
+        false => named_image::existing(&args.image, args.format, &args.allow_dir)?,
+    };
     match format {
-        Format::Raw => raw(args, &path),
-        Format::Vmdk => vmdk(args, &path),
-        Format::Qcow2 => qcow2(args, &path),
+        Format::Raw => raw(args, &path, &named),
+        Format::Vmdk => vmdk(args, &path, &named),
+        Format::Qcow2 => qcow2(args, &path, &named),
     }
 }
 
-fn raw(args: &CheckArgs, path: &Path) -> Result<()> {
-    let named = named_image::parse(&args.image, args.format)?.read_only();
-    let named = if args.force_share { named.unlocked() } else { named };
-    let length_bytes = named_image::open_stream(&named, true, &args.allow_dir)?.opened.length_bytes;
+fn raw(args: &CheckArgs, path: &Path, named: &DiskSpecification) -> Result<()> {
+    let length_bytes = named_image::open_stream(named, true, &args.allow_dir)?.opened.length_bytes;
     if !args.quiet {
         let name = path.display();
         print(&format!(
@@ -86,9 +88,8 @@ fn raw(args: &CheckArgs, path: &Path) -> Result<()> {
     Err(Verdict(NOT_SUPPORTED).into())
 }
 
-fn vmdk(args: &CheckArgs, path: &Path) -> Result<()> {
-    let named = named_image::parse(&args.image, args.format)?.read_only();
-    let capacity_bytes = named_image::open_stream(&named, true, &args.allow_dir)?.opened.length_bytes;
+fn vmdk(args: &CheckArgs, path: &Path, named: &DiskSpecification) -> Result<()> {
+    let capacity_bytes = named_image::open_stream(named, true, &args.allow_dir)?.opened.length_bytes;
     let said = Said { filename: path, format: "vmdk", report: CheckReport::default() };
     if !args.quiet && !args.json {
         print(&format!("{}: {} in files that are there and long enough", path.display(), size::human(capacity_bytes)))?;
@@ -96,18 +97,14 @@ fn vmdk(args: &CheckArgs, path: &Path) -> Result<()> {
     said.tell(args)
 }
 
-fn qcow2(args: &CheckArgs, path: &Path) -> Result<()> {
+fn qcow2(args: &CheckArgs, path: &Path, named: &DiskSpecification) -> Result<()> {
     let repair = match args.repair {
         None => Repair::None,
         Some(What::Leaks) => Repair::Leaks,
         Some(What::All) => Repair::All,
     };
-    let named = named_image::parse(&args.image, args.format)?;
-    if !args.force_share {
-        complete_change(&named, &args.allow_dir)?;
-    }
     let mut check = Qcow2Check::open(path, repair, !args.force_share)?;
-    shut_in(&[&named], Vec::new())?;
+    shut_in(&[named], Vec::new())?;
     let (mut lines, mut stderr) = (0_u64, io::stderr().lock());
     let report = check.run(repair, &mut |line| {
         lines += 1;

@@ -3,7 +3,6 @@
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
 use super::watch::Watch;
-use crate::disk::complete_change;
 use crate::print;
 use anyhow::{Context, Result};
 use blockyard_block::{AllowedDirectories, Qcow2Commit};
@@ -44,8 +43,7 @@ pub struct CommitArgs {
 /// # Errors
 /// When the image has no backing file, or one of the two cannot be written.
 pub fn run(args: &CommitArgs) -> Result<()> {
-    let (path, named) = named_image::based(&args.image, args.format)?;
-    complete_change(&named, &args.allow_dir)?;
+    let (path, named) = named_image::based(&args.image, args.format, &args.allow_dir)?;
     let failed = || format!("cannot commit {}", args.image);
     let allowed = AllowedDirectories::new(&args.allow_dir)?;
     let commit = Qcow2Commit::open(&path, args.base.as_deref(), &allowed).with_context(failed)?;

@@ -66,8 +66,8 @@ pub fn run(args: &CompareArgs) -> Result<()> {
 fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
     const THREADS: usize = 4;
     let named = [
-        named_image::parse(&args.first, args.format)?.read_only(),
-        named_image::parse(&args.second, args.second_format)?.read_only(),
+        named_image::existing(&args.first, args.format, &args.allow_dir)?.read_only(),
+        named_image::existing(&args.second, args.second_format, &args.allow_dir)?.read_only(),
     ];
     let open = |index: usize| -> Result<_> {
         let named = &named[index];

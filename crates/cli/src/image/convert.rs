@@ -93,8 +93,8 @@ enum Cache {
 /// When something cannot be read or written. A new image does not appear then.
 pub fn run(args: &ConvertArgs) -> Result<()> {
     let started = Instant::now();
-    let source_named = named_image::parse(&args.source, args.format)?.read_only();
-    let target_named = named_image::parse(&args.target, args.output_format)?;
+    let source_named = named_image::existing(&args.source, args.format, &args.allow_dir)?.read_only();
+    let target_named = named_image::target(&args.target, args.output_format)?;
     refuse_same_disk(&source_named, &target_named)?;
     let Stream { opened, depth } = named_image::open_stream(&source_named, true, &args.allow_dir)
         .with_context(|| format!("cannot convert {}", args.source))?;

@@ -2,7 +2,6 @@
 
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
-use crate::disk::complete_change;
 use crate::{print, size};
 use anyhow::{Context, Result};
 use blockyard_block::partition_table::{PartitionTable, Scheme, read};
@@ -38,8 +37,7 @@ pub struct InfoArgs {
 /// # Errors
 /// When it is no image.
 pub fn run(args: &InfoArgs) -> Result<()> {
-    let named = named_image::parse(&args.image, args.format)?.read_only();
-    complete_change(&named, &args.allow_dir)?;
+    let named = named_image::existing(&args.image, args.format, &args.allow_dir)?.read_only();
     let report = Report::of(&named, args)?;
     print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.render() })
 }

@@ -2,7 +2,6 @@
 
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
-use crate::disk::complete_change;
 use crate::{UsageError, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::DiskSpecification;
@@ -43,8 +42,7 @@ pub struct MapArgs {
 /// # Errors
 /// When the image cannot be read.
 pub fn run(args: &MapArgs) -> Result<()> {
-    let named = named_image::parse(&args.image, args.format)?.read_only();
-    complete_change(&named, &args.allow_dir)?;
+    let named = named_image::existing(&args.image, args.format, &args.allow_dir)?.read_only();
     let Mapped { disk, files } = Mapped::open(&named, &args.allow_dir)?;
     let capacity_bytes = disk.capacity_bytes();
     shut_in(&[&named], Vec::new())?;

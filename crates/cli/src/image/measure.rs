@@ -56,9 +56,19 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
     if !(512..=2 << 20).contains(&cluster_bytes) || !cluster_bytes.is_power_of_two() {
         bail!(UsageError("clusters have 512 bytes to 2 MiB, a power of two".to_owned()));
     }
+    if options.size_bytes.is_some() {
+        bail!(UsageError(
+            "the size of a disk that is not there is --size SIZE, and of one that is there its own".to_owned()
+        ));
+    }
+    if options.backing_name.is_some() {
+        bail!(UsageError(
+            "how much of a disk differs from a backing file is not measured: leave backing_file out".to_owned()
+        ));
+    }
     let (size_bytes, data_bytes) = match (&args.image, args.size) {
         (Some(image), _) => {
-            let named = named_image::parse(image, args.format)?.read_only();
+            let named = named_image::existing(image, args.format, &args.allow_dir)?.read_only();
             let disk = named_image::open_stream(&named, true, &args.allow_dir)?.opened.disk;
             shut_in(&[&named], Vec::new())?;
             (disk.geometry().capacity_bytes, data_bytes(&*disk, cluster_bytes)?)

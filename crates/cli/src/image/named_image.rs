@@ -1,7 +1,7 @@
 //! Images as they are named on the command line, with qemu-img's -f.
 
 use crate::UsageError;
-use crate::disk::{self, Access, OpenDisk, RECONNECT};
+use crate::disk::{self, Access, OpenDisk, RECONNECT, complete_change};
 use anyhow::{Result, bail};
 use blockyard_block::Engine;
 use blockyard_block::specification::{DiskSpecification, Kind};
@@ -35,11 +35,30 @@ impl Format {
     }
 }
 
-/// The disk that `text` names, in this format if it does not say which.
+/// The disk that `text` names, in this format if it does not say which: an image that is there. A change to it that was not completed
+/// is completed first, so that a command may open its file by itself.
+///
+/// # Errors
+/// [`UsageError`] when it names no disk; as [`complete_change`].
+pub fn existing(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Result<DiskSpecification> {
+    let named = target(text, format)?;
+    complete_change(&named, allow_dirs)?;
+    Ok(named)
+}
+
+/// As [`existing`], for a look at an image that somebody else may be writing: without locks, and as it is.
 ///
 /// # Errors
 /// [`UsageError`] when it names no disk.
-pub fn parse(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
+pub fn shared(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
+    Ok(target(text, format)?.unlocked())
+}
+
+/// The disk that `text` names, in this format if it does not say which: one that may have to be made.
+///
+/// # Errors
+/// [`UsageError`] when it names no disk.
+pub fn target(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
     let text = match format {
         Some(format) => format!("{text},format={}", format.word()),
         None => text.to_owned(),
@@ -52,7 +71,7 @@ pub fn parse(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
 /// # Errors
 /// [`UsageError`] when it is anything else.
 pub fn parse_new(text: &str, format: Option<Format>) -> Result<(PathBuf, Format)> {
-    let named = parse(text, format)?;
+    let named = target(text, format)?;
     let says_more = text.replace(",,", "").split(',').skip(1).any(|key| !key.starts_with("format="));
     match (named.kind(), named.path(), Format::of(&named)) {
         (Kind::File, Some(path), Some(format)) if !says_more => Ok((path.to_owned(), format)),
@@ -60,16 +79,16 @@ pub fn parse_new(text: &str, format: Option<Format>) -> Result<(PathBuf, Format)
     }
 }
 
-/// An image that may be based on another: its file, and the disk that it is.
+/// An image that may be based on another and is there, as [`existing`]: its file, and the disk that it is.
 ///
 /// # Errors
-/// [`UsageError`] when it is anything else.
-pub fn based(text: &str, format: Option<Format>) -> Result<(PathBuf, DiskSpecification)> {
+/// [`UsageError`] when it is anything else; as [`complete_change`].
+pub fn based(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Result<(PathBuf, DiskSpecification)> {
     let (path, found) = parse_new(text, format)?;
     if found != Format::Qcow2 {
         bail!(UsageError(format!("{text}: only qcow2 images have backing files")));
     }
-    Ok((path, parse(text, format)?))
+    Ok((path, existing(text, format, allow_dirs)?))
 }
 
 /// A disk whose every byte is read or written once, opened for that.

@@ -4,7 +4,6 @@ use super::named_image::{self, Format, directory_of};
 use super::new_image::{backing_path, open_backing};
 use super::shut_in::shut_in;
 use super::watch::Watch;
-use crate::disk::complete_change;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
 use blockyard_block::{AllowedDirectories, Disk, Qcow2Backing, Qcow2Rebase, same_file, write_differences};
@@ -48,9 +47,8 @@ pub struct RebaseArgs {
 /// # Errors
 /// When one of the files cannot be had, or the image cannot be written.
 pub fn run(args: &RebaseArgs) -> Result<()> {
-    let (path, named) = named_image::based(&args.image, args.format)?;
     let backing = args.new_backing()?;
-    complete_change(&named, &args.allow_dir)?;
+    let (path, named) = named_image::based(&args.image, args.format, &args.allow_dir)?;
     let failed = || format!("cannot rebase {}", args.image);
     let rebase = Qcow2Rebase::open(&path).with_context(failed)?;
     if !args.unsafe_ {

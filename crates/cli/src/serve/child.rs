@@ -107,7 +107,7 @@ pub fn run_child(args: &ChildArgs) -> Result<()> {
         Door::Mediator => {
             let config = MediatorConfig { exports: args.partition.clone(), table };
             let Some(mediator) = Mediator::start(stdin, &config, mediator::session)? else { return Ok(()) };
-            preparation.confine(&sockets, false)?;
+            preparation.confine(&sockets)?;
             Ok(mediator.run()?)
         }
         Door::Copier => {
@@ -121,7 +121,7 @@ pub fn run_child(args: &ChildArgs) -> Result<()> {
                 preparation.screen.tell(&warning.to_string());
             }
             let gate = Gate::open(offers.offers)?;
-            preparation.confine(&sockets, false)?;
+            preparation.confine(&sockets)?;
             serve_gate(preparation.serve(disk)?, gate, &Until { once: false, lifeline })
         }
     }

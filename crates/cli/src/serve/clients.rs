@@ -10,8 +10,8 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Sessions by number, shared with who looks at them.
-type Sessions = Arc<Mutex<BTreeMap<u64, Arc<Session>>>>;
+/// Sessions by number.
+type Sessions = BTreeMap<u64, Arc<Session>>;
 
 /// The clients of one server.
 pub struct Clients {
@@ -19,8 +19,8 @@ pub struct Clients {
     disk: Arc<dyn Disk>,
     queues: u16,
     sessions: Sessions,
-    /// The same, for the events that are borrowed while others look.
-    live: BTreeMap<u64, Arc<Session>>,
+    /// The same, for whoever looks at them from another thread while their events are borrowed.
+    shown: Arc<Mutex<Sessions>>,
     /// Tells people what happens.
     tell: Box<dyn Fn(&str) + Send>,
 }
@@ -28,15 +28,15 @@ pub struct Clients {
 impl Clients {
     /// Nobody yet. `tell` tells people what happens.
     pub fn new(server: Server, disk: Arc<dyn Disk>, queues: u16, tell: impl Fn(&str) + Send + 'static) -> Self {
-        let (sessions, live) = (Sessions::default(), BTreeMap::new());
-        Self { server, disk, queues, sessions, live, tell: Box::new(tell) }
+        let (sessions, shown) = (Sessions::new(), Arc::default());
+        Self { server, disk, queues, sessions, shown, tell: Box::new(tell) }
     }
 
     /// What there is to see, at any time, from any thread.
     pub fn view(&self) -> impl Fn() -> ServerView + Send + Sync + 'static {
-        let sessions = Arc::clone(&self.sessions);
+        let shown = Arc::clone(&self.shown);
         move || {
-            let sessions = lock(&sessions).clone();
+            let sessions = lock(&shown).clone();
             let view = |(&id, session): (&u64, &Arc<Session>)| ClientView::of(id, session);
             ServerView { clients: sessions.iter().map(view).collect() }
         }
@@ -44,16 +44,21 @@ impl Clients {
 
     /// Ends all sessions, when what is in flight has been answered.
     pub fn end(&mut self) {
-        self.live.values().for_each(|session| session.revoke());
-        for session in std::mem::take(&mut self.live).into_values() {
+        self.sessions.values().for_each(|session| session.revoke());
+        for session in std::mem::take(&mut self.sessions).into_values() {
             session.wait();
         }
-        lock(&self.sessions).clear();
+        self.show();
+    }
+
+    /// Shows the sessions that there are now.
+    fn show(&self) {
+        lock(&self.shown).clone_from(&self.sessions);
     }
 
     /// Whether nobody is there.
     pub fn is_empty(&self) -> bool {
-        self.live.is_empty()
+        self.sessions.is_empty()
     }
 
     /// Tells people.
@@ -69,30 +74,30 @@ impl Grantor for Clients {
             PartitionDisk::new(Arc::clone(&self.disk), range_bytes, read_only).map_err(|error| error.to_string())?;
         let export = Export { name: name.into(), disk: Arc::new(disk), queues: self.queues, weight };
         let session = Arc::new(self.server.attach(stream, export).map_err(|error| error.to_string())?);
-        lock(&self.sessions).insert(number, Arc::clone(&session));
-        self.live.insert(number, session);
+        self.sessions.insert(number, session);
+        self.show();
         Ok(())
     }
 
     fn revoke(&mut self, session: u64) {
-        if let Some(session) = self.live.get(&session) {
+        if let Some(session) = self.sessions.get(&session) {
             session.revoke();
         }
     }
 
     fn events<'a>(&'a self, events: &mut Vec<BorrowedFd<'a>>) {
-        events.extend(self.live.values().map(|session| session.ended()));
+        events.extend(self.sessions.values().map(|session| session.ended()));
     }
 
     fn ended(&mut self) -> Vec<(u64, String)> {
         let reason = |(&number, session): (&u64, &Arc<Session>)| Some((number, session.end_reason()?.to_string()));
-        let ended: Vec<_> = self.live.iter().filter_map(reason).collect();
+        let ended: Vec<_> = self.sessions.iter().filter_map(reason).collect();
         for (number, why) in &ended {
-            if let Some(session) = self.live.remove(number) {
+            if let Some(session) = self.sessions.remove(number) {
                 self.tell(&format!("{}: the session is over: {why}", session.name()));
             }
-            lock(&self.sessions).remove(number);
         }
+        self.show();
         ended
     }
 
@@ -108,6 +113,6 @@ impl Grantor for Clients {
     }
 }
 
-fn lock(sessions: &Sessions) -> MutexGuard<'_, BTreeMap<u64, Arc<Session>>> {
+fn lock(sessions: &Mutex<Sessions>) -> MutexGuard<'_, Sessions> {
     sessions.lock().unwrap_or_else(PoisonError::into_inner)
 }

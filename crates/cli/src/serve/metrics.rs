@@ -1,13 +1,12 @@
 //! Numbers for Prometheus, over HTTP on a loopback address.
 
-use super::view::{ClientView, ServerView};
+use super::view::{ClientView, Look, ServerView};
 use anyhow::{Context, Result};
 use blockyard_block::layers::OperationKind;
 use blockyard_session::server::SessionStatistics;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener> {
 ///
 /// # Errors
 /// When there is no thread to be had.
-pub fn serve(listener: TcpListener, view: Arc<dyn Fn() -> ServerView + Send + Sync>) -> Result<()> {
+pub fn serve(listener: TcpListener, view: Look) -> Result<()> {
     let answer = move || {
         for stream in listener.incoming().flatten() {
             // A client that went away has nothing to be told.

@@ -2,15 +2,11 @@
 
 use super::args::ServeOptions;
 use super::child::Door;
-use super::gate::connects;
 use super::serving::{Preparation, Serving};
-use crate::disk;
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::TableChoice;
 use blockyard_block::{Disk, Geometry};
 use blockyard_session::mediator::{Driver, Grant, Grantor, MediatorNews, PartitionExport, control_pair};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -25,11 +21,10 @@ const OWN_SESSION: u64 = 0;
 /// # Errors
 /// When the disk, the partitions or their sockets cannot be had.
 pub fn mediate(options: &ServeOptions, exports: &[PartitionExport], table: TableChoice) -> Result<()> {
-    let (preparation, disk) =
-        (Preparation::new(options.running.clone())?, disk::open(&options.disk, false, &options.allow_dirs)?);
+    let (preparation, disk) = Preparation::with_disk(options)?;
     let (ours, theirs) = control_pair().context("making a control socket")?;
     let mediator = Door::Mediator.open(options, exports, table, theirs)?;
-    preparation.confine(&[], connects(&options.disk))?;
+    preparation.confine(&[])?;
     let mut serving = preparation.serve(Arc::clone(&disk))?;
     let session = own_session(&mut serving, &disk)?;
     let mut driver = Driver::new(ours, disk);
@@ -52,15 +47,14 @@ pub fn mediate(options: &ServeOptions, exports: &[PartitionExport], table: Table
 /// # Errors
 /// When the disk, the partitions or their sockets cannot be had.
 pub fn copy(options: &ServeOptions, exports: &[PartitionExport], table: TableChoice) -> Result<()> {
-    let (preparation, disk) =
-        (Preparation::new(options.running.clone())?, disk::open(&options.disk, false, &options.allow_dirs)?);
+    let (preparation, disk) = Preparation::with_disk(options)?;
     let (ours, theirs) = UnixStream::pair().context("making a session's socket")?;
     let mut copier = Door::Copier.open(options, exports, table, theirs.into())?;
-    preparation.confine(&[], connects(&options.disk))?;
+    preparation.confine(&[])?;
     let mut serving = preparation.serve(Arc::clone(&disk))?;
     serving.clients.grant(&whole("the copier", &disk.geometry()), ours).map_err(anyhow::Error::msg)?;
     // It is over when the copier has ended, which then has said why.
-    while !wait(&serving)? {
+    while serving.wait([])?.is_some() {
         if serving.clients.ended().iter().any(|&(number, _)| number == OWN_SESSION) {
             let status = copier.wait().context("waiting for the copier")?;
             if status.success() {
@@ -90,17 +84,6 @@ fn whole(name: &str, geometry: &Geometry) -> Grant {
         read_only: geometry.read_only,
         weight: NonZeroU32::MIN,
         name: name.to_owned(),
-    }
-}
-
-/// Waits for anything to do; whether it is time to stop.
-fn wait(serving: &Serving) -> Result<bool> {
-    let mut events = vec![serving.stop.as_fd()];
-    serving.clients.events(&mut events);
-    let mut polled: Vec<_> = events.iter().map(|&event| PollFd::from_borrowed_fd(event, PollFlags::IN)).collect();
-    match poll(&mut polled, None) {
-        Ok(_) | Err(Errno::INTR) => Ok(!polled[0].revents().is_empty()),
-        Err(errno) => Err(errno).context("waiting for clients"),
     }
 }
 

@@ -1,9 +1,8 @@
 //! What people see while a disk is served: messages, and on a terminal what each client does.
 
-use super::view::ServerView;
+use super::view::Look;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -40,7 +39,7 @@ impl Screen {
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub fn follow(&self, stats: bool, view: Arc<dyn Fn() -> ServerView + Send + Sync>) -> io::Result<()> {
+    pub fn follow(&self, stats: bool, view: Look) -> io::Result<()> {
         if !stats {
             return Ok(());
         }

@@ -1,26 +1,30 @@
 //! What every way of serving begins with, in the order that matters: open, give up the rest, start.
 
-use super::args::Running;
+use super::args::{Running, ServeOptions};
 use super::clients::Clients;
 use super::metrics;
 use super::screen::Screen;
-use super::view::ServerView;
+use super::view::Look;
+use crate::disk;
+use crate::signals::EndSignals;
 use anyhow::{Context, Result};
-use blockyard_block::Disk;
+use blockyard_block::specification::Kind;
+use blockyard_block::{Disk, wait_ready};
 use blockyard_devices::EventFd;
 use blockyard_session::confinement::{Confinement, Landlock};
+use blockyard_session::mediator::Grantor;
 use blockyard_session::server::{Server, ServerOptions};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
-use signal_hook::flag;
+use rustix::event::{PollFd, PollFlags};
+use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-/// Looks at a server's clients; set once there is a server.
-type View = Arc<OnceLock<Box<dyn Fn() -> ServerView + Send + Sync>>>;
+/// Looks at a server's clients once there is a server.
+type View = Arc<OnceLock<Look>>;
 
 /// A process that is about to serve: signals are caught, what it will need is open.
 pub struct Preparation {
@@ -31,6 +35,8 @@ pub struct Preparation {
     running: Running,
     metrics: Option<TcpListener>,
     view: View,
+    /// Whether the disk makes connections after it was opened: a session outlives its server.
+    connects: bool,
 }
 
 impl Preparation {
@@ -43,21 +49,31 @@ impl Preparation {
         let metrics = running.metrics.map(metrics::listen).transpose()?;
         let (stop, view) = (Arc::new(EventFd::new().context("making an event")?), View::default());
         obey_signals(Arc::clone(&stop), Arc::clone(&view))?;
-        Ok(Self { stop, screen, running, metrics, view })
+        Ok(Self { stop, screen, running, metrics, view, connects: false })
     }
 
-    /// Gives up what is not needed any more: all but `sockets`, which this process removes at the end, and, with `connects`,
-    /// making connections again.
+    /// As [`Preparation::new`], with the disk that the options name.
+    ///
+    /// # Errors
+    /// As there, and when the disk cannot be had.
+    pub fn with_disk(options: &ServeOptions) -> Result<(Self, Arc<dyn Disk>)> {
+        let connects = options.disk.kind() == Kind::Session;
+        let preparation = Self { connects, ..Self::new(options.running.clone())? };
+        Ok((preparation, disk::open(&options.disk, false, &options.allow_dirs)?))
+    }
+
+    /// Gives up what is not needed any more: all but `sockets`, which this process removes at the end, and making connections again
+    /// where the disk does that.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn confine(&self, sockets: &[&Path], connects: bool) -> Result<()> {
+    pub fn confine(&self, sockets: &[&Path]) -> Result<()> {
         let directory = |socket: &&Path| match socket.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
             _ => PathBuf::from("."),
         };
-        let confinement =
-            Confinement { removes_in: sockets.iter().map(directory).collect(), connects, ..Confinement::default() };
+        let removes_in = sockets.iter().map(directory).collect();
+        let confinement = Confinement { removes_in, connects: self.connects, ..Confinement::default() };
         if confinement.enter()? == Landlock::Absent {
             self.screen.tell("this kernel has no Landlock: only system calls are confined");
         }
@@ -69,15 +85,15 @@ impl Preparation {
     /// # Errors
     /// When the system refuses.
     pub fn serve(self, disk: Arc<dyn Disk>) -> Result<Serving> {
-        let Self { stop, screen, running, metrics, view } = self;
+        let Self { stop, screen, running, metrics, view, connects: _ } = self;
         let cpus = running.cpus.as_ref().map(|list| list.cpus().to_vec()).unwrap_or_default();
         let server = ServerOptions { threads: running.threads.into(), cpus, poll: running.poll };
         let server = Server::start(&server).context("starting I/O threads")?;
         let teller = screen.clone();
         let clients = Clients::new(server, disk, running.queues, move |what| teller.tell(what));
+        let look: Look = Arc::new(clients.view());
         // It is set here and nowhere else.
-        let _ = view.set(Box::new(clients.view()));
-        let look: Arc<dyn Fn() -> ServerView + Send + Sync> = Arc::new(clients.view());
+        let _ = view.set(Arc::clone(&look));
         if let Some(listener) = metrics {
             metrics::serve(listener, Arc::clone(&look))?;
         }
@@ -96,16 +112,29 @@ pub struct Serving {
     pub screen: Screen,
 }
 
+impl Serving {
+    /// Waits until one of `descriptors` is ready, a client has gone or a signal came: the places of those that are ready; `None` when
+    /// it is time to stop.
+    ///
+    /// # Errors
+    /// When waiting fails.
+    pub fn wait<'a>(&'a self, descriptors: impl IntoIterator<Item = PollFd<'a>>) -> Result<Option<Vec<usize>>> {
+        let mut polled: Vec<_> = descriptors.into_iter().collect();
+        let stop = polled.len();
+        let mut events = vec![self.stop.as_fd()];
+        self.clients.events(&mut events);
+        polled.extend(events.iter().map(|&event| PollFd::from_borrowed_fd(event, PollFlags::IN)));
+        wait_ready(&mut polled, None).context("waiting for clients")?;
+        let is_ready = |place: &usize| !polled[*place].revents().is_empty();
+        Ok((!is_ready(&stop)).then(|| (0..stop).filter(is_ready).collect()))
+    }
+}
+
 /// The first signal that asks for the end rings `stop`, the second one kills: whatever the first waits for may never end. SIGUSR1
 /// prints how long requests took.
 fn obey_signals(stop: Arc<EventFd>, view: View) -> Result<()> {
-    let second = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        flag::register_conditional_default(signal, Arc::clone(&second))
-            .and_then(|_| flag::register(signal, Arc::clone(&second)))
-            .context("catching signals")?;
-    }
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1]).context("catching signals")?;
+    EndSignals::catch()?;
+    let mut signals = Signals::new(EndSignals::ALL.iter().chain(&[SIGUSR1])).context("catching signals")?;
     let obey = move || {
         for signal in &mut signals {
             match (signal, view.get()) {

@@ -5,6 +5,7 @@ use blockyard_block::layers::{LatencySnapshot, OperationKind};
 use blockyard_block::size;
 use blockyard_session::server::{Session, SessionStatistics};
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Clients, since each came.
@@ -25,6 +26,9 @@ pub struct ClientView {
     pub statistics: SessionStatistics,
     taken_at: Instant,
 }
+
+/// Looks at a server's clients, at any time, from any thread.
+pub type Look = Arc<dyn Fn() -> ServerView + Send + Sync>;
 
 impl ServerView {
     /// A screenful: what each client did since `earlier`.

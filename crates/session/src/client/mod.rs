@@ -35,7 +35,6 @@ mod slot;
 mod spin;
 mod stream;
 mod transfers;
-mod wait;
 
 use block_config::BlockConfig;
 use blockyard_block::{Disk, Extent, ExtentKind, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};

@@ -5,9 +5,8 @@ use super::keeper::Keeper;
 use super::link::{Opened, Vring};
 use super::spin::Spin;
 use super::transfers::{RegionView, Transfers};
-use super::wait::{Woken, wait_readable};
 use super::{Offer, SessionError};
-use blockyard_block::{Completion, MemoryMap, Queue, QueueError, Request, RequestError};
+use blockyard_block::{Completion, MemoryMap, Queue, QueueError, Request, RequestError, Woken, wait_readable};
 use blockyard_devices::EventFd;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -147,7 +146,7 @@ impl SessionQueue {
                 return Ok(Woken::Own);
             }
             let first = left.map_or(COALESCE_TIME, |left| left.min(COALESCE_TIME));
-            match wait_readable(self.vring.call.as_fd(), events, Some(first))? {
+            match wait_readable(Some(self.vring.call.as_fd()), events, Some(first))? {
                 Woken::Late => {}
                 woken => return Ok(woken),
             }
@@ -156,7 +155,7 @@ impl SessionQueue {
         if self.ask(1) {
             return Ok(Woken::Own);
         }
-        wait_readable(self.vring.call.as_fd(), events, left)
+        wait_readable(Some(self.vring.call.as_fd()), events, left)
     }
 
     /// Waits for all that the server owes, as long as it gets on. Whether it owes nothing.

@@ -29,10 +29,10 @@ pub enum EndReason {
     #[error("it was unmounted")]
     Unmounted,
     /// The disk's queue broke.
-    #[error("its disk failed: {0}")]
+    #[error("its disk failed")]
     Disk(#[source] io::Error),
     /// /dev/fuse failed.
-    #[error("/dev/fuse failed: {0}")]
+    #[error("/dev/fuse failed")]
     Device(#[source] io::Error),
     /// A mistake of ours, or of a disk's.
     #[error("a thread that serves it panicked")]

@@ -30,6 +30,8 @@ const IDLE_MAX: u32 = 32;
 const PARTS_MAX: usize = 3;
 /// The part between the edges.
 const MIDDLE: usize = 2;
+/// Zeroed at once: a whole number of every block size.
+const ZERO_PART_BYTES: u64 = 16 << 30;
 
 /// What a request becomes once all its parts are done.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +57,8 @@ struct Change {
     kind: ChangeKind,
     /// The edges were read and the pieces are being written.
     writing: bool,
+    /// What is still to be zeroed, a part at a time, so that a zeroing of all of a disk can end early.
+    to_zero: Range<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -409,7 +413,7 @@ impl Worker {
     fn begin_change(&mut self, slot: Slot, unique: u64, range: Range<u64>, kind: ChangeKind, answer: Answer) -> Begun {
         let pieces = Pieces::new(range.clone(), self.shared.block_bytes);
         let claim = Claim::new(&range, !pieces.aligned());
-        self.add_task(slot, unique, answer, Some(Change { range, pieces, claim, kind, writing: false }));
+        self.add_task(slot, unique, answer, Some(Change { range, pieces, claim, kind, writing: false, to_zero: 0..0 }));
         if self.shared.claims.try_claim(claim) {
             self.start_change(slot);
         } else {
@@ -476,11 +480,22 @@ impl Worker {
                 let segment = self.buffers.data(slot, middle.start - start, length_bytes as u32);
                 self.add_part(slot, MIDDLE, Operation::Write { force_unit_access }, middle.start, Some(segment));
             }
-            ChangeKind::Zero { may_unmap } => {
-                let operation = Operation::WriteZeroes { length_bytes, may_unmap };
-                self.add_part(slot, MIDDLE, operation, middle.start, None);
+            ChangeKind::Zero { .. } => {
+                change_of(&mut self.tasks, slot).into_iter().for_each(|change| change.to_zero = middle.clone());
+                self.zero_part(slot);
             }
         }
+    }
+
+    /// Zeroes the next part of what a change is to zero.
+    fn zero_part(&mut self, slot: Slot) {
+        let Some(change) = change_of(&mut self.tasks, slot) else { return };
+        let ChangeKind::Zero { may_unmap } = change.kind else { return };
+        let start = change.to_zero.start;
+        let end = change.to_zero.end.min(start.saturating_add(ZERO_PART_BYTES));
+        change.to_zero.start = end;
+        let operation = Operation::WriteZeroes { length_bytes: end - start, may_unmap };
+        self.add_part(slot, MIDDLE, operation, start, None);
     }
 
     fn add_task(&mut self, slot: Slot, unique: u64, answer: Answer, change: Option<Change>) {
@@ -515,6 +530,13 @@ impl Worker {
         if task.error.is_none() && task.change.as_ref().is_some_and(|change| !change.writing) {
             self.write_pieces(slot);
             return;
+        }
+        if task.error.is_none() && task.change.as_ref().is_some_and(|change| !change.to_zero.is_empty()) {
+            if !self.shared.stopping() {
+                self.zero_part(slot);
+                return;
+            }
+            task.error = Some(RequestError::Os(Errno::INTR.raw_os_error()));
         }
         let Some(task) = self.tasks[slot.index()].take() else { return };
         self.in_hand -= 1;
@@ -559,6 +581,10 @@ impl Worker {
     fn send(&self, reply: &[u8]) {
         while rustix::io::write(&self.device, reply) == Err(Errno::INTR) {}
     }
+}
+
+fn change_of(tasks: &mut [Option<Task>], slot: Slot) -> Option<&mut Change> {
+    tasks.get_mut(slot.index())?.as_mut()?.change.as_mut()
 }
 
 /// Programs must not wait for ever for a thread that is gone.

@@ -3,9 +3,8 @@
 use super::control::{ControlSocket, Datagram, Patience, Received};
 use super::export::{EXPORTS_MAX, WEIGHT_MAX};
 use super::message::{Grant, NAME_LETTERS_MAX, ToDriver, ToMediator, VERSION, decode, encode, printable, reason};
-use blockyard_block::{Disk, Geometry};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use blockyard_block::{Disk, Geometry, explain, wait_ready};
+use rustix::event::{PollFd, PollFlags};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -115,10 +114,8 @@ impl Driver {
             let writing = if self.notices.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
             polled.push(PollFd::new(control, PollFlags::IN | writing));
         }
-        match poll(&mut polled, None) {
-            Ok(_) | Err(Errno::INTR) => Ok(!polled[0].revents().is_empty()),
-            Err(errno) => Err(errno.into()),
-        }
+        wait_ready(&mut polled, None)?;
+        Ok(!polled[0].revents().is_empty())
     }
 
     /// Does what there is to do, without waiting: for a loop of the caller's own, whenever [`Driver::event`] or one of the
@@ -159,8 +156,7 @@ impl Driver {
 
     fn hear(&mut self, datagram: Datagram, grantor: &mut dyn Grantor) -> Result<(), End> {
         let must_not = |what: &str| End::Gone(format!("the mediator was disconnected: it sent {what}"));
-        let message: ToDriver =
-            decode(&datagram.bytes).map_err(|error| must_not(&printable(&error.to_string(), 200)))?;
+        let message: ToDriver = decode(&datagram.bytes).map_err(|error| must_not(&printable(&explain(&error), 200)))?;
         match (message, datagram.descriptor) {
             (ToDriver::Ready { version: VERSION }, None) if !self.ready => {
                 self.ready = true;

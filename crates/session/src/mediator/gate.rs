@@ -4,6 +4,11 @@ use super::offer::Offer;
 use crate::server::{Listener, ListenerError};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+/// How long to leave a client waiting when there is no descriptor to accept it with.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The sockets of all offers. Each has one client at a time; a second is disconnected at once.
 pub struct Gate {
@@ -60,30 +65,31 @@ impl Gate {
         self.places[place].taken
     }
 
-    /// Takes one connection at a place.
-    ///
-    /// # Errors
-    /// When the system has no descriptor or memory for it; it keeps waiting.
-    pub fn admit(&mut self, place: usize) -> Result<Admission, ListenerError> {
+    /// Takes one connection at a place. When the system has no descriptor or memory for it, it keeps waiting, and so does whoever
+    /// asked, for a while.
+    pub fn admit(&mut self, place: usize) -> Admission {
         let place = &mut self.places[place];
         let why = match place.listener.accept() {
-            Ok(None) => return Ok(Admission::Nobody),
+            Ok(None) => return Admission::Nobody,
             Ok(Some(stream)) if place.open && !place.taken => {
                 (place.taken, place.told) = (true, false);
-                return Ok(Admission::Client(stream));
+                return Admission::Client(stream);
             }
             Ok(Some(_)) if place.taken => "it has a client already".to_owned(),
             Ok(Some(_)) => "the disk has no such partition any more".to_owned(),
             Err(ListenerError::Peer { uid, .. }) => {
                 format!("user {uid} may not connect: --allow-uid or uid={uid} would let them")
             }
-            Err(error) => return Err(error),
+            Err(_) => {
+                thread::sleep(ACCEPT_AGAIN);
+                return Admission::Nobody;
+            }
         };
         if std::mem::replace(&mut place.told, true) {
-            return Ok(Admission::Nobody);
+            return Admission::Nobody;
         }
         let path = place.listener.path().display();
-        Ok(Admission::TurnedAway(format!("{path}: a client was turned away: {why}")))
+        Admission::TurnedAway(format!("{path}: a client was turned away: {why}"))
     }
 
     /// The client of a place has gone: the next may come.

@@ -61,7 +61,7 @@ pub(super) enum ToMediator {
 /// Why a datagram is not understood.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MessageError {
-    #[error("a message that is not understood: {0}")]
+    #[error("a message that is not understood")]
     Json(#[from] serde_json::Error),
     #[error("a message of more than {DATAGRAM_BYTES_MAX} bytes")]
     TooLong,

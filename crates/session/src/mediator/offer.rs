@@ -56,7 +56,7 @@ pub struct Offers {
 pub enum OfferError {
     /// There is no telling which partitions the disk has.
     #[error("{}", .0.advising("--table "))]
-    Table(#[from] PartitionTableError),
+    Table(PartitionTableError),
     /// A partition is not to be had.
     #[error(transparent)]
     Partition(#[from] PartitionError),
@@ -86,7 +86,7 @@ pub fn offers(
     read_only: bool,
 ) -> Result<Offers, OfferError> {
     check(exports)?;
-    let table = read_as(disk, choice)?;
+    let table = read_as(disk, choice).map_err(OfferError::Table)?;
     let offers = exports.iter().map(|export| offer(&table, export, read_only)).collect::<Result<_, _>>()?;
     Ok(Offers { offers, warnings: table.warnings })
 }

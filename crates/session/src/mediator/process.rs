@@ -8,17 +8,13 @@ use super::offer::{OfferError, offers};
 use crate::client::{SessionDisk, SessionOptions};
 use crate::server::ListenerError;
 use blockyard_block::partition_table::TableChoice;
-use blockyard_block::{Disk, explain};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use blockyard_block::{Disk, explain, wait_ready};
+use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How long to leave a client waiting when there is no descriptor to accept it with.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Most oddities of a table that are told.
 const NOTICES_AT_START: usize = 8;
 
@@ -50,7 +46,7 @@ pub enum MediatorError {
 
 impl From<MessageError> for MediatorError {
     fn from(error: MessageError) -> Self {
-        Self::Driver(error.to_string())
+        Self::Driver(explain(&error))
     }
 }
 
@@ -189,11 +185,7 @@ impl Mediator {
         let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
         polled.extend(self.gate.events().map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN)));
         polled.extend(change.iter().map(|event| PollFd::from_borrowed_fd(*event, PollFlags::IN)));
-        match poll(&mut polled, None) {
-            Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Ready::default()),
-            Err(errno) => return Err(io::Error::from(errno).into()),
-        }
+        wait_ready(&mut polled, None)?;
         let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
         let places = &polled[1..=self.sessions.len()];
         Ok(Ready {
@@ -240,18 +232,14 @@ impl Mediator {
     /// Takes a connection and passes it on.
     fn admit(&mut self, place: usize) -> Result<Next, MediatorError> {
         match self.gate.admit(place) {
-            Ok(Admission::Client(client)) => {
+            Admission::Client(client) => {
                 self.last_session += 1;
                 self.sessions[place] = Some(self.last_session);
                 let grant = self.gate.offer(place).grant(self.last_session);
                 self.send(&ToDriver::Grant(grant), Some(&client))
             }
-            Ok(Admission::TurnedAway(what)) => self.send(&ToDriver::Notice { what: reason(what) }, None),
-            Ok(Admission::Nobody) => Ok(Next::Go),
-            Err(_) => {
-                std::thread::sleep(ACCEPT_AGAIN);
-                Ok(Next::Go)
-            }
+            Admission::TurnedAway(what) => self.send(&ToDriver::Notice { what: reason(what) }, None),
+            Admission::Nobody => Ok(Next::Go),
         }
     }
 
@@ -295,7 +283,6 @@ impl Mediator {
 }
 
 /// What there is to do.
-#[derive(Default)]
 struct Ready {
     control: bool,
     disk: bool,

@@ -34,7 +34,7 @@ pub(super) enum ConnectionEnd {
     RepliesNotRead,
     #[error(transparent)]
     Message(#[from] MessageError),
-    #[error("the connection broke: {0}")]
+    #[error("the connection broke")]
     Io(#[from] io::Error),
 }
 

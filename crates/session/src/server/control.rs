@@ -9,6 +9,7 @@ use super::message::{self, Header, InFlightArea, Region, Request};
 use super::session::{EndReason, Shared};
 use super::task::{Task, Wish};
 use super::{Command, Export, Inner};
+use blockyard_block::explain;
 use blockyard_devices::virtio::{
     BlockVirtqueue, BlockVirtqueueParts, CONFIG_BYTES, FailureCause, QueueConfig, SERIAL_BYTES, block_config,
     block_features,
@@ -341,7 +342,7 @@ impl Control {
         &mut self,
         change: impl FnOnce(&ClientMemory) -> Result<ClientMemory, blockyard_block::MemoryMapError>,
     ) -> Result<Reply, Fault> {
-        let memory = change(&self.memory).map_err(|error| Fault::Refused(blockyard_block::explain(&error)))?;
+        let memory = change(&self.memory).map_err(|error| Fault::Refused(explain(&error)))?;
         self.set_memory(memory)
     }
 
@@ -550,6 +551,6 @@ fn server(error: io::Error) -> Fault {
 fn end_of_connection(end: ConnectionEnd) -> EndReason {
     match end {
         ConnectionEnd::Closed => EndReason::Disconnected,
-        end => EndReason::Client(end.to_string()),
+        end => EndReason::Client(explain(&end)),
     }
 }

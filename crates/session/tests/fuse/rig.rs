@@ -1,14 +1,10 @@
 //! Mounts, disks that remember what they were asked, and programs that are not waited for forever.
 
-use blockyard_block::{
-    Completion, Disk, Extent, FileDisk, FileOptions, Geometry, MemoryDisk, MemoryMap, Operation, Queue, QueueError,
-    Request,
-};
+use blockyard_block::layers::layer;
+use blockyard_block::{Disk, FileDisk, FileOptions, MemoryDisk, MemoryMap, Operation, Queue, QueueError, Request};
 use blockyard_session::fuse::{FuseFile, FuseOptions};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -166,13 +162,9 @@ impl<D: Disk> RecordingDisk<D> {
     }
 }
 
-impl<D: Disk> Disk for RecordingDisk<D> {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.disk.extents(range)
+impl<D: Disk> layer::DiskLayer for RecordingDisk<D> {
+    fn below(&self) -> &dyn Disk {
+        &self.disk
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -198,13 +190,13 @@ struct RecordingQueue {
     reading: bool,
 }
 
-impl Queue for RecordingQueue {
-    fn depth(&self) -> usize {
-        self.queue.depth()
+impl layer::QueueLayer for RecordingQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
     }
 
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
@@ -224,17 +216,5 @@ impl Queue for RecordingQueue {
         let reading = std::mem::take(&mut self.reading);
         self.read_pause.filter(|_| reading).into_iter().for_each(std::thread::sleep);
         Ok(())
-    }
-
-    fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.queue.reap(completions);
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.completion_event()
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.queue.wait(events, timeout)
     }
 }

@@ -1,6 +1,7 @@
 //! What the copying multiplexer has of the mediator: offers and a gate.
 
 use crate::rig::Yard;
+use blockyard_block::explain;
 use blockyard_block::partition_table::TableChoice;
 use blockyard_session::mediator::{Admission, Gate, OfferError, offers};
 use std::os::unix::net::UnixStream;
@@ -16,15 +17,15 @@ fn a_copier_admits_clients_by_itself() {
     let offer = gate.offer(0);
     assert_eq!((offer.number, offer.range_bytes.clone(), offer.read_only), (2, 6144 * 512..8192 * 512, false));
     assert_eq!(offer.weight.get(), 7);
-    assert!(matches!(gate.admit(0).unwrap(), Admission::Nobody));
+    assert!(matches!(gate.admit(0), Admission::Nobody));
     let _first = UnixStream::connect(yard.socket(2)).unwrap();
-    assert!(matches!(gate.admit(0).unwrap(), Admission::Client(_)));
+    assert!(matches!(gate.admit(0), Admission::Client(_)));
     assert!(gate.is_taken(0) && !gate.is_taken(1));
     let _second = UnixStream::connect(yard.socket(2)).unwrap();
-    assert!(matches!(gate.admit(0).unwrap(), Admission::TurnedAway(_)));
+    assert!(matches!(gate.admit(0), Admission::TurnedAway(_)));
     gate.release(0);
     let _third = UnixStream::connect(yard.socket(2)).unwrap();
-    assert!(matches!(gate.admit(0).unwrap(), Admission::Client(_)));
+    assert!(matches!(gate.admit(0), Admission::Client(_)));
     drop(gate);
     assert!(!yard.has_socket(2) && !yard.has_socket(5));
 }
@@ -57,4 +58,11 @@ fn too_many_exports_are_an_error() {
     let exports: Vec<_> = (0..129).map(export).collect();
     let error = offers(&*yard.disk(), TableChoice::Auto, &exports, false).unwrap_err();
     assert!(matches!(error, OfferError::TooMany(129)), "{error}");
+}
+
+#[test]
+fn why_there_is_no_telling_which_partitions_there_are_is_said_once() {
+    let yard = Yard::new();
+    let error = offers(&*yard.disk(), TableChoice::Gpt, &[yard.export(1, "")], false).unwrap_err();
+    assert_eq!(explain(&error), "the disk has no GPT");
 }

@@ -10,6 +10,7 @@ use super::medium::{ImageFile, Medium};
 use super::order::Order;
 use crate::formats::{AllowedDirectories, ImageError, demand};
 use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX};
+use imago::format::PreallocateMode;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
 use std::fs::{File, OpenOptions};
@@ -42,6 +43,21 @@ pub(super) fn open_in(
 ) -> Result<Image, ImageError> {
     let mut chain = Chain::new(*options, allowed);
     let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
+    chain.finish(top)
+}
+
+/// Opens the image at `path` with a disk that is larger than the image says, and goes on saying: to see and change what lies behind its end.
+pub(super) fn open_larger(path: &Path, size_bytes: u64, allowed: &AllowedDirectories) -> Result<Image, ImageError> {
+    let failed = |source| ImageError::System { action: "change the size of", path: path.to_owned(), source };
+    let mut chain = Chain::new(FileOptions::default(), allowed);
+    let mut top = chain.open_qcow2(open_file(path, false)?, path, false, Base::InHeader)?;
+    if let Some(order) = &top.order {
+        order.lock().unwrap_or_else(PoisonError::into_inner).keep_size();
+    }
+    top.access.resize_grow(size_bytes, PreallocateMode::None).map_err(failed)?;
+    top.access.flush().map_err(failed)?;
+    top.header.size_bytes = size_bytes;
+    chain.layers.first_mut().into_iter().for_each(|layer| layer.grow(size_bytes));
     chain.finish(top)
 }
 
@@ -313,6 +329,14 @@ impl<'a> Chain<'a> {
             is_unstable: AtomicBool::new(false),
         })
     }
+}
+
+/// Refuses an image with snapshots, `because` of what a change would do to them.
+pub(super) fn refuse_snapshots(header: &Header, path: &Path, because: &str) -> Result<(), ImageError> {
+    if header.snapshots == 0 {
+        return Ok(());
+    }
+    Err(unusable(path, format!("has snapshots, {because}: remove them first (`qemu-img snapshot -d`)")))
 }
 
 pub(super) fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {

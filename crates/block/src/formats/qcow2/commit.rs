@@ -4,7 +4,7 @@
 //! zeroing its L1 table; its clusters, which nothing refers to then, are freed as leaked ones are.
 
 use super::census::Repair;
-use super::chain::{open_above, open_file, read_header};
+use super::chain::{open_above, open_file, read_header, refuse_snapshots};
 use super::create::Preallocation;
 use super::medium::ImageFile;
 use super::repair::Qcow2Check;
@@ -37,6 +37,7 @@ impl Qcow2Commit {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
         let file = open_file(path, false)?;
         FileDisk::lock(&file, path, &FileOptions::default())?;
+        refuse_snapshots(&read_header(&file, path)?, path, "which show what is behind it now")?;
         let chain = image_chain(path, allowed)?;
         let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
         let index = match base {

@@ -3,9 +3,9 @@
 use super::census::Repair;
 use super::header::Header;
 use super::medium::tests::LOG;
-use super::{Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase};
+use super::{Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase, resize};
 use crate::layers::{Recording, Replay, WriteLog};
-use crate::{AllowedDirectories, FileOptions, read_bytes, write_bytes};
+use crate::{AllowedDirectories, Disk, FileOptions, read_bytes, write_bytes};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,6 +70,45 @@ fn corruptions(path: &Path) -> u64 {
 
 fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// Where the disk ends, and what it holds.
+fn disk_of(path: &Path) -> (u64, Vec<u8>) {
+    let options = FileOptions { read_only: true, lock: false, ..FileOptions::default() };
+    let disk = Qcow2Disk::open(path, &options, &allowed(path)).unwrap();
+    let size = disk.geometry().capacity_bytes;
+    (size, read_bytes(&disk, 0..size).unwrap())
+}
+
+#[test]
+fn what_a_disk_grows_by_is_zeros_at_every_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("base"), [7; 1 << 20]).unwrap();
+    let backing = |name: &str| Some(Qcow2Backing { name: name.into(), format: "raw".into() });
+    // In the middle of a cluster with data; and where what is behind shows, of an image that ends there.
+    for (backing, old, new) in [(backing("base"), 308_224, 700 << 10), (None, 308_224, 700 << 10)] {
+        let has_backing = backing.is_some();
+        let path = image(directory.path(), "image.qcow2", backing);
+        resize::resize(&path, old, Preallocation::Off, &allowed(&path)).unwrap();
+        let before = fs::read(&path).unwrap();
+        let (_, held) = disk_of(&path);
+        let mut wanted = held.clone();
+        wanted.resize(new as usize, 0);
+        let log = Arc::<WriteLog>::default();
+        LOG.set(Some(Arc::clone(&log)));
+        resize::zero_behind_end(&path, old, new, &allowed(&path)).unwrap();
+        LOG.set(Some(Arc::clone(&log)));
+        resize::set_size(&path, new, Preallocation::Off, &allowed(&path)).unwrap();
+        assert!(disk_of(&path) == (new, wanted.clone()), "with a backing file: {has_backing}");
+        at_each_cut(&path, &before, &log.recording(SECTOR_BYTES), |cut| {
+            assert_eq!(corruptions(&path), 0, "cut behind {cut}");
+            let (size, holds) = disk_of(&path);
+            assert!((size == old && holds == held) || (size == new && holds == wanted), "cut behind {cut}");
+            resize::resize(&path, new, Preallocation::Off, &allowed(&path)).unwrap();
+            assert!(disk_of(&path).1 == wanted, "done again after a cut behind {cut}");
+        });
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]

@@ -68,6 +68,11 @@ impl Layer {
         Self { file, data_index, size_bytes, cluster_bits, l1, l1_may_move, has_data_file }
     }
 
+    /// The same image when its disk was made larger, for which its L1 table may have moved.
+    pub(super) fn grow(&mut self, size_bytes: u64) {
+        (self.size_bytes, self.l1_may_move) = (size_bytes, true);
+    }
+
     /// Entries of a slice.
     pub(super) fn slice_entries(&self) -> usize {
         1 << self.slice_bits()

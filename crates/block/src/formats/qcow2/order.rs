@@ -29,6 +29,9 @@ use std::sync::Arc;
 /// Clusters whose refcounts become stable at once: 16 MiB in clusters of 64 KiB.
 const RESERVE_CLUSTERS: usize = 256;
 
+/// Where the header has the size of the disk.
+const SIZE_AT: Range<usize> = 24..32;
+
 /// What was written of an image and is not stable. For its one writer.
 pub(super) struct Order {
     file: Arc<ImageFile>,
@@ -44,6 +47,8 @@ pub(super) struct Order {
     /// From here on, clusters that are not in use read as zeros, whatever of them is stable.
     fresh_from: u64,
     length_at_open: u64,
+    /// The size of the disk in the header stays as it is.
+    keeps_size: bool,
     unstable: Unstable,
 }
 
@@ -80,6 +85,7 @@ impl Order {
         let mut order = Self {
             fresh_from: if file.is_growing() { file.length_bytes() } else { u64::MAX },
             length_at_open: file.length_bytes(),
+            keeps_size: false,
             file,
             data_file: None,
             header: header.clone(),
@@ -91,6 +97,11 @@ impl Order {
         };
         order.read_tables()?;
         Ok(order)
+    }
+
+    /// Whatever size the disk is given, the file goes on saying the one that it has.
+    pub(super) fn keep_size(&mut self) {
+        self.keeps_size = true;
     }
 
     pub(super) fn set_data_file(&mut self, file: Arc<ImageFile>) {
@@ -203,6 +214,11 @@ impl Order {
     }
 
     fn write_header(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut bytes = bytes.to_vec();
+        if let (true, 0, Some(size)) = (self.keeps_size, offset, bytes.get_mut(SIZE_AT)) {
+            size.copy_from_slice(&self.header.size_bytes.to_be_bytes());
+        }
+        let bytes = &bytes[..];
         let (Some(l1), Some(refcounts)) = (table_in(bytes, 40, 36), table_in(bytes, 48, 56)) else {
             return self.file.write(bytes, offset);
         };

@@ -157,8 +157,11 @@ impl Qcow2Split {
                 Ok(())
             }
             (Place::Zeros, Operation::Read) => self.fill_with_zeros(segments),
-            // Padding: what is written to it is dropped.
-            (Place::Zeros, _) => Ok(()),
+            // Padding, which has no place in an image.
+            (Place::Zeros, _) if segments.iter().all(|&segment| self.memory.is_padding(segment) == Some(true)) => {
+                Ok(())
+            }
+            (Place::Zeros, _) => Err(RequestError::Os(libc::ENOSPC)),
             (Place::Elsewhere | Place::Unknown, operation) => {
                 let (offset_bytes, segments) = (run.start_bytes, segments.to_vec());
                 let is_stable = operation == Operation::Write { force_unit_access: true };

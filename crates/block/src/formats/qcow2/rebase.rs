@@ -1,7 +1,7 @@
 //! Putting another backing file behind an image.
 
 use super::Qcow2Disk;
-use super::chain::{open_file, read_header};
+use super::chain::{open_file, read_header, refuse_snapshots};
 use super::create::Qcow2Backing;
 use super::header_change;
 use super::medium::ImageFile;
@@ -14,8 +14,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is compared at once.
-const BUFFER_BYTES: u32 = 1 << 20;
+/// What is compared at once: the largest cluster, since what is written to a part of one makes the rest of it the image's own.
+const BUFFER_BYTES: u32 = 2 << 20;
 
 /// The unit in which differences are written.
 const UNIT_BYTES: u64 = 4096;
@@ -42,8 +42,9 @@ impl Qcow2Rebase {
     /// The image as a disk, to which differences can be written.
     ///
     /// # Errors
-    /// As [`Qcow2Disk::open`].
+    /// As [`Qcow2Disk::open`], and when it has snapshots, to which they would not be written.
     pub fn disk(&self, allowed: &AllowedDirectories) -> Result<Qcow2Disk, ImageError> {
+        refuse_snapshots(&read_header(&self.file, &self.path)?, &self.path, "which show what is behind it now")?;
         let file = self.file.try_clone().map_err(|error| self.failed(error))?;
         // It has the lock.
         let options = FileOptions { lock: false, engine: Engine::Sync, ..FileOptions::default() };

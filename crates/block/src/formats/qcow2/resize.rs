@@ -4,7 +4,9 @@ use super::chain;
 use super::create::{Preallocation, Qcow2CreateOptions};
 use super::image::Image;
 use crate::formats::{AllowedDirectories, ImageError};
-use crate::{Disk, Extent, ExtentKind, FileOptions, Operation, Qcow2Disk, read, walk_extents};
+use crate::{
+    Disk, Extent, ExtentKind, FileOptions, Geometry, MemoryMap, Operation, Qcow2Disk, Segment, read, walk_extents,
+};
 use std::io;
 use std::path::Path;
 use std::sync::PoisonError;
@@ -15,12 +17,8 @@ pub(super) fn resize(
     preallocation: Preallocation,
     allowed: &AllowedDirectories,
 ) -> Result<(), ImageError> {
-    let failed = |source| ImageError::System { action: "change the size of", path: path.to_owned(), source };
     let header = chain::read_header(&chain::open_file(path, true)?, path)?;
-    if header.snapshots > 0 {
-        let problem = "has snapshots, which have the size that it has now: remove them first (`qemu-img snapshot -d`)";
-        return Err(ImageError::Unusable { path: path.to_owned(), problem: problem.into() });
-    }
+    chain::refuse_snapshots(&header, path, "which have the size that it has now")?;
     if header.backing.is_some() && preallocation != Preallocation::Off {
         let problem = "has a backing file, and such an image cannot be preallocated: nothing would show through";
         return Err(ImageError::Unusable { path: path.to_owned(), problem: problem.into() });
@@ -28,18 +26,40 @@ pub(super) fn resize(
     let cluster_bytes = header.cluster_bytes() as u32;
     Qcow2CreateOptions { cluster_bytes, ..Qcow2CreateOptions::new(size_bytes) }.check()?;
     let old_bytes = header.size_bytes;
-    let mut image = chain::open(path, &FileOptions::default(), allowed)?;
-    change(&mut image, old_bytes, size_bytes, preallocation).map_err(failed)?;
-    drop(image);
-    if header.backing.is_some() && size_bytes > old_bytes {
-        let disk = Qcow2Disk::open(path, &FileOptions::default(), allowed)?;
-        hide_what_is_behind(&disk, old_bytes, size_bytes).map_err(failed)?;
+    if size_bytes > old_bytes {
+        zero_behind_end(path, old_bytes, size_bytes, allowed)?;
     }
-    Ok(())
+    set_size(path, size_bytes, preallocation, allowed)
 }
 
-fn change(image: &mut Image, old_bytes: u64, size_bytes: u64, preallocation: Preallocation) -> io::Result<()> {
-    if size_bytes > old_bytes {
+/// Sees to it that what a disk of `size_bytes` would have behind its present end are zeros. It goes on ending there.
+pub(super) fn zero_behind_end(
+    path: &Path,
+    old_bytes: u64,
+    size_bytes: u64,
+    allowed: &AllowedDirectories,
+) -> Result<(), ImageError> {
+    let disk = Qcow2Disk::on(chain::open_larger(path, size_bytes, allowed)?, path)?;
+    zero_from(&disk, old_bytes).map_err(failed(path))
+}
+
+/// Changes where the disk ends.
+pub(super) fn set_size(
+    path: &Path,
+    size_bytes: u64,
+    preallocation: Preallocation,
+    allowed: &AllowedDirectories,
+) -> Result<(), ImageError> {
+    let mut image = chain::open(path, &FileOptions::default(), allowed)?;
+    change(&mut image, size_bytes, preallocation).map_err(failed(path))
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> ImageError {
+    |source| ImageError::System { action: "change the size of", path: path.to_owned(), source }
+}
+
+fn change(image: &mut Image, size_bytes: u64, preallocation: Preallocation) -> io::Result<()> {
+    if size_bytes > image.size_bytes {
         image.access.resize_grow(size_bytes, preallocation.mode())?;
     } else {
         image.access.resize_shrink(size_bytes)?;
@@ -51,11 +71,25 @@ fn change(image: &mut Image, old_bytes: u64, size_bytes: u64, preallocation: Pre
     image.access.sync()
 }
 
-/// An image behind this one may be longer than this one was.
-fn hide_what_is_behind(disk: &Qcow2Disk, old_bytes: u64, size_bytes: u64) -> io::Result<()> {
-    let memory = crate::MemoryMap::allocate(&[(0, 4096)]).map_err(io::Error::other)?;
+/// Sees to it that the disk is zeros from an offset on, on stable storage: the rest of a cluster may hold what a larger disk held there, and an image
+/// behind this one may be longer than this one was.
+fn zero_from(disk: &Qcow2Disk, offset_bytes: u64) -> io::Result<()> {
+    let Geometry { capacity_bytes, logical_block_bytes, .. } = disk.geometry();
+    let memory = MemoryMap::allocate(&[(0, logical_block_bytes as usize)]).map_err(io::Error::other)?;
     let mut queue = disk.open_queue(&memory, 1)?;
-    for extent in walk_extents(disk, old_bytes..size_bytes) {
+    let within = (offset_bytes % u64::from(logical_block_bytes)) as u32;
+    let start = offset_bytes.next_multiple_of(logical_block_bytes.into());
+    if within > 0 {
+        let block = Segment { region: 0, length_bytes: logical_block_bytes, offset_bytes: 0 };
+        let rest = Segment { length_bytes: logical_block_bytes - within, offset_bytes: within.into(), ..block };
+        let block_start = offset_bytes - u64::from(within);
+        read::perform(&mut *queue, Operation::Read, block_start, &[block])?;
+        if memory.is_zero(rest) != Some(true) {
+            memory.zero(rest);
+            read::perform(&mut *queue, Operation::Write { force_unit_access: false }, block_start, &[block])?;
+        }
+    }
+    for extent in walk_extents(disk, start..capacity_bytes) {
         let Extent { offset_bytes, length_bytes, kind } = extent?;
         if kind == ExtentKind::Data {
             let zeroes = Operation::WriteZeroes { length_bytes, may_unmap: true };

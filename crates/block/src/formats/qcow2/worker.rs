@@ -548,19 +548,15 @@ impl<'a> Working<'a> {
                 return working.write_zeros_as_data(range);
             }
             let inner = working.whole_clusters(&range);
-            // What lies within one cluster has no inner part.
-            let parts = if inner.is_empty() {
-                [range.clone(), 0..0, 0..0]
-            } else {
-                [range.start..inner.start, inner.clone(), inner.end..range.end]
-            };
-            for part in parts {
-                if !part.is_empty() {
-                    let end = part.end.min(working.image.size_bytes);
-                    working.image.access.write_zeroes(part.start, end - part.start)?;
-                    working.settle_frees_of_one()?;
-                }
+            if inner.is_empty() {
+                return working.write_zeros_as_data(range);
             }
+            working.write_zeros_as_data(range.start..inner.start)?;
+            working.settle_frees_of_one()?;
+            let end = inner.end.min(working.image.size_bytes);
+            working.image.access.write_zeroes(inner.start, end - inner.start)?;
+            working.settle_frees_of_one()?;
+            working.write_zeros_as_data(inner.end.min(range.end)..range.end)?;
             if may_unmap && working.image.frees_clusters {
                 working.note_discarded(&range, inner, place);
             }

@@ -399,7 +399,7 @@ impl layer::QueueLayer for AlignedQueue {
         }
         self.show_gathered();
         match &self.wakeup {
-            Some(wakeup) if self.shown == 0 => wait_readable(Some(wakeup.event()), events, timeout),
+            Some(wakeup) if self.shown == 0 => wait_readable(Some(wakeup.event()), events, timeout).map(drop),
             _ => Ok(()),
         }
     }
