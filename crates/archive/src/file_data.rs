@@ -1,5 +1,7 @@
 //! The data of a file that is packed, and where it has holes.
 
+use crate::reader::BLOCK_BYTES;
+use crate::sparse_map::Ranges;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
@@ -7,13 +9,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
-/// Bytes that a tar archive counts in.
-const BLOCK_BYTES: u64 = 512;
 /// Ranges of data that are kept in mind; a file with more is packed with its holes.
 const RANGES_MAX: usize = 1 << 18;
-
-/// Where a file has data: offset and length, in order.
-pub(crate) type Ranges = Vec<(u64, u64)>;
 
 /// The ranges of a file of `length` bytes that has holes, the last of them at its end; `None` when it is better packed as a whole.
 pub(crate) fn ranges(file: &File, length: u64) -> Option<Ranges> {

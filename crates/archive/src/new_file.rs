@@ -4,7 +4,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat}
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,7 @@ impl<'parent> NewFile<'parent> {
     /// Gives it its name, in the place of what has it. A directory is not replaced.
     pub(crate) fn take_name(mut self, name: &OsStr) -> Result<(), Errno> {
         match self.temporary_name.take() {
-            Some(temporary) => rename(self.parent, &temporary, name),
+            Some(temporary) => rename(self.parent.as_fd(), &temporary, name),
             None => make(self.parent, name, |name| {
                 linkat(CWD, descriptor_path(&self.file), self.parent, name, AtFlags::SYMLINK_FOLLOW)
             }),
@@ -59,17 +59,20 @@ impl Drop for NewFile<'_> {
 }
 
 /// Has `make` make something of that name: where there is something, under another name that then takes its place.
-pub(crate) fn make(parent: &OwnedFd, name: &OsStr, make: impl Fn(&OsStr) -> Result<(), Errno>) -> Result<(), Errno> {
+///
+/// # Errors
+/// When it cannot be made, or does not take the place of what is there: no directory's.
+pub fn make(parent: impl AsFd, name: &OsStr, make: impl Fn(&OsStr) -> Result<(), Errno>) -> Result<(), Errno> {
     match make(name) {
         Err(Errno::EXIST) => {
             let ((), temporary) = with_temporary_name(make)?;
-            rename(parent, &temporary, name)
+            rename(parent.as_fd(), &temporary, name)
         }
         made => made,
     }
 }
 
-fn rename(parent: &OwnedFd, temporary: &OsStr, name: &OsStr) -> Result<(), Errno> {
+fn rename(parent: BorrowedFd<'_>, temporary: &OsStr, name: &OsStr) -> Result<(), Errno> {
     let renamed = renameat(parent, temporary, parent, name);
     // It is still there if that failed, or both are names of one file (rename(2)).
     let _ = unlinkat(parent, temporary, AtFlags::empty());

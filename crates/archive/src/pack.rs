@@ -1,22 +1,24 @@
 //! Packing.
 
+use crate::extended_attributes::Attributed;
+use crate::extended_header::Records;
 use crate::file_data::{FileData, describe_holes, ranges};
-use crate::{Report, Status, XATTR};
-use rustix::fs::{Advice, Mode, OFlags, fadvise, fgetxattr, flistxattr, lgetxattr, llistxattr, open};
-use rustix::io::Errno;
+use crate::{Report, Status};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, BufReader, Read, Write};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
 /// Files with several names that are remembered.
 const LINKS_MAX: usize = 1 << 20;
-/// Longest value of an extended attribute, and longest list of their names (xattr(7)).
-const XATTR_BYTES_MAX: usize = 64 << 10;
+/// What GNU tar calls what is no file.
+const LONG_LINK: &[u8] = b"././@LongLink";
 /// Files that are open at once: the one that is packed, and those after it.
 const OPEN_AHEAD: usize = 64;
 /// How much of each is read ahead.
@@ -164,24 +166,25 @@ impl<W: Write> Packer<'_, '_, W> {
         if self.is_link(&source.name, status)? {
             return Ok(());
         }
-        self.attributes(|names| flistxattr(file, names), |name, value| fgetxattr(file, name, value))?;
-        let (length, mut header) = (status.size, status.header());
+        let records = self.records(source, status, Attributed::Open(file));
+        let (length, mut header) = (status.size, status.header()?);
+        header.set_size(length);
         let with_holes = status.blocks.saturating_mul(512) < length;
         let whole = usize::try_from(length).ok().and_then(|length| self.opener.beginning(index).get(..length));
         if let Some(data) = whole.filter(|_| !with_holes) {
-            return self.builder.append_data(&mut header, &source.name, data);
+            return append(&mut self.builder, &source.name, header, &records, data);
         }
         if let Some(ranges) = with_holes.then(|| ranges(file, length)).flatten() {
             let holes = describe_holes(&mut header, &ranges, length)?;
             let mut data = FileData::new(file, ranges);
             let read = BufReader::with_capacity(SMALL_BYTES as usize, &mut data);
-            self.builder.append_data(&mut header, &source.name, holes.chain(read)).map_err(of(&source.path))?;
+            append(&mut self.builder, &source.name, header, &records, holes.chain(read)).map_err(of(&source.path))?;
             return self.tell_if_cut_short(data.cut_short, source);
         }
         let mut data = FileData::new(file, vec![(0, length)]);
         if length > SMALL_BYTES {
             let read = BufReader::with_capacity(SMALL_BYTES as usize, &mut data);
-            self.builder.append_data(&mut header, &source.name, read).map_err(of(&source.path))?;
+            append(&mut self.builder, &source.name, header, &records, read).map_err(of(&source.path))?;
             return self.tell_if_cut_short(data.cut_short, source);
         }
         self.buffer.resize(length as usize, 0);
@@ -189,7 +192,7 @@ impl<W: Write> Packer<'_, '_, W> {
             (self.report)(&source.path, "cannot read", error);
             return Ok(());
         }
-        self.builder.append_data(&mut header, &source.name, &self.buffer[..])?;
+        append(&mut self.builder, &source.name, header, &records, &self.buffer[..])?;
         self.tell_if_cut_short(data.cut_short, source)
     }
 
@@ -203,57 +206,37 @@ impl<W: Write> Packer<'_, '_, W> {
 
     /// Anything else.
     fn other(&mut self, source: &Source, metadata: &Metadata) -> io::Result<()> {
-        let Source { path, name } = source;
-        let kind = metadata.file_type();
-        if kind.is_socket() || self.is_link(name, &Status::from(metadata))? {
+        let (status, is_symlink) = (Status::from(metadata), metadata.is_symlink());
+        if metadata.file_type().is_socket() || self.is_link(&source.name, &status)? {
             return Ok(());
         }
-        self.attributes(|names| llistxattr(path, names), |name, value| lgetxattr(path, name, value))?;
-        if kind.is_char_device() || kind.is_block_device() || kind.is_fifo() {
-            return self.special(name, metadata);
-        }
-        self.builder.append_path_with_name(path, name)
+        let target = match is_symlink.then(|| fs::read_link(&source.path)).transpose() {
+            Ok(target) => target.map(|target| target.into_os_string().into_encoded_bytes()),
+            Err(error) => {
+                (self.report)(&source.path, "cannot read", error);
+                return Ok(());
+            }
+        };
+        let records = self.records(source, &status, Attributed::Named(&source.path));
+        append_link(&mut self.builder, &source.name, status.header()?, &records, target.as_deref())
     }
 
     /// Packs a file that is in the archive already, under another name; false when it is not.
     fn is_link(&mut self, name: &Path, status: &Status) -> io::Result<bool> {
         let Some(first) = self.first_name(name, status) else { return Ok(false) };
-        let mut header = status.header();
+        let mut header = status.header()?;
         header.set_entry_type(EntryType::Link);
-        header.set_size(0);
-        self.builder.append_link(&mut header, name, first).map(|()| true)
+        let target = first.as_os_str().as_bytes();
+        append_link(&mut self.builder, name, header, &Records::default(), Some(target)).map(|()| true)
     }
 
-    /// Extended attributes, which come before the file's own entry. Those that cannot be read, or have odd names, are left out.
-    fn attributes(
-        &mut self,
-        list: impl Fn(&mut [u8]) -> Result<usize, Errno>,
-        get: impl Fn(&str, &mut [u8]) -> Result<usize, Errno>,
-    ) -> io::Result<()> {
-        // Mostly there are none, and then this is one system call.
-        let Ok(1..) = list(&mut []) else { return Ok(()) };
-        let (mut names, mut value) = (vec![0; XATTR_BYTES_MAX], vec![0; XATTR_BYTES_MAX]);
-        let Ok(length) = list(&mut names) else { return Ok(()) };
-        let names = names[..length].split(|&byte| byte == 0).filter_map(|name| std::str::from_utf8(name).ok());
-        let mut read = |name: &str| {
-            let length = get(name, &mut value).ok()?;
-            Some((format!("{XATTR}{name}"), value[..length].to_vec()))
-        };
-        let attributes: Vec<_> = names.filter(|name| !name.is_empty()).filter_map(&mut read).collect();
-        if attributes.is_empty() {
-            return Ok(());
-        }
-        self.builder.append_pax_extensions(attributes.iter().map(|(name, value)| (name.as_str(), value.as_slice())))
-    }
-
-    /// A device or a fifo.
-    fn special(&mut self, name: &Path, metadata: &Metadata) -> io::Result<()> {
-        let mut header = Header::new_gnu();
-        header.set_metadata(metadata);
-        header.set_size(0);
-        header.set_device_major(rustix::fs::major(metadata.rdev()))?;
-        header.set_device_minor(rustix::fs::minor(metadata.rdev()))?;
-        self.builder.append_data(&mut header, name, io::empty())
+    /// What comes before the file's own header.
+    fn records(&mut self, source: &Source, status: &Status, attributed: Attributed<'_>) -> Records {
+        let attributes = attributed.attributes().unwrap_or_else(|error| {
+            (self.report)(&source.path, "cannot read the extended attributes of", error);
+            Vec::new()
+        });
+        status.records(&attributes)
     }
 
     /// Another name of the same file, that is in the archive already.
@@ -268,6 +251,54 @@ impl<W: Write> Packer<'_, '_, W> {
         }
         known
     }
+}
+
+/// Writes a file that has a target, if it has one, and no data.
+fn append_link<W: Write>(
+    builder: &mut Builder<W>,
+    name: &Path,
+    mut header: Header,
+    records: &Records,
+    target: Option<&[u8]>,
+) -> io::Result<()> {
+    let target = target.unwrap_or_default();
+    // As it is: the crate's own way to write one tidies it up.
+    if header.set_link_name_literal(target).is_err() {
+        let text = [target, b"\0"].concat();
+        builder.append(&description(EntryType::GNULongLink, text.len()), &text[..])?;
+        let room = header.as_old().linkname.len();
+        header.set_link_name_literal(&target[..target.len().min(room)])?;
+    }
+    append(builder, name, header, records, io::empty())
+}
+
+/// Writes a file of the archive, after the records that describe it.
+fn append<W: Write>(
+    builder: &mut Builder<W>,
+    name: &Path,
+    mut header: Header,
+    records: &Records,
+    data: impl Read,
+) -> io::Result<()> {
+    let records = records.bytes();
+    if !records.is_empty() {
+        builder.append(&description(EntryType::XHeader, records.len()), records)?;
+    }
+    builder.append_data(&mut header, name, data)
+}
+
+/// The header of something that describes the file after it.
+fn description(kind: EntryType, bytes: usize) -> Header {
+    let mut header = Header::new_gnu();
+    header.as_old_mut().name[..LONG_LINK.len()].copy_from_slice(LONG_LINK);
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(bytes as u64);
+    header.set_cksum();
+    header
 }
 
 /// An error that says which file it is of.

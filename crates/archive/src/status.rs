@@ -1,7 +1,10 @@
 //! What an archive says of a file.
 
+use crate::Time;
+use crate::extended_header::Records;
 use rustix::fs::FileType;
 use std::fs::Metadata;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use tar::{EntryType, Header};
 
@@ -14,8 +17,8 @@ pub struct Status {
     pub user: u32,
     /// Group.
     pub group: u32,
-    /// Seconds since 1970.
-    pub modified: i64,
+    /// When it was modified.
+    pub modified: Time,
     /// Bytes.
     pub size: u64,
     /// Of 512 bytes.
@@ -26,6 +29,8 @@ pub struct Status {
     pub inode: u64,
     /// Names that it has.
     pub links: u64,
+    /// Of a device that it is.
+    pub device_number: u64,
 }
 
 impl Status {
@@ -38,17 +43,38 @@ impl Status {
         FileType::from_raw_mode(self.mode) == FileType::Directory
     }
 
-    /// A regular file's header.
-    pub(crate) fn header(&self) -> Header {
+    /// A header of a file that has no data.
+    pub(crate) fn header(&self) -> io::Result<Header> {
         let mut header = Header::new_gnu();
-        header.set_entry_type(EntryType::Regular);
+        header.set_entry_type(match FileType::from_raw_mode(self.mode) {
+            FileType::Directory => EntryType::Directory,
+            FileType::Symlink => EntryType::Symlink,
+            FileType::CharacterDevice => EntryType::Char,
+            FileType::BlockDevice => EntryType::Block,
+            FileType::Fifo => EntryType::Fifo,
+            _ => EntryType::Regular,
+        });
         header.set_mode(self.mode);
         header.set_uid(self.user.into());
         header.set_gid(self.group.into());
-        // The format has no time before 1970.
-        header.set_mtime(self.modified.max(0).unsigned_abs());
-        header.set_size(self.size);
-        header
+        // The header has no time before 1970: that is in a record.
+        header.set_mtime(self.modified.seconds.max(0).unsigned_abs());
+        header.set_size(0);
+        if header.entry_type().is_character_special() || header.entry_type().is_block_special() {
+            header.set_device_major(rustix::fs::major(self.device_number))?;
+            header.set_device_minor(rustix::fs::minor(self.device_number))?;
+        }
+        Ok(header)
+    }
+
+    /// What its header has no room for.
+    pub(crate) fn records(&self, attributes: &[(Vec<u8>, Vec<u8>)]) -> Records {
+        let mut records = Records::default();
+        if self.modified.seconds < 0 || self.modified.nanoseconds > 0 {
+            records.modified(self.modified);
+        }
+        attributes.iter().for_each(|(name, value)| records.attribute(name, value));
+        records
     }
 }
 
@@ -58,12 +84,13 @@ impl From<&Metadata> for Status {
             mode: metadata.mode(),
             user: metadata.uid(),
             group: metadata.gid(),
-            modified: metadata.mtime(),
+            modified: Time { seconds: metadata.mtime(), nanoseconds: metadata.mtime_nsec() as u32 },
             size: metadata.size(),
             blocks: metadata.blocks(),
             device: metadata.dev(),
             inode: metadata.ino(),
             links: metadata.nlink(),
+            device_number: metadata.rdev(),
         }
     }
 }

@@ -4,27 +4,23 @@
 //! whoever made it. Files are made anew. So an archive can put links wherever it likes, and none of them leads us anywhere.
 
 use crate::new_file::{NewFile, make};
-use crate::{Report, XATTR, write_sparse};
+use crate::{ArchiveReader, Member, MemberKind, Report, Time, set_user_attribute};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags, fchmod, fsetxattr, futimens,
-    linkat, mkdirat, openat2, statat, symlinkat, utimensat,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, fchmod, futimens, linkat, mkdirat, openat2, statat, symlinkat,
+    utimensat,
 };
 use rustix::io::Errno;
-use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
-use tar::{Archive, Entry, EntryType};
 
 /// Bytes that are unpacked at once.
 const PIECE_BYTES: usize = 256 << 10;
 /// Components of a path: Linux takes no longer ones.
 const DEPTH_MAX: usize = 2048;
-/// What may come before a file's data: names, attributes and the list of its holes, which are kept in memory.
-const DESCRIPTION_BYTES_MAX: u64 = 16 << 20;
 /// Set-ID bits and sticky are for the image's users, not for the host's.
 const PERMISSIONS: u32 = 0o777;
 
@@ -60,50 +56,23 @@ pub fn unpack(
         unnamed: true,
         buffer: vec![0; PIECE_BYTES],
     };
-    let left = Cell::new(0);
     let mut count = 0;
-    let mut archive = Archive::new(Limited { archive, left: &left });
-    let mut entries = archive.entries()?;
-    loop {
-        left.set(DESCRIPTION_BYTES_MAX);
-        let Some(entry) = entries.next() else { break };
-        let mut entry = entry?;
-        left.set(u64::MAX);
+    let mut archive = ArchiveReader::new(archive);
+    while let Some(member) = archive.next_member()? {
         count += 1;
         if count > options.entries_max {
             let sentence = format!("it has more than {} files, which is too many for the image", options.entries_max);
             return Err(io::Error::other(sentence));
         }
-        let name = PathBuf::from(OsString::from_vec(entry.path_bytes().into_owned()));
-        unpacker.leave(&name, report);
-        match unpacker.entry(&mut entry, &name) {
+        unpacker.leave(&member.name, report);
+        match unpacker.member(&mut archive, &member) {
             Err(Fault::Archive(error)) => return Err(error),
-            Err(Fault::File(what, error)) => report(&name, what, error),
+            Err(Fault::File(what, error)) => report(&member.name, what, error),
             Ok(()) => {}
         }
-        // Of what was left out too: otherwise it would count as the next entry's description.
-        io::copy(&mut entry, &mut io::sink())?;
     }
     unpacker.leave(Path::new(""), report);
     Ok(unpacker.bytes)
-}
-
-/// An archive of which no more than `left` bytes are read.
-struct Limited<'left, R> {
-    archive: R,
-    left: &'left Cell<u64>,
-}
-
-impl<R: Read> Read for Limited<'_, R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(into.len());
-        if most == 0 && !into.is_empty() {
-            return Err(io::Error::other("the names or attributes of a file in the archive are too long"));
-        }
-        let bytes = self.archive.read(&mut into[..most])?;
-        self.left.set(self.left.get().saturating_sub(bytes as u64));
-        Ok(bytes)
-    }
 }
 
 /// Why an entry was not unpacked.
@@ -118,6 +87,10 @@ fn file(what: &'static str) -> impl FnOnce(Errno) -> Fault {
     move |errno| Fault::File(what, errno.into())
 }
 
+fn unattributed(error: io::Error) -> Fault {
+    Fault::File("cannot set the attributes of", error)
+}
+
 fn refused(why: &'static str) -> Fault {
     Fault::File("left out", io::Error::other(why))
 }
@@ -127,7 +100,7 @@ struct Unpacker<'unpack> {
     options: &'unpack UnpackOptions,
     bytes: u64,
     /// Directories that were made and that the archive is still in, outermost first: name in it, path, permissions, time.
-    directories: Vec<(PathBuf, PathBuf, u32, u64)>,
+    directories: Vec<(PathBuf, PathBuf, Mode, Time)>,
     /// New files have no name until they are complete, as far as the file system can.
     unnamed: bool,
     buffer: Vec<u8>,
@@ -141,8 +114,8 @@ impl Unpacker<'_> {
         {
             let finish = || {
                 let directory = self.directory(&path)?;
-                fchmod(&directory, Mode::from_raw_mode(mode))?;
-                futimens(&directory, &times(modified))
+                fchmod(&directory, mode)?;
+                futimens(&directory, &modified.both())
             };
             if let Err(errno) = finish() {
                 report(&path, "cannot set the attributes of", errno.into());
@@ -150,41 +123,34 @@ impl Unpacker<'_> {
         }
     }
 
-    fn entry<R: Read>(&mut self, entry: &mut Entry<'_, R>, name: &Path) -> Result<(), Fault> {
-        let header = entry.header().clone();
-        let mode = header.mode().map_err(Fault::Archive)? & PERMISSIONS;
-        let modified = header.mtime().map_err(Fault::Archive)?;
-        let kind = header.entry_type();
-        if matches!(kind, EntryType::XGlobalHeader | EntryType::XHeader) {
-            return Ok(());
-        }
+    fn member<R: Read>(&mut self, archive: &mut ArchiveReader<R>, member: &Member) -> Result<(), Fault> {
+        let name = &member.name;
         let path = self.place(name).ok_or_else(|| refused("its name leads out of what was asked for"))?;
-        match kind {
-            EntryType::Directory => {
+        match &member.kind {
+            MemberKind::Directory => {
                 self.make_directory(&path).map_err(file("cannot make the directory"))?;
-                self.directories.push((name.to_owned(), path, mode, modified));
-                Ok(())
+                self.directories.push((name.clone(), path.clone(), permissions(member), member.modified));
+                if member.attributes.is_empty() {
+                    return Ok(());
+                }
+                let directory = self.directory(&path).map_err(file("cannot set the attributes of"))?;
+                set_attributes(member, directory.as_fd()).map_err(unattributed)
             }
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                self.file(entry, &path, mode, modified)
-            }
-            EntryType::Symlink => {
-                let target = entry.link_name_bytes().ok_or_else(|| refused("a link without a target"))?;
+            MemberKind::File => self.file(archive, member, &path),
+            MemberKind::Symlink(target) => {
                 let (parent, last) = self.parent(&path).map_err(file("cannot make the link"))?;
-                make(&parent, last, |name| symlinkat(OsStr::from_bytes(&target), &parent, name))
-                    .map_err(file("cannot make the link"))?;
-                utimensat(&parent, last, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
+                make(&parent, last, |name| symlinkat(target, &parent, name)).map_err(file("cannot make the link"))?;
+                utimensat(&parent, last, &member.modified.both(), AtFlags::SYMLINK_NOFOLLOW)
                     .map_err(file("cannot set the attributes of"))
             }
-            EntryType::Link => {
-                let target = entry.link_name_bytes().ok_or_else(|| refused("a link without a target"))?;
-                let target = self.place(Path::new(OsStr::from_bytes(&target)));
+            MemberKind::HardLink(target) => {
+                let target = self.place(target);
                 let target = target.ok_or_else(|| refused("a link that leads out of what was asked for"))?;
                 self.hard_link(&target, &path).map_err(file("cannot make the link"))
             }
-            EntryType::Char | EntryType::Block => Err(refused("it is a device")),
-            EntryType::Fifo => Err(refused("it is a fifo")),
-            _ => Err(refused("the archive's entry is of an unknown kind")),
+            MemberKind::CharacterDevice(..) | MemberKind::BlockDevice(..) => Err(refused("it is a device")),
+            MemberKind::Fifo => Err(refused("it is a fifo")),
+            MemberKind::Continuation => Err(refused("it is the rest of a file in another archive")),
         }
     }
 
@@ -231,8 +197,8 @@ impl Unpacker<'_> {
         }
     }
 
-    fn file<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &Path, mode: u32, modified: u64) -> Result<(), Fault> {
-        self.bytes = self.bytes.saturating_add(entry.size());
+    fn file<R: Read>(&mut self, archive: &mut ArchiveReader<R>, member: &Member, path: &Path) -> Result<(), Fault> {
+        self.bytes = self.bytes.saturating_add(member.size);
         if self.bytes > self.options.bytes_max {
             let sentence =
                 format!("its files have more than {} bytes, which the image cannot hold", self.options.bytes_max);
@@ -240,29 +206,24 @@ impl Unpacker<'_> {
         }
         let (parent, name) = self.parent(path).map_err(file("cannot create"))?;
         let mut made = NewFile::create(&parent, &mut self.unnamed).map_err(file("cannot create"))?;
-        self.fill(entry, &mut made.file)?;
-        attributes(entry, made.file.as_fd(), mode, modified)?;
-        made.take_name(name).map_err(file("cannot create"))
+        self.fill(archive, member, &mut made.file).map_err(Fault::Archive)?;
+        let attributed = set_attributes(member, made.file.as_fd());
+        fchmod(&made.file, permissions(member))
+            .and_then(|()| futimens(&made.file, &member.modified.both()))
+            .map_err(file("cannot set the attributes of"))?;
+        made.take_name(name).map_err(file("cannot create"))?;
+        // A file without its attributes is better than none.
+        attributed.map_err(unattributed)
     }
 
-    fn fill<R: Read>(&mut self, entry: &mut Entry<'_, R>, into: &mut File) -> Result<(), Fault> {
-        let sparse = entry.header().entry_type() == EntryType::GNUSparse;
-        let mut length = 0;
-        loop {
-            let bytes = entry.read(&mut self.buffer).map_err(Fault::Archive)?;
-            if bytes == 0 {
-                break;
-            }
-            length += bytes as u64;
-            let data = &self.buffer[..bytes];
-            let written = if sparse { write_sparse(into, data) } else { into.write_all(data) };
-            // No space, mostly: then there is none for the next one either.
-            written.map_err(Fault::Archive)?;
+    /// An error that is the file's is mostly that there is no space: then there is none for the next one either.
+    fn fill<R: Read>(&mut self, archive: &mut ArchiveReader<R>, member: &Member, into: &mut File) -> io::Result<()> {
+        let mut end = 0;
+        while let Some((offset, bytes)) = archive.read(&mut self.buffer)? {
+            into.write_all_at(&self.buffer[..bytes], offset)?;
+            end = offset + bytes as u64;
         }
-        if length != entry.size() {
-            return Err(Fault::Archive(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends in a file")));
-        }
-        if sparse { into.set_len(length).map_err(Fault::Archive) } else { Ok(()) }
+        if end < member.size { into.set_len(member.size) } else { Ok(()) }
     }
 
     fn hard_link(&self, target: &Path, path: &Path) -> Result<(), Errno> {
@@ -276,22 +237,10 @@ impl Unpacker<'_> {
     }
 }
 
-fn attributes<R: Read>(entry: &mut Entry<'_, R>, made: BorrowedFd<'_>, mode: u32, modified: u64) -> Result<(), Fault> {
-    if let Some(extensions) = entry.pax_extensions().map_err(Fault::Archive)? {
-        for extension in extensions.flatten() {
-            let name = extension.key().ok().and_then(|key| key.strip_prefix(XATTR));
-            if let Some(name) = name.filter(|name| name.starts_with("user.")) {
-                fsetxattr(made, name, extension.value_bytes(), XattrFlags::empty())
-                    .map_err(file("cannot set the attributes of"))?;
-            }
-        }
-    }
-    fchmod(made, Mode::from_raw_mode(mode))
-        .and_then(|()| futimens(made, &times(modified)))
-        .map_err(file("cannot set the attributes of"))
+fn permissions(member: &Member) -> Mode {
+    Mode::from_raw_mode(member.mode & PERMISSIONS)
 }
 
-fn times(modified: u64) -> Timestamps {
-    let time = Timespec { tv_sec: i64::try_from(modified).unwrap_or(i64::MAX), tv_nsec: 0 };
-    Timestamps { last_access: time, last_modification: time }
+fn set_attributes(member: &Member, made: BorrowedFd<'_>) -> io::Result<()> {
+    member.attributes.iter().try_for_each(|(name, value)| set_user_attribute(made, name, value))
 }

@@ -9,7 +9,7 @@ use server::Server;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -197,7 +197,12 @@ fn a_partition_is_all_that_its_client_reaches_and_only_to_read_unless_it_may_wri
     }
 }
 
-fn ask(address: &str, request: &str) -> String {
+/// An address that is free, of those that nobody else takes ports of.
+fn free_address(host: &str) -> SocketAddr {
+    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
+}
+
+fn ask(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -218,9 +223,9 @@ fn says(errors: &Path, what: &str) {
 fn a_disk_that_is_a_file_has_numbers_too() {
     let directory = tempfile::tempdir().unwrap();
     let (image, file, errors) = (image(&directory), directory.path().join("file"), directory.path().join("errors"));
-    let address = "127.77.3.2:9177";
+    let address = free_address("127.77.3.2");
     let mut command = Command::new(BLOCKYARD);
-    command.arg("serve").arg(&image).arg("--fuse").arg(&file).args(["--metrics", address]);
+    command.arg("serve").arg(&image).arg("--fuse").arg(&file).args(["--metrics", &address.to_string()]);
     let mut child = command.stderr(File::create(&errors).unwrap()).spawn().unwrap();
     says(&errors, "is the file");
     let disk = File::options().write(true).open(&file).unwrap();
@@ -240,8 +245,7 @@ fn a_disk_that_is_a_file_has_numbers_too() {
 fn numbers_are_to_be_had_over_http_and_by_signal() {
     let directory = tempfile::tempdir().unwrap();
     let (image, socket, errors) = (image(&directory), directory.path().join("s"), directory.path().join("errors"));
-    // One that is free, on an address that nobody else takes ports of.
-    let address = TcpListener::bind("127.77.3.1:0").unwrap().local_addr().unwrap();
+    let address = free_address("127.77.3.1");
     let mut command = Command::new(BLOCKYARD);
     command.arg("serve").arg(&image).arg("--socket").arg(&socket).args(["--metrics", &address.to_string()]);
     let mut child = command.stderr(File::create(&errors).unwrap()).spawn().unwrap();

@@ -612,6 +612,8 @@ pub mod r#blockyard {
             /// paths that are links: look at what they lead to
             pub r#follow: bool,
             pub r#one_file_system: bool,
+            /// of regular files: the extended ones that users set
+            pub r#attributes: bool,
         }
         impl Walk {}
         impl ::micropb::MessageDecode for Walk {
@@ -695,6 +697,19 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        6u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#attributes;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -719,6 +734,16 @@ pub mod r#blockyard {
                 }
                 match ::micropb::const_map!(
                     ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
                 ) {
                     ::core::result::Result::Ok(size) => {
                         max_size += size;
@@ -798,6 +823,13 @@ pub mod r#blockyard {
                         encoder.encode_bool(*val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#attributes;
+                    if *val_ref {
+                        encoder.encode_varint32(48u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -830,6 +862,12 @@ pub mod r#blockyard {
                 }
                 {
                     let val_ref = &self.r#one_file_system;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#attributes;
                     if *val_ref {
                         size += 1usize + 1;
                     }
@@ -867,6 +905,10 @@ pub mod r#blockyard {
             pub r#group: ::alloc::string::String,
             /// of a link
             pub r#target: ::alloc::vec::Vec<u8>,
+            /// 2 KiB at most
+            pub r#attributes: ::alloc::vec::Vec<Attribute>,
+            /// it has more than that
+            pub r#more_attributes: bool,
         }
         impl Entry {}
         impl ::micropb::MessageDecode for Entry {
@@ -1103,6 +1145,35 @@ pub mod r#blockyard {
                                     .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
                             };
                         }
+                        19u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: Attribute = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#attributes.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
+                        20u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#more_attributes;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -1302,6 +1373,27 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Entry.attributes) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -1435,6 +1527,19 @@ pub mod r#blockyard {
                         encoder.encode_bytes(val_ref)?;
                     }
                 }
+                {
+                    for (i, val_ref) in self.r#attributes.iter().enumerate() {
+                        encoder.encode_varint32(154u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#more_attributes;
+                    if *val_ref {
+                        encoder.encode_varint32(160u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -1553,6 +1658,140 @@ pub mod r#blockyard {
                     if !val_ref.is_empty() {
                         size
                             += 2usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#attributes.iter().enumerate() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    let val_ref = &self.r#more_attributes;
+                    if *val_ref {
+                        size += 2usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// An extended attribute.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Attribute {
+            pub r#name: ::alloc::vec::Vec<u8>,
+            pub r#value: ::alloc::vec::Vec<u8>,
+        }
+        impl Attribute {}
+        impl ::micropb::MessageDecode for Attribute {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#name;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#value;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Attribute {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Attribute.name) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Attribute.value) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#name;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#value;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#name;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#value;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
                                 + ::micropb::size::sizeof_len_record(val_ref.len());
                     }
                 }

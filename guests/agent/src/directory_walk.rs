@@ -6,7 +6,8 @@ use crate::interruption;
 use crate::mounts::{Mounts, path_of};
 use crate::owner_names::OwnerNames;
 use crate::seen_directories::SeenDirectories;
-use blockyard_protocol::appliance::{Directory, Entry, FRAME_BYTES_MAX, FileSystem, Record, Walk};
+use blockyard_archive::user_attributes;
+use blockyard_protocol::appliance::{Attribute, Directory, Entry, FRAME_BYTES_MAX, FileSystem, Record, Walk};
 use blockyard_protocol::frame;
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -16,6 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// Bytes of attributes that an entry has room for; those of a file with more come in an archive.
+const ATTRIBUTE_BYTES_MAX: usize = 2048;
 /// Longest path that is looked into, which is Linux's.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -135,7 +138,24 @@ impl Walker<'_> {
                     fs::read_link(path).map(|target| target.into_os_string().into_encoded_bytes()).unwrap_or_default();
             }
         }
+        if self.request.attributes && metadata.is_file() {
+            self.attributes(path, &mut entry)?;
+        }
         self.record(&Record::Entry(entry))
+    }
+
+    fn attributes(&mut self, path: &Path, entry: &mut Entry) -> io::Result<()> {
+        let attributes = match user_attributes(path) {
+            Ok(attributes) => attributes,
+            Err(error) => return self.fail(path, "cannot read the extended attributes of", &error),
+        };
+        let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > ATTRIBUTE_BYTES_MAX {
+            entry.more_attributes = true;
+        } else {
+            entry.attributes = attributes.into_iter().map(|(name, value)| Attribute { name, value }).collect();
+        }
+        Ok(())
     }
 
     fn fail(&mut self, path: &Path, what: &str, error: &io::Error) -> io::Result<()> {

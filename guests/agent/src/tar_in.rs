@@ -7,23 +7,24 @@ mod small_files;
 use crate::failures::{Failures, failure};
 use crate::mounts::path_of;
 use crate::stream::{SourceStream, TransferDisks};
-use blockyard_archive::write_sparse;
+use blockyard_archive::{ArchiveReader, Member, MemberKind};
 use blockyard_protocol::appliance::{Failure, TarIn};
-use metadata::{Metadata, set_time};
+use metadata::{Metadata, finish_directory, set_time};
 use parents::{Parent, Parents};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timestamps, makedev, mknodat, openat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, Timestamps, linkat, makedev, mknodat, openat, symlinkat, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::path::Arg;
 use rustix::process::umask;
 use small_files::SmallFiles;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
-use tar::{Archive, Entry, EntryType, Header};
 
 /// Bytes of a large file that are unpacked at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -102,112 +103,128 @@ struct Unpacker<'request> {
 
 impl Unpacker<'_> {
     fn all(&mut self, archive: impl Read) -> io::Result<()> {
-        let mut archive = Archive::new(archive);
-        let read = archive.entries().and_then(|mut entries| entries.try_for_each(|entry| self.next(&mut entry?)));
+        let read = self.members(&mut ArchiveReader::new(archive));
         // What came before the archive's end is unpacked, wherever that is.
         let made = self.small.make(self.failures);
         for (path, mode, modified) in self.late.drain(..).rev() {
-            let done =
-                fs::set_permissions(&path, Permissions::from_mode(mode)).and_then(|()| set_time(&path, &modified));
+            let done = finish_directory(&path, mode, &modified);
             self.failures.note(&path, "cannot set the attributes of", done);
         }
         read.and(made)
     }
 
-    fn next<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> io::Result<()> {
-        let Some(path) = relative(&entry.path()?) else {
-            let sentence = "is not below the directory: left out";
-            let path = entry.path_bytes().into_owned();
-            self.failures.add(Failure { errno: 0, path, sentence: sentence.to_owned() });
-            return Ok(());
-        };
-        // What cannot be read of the archive is the end; what cannot be written is one file's failure.
-        match self.entry(entry, &path) {
-            Err(error) if error.raw_os_error().is_some() => {
-                failed(self.failures, &path, error);
-                Ok(())
+    fn members<R: Read>(&mut self, archive: &mut ArchiveReader<R>) -> io::Result<()> {
+        while let Some(mut member) = archive.next_member()? {
+            let Some(path) = relative(&member.name) else {
+                let sentence = "is not below the directory: left out".to_owned();
+                let path = member.name.into_os_string().into_encoded_bytes();
+                self.failures.add(Failure { errno: 0, path, sentence });
+                continue;
+            };
+            // What cannot be read of the archive is the end; what cannot be written is one file's failure.
+            match self.member(archive, &mut member, &path) {
+                Err(error) if error.raw_os_error().is_some() => failed(self.failures, &path, error),
+                unpacked => unpacked?,
             }
-            unpacked => unpacked,
         }
+        Ok(())
     }
 
-    fn entry<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &Path) -> io::Result<()> {
-        let metadata = Metadata::of(entry, self.own)?;
-        let kind = entry.header().entry_type();
-        let is_plain = matches!(kind, EntryType::Regular | EntryType::Continuous);
-        if is_plain && SmallFiles::takes(entry.size()) {
-            return self.small_file(entry, path, metadata);
+    fn member<R: Read>(&mut self, archive: &mut ArchiveReader<R>, member: &mut Member, path: &Path) -> io::Result<()> {
+        let metadata = Metadata::of(member, self.own);
+        if member.kind == MemberKind::File && !member.is_sparse && SmallFiles::takes(member.size) {
+            return self.small_file(archive, member.size, path, metadata);
         }
         // It may replace, or need, one of those that wait.
         self.small.make(self.failures)?;
-        if is_plain || kind == EntryType::GNUSparse {
-            return self.file(entry, path, &metadata);
+        if member.kind == MemberKind::File {
+            return self.file(archive, member.size, path, &metadata);
         }
         self.parents.forget(path);
-        match kind {
-            EntryType::Directory => {
-                directory(path, 0o700)?;
+        match &member.kind {
+            MemberKind::Directory => {
+                let is_new = directory(path, 0o700)?;
                 self.late.push((path.to_owned(), metadata.mode, metadata.modified.clone()));
-                metadata.set_owner(path)
+                metadata.set_directory_owner(path, is_new)
             }
-            EntryType::Symlink => {
-                let target = link_target(entry)?;
-                replacing(path, || symlink(&target, path))?;
+            MemberKind::Symlink(target) => {
+                self.make(path, |parent, name| symlinkat(target, parent, name))?;
                 metadata.set_owner(path)?;
                 set_time(path, &metadata.modified)
             }
-            EntryType::Link => {
-                let target = relative(&link_target(entry)?).ok_or(Errno::XDEV)?;
-                // It is the other's file, whose attributes are set.
-                replacing(path, || fs::hard_link(&target, path))
+            MemberKind::HardLink(target) => {
+                let target = relative(target).ok_or(Errno::XDEV)?;
+                // It is the other's file, whose attributes are set; it may have this name already.
+                self.make(path, |parent, name| linkat(CWD, &target, parent, name, AtFlags::empty()))
             }
-            EntryType::Char | EntryType::Block | EntryType::Fifo => {
-                replacing(path, || special(entry.header(), kind, path, metadata.mode()))?;
-                metadata.set_owner(path)?;
-                fs::set_permissions(path, Permissions::from_mode(metadata.mode))?;
-                set_time(path, &metadata.modified)
+            MemberKind::CharacterDevice(major, minor) => {
+                self.special(path, &metadata, FileType::CharacterDevice, makedev(*major, *minor))
             }
-            // What is about other entries, or about the archive.
-            _ => Ok(()),
+            MemberKind::BlockDevice(major, minor) => {
+                self.special(path, &metadata, FileType::BlockDevice, makedev(*major, *minor))
+            }
+            MemberKind::Fifo => self.special(path, &metadata, FileType::Fifo, 0),
+            MemberKind::File | MemberKind::Continuation => {
+                let sentence = "is the rest of a file in another archive: left out".to_owned();
+                self.failures.add(Failure { errno: 0, path: path.as_os_str().as_bytes().to_vec(), sentence });
+                Ok(())
+            }
         }
     }
 
     /// A file that is made together with others.
-    fn small_file<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &Path, metadata: Metadata) -> io::Result<()> {
-        let bytes = entry.size();
+    fn small_file<R: Read>(
+        &mut self,
+        archive: &mut ArchiveReader<R>,
+        bytes: u64,
+        path: &Path,
+        metadata: Metadata,
+    ) -> io::Result<()> {
         if !self.small.has_room(path, bytes) {
             self.small.make(self.failures)?;
         }
         let parent = self.parent(path)?;
-        self.small.add(path, parent, metadata, bytes, |into| match fill(entry, into)? {
-            filled if filled < into.len() => Err(cut_short()),
-            _ => Ok(()),
+        self.small.add(path, parent, metadata, bytes, |into| {
+            if !into.is_empty() {
+                archive.read(into).map_err(as_archive_error)?;
+            }
+            Ok(())
         })
     }
 
-    fn file<R: Read>(&mut self, entry: &mut Entry<'_, R>, path: &Path, metadata: &Metadata) -> io::Result<()> {
+    fn file<R: Read>(
+        &mut self,
+        archive: &mut ArchiveReader<R>,
+        bytes: u64,
+        path: &Path,
+        metadata: &Metadata,
+    ) -> io::Result<()> {
         let parent = self.parent(path)?;
         let name = path.file_name().ok_or(Errno::ISDIR)?;
-        let mut file = File::from(create(&parent, name, metadata.mode())?);
-        let sparse = entry.header().entry_type() == EntryType::GNUSparse;
-        let mut left = entry.size();
-        loop {
-            let filled = fill(entry, &mut self.buffer)?;
-            if filled == 0 {
-                break;
-            }
-            left = left.saturating_sub(filled as u64);
-            let data = &self.buffer[..filled];
-            if sparse { write_sparse(&mut file, data)? } else { file.write_all(data)? }
+        let file = File::from(create(&parent, name, metadata.mode())?);
+        let mut end = 0;
+        while let Some((offset, filled)) = archive.read(&mut self.buffer).map_err(as_archive_error)? {
+            file.write_all_at(&self.buffer[..filled], offset)?;
+            end = offset + filled as u64;
         }
-        if left > 0 {
-            return Err(cut_short());
-        }
-        if sparse {
-            let end = file.stream_position()?;
-            file.set_len(end)?;
+        if end < bytes {
+            file.set_len(bytes)?;
         }
         metadata.set(file.as_fd(), parent.bequeaths)
+    }
+
+    fn special(&mut self, path: &Path, metadata: &Metadata, kind: FileType, device: u64) -> io::Result<()> {
+        self.make(path, |parent, name| mknodat(parent, name, kind, metadata.mode(), device))?;
+        metadata.set_owner(path)?;
+        fs::set_permissions(path, Permissions::from_mode(metadata.mode))?;
+        set_time(path, &metadata.modified)
+    }
+
+    /// Makes something in a directory that may not yet be there, in the place of a file that may be.
+    fn make(&mut self, path: &Path, make: impl Fn(&OwnedFd, &OsStr) -> Result<(), Errno>) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        let name = path.file_name().ok_or(Errno::ISDIR)?;
+        Ok(blockyard_archive::make(&*parent, name, |name| make(parent.directory(), name))?)
     }
 
     fn parent(&mut self, path: &Path) -> io::Result<std::rc::Rc<Parent>> {
@@ -215,7 +232,7 @@ impl Unpacker<'_> {
         let (small, failures) = (&mut self.small, &mut *self.failures);
         self.parents.of(path, |parent| {
             small.make(failures)?;
-            directory(parent, DIRECTORY_MODE)
+            directory(parent, DIRECTORY_MODE).map(drop)
         })
     }
 }
@@ -230,30 +247,27 @@ fn create(parent: &Parent, name: impl Arg + Copy, mode: Mode) -> io::Result<Owne
     Ok(made?)
 }
 
-/// Makes a directory and those above it; a file of its name is removed.
-fn directory(path: &Path, mode: u32) -> io::Result<()> {
+/// Makes a directory and those above it, in the place of a file of its name; whether it is new.
+fn directory(path: &Path, mode: u32) -> io::Result<bool> {
     let mut builder = DirBuilder::new();
     builder.mode(mode);
-    match builder.create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !path.is_dir() => {
+    let made = match builder.create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             fs::remove_file(path)?;
             builder.create(path)
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path.parent().unwrap_or(Path::new(".")))?;
             builder.create(path)
         }
         made => made,
-    }
+    };
+    made.map(|()| true)
 }
 
 fn failed(failures: &mut Failures, path: &Path, error: io::Error) {
     failures.note(path, "cannot unpack", Err(error));
-}
-
-fn cut_short() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "it ends in a file")
 }
 
 /// A path of the archive below the directory that it is unpacked into: without a leading slash, and `None` with `..` in it.
@@ -270,49 +284,6 @@ fn relative(path: &Path) -> Option<PathBuf> {
         relative.push(".");
     }
     Some(relative)
-}
-
-fn link_target<R: Read>(entry: &Entry<'_, R>) -> io::Result<PathBuf> {
-    let target = entry.link_name_bytes().ok_or_else(|| io::Error::other("a link without a target"))?;
-    Ok(Path::new(OsStr::from_bytes(&target)).to_owned())
-}
-
-/// Makes something where a file may be already, or the directory is not yet there.
-fn replacing(path: &Path, make: impl Fn() -> io::Result<()>) -> io::Result<()> {
-    match make() {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(path)?;
-            make()
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            directory(path.parent().unwrap_or(Path::new(".")), DIRECTORY_MODE)?;
-            make()
-        }
-        made => made,
-    }
-}
-
-fn special(header: &Header, kind: EntryType, path: &Path, mode: Mode) -> io::Result<()> {
-    let file_type = match kind {
-        EntryType::Char => FileType::CharacterDevice,
-        EntryType::Block => FileType::BlockDevice,
-        _ => FileType::Fifo,
-    };
-    let number = |number: io::Result<Option<u32>>| Ok::<_, io::Error>(number?.unwrap_or_default());
-    let device = makedev(number(header.device_major())?, number(header.device_minor())?);
-    Ok(mknodat(CWD, path, file_type, mode, device)?)
-}
-
-/// Reads until `buffer` is full or the entry ends.
-fn fill(entry: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match entry.read(&mut buffer[filled..]).map_err(as_archive_error)? {
-            0 => break,
-            bytes => filled += bytes,
-        }
-    }
-    Ok(filled)
 }
 
 /// An error of the archive's, whatever it was made of.

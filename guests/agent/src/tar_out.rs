@@ -3,7 +3,7 @@
 use crate::failures::Failures;
 use crate::mounts::path_of;
 use crate::ring::{CALLS_MAX, Opening, Ring};
-use blockyard_archive::{OPEN_FLAGS, Opener, Source, Status, pack_with};
+use blockyard_archive::{OPEN_FLAGS, Opener, Source, Status, Time, pack_with};
 use blockyard_protocol::appliance::{Compression, TarOut};
 use rustix::fs::{CWD, Mode, Statx, makedev};
 use rustix::io::Errno;
@@ -108,11 +108,12 @@ fn status_of(found: &Statx) -> Status {
         mode: found.stx_mode.into(),
         user: found.stx_uid,
         group: found.stx_gid,
-        modified: found.stx_mtime.tv_sec,
+        modified: Time { seconds: found.stx_mtime.tv_sec, nanoseconds: found.stx_mtime.tv_nsec },
         size: found.stx_size,
         blocks: found.stx_blocks,
         device: makedev(found.stx_dev_major, found.stx_dev_minor),
         inode: found.stx_ino,
         links: found.stx_nlink.into(),
+        device_number: makedev(found.stx_rdev_major, found.stx_rdev_minor),
     }
 }

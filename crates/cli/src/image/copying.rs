@@ -13,10 +13,10 @@ use crate::UsageError;
 use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, StreamSink, StreamSource};
-use blockyard_archive::{Source, UnpackOptions};
+use blockyard_archive::{Source, UnpackOptions, set_user_attribute};
 use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile, printable};
 use blockyard_protocol::appliance::{
-    Compression, Entry, Fetch, Operation, Range, Read, Record, Store, TarIn, TarOut, Walk,
+    Attribute, Compression, Entry, Fetch, Operation, Range, Read, Record, Store, TarIn, TarOut, Walk,
 };
 use blockyard_protocol::pattern::escaped;
 use clap::Args;
@@ -250,7 +250,7 @@ impl HostSource {
 }
 
 fn has_attributes(path: &Path) -> bool {
-    matches!(rustix::fs::llistxattr(path, &mut [0u8; 0][..]), Ok(1..))
+    matches!(rustix::fs::llistxattr_query(path), Ok(1..))
 }
 
 /// What is at a path of the image, through links; `None` when nothing is.
@@ -368,7 +368,8 @@ fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, into: bool, root_
 ///
 /// As with cp: into DST if that is a directory, else to that name; - writes one file to stdout. A file has its name when it is complete, and
 /// success means that it is on stable storage (but with --cache unsafe, as after cp). Permissions without set-ID bits, times, `user.`
-/// attributes, hard links and holes are kept; what is copied belongs to whoever copies it. Devices are left out: tar-out keeps them.
+/// attributes (where the host's file system has any), hard links and holes are kept; what is copied belongs to whoever copies it. Devices are
+/// left out: tar-out keeps them.
 #[derive(Args)]
 pub struct Get {
     /// What to copy, then where to on the host.
@@ -397,7 +398,7 @@ impl FileCommand for Get {
             return write_out(image, Operation::Read(Read { paths: image_paths(sources) }), io::stdout()).map(drop);
         }
         let into = is_directory_of_host(target);
-        let walk = Walk { paths: image_paths(sources), ..Walk::default() };
+        let walk = Walk { paths: image_paths(sources), attributes: true, ..Walk::default() };
         let taker = Entries { entries: Vec::new(), asked_for: AskedFor::new(&walk.paths) };
         let (entries, missing) = image.records_and_failures(Operation::Walk(walk), taker)?;
         if entries.len() > 1 && !into {
@@ -453,7 +454,7 @@ impl RecordTaker for Entries {
 fn get_one(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path, into: bool) -> Result<()> {
     // A link in the directory may be one that came out of an image: it is replaced, as in trees, and not followed.
     let is_link_within = into && to.is_symlink();
-    if is_regular(entry.mode) && entry.links == 1 && !is_link_within {
+    if is_regular(entry.mode) && entry.links == 1 && !entry.more_attributes && !is_link_within {
         return get_file(image, path, entry, to);
     }
     get_tree(image, path, to)
@@ -484,12 +485,17 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
         rustix::fs::Timespec { tv_sec: entry.modified, tv_nsec: i64::from(entry.modified_ns.min(999_999_999)) };
     let times = rustix::fs::Timestamps { last_access: modified, last_modification: modified };
     let replaces = new.replaces_existing();
+    let attributed = entry.attributes.iter().try_for_each(|Attribute { name, value }| {
+        set_user_attribute(new.file(), OsStr::from_bytes(name), value).context("setting its attributes")
+    });
     rustix::fs::futimens(new.file(), &times).map_err(io::Error::from).context("setting its time")?;
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(entry.mode & 0o777);
     if !replaces {
         new.file().set_permissions(permissions).context("setting its permissions")?;
     }
-    Ok(new.commit(image.durable)?)
+    new.commit(image.durable)?;
+    // A file without its attributes is better than none.
+    attributed
 }
 
 fn get_tree(image: &mut OpenImage, path: &Path, to: &Path) -> Result<()> {

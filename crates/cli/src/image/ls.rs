@@ -52,7 +52,7 @@ impl FileCommand for Ls {
             depth,
             details: self.long,
             follow: !self.long && !self.directory,
-            one_file_system: false,
+            ..Walk::default()
         };
         let lister = Lister {
             names: Names::new(),

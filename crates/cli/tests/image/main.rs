@@ -1,5 +1,6 @@
 //! `blockyard image`: what other people's tools make it reads, and what it makes they read.
 
+mod archives;
 mod atomic;
 mod changes;
 mod corpus;

@@ -1,20 +1,22 @@
 //! Whose a file of an archive is, and what else is said of it.
 
+use blockyard_archive::Member;
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fsetxattr, futimens,
-    lsetxattr, utimensat,
+    AtFlags, CWD, Gid, Mode, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod, fchown, fsetxattr, futimens,
+    lsetxattr, setxattr, statfs, utimensat,
 };
-use std::io::{self, Read};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use tar::Entry;
 
-/// How pax archives name an extended attribute.
-const XATTR: &str = "SCHILY.xattr.";
 /// Set-ID bits, which a new owner takes away.
 const SET_ID: u32 = 0o6000;
+/// A file system without extended attributes (statfs(2)).
+const VFAT: u64 = 0x4d44;
 
-/// What an entry of an archive says besides its data.
+/// What a member of an archive says besides its data.
 #[derive(Debug)]
 pub(super) struct Metadata {
     user: Uid,
@@ -22,27 +24,20 @@ pub(super) struct Metadata {
     /// Permissions, set-ID bits and sticky.
     pub(super) mode: u32,
     pub(super) modified: Timestamps,
-    attributes: Vec<(String, Vec<u8>)>,
+    attributes: Vec<(OsString, Vec<u8>)>,
 }
 
 impl Metadata {
-    /// Everything belongs to root unless `own`.
-    pub(super) fn of<R: Read>(entry: &mut Entry<'_, R>, own: bool) -> io::Result<Self> {
-        let header = entry.header();
-        let id = |id: u64| id.min(u64::from(u32::MAX - 1)) as u32;
-        let (user, group) = if own { (id(header.uid()?), id(header.gid()?)) } else { (0, 0) };
-        let mode = header.mode()? & 0o7777;
-        let modified = Timespec { tv_sec: i64::try_from(header.mtime()?).unwrap_or(i64::MAX), tv_nsec: 0 };
-        let mut attributes = Vec::new();
-        if let Some(extensions) = entry.pax_extensions()? {
-            for extension in extensions.flatten() {
-                if let Some(name) = extension.key().ok().and_then(|key| key.strip_prefix(XATTR)) {
-                    attributes.push((name.to_owned(), extension.value_bytes().to_vec()));
-                }
-            }
+    /// Everything belongs to root unless `own`. The member has no attributes any more.
+    pub(super) fn of(member: &mut Member, own: bool) -> Self {
+        let (user, group) = if own { (member.user, member.group) } else { (0, 0) };
+        Self {
+            user: Uid::from_raw(user),
+            group: Gid::from_raw(group),
+            mode: member.mode,
+            modified: member.modified.both(),
+            attributes: std::mem::take(&mut member.attributes),
         }
-        let modified = Timestamps { last_access: modified, last_modification: modified };
-        Ok(Self { user: Uid::from_raw(user), group: Gid::from_raw(group), mode, modified, attributes })
     }
 
     /// Permissions to make a file with.
@@ -57,13 +52,12 @@ impl Metadata {
         if is_chowned {
             fchown(file, Some(self.user), Some(self.group))?;
         }
-        for (name, value) in &self.attributes {
-            fsetxattr(file, name.as_str(), value, XattrFlags::empty())?;
-        }
+        let attributed = self.set_attributes(|name, value| fsetxattr(file, name, value, XattrFlags::empty()));
         if inherits || (is_chowned && self.mode & SET_ID != 0) {
             fchmod(file, self.mode())?;
         }
-        Ok(futimens(file, &self.modified)?)
+        futimens(file, &self.modified)?;
+        Ok(attributed?)
     }
 
     /// Owner and extended attributes, of something that is not to be opened.
@@ -71,8 +65,24 @@ impl Metadata {
         if !self.is_roots() {
             chownat(CWD, path, Some(self.user), Some(self.group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
+        Ok(self.set_attributes(|name, value| lsetxattr(path, name, value, XattrFlags::empty()))?)
+    }
+
+    /// The same of a directory, or of the one that a link leads to, as everything of it.
+    pub(super) fn set_directory_owner(&self, path: &Path, is_new: bool) -> io::Result<()> {
+        if !is_new || !self.is_roots() {
+            chownat(CWD, path, Some(self.user), Some(self.group), AtFlags::empty())?;
+        }
+        Ok(self.set_attributes(|name, value| setxattr(path, name, value, XattrFlags::empty()))?)
+    }
+
+    fn set_attributes(&self, set: impl Fn(&OsString, &[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
         for (name, value) in &self.attributes {
-            lsetxattr(path, name.as_str(), value, XattrFlags::empty())?;
+            match set(name, value) {
+                // There it has none, as it has no owner.
+                Err(Errno::OPNOTSUPP) if statfs(".").is_ok_and(|found| found.f_type as u64 == VFAT) => return Ok(()),
+                set => set?,
+            }
         }
         Ok(())
     }
@@ -85,4 +95,10 @@ impl Metadata {
 /// Sets when something was modified that is not to be opened.
 pub(super) fn set_time(path: &Path, modified: &Timestamps) -> io::Result<()> {
     Ok(utimensat(CWD, path, modified, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// Permissions and time of a directory, or of the one that a link leads to.
+pub(super) fn finish_directory(path: &Path, mode: u32, modified: &Timestamps) -> io::Result<()> {
+    chmod(path, Mode::from_raw_mode(mode))?;
+    Ok(utimensat(CWD, path, modified, AtFlags::empty())?)
 }

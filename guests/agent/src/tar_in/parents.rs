@@ -29,6 +29,10 @@ impl Parent {
         let bequeaths = has_list || status.st_gid != 0 || status.st_mode & SET_GROUP_ID != 0;
         Ok(Self { path: path.to_owned(), directory, bequeaths })
     }
+
+    pub(super) fn directory(&self) -> &OwnedFd {
+        &self.directory
+    }
 }
 
 impl AsFd for Parent {

@@ -1,0 +1,115 @@
+//! Extended attributes of files (xattr(7)).
+
+use rustix::fs::{
+    XattrFlags, fgetxattr, flistxattr, flistxattr_query, fsetxattr, lgetxattr, llistxattr, llistxattr_query,
+};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Longest value, and longest list of names.
+const BYTES_MAX: usize = 64 << 10;
+/// What most values fit in.
+const BYTES: usize = 1 << 10;
+
+/// How attributes begin that a file's owner may set.
+const USER_ATTRIBUTE: &[u8] = b"user.";
+
+/// Whose attributes are read: not those of what a link leads to.
+#[derive(Clone, Copy)]
+pub(crate) enum Attributed<'file> {
+    Open(&'file File),
+    Named(&'file Path),
+}
+
+impl Attributed<'_> {
+    fn list_bytes(self) -> Result<usize, Errno> {
+        match self {
+            Self::Open(file) => flistxattr_query(file),
+            Self::Named(path) => llistxattr_query(path),
+        }
+    }
+
+    fn list(self, into: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Self::Open(file) => flistxattr(file, into),
+            Self::Named(path) => llistxattr(path, into),
+        }
+    }
+
+    fn get(self, name: &[u8], into: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Self::Open(file) => fgetxattr(file, name, into),
+            Self::Named(path) => lgetxattr(path, name, into),
+        }
+    }
+
+    /// Names and values. Mostly there are none, and then this is one system call.
+    pub(crate) fn attributes(self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let bytes = match self.list_bytes() {
+            // Some file systems have none at all.
+            Ok(0) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
+            bytes => bytes?,
+        };
+        let names = whole(bytes, |into| self.list(into))?;
+        let mut attributes = Vec::new();
+        for name in names.split(|&byte| byte == 0).filter(|name| is_kept(name)) {
+            match whole(BYTES, |into| self.get(name, into)) {
+                Ok(value) => attributes.push((name.to_vec(), value)),
+                // Somebody has removed it.
+                Err(Errno::NODATA) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(attributes)
+    }
+}
+
+/// The attributes of the file at `path` that its owner may set: names and values. Those of a link are its own.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn user_attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut attributes = Attributed::Named(path).attributes()?;
+    attributes.retain(|(name, _)| name.starts_with(USER_ATTRIBUTE));
+    Ok(attributes)
+}
+
+/// Sets an attribute of a file that came out of an image, if its owner may: others say what the host's kernel shall make of a file. Where
+/// the file system has none, as vfat, the file has none.
+///
+/// # Errors
+/// When it cannot be set.
+pub fn set_user_attribute(file: impl AsFd, name: &OsStr, value: &[u8]) -> io::Result<()> {
+    if !name.as_bytes().starts_with(USER_ATTRIBUTE) {
+        return Ok(());
+    }
+    match fsetxattr(file, name, value, XattrFlags::empty()) {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        set => Ok(set?),
+    }
+}
+
+/// Reads something that has about `bytes` bytes.
+fn whole(bytes: usize, read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0; bytes.clamp(1, BYTES_MAX)];
+    let length = match read(&mut buffer) {
+        Err(Errno::RANGE) => {
+            buffer.resize(BYTES_MAX, 0);
+            read(&mut buffer)?
+        }
+        length => length?,
+    };
+    buffer.truncate(length);
+    Ok(buffer)
+}
+
+/// What belongs to a file, and not to the file system or the machine that it is on (attr's xattr.conf).
+fn is_kept(name: &[u8]) -> bool {
+    let is_machines = name.starts_with(b"system.") && !name.starts_with(b"system.posix_acl_");
+    !name.is_empty() && !is_machines && name != b"security.evm"
+}

@@ -1,0 +1,343 @@
+//! Reading archives that nobody vouches for: ustar, pax and GNU tar's format, each with its way to keep sparse files.
+//!
+//! Formats: POSIX.1-2024, pax, "ustar Interchange Format" and "pax Header Block"; GNU tar's manual, "Basic Tar Format" and "Storing Sparse
+//! Files".
+
+use crate::extended_header::ExtendedHeader;
+use crate::sparse_map::{self, Ranges};
+use crate::time::Time;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use tar::Header;
+
+/// Bytes that a tar archive counts in.
+pub(crate) const BLOCK_BYTES: u64 = 512;
+/// What may come before a file's own header: names and attributes, which are kept in memory.
+const DESCRIPTION_BYTES_MAX: u64 = 16 << 20;
+
+/// A file of an archive, without its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// As the archive has it: it may lead anywhere.
+    pub name: PathBuf,
+    /// What it is.
+    pub kind: MemberKind,
+    /// Permissions, set-ID bits and sticky.
+    pub mode: u32,
+    /// Owner.
+    pub user: u32,
+    /// Group.
+    pub group: u32,
+    /// When it was modified.
+    pub modified: Time,
+    /// Bytes that the file has, holes included.
+    pub size: u64,
+    /// It has holes: where it has data is in the archive.
+    pub is_sparse: bool,
+    /// Extended attributes: names and values.
+    pub attributes: Vec<(OsString, Vec<u8>)>,
+}
+
+/// What a file of an archive is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberKind {
+    /// A regular file, or something that we do not know: that is one, too (POSIX.1-2024, "ustar Interchange Format", typeflag).
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link to this.
+    Symlink(OsString),
+    /// Another name of the file of this name in the archive.
+    HardLink(PathBuf),
+    /// A character device: major and minor number.
+    CharacterDevice(u32, u32),
+    /// A block device: major and minor number.
+    BlockDevice(u32, u32),
+    /// A fifo.
+    Fifo,
+    /// The rest of a file that another archive begins with (GNU tar, "Multi-Volume Archives").
+    Continuation,
+}
+
+/// An archive that is read from its beginning to its end.
+pub struct ArchiveReader<R> {
+    input: R,
+    is_at_start: bool,
+    /// Bytes that the archive has of the member that was read last and that were not read, and what fills its last block.
+    left: u64,
+    padding: u64,
+    /// Where they belong: what comes next, and what comes after it.
+    range: (u64, u64),
+    ranges: std::vec::IntoIter<(u64, u64)>,
+}
+
+/// What headers of their own say about the file that follows them.
+#[derive(Default)]
+struct Description {
+    name: Option<Vec<u8>>,
+    target: Option<Vec<u8>>,
+    extended: ExtendedHeader,
+    /// That they had together.
+    bytes: u64,
+    is_there: bool,
+}
+
+impl<R: Read> ArchiveReader<R> {
+    /// Reads the archive that `input` is, and nothing behind its end.
+    pub fn new(input: R) -> Self {
+        let ranges = Ranges::new().into_iter();
+        Self { input, is_at_start: true, left: 0, padding: 0, range: (0, 0), ranges }
+    }
+
+    /// The next file, whatever was read of the one before; `None` at the archive's end.
+    ///
+    /// # Errors
+    /// When the input is no archive, ends too early, or cannot be read.
+    pub fn next_member(&mut self) -> io::Result<Option<Member>> {
+        self.skip()?;
+        let mut description = Description::default();
+        loop {
+            let Some(header) = self.header()? else {
+                return if description.is_there { Err(cut_short()) } else { Ok(None) };
+            };
+            match header.as_bytes()[TYPE] {
+                b'L' => description.name = Some(until_nul(self.description(&header, &mut description.bytes)?)),
+                b'K' => description.target = Some(until_nul(self.description(&header, &mut description.bytes)?)),
+                // As Solaris calls it, and as everybody else does.
+                b'X' | b'x' => {
+                    let records = self.description(&header, &mut description.bytes)?;
+                    description.extended.add(&records)?;
+                }
+                // About the archive as a whole: its label, or what holds for all its files.
+                b'V' | b'g' | b'N' => {
+                    self.begin(size(&header)?);
+                    self.skip()?;
+                    continue;
+                }
+                _ => return self.member(&header, description).map(Some),
+            }
+            description.is_there = true;
+        }
+    }
+
+    /// Reads data of the file that was returned last into `into`, which is not empty: where in the file they belong, and how many they are.
+    /// `None` when there are no more; what is between them, and up to the file's size, are holes.
+    ///
+    /// # Errors
+    /// When the archive ends before the data do, or cannot be read.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<(u64, usize)>> {
+        while self.range.1 == 0 {
+            let Some(range) = self.ranges.next() else { return Ok(None) };
+            self.range = range;
+        }
+        let (offset, left) = self.range;
+        let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
+        self.fill_from_member(&mut into[..bytes])?;
+        self.range = (offset + bytes as u64, left - bytes as u64);
+        Ok(Some((offset, bytes)))
+    }
+
+    fn member(&mut self, header: &Header, description: Description) -> io::Result<Member> {
+        let Description { name, target, extended, .. } = description;
+        let (old, kind) = (header.as_old(), header.as_bytes()[TYPE]);
+        // A link has no data, whatever it says (GNU tar's list.c, read_header).
+        let stored = if kind == b'1' { 0 } else { extended.size.map_or_else(|| size(header), Ok)? };
+        self.begin(stored);
+        let mut size = stored;
+        let sparse = if kind == b'S' {
+            Some(sparse_map::of_gnu_header(header, &mut self.input)?)
+        } else {
+            extended.sparse.map(|sparse| sparse.map(|into| self.fill_from_member(into))).transpose()?
+        };
+        let mut name = name.or(extended.path).unwrap_or_else(|| header.path_bytes().into_owned());
+        let is_sparse = sparse.is_some();
+        if let Some(map) = sparse {
+            map.check(self.left)?;
+            size = map.size;
+            name = map.name.unwrap_or(name);
+            self.ranges = map.ranges.into_iter();
+        } else {
+            self.ranges = vec![(0, stored)].into_iter();
+        }
+        let target = target.or(extended.link_path).unwrap_or_else(|| until_nul(old.linkname.to_vec()));
+        let modified = match extended.modified {
+            Some(modified) => modified,
+            None => Time { seconds: number(&old.mtime)?, nanoseconds: 0 },
+        };
+        Ok(Member {
+            kind: kind_of(kind, &name, target, header)?,
+            name: PathBuf::from(OsString::from_vec(name)),
+            mode: (number(&old.mode)? & 0o7777) as u32,
+            user: id(extended.user.map_or_else(|| number(&old.uid), Ok)?),
+            group: id(extended.group.map_or_else(|| number(&old.gid), Ok)?),
+            modified,
+            size,
+            is_sparse,
+            attributes: extended.attributes,
+        })
+    }
+
+    /// The next header; `None` at the archive's end.
+    fn header(&mut self) -> io::Result<Option<Header>> {
+        let mut header = Header::new_old();
+        let filled = fill(&mut self.input, header.as_mut_bytes())?;
+        let is_at_start = std::mem::replace(&mut self.is_at_start, false);
+        if filled == 0 || header.as_bytes().iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        match (is_checked(&header), is_at_start) {
+            (true, _) if filled == header.as_bytes().len() => Ok(Some(header)),
+            (_, true) => Err(io::Error::other("it is no tar, tar.gz or tar.zst archive")),
+            (_, false) if filled < header.as_bytes().len() => Err(cut_short()),
+            (_, false) => Err(io::Error::other("the archive is damaged: a header's checksum is wrong")),
+        }
+    }
+
+    /// What a header has that describes the next.
+    fn description(&mut self, header: &Header, bytes: &mut u64) -> io::Result<Vec<u8>> {
+        let size = size(header)?;
+        *bytes = bytes.saturating_add(size);
+        if *bytes > DESCRIPTION_BYTES_MAX {
+            return Err(io::Error::other("the names or attributes of a file in the archive are too long"));
+        }
+        self.begin(size);
+        let mut description = vec![0; size as usize];
+        self.fill_from_member(&mut description)?;
+        self.skip()?;
+        Ok(description)
+    }
+
+    fn begin(&mut self, stored: u64) {
+        (self.left, self.padding) = (stored, stored.wrapping_neg() % BLOCK_BYTES);
+        (self.range, self.ranges) = ((0, 0), Ranges::new().into_iter());
+    }
+
+    /// Leaves out what was not read of a member.
+    fn skip(&mut self) -> io::Result<()> {
+        let left = self.left.checked_add(self.padding).ok_or_else(cut_short)?;
+        (self.left, self.padding) = (0, 0);
+        if left > 0 && io::copy(&mut self.input.by_ref().take(left), &mut io::sink())? < left {
+            return Err(cut_short());
+        }
+        Ok(())
+    }
+
+    fn fill_from_member(&mut self, into: &mut [u8]) -> io::Result<()> {
+        self.left = self.left.checked_sub(into.len() as u64).ok_or_else(cut_short)?;
+        if fill(&mut self.input, into)? < into.len() { Err(cut_short()) } else { Ok(()) }
+    }
+}
+
+/// Where a header says what it is of.
+const TYPE: usize = 156;
+/// Where its checksum is, which counts as spaces in itself.
+const CHECKSUM: std::ops::Range<usize> = 148..156;
+
+fn is_checked(header: &Header) -> bool {
+    let bytes = header.as_bytes().iter().enumerate();
+    let sum: i64 = bytes.map(|(at, &byte)| if CHECKSUM.contains(&at) { 32 } else { i64::from(byte) }).sum();
+    number(&header.as_bytes()[CHECKSUM]).is_ok_and(|checksum| checksum == sum)
+}
+
+fn kind_of(kind: u8, name: &[u8], target: Vec<u8>, header: &Header) -> io::Result<MemberKind> {
+    let device = || {
+        let fields = header.as_gnu().map(|gnu| (gnu.dev_major, gnu.dev_minor));
+        let fields = fields.or_else(|| header.as_ustar().map(|ustar| (ustar.dev_major, ustar.dev_minor)));
+        let (major, minor) = fields.unwrap_or_default();
+        Ok::<_, io::Error>((number(&major)? as u32, number(&minor)? as u32))
+    };
+    Ok(match kind {
+        // The way of before ustar to write a directory.
+        0 | b'0' | b'7' if name.ends_with(b"/") => MemberKind::Directory,
+        b'1' => MemberKind::HardLink(PathBuf::from(OsString::from_vec(target))),
+        b'2' => MemberKind::Symlink(OsString::from_vec(target)),
+        b'3' => device().map(|(major, minor)| MemberKind::CharacterDevice(major, minor))?,
+        b'4' => device().map(|(major, minor)| MemberKind::BlockDevice(major, minor))?,
+        // GNU tar's has a list of what is in it.
+        b'5' | b'D' => MemberKind::Directory,
+        b'6' => MemberKind::Fifo,
+        b'M' => MemberKind::Continuation,
+        _ => MemberKind::File,
+    })
+}
+
+fn size(header: &Header) -> io::Result<u64> {
+    u64::try_from(number(&header.as_old().size)?).map_err(|_| no_number())
+}
+
+/// A field of a header: octal digits, or two's complement behind a first bit that is set (GNU tar, "Extensions"). Blank is 0.
+pub(crate) fn number(field: &[u8]) -> io::Result<i64> {
+    if let Some((&first, rest)) = field.split_first().filter(|(first, _)| **first & 0x80 != 0) {
+        // Its second bit is the sign.
+        let start = i128::from((first << 1) as i8 >> 1);
+        let number = rest.iter().fold(start, |number, &byte| number << 8 | i128::from(byte));
+        return i64::try_from(number).map_err(|_| no_number());
+    }
+    let is_blank = |byte: &u8| matches!(byte, b' ' | 0);
+    let digits = field.iter().skip_while(|byte| is_blank(byte)).take_while(|byte| !is_blank(byte));
+    let mut number = 0;
+    for &digit in digits {
+        if !(b'0'..=b'7').contains(&digit) {
+            return Err(no_number());
+        }
+        // Twelve digits at most.
+        number = number << 3 | i64::from(digit - b'0');
+    }
+    Ok(number)
+}
+
+fn no_number() -> io::Error {
+    io::Error::other("the archive is damaged: a header has a number that is none")
+}
+
+/// The last but one is for those that are none: the last means that nothing changes (chown(2)).
+fn id(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX).min(u32::MAX - 1)
+}
+
+fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
+    text.truncate(text.iter().position(|&byte| byte == 0).unwrap_or(text.len()));
+    text
+}
+
+pub(crate) fn cut_short() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends in a file")
+}
+
+/// Reads until `into` is full or the input ends.
+pub(crate) fn fill(input: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match input.read(&mut into[filled..]) {
+            Ok(0) => break,
+            Ok(bytes) => filled += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_octal_or_binary_and_of_any_sign() {
+        for (field, wanted) in [
+            (&b"0000644\0"[..], 0o644),
+            (b"   17 \0", 0o17),
+            (b"\0\0\0\0", 0),
+            (b"777777777777", 0o777_777_777_777),
+            (b"\x80\0\0\0\0\0\0\x01\0\0\0\0", 1 << 32),
+            (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe", -2),
+        ] {
+            assert_eq!(number(field).unwrap(), wanted, "{field:?}");
+        }
+        for field in [&b"8"[..], b"-1", b"\x80\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
+            assert!(number(field).is_err(), "{field:?}");
+        }
+    }
+}
