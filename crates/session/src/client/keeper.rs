@@ -142,11 +142,13 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
         if !error.may_pass() {
             return Some(error.to_string().into());
         }
-        if Instant::now() + pause >= deadline {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return gone(error);
         }
         let mut fds = [PollFd::new(&*link.stop, PollFlags::IN)];
-        if poll(&mut fds, Timespec::try_from(pause).ok().as_ref()).is_ok_and(|count| count > 0) {
+        // At the end of its time it is asked once more.
+        if poll(&mut fds, Timespec::try_from(pause.min(left)).ok().as_ref()).is_ok_and(|count| count > 0) {
             return Some(reason);
         }
         pause = (2 * pause).min(PAUSE_MAX);
