@@ -122,12 +122,15 @@ pub struct Put {
     /// In the image everything belongs to root.
     #[arg(long)]
     root_owned: bool,
+    /// Copy the regular files that links lead to, and nothing else.
+    #[arg(short = 'L', long)]
+    dereference: bool,
 }
 
 impl Put {
     fn target_and_sources(&self) -> Result<(&Path, Vec<HostSource>)> {
         let (target, sources) = split_last(&self.paths);
-        Ok((target, sources.iter().map(|path| HostSource::look(path)).collect::<Result<_>>()?))
+        Ok((target, sources.iter().map(|path| HostSource::look(path, self.dereference)).collect::<Result<_>>()?))
     }
 }
 
@@ -228,11 +231,19 @@ enum HostSource {
 }
 
 impl HostSource {
-    fn look(path: &Path) -> Result<Self> {
+    fn look(path: &Path, dereference: bool) -> Result<Self> {
         if path == Path::new(STANDARD) {
             return Ok(Self::Standard);
         }
-        let metadata = fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
+        let look = if dereference { fs::metadata(path) } else { fs::symlink_metadata(path) };
+        let metadata = look.with_context(|| path.display().to_string())?;
+        if dereference {
+            return if metadata.is_file() {
+                Ok(Self::File(path.to_owned(), metadata))
+            } else {
+                Err(anyhow!("{}: {NO_REGULAR_FILE}", path.display()))
+            };
+        }
         if metadata.file_type().is_socket() {
             return Ok(Self::Socket(path.to_owned()));
         }
@@ -248,6 +259,8 @@ impl HostSource {
         }
     }
 }
+
+const NO_REGULAR_FILE: &str = "it is no regular file, nor a link to one";
 
 fn has_attributes(path: &Path) -> bool {
     matches!(rustix::fs::llistxattr_query(path), Ok(1..))
@@ -372,6 +385,9 @@ fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, into: bool, root_
 /// left out: tar-out keeps them.
 #[derive(Args)]
 pub struct Get {
+    /// Copy the regular files that links lead to, and nothing else.
+    #[arg(short = 'L', long)]
+    dereference: bool,
     /// What to copy, then where to on the host.
     #[arg(value_name = "SRC… DST", num_args = 2.., required = true)]
     paths: Vec<PathBuf>,
@@ -398,7 +414,8 @@ impl FileCommand for Get {
             return write_out(image, Operation::Read(Read { paths: image_paths(sources) }), io::stdout()).map(drop);
         }
         let into = is_directory_of_host(target);
-        let walk = Walk { paths: image_paths(sources), attributes: true, ..Walk::default() };
+        let follow = self.dereference;
+        let walk = Walk { paths: image_paths(sources), attributes: true, follow, ..Walk::default() };
         let taker = Entries { entries: Vec::new(), asked_for: AskedFor::new(&walk.paths) };
         let (entries, missing) = image.records_and_failures(Operation::Walk(walk), taker)?;
         if entries.len() > 1 && !into {
@@ -409,7 +426,10 @@ impl FileCommand for Get {
             let source = path_of(entry.name.clone());
             let to = name_of_copy(&source).filter(|_| into).map_or_else(|| target.to_owned(), |name| target.join(name));
             made.note(to.clone(), is_directory(entry.mode))
-                .and_then(|()| get_one(image, &source, entry, &to, into))
+                .and_then(|()| match follow {
+                    true => get_regular(image, &source, entry, &to),
+                    false => get_one(image, &source, entry, &to, into),
+                })
                 .with_context(|| printable(&source.to_string_lossy()))
         });
         each([image.told(&missing, missing.len() as u64), copied], |done| done)
@@ -458,6 +478,10 @@ fn get_one(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path, into: b
         return get_file(image, path, entry, to);
     }
     get_tree(image, path, to)
+}
+
+fn get_regular(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Result<()> {
+    if is_regular(entry.mode) { get_file(image, path, entry, to) } else { Err(anyhow!(NO_REGULAR_FILE)) }
 }
 
 /// The host's new file is the sink disk; it takes its name when it is complete.

@@ -88,6 +88,7 @@ fn guestfishs_upload_benchmark_runs() {
 fn a_disk_is_made_filled_and_read_in_one_script() {
     let rig = Rig::empty(8);
     fs::write(rig.path("in.txt"), "from the host\n").unwrap();
+    std::os::unix::fs::symlink("in.txt", rig.path("link-to-in.txt")).unwrap();
     let said = good(
         &rig,
         &[],
@@ -132,6 +133,12 @@ fn a_disk_is_made_filled_and_read_in_one_script() {
             copy-out /copy /link out
             lcd out
             download /pattern ../pattern
+            ln-s /pattern /to-pattern
+            download /to-pattern ../followed
+            -download /lost+found ../directory
+            upload ../link-to-in.txt /uploaded
+            cat /uploaded
+            rm /to-pattern /uploaded
             echo done | tr a-z A-Z
             part-get-parttype /dev/sda
             blockdev-getsize64 /dev/sda
@@ -140,12 +147,14 @@ fn a_disk_is_made_filled_and_read_in_one_script() {
             this is never read"#,
     );
     let expected = "/dev/sda1\n/dev/sda2\next2\nboot\na\tb\nctrue\ntrue\nfalse\n14\ncopy\n/dev/sda2: /\n/dev/sda1: /boot\n\
-         boot\ncopy\nhard\nlink\nlost+found\nmoved\npattern\nDONE\ngpt\n67108864\n";
+         boot\ncopy\nhard\nlink\nlost+found\nmoved\npattern\nfrom the host\nDONE\ngpt\n67108864\n";
     // mkfs may tell more.
     let lines: Vec<_> = said.lines().filter(|line| expected.lines().any(|known| known == *line)).collect();
     assert_eq!(lines, expected.lines().collect::<Vec<_>>(), "{said}");
     assert_eq!(fs::read_to_string(rig.path("out/copy")).unwrap(), "from the host\n");
     assert_eq!(fs::read_to_string(rig.path("pattern")).unwrap(), "abcab");
+    assert_eq!(fs::read_to_string(rig.path("followed")).unwrap(), "abcab");
+    assert!(!rig.path("followed").is_symlink() && !rig.path("directory").exists());
     tool("sfdisk", "fdisk", ["--verify", rig.path("new.img").to_str().unwrap()]);
     let partition = |start: u64, length: u64| {
         let bytes = fs::read(rig.path("new.img")).unwrap();
