@@ -336,7 +336,7 @@ fn bad_images_are_one_sentence_and_leave_nothing() {
     image(&yard, ["convert", "good.qcow2", "directory.img"]).failed(1, &["directory"]);
     image(&yard, ["convert", "good.qcow2", "absent/out.img"]).failed(1, &["absent"]);
     image(&yard, ["convert", "good.qcow2", "good.qcow2"]).failed(1, &["same"]);
-    image(&yard, ["create", "x.qcow2", "8000P"]).failed(2, &["size"]);
+    image(&yard, ["create", "x.qcow2", "8000X"]).failed(2, &["size"]);
     image(&yard, ["create", "x.qcow2", "8000000T"]).failed(1, &["not possible"]);
     image(&yard, ["create", "x.vmdk", "1G"]).failed(2, &["VMDK"]);
     assert_eq!(yard.names(), names);
