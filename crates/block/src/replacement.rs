@@ -32,8 +32,9 @@ const PERMISSIONS: Mode = Mode::from_raw_mode(0o777);
 /// A file that is being written to replace the one at a path, or to appear there.
 ///
 /// Until [`ReplacementFile::commit`] the path is as it was. Where the file system can, the file has no name until then,
-/// so that a killed process leaves nothing half written behind: a file that replaces another is `.NAME.blockyard-XXXXXX` only
-/// from when it is complete until it is renamed. Elsewhere it has such a name from the start, removed on drop. Hard links to the old file keep the old contents. The old file is locked as an image that is written
+/// so that a killed process leaves nothing half written behind: a file that replaces another is `.NAME.blockyard-XXXXXX`
+/// only from when it is complete until it is renamed. Elsewhere it has such a name from the start, removed on drop. Hard
+/// links to the old file keep the old contents. The old file is locked as an image that is written
 /// ([`FileOptions::lock`](crate::FileOptions::lock)): nobody may go on with a file that has lost its name.
 #[derive(Debug)]
 pub struct ReplacementFile {
