@@ -407,9 +407,15 @@ impl Terminal {
         panic!("no {text:?} in {:?}", self.shown);
     }
 
-    /// Waits for its end.
-    pub(crate) fn end(&mut self) -> std::process::ExitStatus {
-        self.child.wait().unwrap()
+    /// Ends the shell, which waits for a command: whatever is typed before it does so, the terminal may drop.
+    pub(crate) fn leave(&mut self) {
+        self.type_in("\x04");
+        let began = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not end: {}", self.all);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(self.child.wait().unwrap().success());
     }
 
     fn take(&mut self, more: &[u8]) {
@@ -421,6 +427,8 @@ impl Terminal {
     /// Runs a command that takes long, and presses Ctrl-C; what is shown then. The appliance lives on.
     fn interrupt(&mut self, command: &str) {
         self.type_in(command);
+        // The line is no longer edited.
+        self.wait_for("\x1b[?2004l");
         self.type_until("\x03", "given up: Ctrl-C");
         self.wait_for("blockyard> ");
         assert!(!self.all.contains("the appliance is gone"), "{}", self.all);
@@ -472,8 +480,7 @@ fn the_shell_edits_completes_remembers_and_survives_ctrl_c() {
     terminal.type_in("filesize /after | sed s/2/size:2/\r");
     terminal.wait_for("size:24");
     terminal.wait_for("blockyard> ");
-    terminal.type_in("\x04");
-    assert!(terminal.child.wait().unwrap().success());
+    terminal.leave();
     assert!(fs::read_to_string(rig.path("state/blockyard/shell_history")).unwrap().contains("nonsense"));
     assert_eq!(rig.run("cat", &["/after"]), "still the same appliance");
     rig.check();
@@ -493,13 +500,13 @@ fn ctrl_c_ends_a_removal_and_a_tool_and_not_the_appliance() {
     terminal.type_in("is-dir /tree/below\r");
     terminal.wait_for("true");
     terminal.wait_for("blockyard> ");
-    terminal.type_in("\x04");
-    assert!(terminal.child.wait().unwrap().success());
+    terminal.leave();
     rig.check();
 
     let mut terminal = Terminal::open(&rig, &["-a", "large.img,faults=write-latency:300ms+zero-latency:300ms"]);
     terminal.wait_for("blockyard> ");
     terminal.type_in("mkfs xfs /dev/sda\r");
+    terminal.wait_for("\x1b[?2004l");
     // Before it writes, it may be something else that is interrupted: the boot, for one.
     let began = std::time::Instant::now();
     while fs::metadata(rig.path("large.img")).unwrap().blocks() == 0 {
@@ -510,9 +517,9 @@ fn ctrl_c_ends_a_removal_and_a_tool_and_not_the_appliance() {
     terminal.wait_for("blockyard> ");
     terminal.type_in("list-filesystems\r");
     terminal.wait_for("/dev/sda: ");
+    terminal.wait_for("blockyard> ");
     assert!(!terminal.all.contains("the appliance is gone"), "{}", terminal.all);
-    terminal.type_in("\x04");
-    assert!(terminal.child.wait().unwrap().success());
+    terminal.leave();
 }
 
 /// guestfish's everyday lines, with its names and arguments.
