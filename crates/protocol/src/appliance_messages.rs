@@ -2968,6 +2968,8 @@ pub mod r#blockyard {
             pub r#append: bool,
             /// the attributes of a file that is there stay, but for its time
             pub r#keep: bool,
+            /// 8 KiB at most
+            pub r#attributes: ::alloc::vec::Vec<Attribute>,
         }
         impl Store {}
         impl ::micropb::MessageDecode for Store {
@@ -3135,6 +3137,22 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        40u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: Attribute = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#attributes.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -3271,6 +3289,17 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Store.attributes) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -3361,6 +3390,12 @@ pub mod r#blockyard {
                         encoder.encode_bool(*val_ref)?;
                     }
                 }
+                {
+                    for (i, val_ref) in self.r#attributes.iter().enumerate() {
+                        encoder.encode_varint32(322u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -3443,6 +3478,15 @@ pub mod r#blockyard {
                     let val_ref = &self.r#keep;
                     if *val_ref {
                         size += 2usize + 1;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#attributes.iter().enumerate() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
                     }
                 }
                 size

@@ -5,8 +5,10 @@ use crate::file_changes::inside;
 use crate::glob;
 use crate::mounts::path_of;
 use crate::stream::{AlignedBuffer, ReadAhead, SinkStream, SourceStream, TransferDisks};
-use blockyard_protocol::appliance::{Discard, Failure, Fetch, Range, Read as ReadRequest, Store};
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, Timespec, Timestamps, fallocate, futimens, seek};
+use blockyard_protocol::appliance::{Attribute, Discard, Failure, Fetch, Range, Read as ReadRequest, Store};
+use rustix::fs::{
+    FallocateFlags, OFlags, SeekFrom, Timespec, Timestamps, XattrFlags, fallocate, fsetxattr, fstatfs, futimens, seek,
+};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -20,6 +22,8 @@ use std::sync::Arc;
 const PIECE_BYTES: usize = 4 << 20;
 /// What direct writes are multiples of: every block size that Linux mounts here.
 const BLOCK_BYTES: usize = 4096;
+/// A file system without extended attributes (statfs(2)).
+const MSDOS_SUPER_MAGIC: u64 = 0x4d44;
 
 /// Writes the bytes of files to `sink`, one after another.
 pub(crate) fn read(request: &ReadRequest, sink: &mut SinkStream, failures: &mut Failures) -> io::Result<()> {
@@ -155,11 +159,27 @@ pub(crate) fn discard(request: &Discard, disks: &TransferDisks) -> Result<u64, F
     read().map_err(|error| failure(Path::new(""), "cannot read what the host sends", &error))
 }
 
+/// In the order that leaves nothing changed by what comes after it: a new owner takes capabilities and set-ID bits away.
 fn set_attributes(request: &Store, file: &File) -> io::Result<()> {
     fchown(file, Some(request.user_id), Some(request.group_id))?;
+    let extended = set_extended_attributes(&request.attributes, file);
     file.set_permissions(Permissions::from_mode(request.mode & 0o7777))?;
     let time = Timespec { tv_sec: request.modified, tv_nsec: request.modified_ns.into() };
-    Ok(futimens(file, &Timestamps { last_access: time, last_modification: time })?)
+    futimens(file, &Timestamps { last_access: time, last_modification: time })?;
+    extended
+}
+
+fn set_extended_attributes(attributes: &[Attribute], file: &File) -> io::Result<()> {
+    for Attribute { name, value } in attributes {
+        match fsetxattr(file, &name[..], value, XattrFlags::empty()) {
+            // There it has none, as it has no owner.
+            Err(Errno::OPNOTSUPP) if fstatfs(file).is_ok_and(|found| found.f_type as u64 == MSDOS_SUPER_MAGIC) => {
+                return Ok(());
+            }
+            set => set?,
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file's data to the same places of the sink disk; how many bytes.

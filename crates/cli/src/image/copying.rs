@@ -5,6 +5,7 @@
 
 use super::asked_for::AskedFor;
 use super::file_commands::{Access, FileCommand};
+use super::host_attributes::attributes_within;
 use super::host_tree::{PackedTree, Unpacking};
 use super::listing::{is_directory, is_regular};
 use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of};
@@ -31,6 +32,8 @@ use std::sync::Arc;
 
 /// Ranges of a sparse file that a request has room for; one with more is copied with its holes.
 const RANGES_MAX: usize = 2000;
+/// Bytes of extended attributes that it has room for besides; a file with more goes as an archive.
+const ATTRIBUTE_BYTES_MAX: usize = 8192;
 /// Failures that are told one by one.
 const REPORTED: usize = 16;
 /// What stands for stdin and stdout.
@@ -112,8 +115,8 @@ pub fn read_in(image: &mut OpenImage, operation: Operation, input: impl io::Read
 
 /// Copy files and trees of the host into an image.
 ///
-/// As with cp: into DST if that is a directory, else to that name. Owners, permissions, times, extended attributes, hard links,
-/// holes and devices are kept.
+/// As with cp: into DST if that is a directory, else to that name. Owners, permissions, times, extended attributes, hard links within
+/// a tree, holes and devices are kept.
 #[derive(Args)]
 pub struct Put {
     /// What to copy (- for stdin), then where to in the image.
@@ -166,9 +169,9 @@ fn put_all(image: &mut OpenImage, sources: &[HostSource], target: &Path, root_ow
             HostSource::Standard if into => bail!("{}: stdin has no name to have in a directory", target.display()),
             HostSource::Standard => put_stdin(image, target, root_owned),
             HostSource::Socket(_) => Err(anyhow!("it is a socket, which only the program that made it can serve")),
-            HostSource::File(path, metadata) => made
-                .note(PathBuf::from(name_of_copy(path).unwrap_or_default()), false)
-                .and_then(|()| put_file(image, path, metadata, target, root_owned)),
+            HostSource::File(file) => made
+                .note(PathBuf::from(name_of_copy(&file.path).unwrap_or_default()), false)
+                .and_then(|()| put_file(image, file, target, root_owned)),
             HostSource::Tree(path) => made
                 .note(PathBuf::from(name_of_copy(path).unwrap_or_default()), path.is_dir())
                 .and_then(|()| put_tree(image, path, target, into, root_owned)),
@@ -224,10 +227,16 @@ fn name_of_copy(path: &Path) -> Option<&OsStr> {
 /// Something of the host's that shall be copied.
 enum HostSource {
     Standard,
-    File(PathBuf, Metadata),
-    /// Anything but a regular file.
+    File(RegularFile),
+    /// Anything but a regular file, or one with more attributes than a request has room for.
     Tree(PathBuf),
     Socket(PathBuf),
+}
+
+struct RegularFile {
+    path: PathBuf,
+    metadata: Metadata,
+    attributes: Vec<Attribute>,
 }
 
 impl HostSource {
@@ -239,7 +248,7 @@ impl HostSource {
         let metadata = look.with_context(|| path.display().to_string())?;
         if dereference {
             return if metadata.is_file() {
-                Ok(Self::File(path.to_owned(), metadata))
+                Ok(Self::File(RegularFile { path: path.to_owned(), metadata, attributes: Vec::new() }))
             } else {
                 Err(anyhow!("{}: {NO_REGULAR_FILE}", path.display()))
             };
@@ -247,24 +256,22 @@ impl HostSource {
         if metadata.file_type().is_socket() {
             return Ok(Self::Socket(path.to_owned()));
         }
-        // Files with attributes or other names go as archives, which keep them.
-        let plain = metadata.is_file() && metadata.nlink() == 1 && !has_attributes(path);
-        Ok(if plain { Self::File(path.to_owned(), metadata) } else { Self::Tree(path.to_owned()) })
+        let attributes = if metadata.is_file() { attributes_within(path, ATTRIBUTE_BYTES_MAX) } else { None };
+        Ok(match attributes {
+            Some(attributes) => Self::File(RegularFile { path: path.to_owned(), metadata, attributes }),
+            None => Self::Tree(path.to_owned()),
+        })
     }
 
     fn name(&self) -> String {
         match self {
             Self::Standard => "stdin".to_owned(),
-            Self::File(path, _) | Self::Tree(path) | Self::Socket(path) => path.display().to_string(),
+            Self::File(RegularFile { path, .. }) | Self::Tree(path) | Self::Socket(path) => path.display().to_string(),
         }
     }
 }
 
 const NO_REGULAR_FILE: &str = "it is no regular file, nor a link to one";
-
-fn has_attributes(path: &Path) -> bool {
-    matches!(rustix::fs::llistxattr_query(path), Ok(1..))
-}
 
 /// What is at a path of the image, through links; `None` when nothing is.
 fn look(image: &mut OpenImage, path: &Path) -> Result<Option<Entry>> {
@@ -313,7 +320,8 @@ fn put_stdin(image: &mut OpenImage, target: &Path, root_owned: bool) -> Result<(
 }
 
 /// The host's file is the source disk.
-fn put_file(image: &mut OpenImage, path: &Path, metadata: &Metadata, target: &Path, root_owned: bool) -> Result<()> {
+fn put_file(image: &mut OpenImage, file: &RegularFile, target: &Path, root_owned: bool) -> Result<()> {
+    let RegularFile { path, metadata, attributes } = file;
     let owner = if root_owned { (0, 0) } else { (metadata.uid(), metadata.gid()) };
     let mut store = Store {
         path: image_path(target),
@@ -324,6 +332,7 @@ fn put_file(image: &mut OpenImage, path: &Path, metadata: &Metadata, target: &Pa
         group_id: owner.1,
         modified: metadata.mtime(),
         modified_ns: metadata.mtime_nsec() as u32,
+        attributes: attributes.clone(),
         ..Store::default()
     };
     if metadata.len() > 0 {
@@ -557,4 +566,33 @@ fn get_tree(image: &mut OpenImage, path: &Path, to: &Path) -> Result<()> {
 fn is_truncation(error: &anyhow::Error) -> bool {
     let source = error.root_cause().downcast_ref::<io::Error>();
     source.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host_attributes::OVERHEAD_BYTES;
+    use super::*;
+    use blockyard_protocol::appliance::{FRAME_BYTES_MAX, Request};
+    use blockyard_protocol::frame;
+
+    #[test]
+    fn a_file_with_all_that_it_may_have_fits_a_message() {
+        // The shortest attributes have most besides their bytes.
+        let attribute = Attribute { name: b"user.a".to_vec(), value: Vec::new() };
+        let store = Store {
+            path: vec![b'x'; 4096],
+            name: vec![b'x'; 255],
+            size: u64::MAX,
+            mode: u32::MAX,
+            user_id: u32::MAX,
+            group_id: u32::MAX,
+            modified: i64::MIN,
+            modified_ns: u32::MAX,
+            data: vec![Range { offset: u64::MAX, length: u64::MAX }; RANGES_MAX],
+            attributes: vec![attribute; ATTRIBUTE_BYTES_MAX / ("user.a".len() + OVERHEAD_BYTES)],
+            ..Store::default()
+        };
+        let request = Request { number: u32::MAX, operation: Some(Operation::Store(store)) };
+        frame::encode(&request, &mut vec![0; FRAME_BYTES_MAX]).unwrap();
+    }
 }

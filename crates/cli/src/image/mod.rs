@@ -20,6 +20,7 @@ mod file_system_kind;
 mod filesystems;
 mod find;
 mod fsck;
+mod host_attributes;
 mod host_tree;
 mod image_options;
 mod info;

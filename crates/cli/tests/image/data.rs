@@ -232,6 +232,59 @@ fn a_disk_that_fails_fails_the_command() {
 }
 
 #[test]
+fn a_file_that_goes_in_is_written_in_place_whatever_attributes_and_names_it_has() {
+    let rig = Rig::made(32, &["-I", "256"], |root| {
+        fs::write(root.join("file"), "old").unwrap();
+        fs::hard_link(root.join("file"), root.join("twin")).unwrap();
+        symlink("file", root.join("link")).unwrap();
+        fs::create_dir(root.join("d")).unwrap();
+        symlink("/file", root.join("d/attributed")).unwrap();
+    });
+    let in_place = |content: &str| {
+        assert_eq!(rig.debugfs("cat /twin"), content);
+        let (file, link) = (rig.debugfs("stat /file"), rig.debugfs("stat /link"));
+        assert!(file.contains("Links: 2"), "{file}");
+        assert!(link.contains("Fast link dest: \"file\""), "{link}");
+    };
+    fs::write(rig.path("linked"), "another name").unwrap();
+    fs::hard_link(rig.path("linked"), rig.path("name")).unwrap();
+    rig.run("put", &["linked", "/link"]);
+    in_place("another name");
+
+    let path = rig.path("attributed");
+    let tool_for = |name: &str, package: &str, arguments: &[&str]| {
+        tool(name, package, [arguments, &[path.to_str().unwrap()]].concat());
+    };
+    fs::write(&path, "attributes").unwrap();
+    tool_for("chown", "coreutils", &["1234:5678"]);
+    tool_for("chmod", "coreutils", &["4750"]);
+    tool_for("setfattr", "attr", &["-n", "user.color", "-v", "blue"]);
+    tool_for("setfattr", "attr", &["-n", "trusted.color", "-v", "red"]);
+    tool_for("setfacl", "acl", &["-m", "u:10:rwx"]);
+    tool_for("setcap", "libcap2-bin", &["cap_net_raw=ep"]);
+    let whole = |inside: &str| {
+        let (stat, list) = (rig.debugfs(&format!("stat {inside}")), rig.debugfs(&format!("ea_list {inside}")));
+        for part in ["Mode:  04770", "User:  1234", "Group:  5678"] {
+            assert!(stat.contains(part), "{inside}: {stat}");
+        }
+        for name in ["user.color (4)", "trusted.color (3)", "system.posix_acl_access", "security.capability (20)"] {
+            assert!(list.contains(name), "{inside}: {list}");
+        }
+    };
+    // To the name of a link, into a directory where one has its name, and to a new name.
+    for (old, target) in [("1", "/link"), ("2", "/d"), ("3", "/new")] {
+        fs::write(rig.path("plain"), old).unwrap();
+        rig.run("put", &["plain", "/file"]);
+        in_place(old);
+        rig.run("put", &["attributed", target]);
+        in_place(if target == "/new" { old } else { "attributes" });
+        whole(if target == "/new" { "/new" } else { "/file" });
+    }
+    assert!(rig.debugfs("stat /d/attributed").contains("Type: symlink"));
+    rig.check();
+}
+
+#[test]
 fn a_link_that_came_out_of_an_image_is_replaced_and_not_followed() {
     let rig = Rig::new(16, |root| {
         fs::create_dir_all(root.join("first")).unwrap();
