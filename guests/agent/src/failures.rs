@@ -3,7 +3,7 @@
 use blockyard_protocol::appliance::{FRAME_BYTES_MAX, Failure};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Failures that a response has room for.
 const REPORTED: usize = 16;
@@ -25,6 +25,15 @@ impl Failures {
         self.count += 1;
         if self.first.len() < REPORTED {
             self.first.push(cut(failure));
+        }
+    }
+
+    /// Remembers that something could not be done with the file at `path`, which is asked for only if there is room for it.
+    pub(crate) fn note_at(&mut self, path: impl FnOnce() -> PathBuf, what: &str, error: &io::Error) {
+        if self.first.len() < REPORTED {
+            self.add(failure(&path(), what, error));
+        } else {
+            self.count += 1;
         }
     }
 

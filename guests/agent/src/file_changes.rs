@@ -23,7 +23,7 @@ pub(crate) fn remove(request: &Remove, failures: &mut Failures) {
     let mut paths = Vec::new();
     glob::each(&request.paths, not_there, |path, _| paths.push(path));
     for path in &paths {
-        let removed = interruption::check().and_then(|()| remove_one(path, request));
+        let removed = interruption::check().and_then(|()| remove_one(path, request, failures));
         match removed {
             Err(error) if request.force && error.kind() == io::ErrorKind::NotFound => {}
             removed => failures.note(path, "cannot remove", removed),
@@ -31,7 +31,7 @@ pub(crate) fn remove(request: &Remove, failures: &mut Failures) {
     }
 }
 
-fn remove_one(path: &Path, request: &Remove) -> io::Result<()> {
+fn remove_one(path: &Path, request: &Remove, failures: &mut Failures) -> io::Result<()> {
     let bytes = path.as_os_str().as_bytes();
     // With a slash behind it, a link would be what it leads to.
     let itself = Path::new(OsStr::from_bytes(without_slashes(bytes)));
@@ -47,7 +47,7 @@ fn remove_one(path: &Path, request: &Remove) -> io::Result<()> {
         };
     }
     match (request.recursive, request.directory) {
-        (true, _) => removal::remove_tree(itself),
+        (true, _) => removal::remove_tree(itself, failures),
         (false, true) => fs::remove_dir(itself),
         (false, false) => Err(Errno::ISDIR.into()),
     }

@@ -1,6 +1,6 @@
 //! Small changes, as debugfs sees them.
 
-use crate::rig::Rig;
+use crate::rig::{Rig, tool};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 
@@ -67,6 +67,37 @@ fn failures_name_the_file_and_the_reason() {
     let usage = rig.command("rm", &["--ro", "/x"]).output().unwrap();
     assert_eq!(usage.status.code(), Some(2));
     rig.check();
+}
+
+#[test]
+fn a_file_that_cannot_be_removed_keeps_no_other_from_it() {
+    let rig = Rig::new(32, |root| {
+        for directory in ["tree/a/b", "tree/c", "tree/whole/d", "many"] {
+            fs::create_dir_all(root.join(directory)).unwrap();
+            (0..20).for_each(|number| fs::write(root.join(directory).join(number.to_string()), "").unwrap());
+        }
+        fs::write(root.join("last"), "").unwrap();
+    });
+    let stuck = ["/tree/a/b/7", "/tree/c/0", "/tree/c/19"];
+    let many: Vec<_> = (0..20).map(|number| format!("/many/{number}")).collect();
+    let fix = |path: &str| {
+        // Immutable, with extents.
+        let request = format!("set_inode_field {path} flags 0x80010");
+        tool("debugfs", "e2fsprogs", ["-w".as_ref(), "-R".as_ref(), request.as_ref(), rig.image.as_os_str()]);
+    };
+    stuck.into_iter().chain(many.iter().map(String::as_str)).for_each(fix);
+    let said = rig.fail("rm", &["-r", "/tree", "/last"]);
+    let mut lines: Vec<_> = said.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, stuck.map(|path| format!("blockyard: {path}: cannot remove: Operation not permitted")));
+    rig.check();
+    assert_eq!(rig.run("find", &["/tree", "-type", "f"]).lines().count(), stuck.len());
+    let left = rig.debugfs("ls -p /tree") + &rig.debugfs("ls -p /tree/a") + &rig.debugfs("ls -p /");
+    assert!(left.contains("/b/") && !left.contains("/whole/") && !left.contains("/last/"), "{left}");
+    // As many as there is room for.
+    let said = rig.fail("rm", &["-rf", "/many"]);
+    assert_eq!(said.matches(": cannot remove: Operation not permitted").count(), 16, "{said}");
+    assert!(said.contains("4 more"), "{said}");
 }
 
 #[test]
