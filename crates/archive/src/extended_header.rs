@@ -26,7 +26,8 @@ impl ExtendedHeader {
     /// Adds records. Those that nobody here knows, or whose values are none, say nothing.
     pub(crate) fn add(&mut self, mut records: &[u8]) -> io::Result<()> {
         let damaged = || io::Error::other("the archive is damaged: an extended header has no records");
-        while !records.is_empty() {
+        // Some fill them up with NULs.
+        while records.first().is_some_and(|&byte| byte != 0) {
             let (key, value, rest) = split_record(records).ok_or_else(damaged)?;
             records = rest;
             self.record(key, value);

@@ -284,6 +284,8 @@ fn append<W: Write>(
     if !records.is_empty() {
         builder.append(&description(EntryType::XHeader, records.len()), records)?;
     }
+    // The crate leaves `./` out of short names only.
+    let name = name.strip_prefix(".").ok().filter(|name| !name.as_os_str().is_empty()).unwrap_or(name);
     builder.append_data(&mut header, name, data)
 }
 

@@ -142,8 +142,10 @@ impl<R: Read> ArchiveReader<R> {
     fn member(&mut self, header: &Header, description: Description) -> io::Result<Member> {
         let Description { name, target, extended, .. } = description;
         let (old, kind) = (header.as_old(), header.as_bytes()[TYPE]);
-        // A link has no data, whatever it says (GNU tar's list.c, read_header).
-        let stored = if kind == b'1' { 0 } else { extended.size.map_or_else(|| size(header), Ok)? };
+        let mut name = name.or(extended.path).unwrap_or_else(|| header.path_bytes().into_owned());
+        // Links, directories and devices have no data, whatever they say: of a directory it may be a limit.
+        let has_data = !matches!(kind, b'1'..=b'6') && !is_directory_by_name(kind, &name);
+        let stored = if has_data { extended.size.map_or_else(|| size(header), Ok)? } else { 0 };
         self.begin(stored);
         let mut size = stored;
         let sparse = if kind == b'S' {
@@ -151,7 +153,6 @@ impl<R: Read> ArchiveReader<R> {
         } else {
             extended.sparse.map(|sparse| sparse.map(|into| self.fill_from_member(into))).transpose()?
         };
-        let mut name = name.or(extended.path).unwrap_or_else(|| header.path_bytes().into_owned());
         let is_sparse = sparse.is_some();
         if let Some(map) = sparse {
             map.check(self.left)?;
@@ -237,8 +238,17 @@ const CHECKSUM: std::ops::Range<usize> = 148..156;
 
 fn is_checked(header: &Header) -> bool {
     let bytes = header.as_bytes().iter().enumerate();
-    let sum: i64 = bytes.map(|(at, &byte)| if CHECKSUM.contains(&at) { 32 } else { i64::from(byte) }).sum();
-    number(&header.as_bytes()[CHECKSUM]).is_ok_and(|checksum| checksum == sum)
+    let byte = |(at, &byte): (usize, &u8)| if CHECKSUM.contains(&at) { b' ' } else { byte };
+    let bytes = bytes.map(byte);
+    let sum: i64 = bytes.clone().map(i64::from).sum();
+    // Some have taken bytes for signed numbers.
+    let signed: i64 = bytes.map(|byte| i64::from(byte.cast_signed())).sum();
+    number(&header.as_bytes()[CHECKSUM]).is_ok_and(|checksum| checksum == sum || checksum == signed)
+}
+
+/// The way of before ustar to write a directory.
+fn is_directory_by_name(kind: u8, name: &[u8]) -> bool {
+    matches!(kind, 0 | b'0' | b'7') && name.ends_with(b"/")
 }
 
 fn kind_of(kind: u8, name: &[u8], target: Vec<u8>, header: &Header) -> io::Result<MemberKind> {
@@ -249,8 +259,7 @@ fn kind_of(kind: u8, name: &[u8], target: Vec<u8>, header: &Header) -> io::Resul
         Ok::<_, io::Error>((number(&major)? as u32, number(&minor)? as u32))
     };
     Ok(match kind {
-        // The way of before ustar to write a directory.
-        0 | b'0' | b'7' if name.ends_with(b"/") => MemberKind::Directory,
+        _ if is_directory_by_name(kind, name) => MemberKind::Directory,
         b'1' => MemberKind::HardLink(PathBuf::from(OsString::from_vec(target))),
         b'2' => MemberKind::Symlink(OsString::from_vec(target)),
         b'3' => device().map(|(major, minor)| MemberKind::CharacterDevice(major, minor))?,

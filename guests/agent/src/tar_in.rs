@@ -28,6 +28,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// Bytes of a large file that are unpacked at once.
 const PIECE_BYTES: usize = 256 << 10;
+/// Bytes behind an archive's end that are looked at.
+const BEHIND_BYTES_MAX: u64 = 1 << 30;
 /// How files are made: nothing of that name is there, whatever it leads to.
 const NEW_FILE: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::CLOEXEC);
 /// Permissions of directories that an archive has files in, but does not have.
@@ -81,13 +83,26 @@ fn unpack_stream(request: &TarIn, stream: &mut SourceStream, failures: &mut Fail
     let before = umask(Mode::empty());
     let unpacked = match magic {
         [0x1f, 0x8b, ..] => {
-            unpacker.all(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(64 << 10, whole)))
+            let mut archive = flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(64 << 10, whole));
+            unpacker.all(&mut archive).and_then(|()| check_end(&mut archive).or_else(ignore_garbage))
         }
-        [0x28, 0xb5, 0x2f, 0xfd] => zstd::Decoder::new(whole).and_then(|archive| unpacker.all(archive)),
+        [0x28, 0xb5, 0x2f, 0xfd] => zstd::Decoder::new(whole)
+            .and_then(|mut archive| unpacker.all(&mut archive).and_then(|()| check_end(&mut archive))),
         _ => unpacker.all(whole),
     };
     umask(before);
     unpacked
+}
+
+/// Reads what comes behind an archive, up to where its compression has a checksum of it.
+fn check_end(compressed: &mut impl Read) -> io::Result<()> {
+    let damaged = |error: io::Error| io::Error::new(error.kind(), format!("its compression is damaged: {error}"));
+    io::copy(&mut compressed.take(BEHIND_BYTES_MAX), &mut io::sink()).map(drop).map_err(damaged)
+}
+
+/// Behind the last member of a gzip file there may be anything, as gzip(1) has it.
+fn ignore_garbage(error: io::Error) -> io::Result<()> {
+    if error.to_string().ends_with("invalid gzip header") { Ok(()) } else { Err(error) }
 }
 
 struct Unpacker<'request> {

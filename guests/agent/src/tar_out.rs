@@ -26,7 +26,9 @@ pub(crate) fn write(request: &TarOut, sink: &mut impl Write, failures: &mut Fail
             plain(request, gzip, failures)?.finish().map(drop)
         }
         Compression::Zstd => {
-            let zstd = zstd::Encoder::new(sink, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+            let mut zstd = zstd::Encoder::new(sink, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+            // As zstd(1) and gzip have it: nothing else says whether data are damaged.
+            zstd.include_checksum(true)?;
             plain(request, zstd, failures)?.finish().map(drop)
         }
         _ => plain(request, sink, failures).map(drop),

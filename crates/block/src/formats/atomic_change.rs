@@ -220,6 +220,7 @@ mod tests {
     use crate::FileDisk;
     use crate::write::write_bytes;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::time::{Duration, SystemTime};
     use tempfile::TempDir;
 
@@ -262,6 +263,11 @@ mod tests {
     #[test]
     fn a_change_of_which_nothing_was_in_place_is_completed() {
         let (directory, path) = killed();
+        // Whatever else becomes of it.
+        let renamed = directory.path().join("renamed");
+        fs::rename(&path, &renamed).unwrap();
+        fs::set_permissions(&renamed, fs::Permissions::from_mode(0o640)).unwrap();
+        let path = renamed;
         UnfinishedChange::find(&path).unwrap().complete(open_image(&path)).unwrap();
         let image = fs::read(&path).unwrap();
         assert!(image[65536..][..4096] == [2; 4096] && image[..65536] == [1; 65536] && image[69632] == 1);

@@ -1,6 +1,6 @@
 //! What a journal says at its end of the image that it is for: so that an image which somebody has restored since then is not changed.
 //!
-//! Behind the delta, in the file's last sector: the magic, the state, and the image's times and length as stat(2) has them, little-endian.
+//! Behind the delta, in the file's last sector: the magic, the state, and when the image was modified and its length as stat(2) has them, little-endian.
 
 use super::ImageError;
 use crate::{FileDisk, FileOptions};
@@ -13,24 +13,20 @@ use std::path::Path;
 const MAGIC: [u8; 8] = *b"blkychg1";
 /// One sector: it is written as a whole or not at all.
 const SECTOR_BYTES: u64 = 512;
-const RECORD_BYTES: usize = 56;
+const RECORD_BYTES: usize = 40;
 const STATE_AT: usize = 8;
 
-/// What an image's file looks like from outside.
+/// What an image's file looks like from outside, however it is named and whoever owns it: a copy of it that looks the same holds
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     modified: [i64; 2],
-    changed: [i64; 2],
     length_bytes: u64,
 }
 
 impl Stamp {
     pub(super) fn of(metadata: &Metadata) -> Self {
-        Self {
-            modified: [metadata.mtime(), metadata.mtime_nsec()],
-            changed: [metadata.ctime(), metadata.ctime_nsec()],
-            length_bytes: metadata.len(),
-        }
+        Self { modified: [metadata.mtime(), metadata.mtime_nsec()], length_bytes: metadata.len() }
     }
 
     /// As it is on stable storage: it will not be an older one after a power cut.
@@ -83,22 +79,13 @@ impl<'journal> JournalRecord<'journal> {
             number.copy_from_slice(&bytes[16 + index * 8..][..8]);
             i64::from_le_bytes(number)
         };
-        let stamp = Stamp {
-            modified: [number(0), number(1)],
-            changed: [number(2), number(3)],
-            length_bytes: number(4).cast_unsigned(),
-        };
+        let stamp = Stamp { modified: [number(0), number(1)], length_bytes: number(2).cast_unsigned() };
         if bytes[..STATE_AT] != MAGIC { Err(invalid()) } else { Ok(Self { journal, at, state, stamp }) }
     }
 
-    /// Whether an image that looks like this is still what the change was made for, as far as that can be told. When the change is
-    /// in place in part, and could not be completed, mending that may have changed permissions.
+    /// Whether an image that looks like this is still what the change was made for, as far as that can be told.
     pub(super) fn is_for(&self, image: &Stamp) -> bool {
-        match self.state {
-            State::Named => *image == self.stamp,
-            State::Begun => true,
-            State::Stopped => Stamp { changed: self.stamp.changed, ..*image } == self.stamp,
-        }
+        self.state == State::Begun || *image == self.stamp
     }
 
     /// From now on the image is written.
@@ -120,11 +107,11 @@ impl<'journal> JournalRecord<'journal> {
     }
 
     fn write(&self) -> io::Result<()> {
-        let Stamp { modified, changed, length_bytes } = self.stamp;
+        let Stamp { modified, length_bytes } = self.stamp;
         let mut bytes = [0; RECORD_BYTES];
         bytes[..STATE_AT].copy_from_slice(&MAGIC);
         bytes[STATE_AT] = self.state as u8;
-        let numbers = [modified[0], modified[1], changed[0], changed[1], length_bytes.cast_signed()];
+        let numbers = [modified[0], modified[1], length_bytes.cast_signed()];
         for (index, number) in numbers.into_iter().enumerate() {
             bytes[16 + index * 8..][..8].copy_from_slice(&number.to_le_bytes());
         }
@@ -132,4 +119,4 @@ impl<'journal> JournalRecord<'journal> {
     }
 }
 
-const _: () = assert!(RECORD_BYTES == 16 + 5 * 8 && RECORD_BYTES as u64 <= SECTOR_BYTES);
+const _: () = assert!(RECORD_BYTES == 16 + 3 * 8 && RECORD_BYTES as u64 <= SECTOR_BYTES);

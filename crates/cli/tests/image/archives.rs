@@ -318,3 +318,65 @@ fn entries_of_unknown_types_are_files_and_slashes_make_directories() {
     assert_eq!(rig.run("cat", &["/unknown", "/last"]), "contentx");
     rig.check();
 }
+
+#[test]
+fn headers_of_other_programs_are_read() {
+    let rig = Rig::empty(16);
+    let mut signed = entry(b'0', "na\u{ef}ve", "", 1, b"s");
+    let sum: i32 =
+        (0..512).map(|at| if (148..156).contains(&at) { 32 } else { i32::from(signed[at].cast_signed()) }).sum();
+    signed[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let archive = [
+        // Sizes of what has no data.
+        entry(b'5', "directory", "", 4096, b""),
+        entry(b'2', "link", "to", 100, b""),
+        entry(b'6', "fifo", "", 700, b""),
+        entry(0, "old/", "", 512, b""),
+        entry(b'x', "padded", "", 20, b"12 path=new\n\0\0\0\0\0\0\0\0"),
+        entry(b'0', "unused", "", 1, b"p"),
+        signed,
+        vec![0; 1024],
+    ];
+    fs::write(rig.path("a.tar"), archive.concat()).unwrap();
+    rig.run("tar-in", &["a.tar", "/"]);
+    assert_eq!(rig.run("ls", &["/"]), "directory\nfifo\nlink\nlost+found\nna\u{ef}ve\nnew\nold\n");
+    assert_eq!(rig.run("cat", &["/new", "/na\u{ef}ve"]), "ps");
+    rig.check();
+}
+
+/// Nothing else in an archive says whether a file's data are what they were.
+#[test]
+fn damaged_compression_is_told() {
+    let rig = Rig::new(16, |root| {
+        fs::create_dir(root.join("directory")).unwrap();
+        fs::write(root.join("directory/data"), noise(300_000)).unwrap();
+    });
+    for name in ["a.tar.gz", "a.tar.zst"] {
+        rig.run("tar-out", &["/directory", name]);
+        let good = fs::read(rig.path(name)).unwrap();
+        let mut bad = good.clone();
+        bad[150_000..150_004].copy_from_slice(b"XXXX");
+        for (what, bytes) in [("a spoiled byte", &bad[..]), ("a missing end", &good[..good.len() - 6])] {
+            fs::write(rig.path(name), bytes).unwrap();
+            let said = rig.fail("tar-in", &[name, "/"]);
+            assert!(said.contains("cannot unpack the archive: "), "{name}, {what}: {said}");
+        }
+        fs::write(rig.path(name), &good).unwrap();
+        rig.run("tar-in", &[name, "/"]);
+    }
+    let mut more = fs::read(rig.path("a.tar.gz")).unwrap();
+    more.extend(b"whatever, and more of it");
+    fs::write(rig.path("a.tar.gz"), more).unwrap();
+    rig.run("tar-in", &["a.tar.gz", "/"]);
+    rig.check();
+}
+
+#[test]
+fn names_in_an_archive_begin_alike_whatever_their_length() {
+    let (short, long) = ("d".repeat(100), "e".repeat(100));
+    let rig = Rig::new(16, |root| fs::create_dir_all(root.join(&short).join(&long)).unwrap());
+    rig.run("tar-out", &["/", "a.tar"]);
+    let listed = tar(rig.directory.path(), &["-tf", rig.path("a.tar").to_str().unwrap()]);
+    assert!(listed.lines().any(|line| line == format!("{short}/{long}")), "{listed}");
+    assert!(listed.lines().all(|line| line == "." || !line.starts_with("./")), "{listed}");
+}
