@@ -5,7 +5,8 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 18] = [
+const PACKAGES: [(&str, &str); 20] = [
+    ("acl", "setfacl"),
     ("attr", "setfattr"),
     ("btrfs-progs", "Btrfs in images"),
     ("busybox-static", "user space of the lab"),
@@ -15,6 +16,7 @@ const PACKAGES: [(&str, &str); 18] = [
     ("fdisk", "sfdisk: partition tables"),
     ("fio", "workloads on what we serve"),
     ("fuse3", "fusermount3"),
+    ("libcap2-bin", "setcap"),
     ("lvm2", "logical volumes"),
     ("mdadm", "RAIDs"),
     ("qemu-system-x86", "the lab's machine"),
