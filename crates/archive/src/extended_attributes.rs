@@ -69,12 +69,20 @@ impl Attributed<'_> {
     }
 }
 
-/// The attributes of the file at `path` that its owner may set: names and values. Those of a link are its own.
+/// The attributes of the file at `path` that belong to it: names and values. Those of a link are its own.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    Attributed::Named(path).attributes()
+}
+
+/// Those of them that its owner may set.
 ///
 /// # Errors
 /// When they cannot be read.
 pub fn user_attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut attributes = Attributed::Named(path).attributes()?;
+    let mut attributes = attributes(path)?;
     attributes.retain(|(name, _)| name.starts_with(USER_ATTRIBUTE));
     Ok(attributes)
 }

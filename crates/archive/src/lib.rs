@@ -16,7 +16,7 @@ mod status;
 mod time;
 mod unpack;
 
-pub use extended_attributes::{set_user_attribute, user_attributes};
+pub use extended_attributes::{attributes, set_user_attribute, user_attributes};
 pub use new_file::make;
 pub use pack::{OPEN_FLAGS, Opener, Source, pack, pack_with};
 pub use reader::{ArchiveReader, Member, MemberKind};

@@ -1,42 +1,27 @@
 //! Making something in the place of a file that may be there: that one is there until it is replaced.
 
-use std::fs;
+use rustix::io::Errno;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Names that are tried for what is not in its place yet.
-const NAMES_MAX: u32 = 100;
-
 /// Has `make` make something at `path`; what is there goes when that has been made.
 pub(crate) fn replacing(path: &Path, make: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
-    match make(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => beside(path, make),
-        made => made,
-    }
-}
-
-fn beside(path: &Path, make: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
-    let mut made = Err(io::ErrorKind::AlreadyExists.into());
-    for number in 0..NAMES_MAX {
-        let new = path.with_file_name(format!(".blockyard-new-{number}"));
-        made = make(&new).and_then(|()| {
-            let renamed = fs::rename(&new, path);
-            // Nothing is renamed to another name of the same file.
-            match fs::remove_file(&new) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => renamed.and(Err(error)),
-                _ => renamed,
-            }
-        });
-        if !matches!(&made, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
-            return made;
+    match (make(path), path.parent(), path.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let make = |name: &_| {
+                make(&path.with_file_name(name)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+            };
+            Ok(blockyard_archive::make(File::open(parent)?, name, make)?)
         }
+        (made, ..) => made,
     }
-    made
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     #[test]
