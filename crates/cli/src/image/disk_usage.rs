@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 /// Say how much space files of an image take, in KiB: directories with all below them. What has several names counts once.
 #[derive(Args)]
+#[command(disable_help_flag = true)]
 pub struct Du {
     /// What to look at.
     #[arg(value_name = "PATH", default_value = "/")]
@@ -20,11 +21,14 @@ pub struct Du {
     #[arg(short = 's', long)]
     summarize: bool,
     /// Sizes like 1.5K.
-    #[arg(short = 'H', long = "human-readable")]
+    #[arg(short = 'h', short_alias = 'H', long = "human-readable")]
     human: bool,
     /// Stay on the file systems that the paths are on.
     #[arg(short = 'x', long)]
     one_file_system: bool,
+    /// Say how this command is used.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 impl FileCommand for Du {

@@ -60,10 +60,13 @@ pub trait FileCommand {
 // A file command with the image that it is for. No documentation comment: clap would show it instead of the command's.
 #[derive(Args)]
 pub struct OnImage<C: Args> {
-    #[command(flatten)]
-    image: ImageArgs,
+    /// The image: a disk specification.
+    #[arg(value_name = "IMAGE")]
+    image: String,
     #[command(flatten)]
     command: C,
+    #[command(flatten, next_help_heading = "Options of the image")]
+    how: ImageArgs,
 }
 
 impl<C: Args + FileCommand> OnImage<C> {
@@ -73,7 +76,7 @@ impl<C: Args + FileCommand> OnImage<C> {
     /// When one of these fails.
     pub fn run(&self) -> Result<()> {
         self.command.check()?;
-        let mut image = OpenImage::open(&self.image, &self.command)?;
+        let mut image = OpenImage::open(&self.image, &self.how, &self.command)?;
         let done = self.command.run(&mut image);
         match done {
             Err(error) if image.is_atomic() => Err(image.give_up(error)),

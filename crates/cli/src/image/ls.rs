@@ -15,6 +15,7 @@ const LINES_MAX: usize = 1 << 16;
 
 /// List files of an image, one a line, in order of name; times are UTC.
 #[derive(Args)]
+#[command(disable_help_flag = true)]
 pub struct Ls {
     /// What to list.
     #[arg(value_name = "PATH", default_value = "/")]
@@ -32,8 +33,11 @@ pub struct Ls {
     #[arg(short = 'd', long)]
     directory: bool,
     /// With -l, sizes like 1.5K.
-    #[arg(short = 'H', long = "human-readable")]
+    #[arg(short = 'h', short_alias = 'H', long = "human-readable")]
     human: bool,
+    /// Say how this command is used.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 impl FileCommand for Ls {

@@ -38,12 +38,9 @@ const KERNEL_COMMAND: &str = "appliance-kernel";
 const MEMORY_MIB: u64 = 256;
 const TIMEOUT_SECONDS: u64 = 60;
 
-/// An image, and how it is opened.
+/// An image's other disks, and how it is opened.
 #[derive(Args, Debug)]
 pub struct ImageArgs {
-    /// The image: a disk specification.
-    #[arg(value_name = "IMAGE")]
-    image: String,
     /// Another disk, for what lies on several, after IMAGE; may be repeated.
     #[arg(long, value_name = "DISK")]
     add: Vec<String>,
@@ -117,11 +114,11 @@ impl Default for OpenArgs {
 
 impl ImageArgs {
     /// The image's disks, opened.
-    fn disks(&self, access: Access) -> Result<Vec<ImageDisk>> {
+    fn disks(&self, image: &String, access: Access) -> Result<Vec<ImageDisk>> {
         if self.add.len() >= DISKS_MAX {
             return Err(UsageError(format!("an appliance has at most {DISKS_MAX} disks")).into());
         }
-        [&self.image].into_iter().chain(&self.add).map(|name| self.how.open_disk(name, access)).collect()
+        [image].into_iter().chain(&self.add).map(|name| self.how.open_disk(name, access)).collect()
     }
 }
 
@@ -262,13 +259,13 @@ impl OpenImage {
     ///
     /// # Errors
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
-    pub fn open(args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
+    pub fn open(image: &String, args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
         let access = if args.how.ro && command.may_only_read() { Access::Read } else { command.access() };
         if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
         let points = args.how.mount_points()?;
-        let mut disks = args.disks(access)?;
+        let mut disks = args.disks(image, access)?;
         let change = if access == Access::Write { args.how.begin_change(&mut disks)? } else { None };
         let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, command.lives_on())?;
         image.change = change;

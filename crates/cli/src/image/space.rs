@@ -13,13 +13,17 @@ use std::io;
 
 /// Say how full an image's file systems are, in KiB.
 #[derive(Args)]
+#[command(disable_help_flag = true)]
 pub struct Df {
     /// Sizes like 1.5K.
-    #[arg(short = 'H', long = "human-readable")]
+    #[arg(short = 'h', short_alias = 'H', long = "human-readable")]
     human: bool,
     /// Inodes instead of space.
     #[arg(short = 'i', long)]
     inodes: bool,
+    /// Say how this command is used.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 impl FileCommand for Df {

@@ -35,6 +35,15 @@ fn files_are_listed_read_found_and_measured() {
     assert!(stat.contains("Size: 5") && stat.contains("(0640/-rw-r-----)"), "{stat}");
     let space = rig.run("df", &[]);
     assert!(space.contains("ext4") && space.contains("vda"), "{space}");
+    // As everywhere, -h is for people; what helps is --help.
+    let human = rig.run("ls", &["-lh", "/big"]);
+    assert!(human.contains(" 98K "), "{human}");
+    assert_eq!(rig.run("du", &["-sh", "/big"]), "98K\t/big\n");
+    let space = rig.run("df", &["-h"]);
+    assert!(space.contains('M') && !space.contains("Usage:"), "{space}");
+    for command in ["ls", "df", "du"] {
+        assert!(rig.run(command, &["--help"]).contains("Usage:"), "{command} --help");
+    }
     assert!(before == fs::read(&rig.image).unwrap(), "reading has changed the image");
 }
 

@@ -36,7 +36,7 @@ struct Beginning {
     /// Mount what is found on the images that were added.
     #[arg(short, long)]
     inspector: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Options of the images")]
     how: OpenArgs,
 }
 

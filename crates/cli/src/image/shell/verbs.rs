@@ -644,7 +644,7 @@ pub const VERBS: &[Verb] = &[
             say_of(session, &words[0], false, |entry| printable(&String::from_utf8_lossy(&entry.target)))
         }),
     ),
-    verb(&["df-h"], "", "Say how full the file systems are, in sizes like 1.5K", Words(&["df", "-H"])),
+    verb(&["df-h"], "", "Say how full the file systems are, in sizes like 1.5K", Words(&["df", "-h"])),
     verb(&["command"], "WORDS", "Run a program of the image: one argument, a list of words", Call(command)),
     verb(&["sh"], "COMMAND", "Run a command with the image's shell", Words(&["run", "--", "/bin/sh", "-c", "$1"])),
 ];
