@@ -1,6 +1,7 @@
 //! The project's own tasks, as Rust instead of shell: `cargo xtask --help`.
 
 mod build;
+mod figures;
 mod fuzz;
 mod generate;
 mod lab;
@@ -27,6 +28,11 @@ Commands:
   fuzz [FILTER] [--seconds N]
                       Run every fuzz target with random inputs for N seconds (60) until one fails. With FILTER, only
                       targets whose name contains it
+  figures [FILTER] [--counts] [--beside BINARY]
+                      Measure what is promised in numbers, on a machine that does nothing else, and print each figure
+                      beside its bar: system calls, exits, times beside qemu-img, qemu-storage-daemon and cp. With
+                      FILTER, only figures whose name contains it; with --counts, only what is counted; with --beside,
+                      another `blockyard` binary in turn with this one
   peers               Install guestfish (as root), and compare: it reads what we write into images, and we what it writes
   generate            Write crates/protocol/src/messages.rs from messages.proto
   generate --check    Say whether that file is up to date
@@ -51,6 +57,9 @@ fn main() -> ExitCode {
         ["lab"] => lab::lab(""),
         ["lab", "--", filter] | ["lab", filter] if !filter.starts_with('-') => lab::lab(filter),
         ["fuzz", ref options @ ..] if let Some(fuzz) = fuzz::Fuzz::parse(options) => fuzz.run(),
+        ["figures", ref options @ ..] if let Some(options) = figures::Options::parse(options) => {
+            packages::setup().and_then(|()| figures::figures(&options))
+        }
         ["generate"] => generate::generate(false),
         ["generate", "--check"] => generate::generate(true),
         _ => {

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that CI runs.
 
-use crate::{cargo, generate, lab, packages, root, run};
+use crate::{cargo, figures, generate, lab, output, packages, root, run};
+use anyhow::ensure;
 use std::process::Command;
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// Cheap checks first. The first failure ends the run.
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("setup", packages::setup),
     ("kernel", || lab::fetch_kernel().map(drop)),
     ("format", || run(cargo().args(["fmt", "--all", "--check"]))),
@@ -27,14 +28,16 @@ const STEPS: [Step; 9] = [
     ("generated code", || generate::generate(true)),
     ("tests", || run(cargo().args(["test", "--locked", "--workspace", "--no-fail-fast"]))),
     ("lab", || lab::lab("")),
+    ("figures, as information", figures::counts_as_information),
 ];
 
 /// Runs all steps.
 ///
 /// # Errors
-/// The first step's that fails.
+/// The first step's that fails; when the checkout is not what it was.
 pub(crate) fn test() -> anyhow::Result<()> {
     let begin = Instant::now();
+    let before = changes()?;
     for (name, step) in STEPS {
         let begin = Instant::now();
         println!("=== {name}");
@@ -43,6 +46,11 @@ pub(crate) fn test() -> anyhow::Result<()> {
         println!("=== {name}: {verdict} ({:.1} s)", begin.elapsed().as_secs_f64());
         result.map_err(|error| error.context(format!("step `{name}`")))?;
     }
+    let after = changes()?;
+    ensure!(
+        after == before,
+        "the tests have changed the checkout: `git status` said\n{before}before, and now says\n{after}"
+    );
     println!("=== all steps: ok ({:.1} s)", begin.elapsed().as_secs_f64());
     Ok(())
 }
@@ -52,4 +60,12 @@ fn guests_cargo() -> Command {
     let mut command = cargo();
     command.current_dir(root().join("guests")).env_remove("CARGO_TARGET_DIR");
     command
+}
+
+/// What differs from what is committed, as git tells it; nothing where this is no checkout.
+fn changes() -> anyhow::Result<String> {
+    if !root().join(".git").exists() {
+        return Ok(String::new());
+    }
+    output(Command::new("git").current_dir(root()).args(["status", "--porcelain", "--untracked-files=all"]))
 }

@@ -167,7 +167,8 @@ fn statistics_and_summary_are_for_people() {
     }
 }
 
-/// The exits of a copy do not depend on its sector sizes, and hardly on its length.
+/// The exits of a copy do not depend on its sector sizes, and hardly on its length. Those that are waits are left out: there are
+/// more of them where somebody else has the processors, so `cargo xtask figures` counts them.
 #[test]
 fn exits_are_few_and_the_sector_size_does_not_matter() {
     let yard = Yard::new();
@@ -182,18 +183,12 @@ fn exits_are_few_and_the_sector_size_does_not_matter() {
             let mut command = copy_command(["--json", "--no-flush", "--progress-percent", "100"]);
             let json = run(command.args(sectors).arg(&input).arg(&output)).succeeded().json();
             let count = |kind: &str| json["exits"][kind].as_u64().unwrap();
-            (count("total"), count("total") - count("waits"))
+            count("total") - count("waits")
         };
-        let (small, small_busy) = exits(mebibytes * MIB);
-        // Whoever else has the processors makes the guest wait more often: the least of some says what the copy needs.
-        let (large, large_busy) = (0..3).map(|_| exits(2 * mebibytes * MIB)).min().unwrap();
-        // 2,500 a GiB in all, 100 of them not waits.
-        assert!(large.saturating_sub(small) <= 2500 * mebibytes / 1024 + 20, "{sector}: {small} and {large} exits");
-        assert!(
-            large_busy.saturating_sub(small_busy) <= 100 * mebibytes / 1024 + digits,
-            "{sector}: {small_busy} and {large_busy} exits"
-        );
-        assert!(small_busy < start_up_max, "start-up takes {small_busy} exits");
+        let (small, large) = (exits(mebibytes * MIB), exits(2 * mebibytes * MIB));
+        // 100 a GiB.
+        assert!(large <= small + 100 * mebibytes / 1024 + digits, "{sector}: {small} and {large} exits");
+        assert!(small < start_up_max, "start-up takes {small} exits");
     }
 }
 

@@ -91,9 +91,10 @@ fn a_session_allocates_nothing_per_request() {
     }
 }
 
-/// Counted by the kernel: as many system calls as this thread makes are too few to be one in five requests.
+/// What this thread asks of the kernel: to wake the server, to sleep, to take what woke it, and to let others run while it spins. How
+/// often it sleeps depends on who else has the processors (`cargo xtask figures` counts that), but a wait brings a request.
 #[test]
-fn a_request_costs_few_system_calls() {
+fn a_request_costs_no_call_but_to_wake_and_to_wait() {
     const REQUESTS: u64 = 20_000;
     let directory = tempfile::tempdir().unwrap();
     let (_server, disk) = Server::start(directory.path());
@@ -125,7 +126,11 @@ fn a_request_costs_few_system_calls() {
     tracer.wait().unwrap();
     let text = std::fs::read_to_string(&trace).unwrap();
     let lines = text.lines().skip_while(|line| !line.contains("/marker/begin"));
-    let calls = lines.skip(1).take_while(|line| !line.contains("/marker/end")).count() as u64;
-    println!("{calls} system calls for {REQUESTS} requests");
-    assert!(calls > 0 && calls * 5 < REQUESTS, "{calls} system calls for {REQUESTS} requests");
+    let calls = lines.skip(1).take_while(|line| !line.contains("/marker/end"));
+    let mut counts = std::collections::HashMap::<_, u64>::new();
+    calls.filter_map(|line| line.split_once('(')).for_each(|(name, _)| *counts.entry(name).or_default() += 1);
+    assert!(counts.keys().all(|name| ["write", "read", "ppoll", "sched_yield"].contains(name)), "{counts:?}");
+    for name in ["write", "read", "ppoll"] {
+        assert!(counts.get(name).is_none_or(|&count| count <= REQUESTS), "{counts:?}");
+    }
 }
