@@ -1,5 +1,6 @@
 //! The appliance's kernel, as it is found on the machine.
 
+use blockyard_session::program_filter::Executes;
 use std::env;
 use std::fs;
 use std::io;
@@ -30,8 +31,10 @@ const WANTED: [&str; 8] = [
 pub struct Kernel {
     /// What is executed.
     pub program: PathBuf,
-    /// The directory `kernel` of its modules.
-    modules: PathBuf,
+    /// The directory `kernel` of its modules, unless what is needed is built in.
+    modules: Option<PathBuf>,
+    /// Linux's version: its first two numbers.
+    version: Option<(u32, u32)>,
 }
 
 /// Why there is no kernel.
@@ -52,7 +55,10 @@ pub enum KernelError {
         error: io::Error,
     },
     /// It has no modules.
-    #[error("{} has no module virtio_blk.ko at {}: both are in the Debian package user-mode-linux", program.display(), looked.display())]
+    #[error(
+        "{} has no virtio_blk, neither built in nor as a module at {}: the Debian package user-mode-linux has both, and \
+         docs/own-kernel.md says how to build one", program.display(), looked.display()
+    )]
     Modules {
         /// The kernel.
         program: PathBuf,
@@ -74,13 +80,22 @@ impl Kernel {
             }
             None => on_path().ok_or(KernelError::Missing)?,
         };
-        let modules = modules(&program)?;
-        Ok(Self { program, modules })
+        let (modules, release) = modules(&program)?;
+        let version = release.and_then(|release| version(&release));
+        Ok(Self { program, modules, version })
     }
 
-    /// The directory `kernel` of its modules.
-    pub(crate) fn modules(&self) -> &Path {
-        &self.modules
+    /// The directory `kernel` of its modules, if it has any.
+    pub(crate) fn modules(&self) -> Option<&Path> {
+        self.modules.as_deref()
+    }
+
+    /// What it goes on executing when it has started: since Linux 6.13 a program of its own, which it has open, for each of the guest's
+    /// processes.
+    pub(crate) fn executes(&self) -> Executes {
+        const FIRST: (u32, u32) = (6, 13);
+        // Of a version that nobody knows: as the latest ones.
+        if self.version.is_none_or(|version| version >= FIRST) { Executes::Descriptors } else { Executes::Nothing }
     }
 
     /// The modules to take along: name and content. Only the first must be there.
@@ -89,9 +104,10 @@ impl Kernel {
     /// When it cannot be read.
     pub(crate) fn read_modules(&self) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
         let mut modules = Vec::new();
+        let Some(directory) = &self.modules else { return Ok(modules) };
         for (index, path) in WANTED.iter().enumerate() {
             let name = path.rsplit('/').next().unwrap_or(path);
-            match fs::read(self.modules.join(path)) {
+            match fs::read(directory.join(path)) {
                 Ok(content) => modules.push((name, content)),
                 Err(error) if index == 0 => return Err(error),
                 Err(_) => {}
@@ -107,29 +123,67 @@ fn on_path() -> Option<PathBuf> {
     directories.map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())?.canonicalize().ok()
 }
 
-/// The directory of a kernel's modules: beside it, wherever its package was unpacked to, or where it is installed.
-fn modules(program: &Path) -> Result<PathBuf, KernelError> {
+/// The directory of a kernel's modules, if it needs one: beside it, wherever its package was unpacked to, or where it is installed. With its
+/// release, as `uname -r` says it.
+fn modules(program: &Path) -> Result<(Option<PathBuf>, Option<String>), KernelError> {
     let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
-    let trees = [prefix.join(MODULES), Path::new("/usr").join(MODULES)];
-    let found = trees.iter().find_map(|tree| modules_in(tree, program));
-    found.ok_or_else(|| KernelError::Modules { program: program.to_owned(), looked: trees[0].clone() })
+    let beside = prefix.join(MODULES);
+    if let [only] = &releases(&beside)[..] {
+        return Ok((Some(modules_of(&beside, only)), Some(only.clone())));
+    }
+    let bytes = fs::read(program).unwrap_or_default();
+    let release = release(&bytes);
+    let found = release.as_ref().and_then(|release| {
+        let trees = [&beside, &Path::new("/usr").join(MODULES)];
+        trees.map(|tree| modules_of(tree, release)).into_iter().find(|modules| modules.join(WANTED[0]).is_file())
+    });
+    if found.is_none() && (release.is_none() || position(&bytes, b"virtio_blk\0").is_none()) {
+        return Err(KernelError::Modules { program: program.to_owned(), looked: beside });
+    }
+    Ok((found, release))
 }
 
-/// The modules in a tree of them: the only version's, or the kernel's own.
-fn modules_in(tree: &Path, program: &Path) -> Option<PathBuf> {
-    let versions = fs::read_dir(tree).ok()?.flatten().map(|entry| entry.path().join("kernel"));
-    let mut usable = versions.filter(|modules| modules.join(WANTED[0]).is_file());
-    match (usable.next()?, usable.next()) {
-        (only, None) => Some(only),
-        _ => Some(tree.join(version(program)?).join("kernel")).filter(|modules| modules.join(WANTED[0]).is_file()),
-    }
+fn modules_of(tree: &Path, release: &str) -> PathBuf {
+    tree.join(release).join("kernel")
+}
+
+/// The releases that a tree has usable modules of.
+fn releases(tree: &Path) -> Vec<String> {
+    let names =
+        fs::read_dir(tree).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|release| modules_of(tree, release).join(WANTED[0]).is_file()).collect()
 }
 
 /// What `uname -r` says in a kernel: its banner says so too.
-fn version(program: &Path) -> Option<String> {
+fn release(kernel: &[u8]) -> Option<String> {
     const BANNER: &[u8] = b"Linux version ";
-    let bytes = fs::read(program).ok()?;
-    let at = bytes.windows(BANNER.len()).position(|window| window == BANNER)?;
-    let name = bytes[at + BANNER.len()..].split(|byte| !byte.is_ascii_graphic()).next()?;
+    let at = position(kernel, BANNER)?;
+    let name = kernel[at + BANNER.len()..].split(|byte| !byte.is_ascii_graphic()).next()?;
     String::from_utf8(name.to_vec()).ok()
+}
+
+fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    bytes.windows(text.len()).position(|window| window == text)
+}
+
+/// The first two numbers of a release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_kernels_go_on_executing() {
+        let executes =
+            |release: &str| Kernel { program: PathBuf::new(), modules: None, version: version(release) }.executes();
+        assert_eq!(executes("6.1.176"), Executes::Nothing);
+        assert_eq!(executes("6.12-own"), Executes::Nothing);
+        assert_eq!(executes("6.13.0-rc1"), Executes::Descriptors);
+        assert_eq!(executes("7.2.7"), Executes::Descriptors);
+        assert_eq!(executes("next"), Executes::Descriptors);
+    }
 }

@@ -48,10 +48,13 @@ const DIRECTORY: &str = "lib/modules";
 
 /// An archive of them for the appliance's root, with the agent's tables: which needs which, and what else they are called.
 pub(crate) fn bundle(kernel: &Kernel) -> Result<Vec<u8>, ToolError> {
-    let modules = kernel.modules();
+    let unreadable = |path: &Path, error| ToolError::Unreadable { path: path.to_owned(), error };
+    let Some(modules) = kernel.modules() else {
+        // All of them are built in.
+        return tar::Builder::new(Vec::new()).into_inner().map_err(|error| unreadable(&kernel.program, error));
+    };
     let tables = modules.parent().unwrap_or(modules);
-    let read =
-        |path: &Path| fs::read_to_string(path).map_err(|error| ToolError::Unreadable { path: path.to_owned(), error });
+    let read = |path: &Path| fs::read_to_string(path).map_err(|error| unreadable(path, error));
     let needs = read(&tables.join("modules.dep"))?;
     let aliases = read(&tables.join("modules.alias"))?;
     let lines: Vec<_> = needs.lines().filter(|line| WANTED.contains(&name_of(line))).collect();
@@ -71,7 +74,7 @@ pub(crate) fn bundle(kernel: &Kernel) -> Result<Vec<u8>, ToolError> {
         append(&mut archive, "modules.alias", aliases.join("\n").as_bytes())?;
         archive.into_inner()
     };
-    pack().map_err(|error| ToolError::Unreadable { path: modules.to_owned(), error })
+    pack().map_err(|error| unreadable(modules, error))
 }
 
 /// Of the module whose path a line begins with.

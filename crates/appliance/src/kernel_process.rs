@@ -12,7 +12,8 @@
 //! process group, keeps together.
 
 use crate::confined::{Confined, LineStart};
-use blockyard_session::program_filter::{filter_program, keep_standard_descriptors_only};
+use crate::kernel::Kernel;
+use blockyard_session::program_filter::{Executes, filter_program, fix_addresses, keep_standard_descriptors_only};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
@@ -25,7 +26,8 @@ use rustix::process::{
     set_parent_process_death_signal, setrlimit, setsid,
 };
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, CpuSet, sched_getcpu, sched_setaffinity, set_capabilities, set_no_new_privs,
+    CapabilitySet, CapabilitySets, CpuSet, clear_ambient_capability_set, remove_capability_from_bounding_set,
+    sched_getcpu, sched_setaffinity, set_capabilities, set_no_new_privs,
 };
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -40,13 +42,19 @@ const TEMPORARY_SLACK_BYTES: u64 = 64 << 20;
 /// Where a program of this machine finds its libraries, its loader among them.
 const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
 
-/// What [`run`] is told, as its arguments: stage, process that started it, bytes of the guest's memory, the kernel, the kernel's
-/// arguments.
+/// What a kernel is started with that goes on executing: `guests/empty-path`.
+pub(crate) const EMPTY_PATH: &[u8] = include_bytes!(env!("BLOCKYARD_EMPTY_PATH"));
+/// Its name in the current directory.
+pub(crate) const EMPTY_PATH_NAME: &str = "empty-path.so";
+
+/// What [`run`] is told, as its arguments: stage, process that started it, bytes of the guest's memory, what the kernel goes on executing,
+/// the kernel, the kernel's arguments.
 #[derive(Debug)]
 pub struct KernelArguments {
     stage: Stage,
     parent: u32,
     memory_bytes: u64,
+    executes: Executes,
     program: PathBuf,
     arguments: Vec<OsString>,
 }
@@ -57,10 +65,13 @@ enum Stage {
     Inner,
 }
 
+const DESCRIPTORS: &str = "descriptors";
+
 impl KernelArguments {
     /// For the outer stage.
-    pub(crate) fn outer(memory_bytes: u64, program: &Path, arguments: Vec<OsString>) -> Self {
-        Self { stage: Stage::Outer, parent: std::process::id(), memory_bytes, program: program.to_owned(), arguments }
+    pub(crate) fn outer(memory_bytes: u64, kernel: &Kernel, arguments: Vec<OsString>) -> Self {
+        let (parent, program) = (std::process::id(), kernel.program.clone());
+        Self { stage: Stage::Outer, parent, memory_bytes, executes: kernel.executes(), program, arguments }
     }
 
     /// As arguments of a program.
@@ -68,18 +79,20 @@ impl KernelArguments {
         let stage = if self.stage == Stage::Outer { "outer" } else { "inner" };
         let mut all: Vec<OsString> =
             vec![stage.into(), self.parent.to_string().into(), self.memory_bytes.to_string().into()];
+        all.push(if self.executes == Executes::Descriptors { DESCRIPTORS.into() } else { "nothing".into() });
         all.push(self.program.clone().into());
         all.extend(self.arguments.iter().cloned());
         all
     }
 
     fn parse(arguments: &[OsString]) -> Option<Self> {
-        let [stage, parent, memory_bytes, program, arguments @ ..] = arguments else { return None };
+        let [stage, parent, memory_bytes, executes, program, arguments @ ..] = arguments else { return None };
         let number = |text: &OsStr| text.to_str()?.parse::<u64>().ok();
         Some(Self {
             stage: if stage == "outer" { Stage::Outer } else { Stage::Inner },
             parent: u32::try_from(number(parent)?).ok()?,
             memory_bytes: number(memory_bytes)?,
+            executes: if executes == DESCRIPTORS { Executes::Descriptors } else { Executes::Nothing },
             program: program.into(),
             arguments: arguments.to_vec(),
         })
@@ -133,6 +146,17 @@ fn stay_on_one_cpu() {
     let _ = sched_setaffinity(None, &here);
 }
 
+/// Without new privileges, nothing brings them back: not the execution of a program by root either.
+fn drop_capabilities() -> io::Result<()> {
+    // Whoever may not does not have them to lose.
+    for capability in CapabilitySet::all().iter() {
+        let _ = remove_capability_from_bounding_set(capability);
+    }
+    let _ = clear_ambient_capability_set();
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+}
+
 /// Namespaces of this process's own; the process namespace is that of the next process it starts.
 fn make_namespaces() -> io::Result<()> {
     use rustix::thread::UnshareFlags as Flags;
@@ -160,23 +184,27 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
         true => (PathBuf::from("/kernel"), PathBuf::from("/tmp")),
         false => (arguments.program.clone(), directory),
     };
+    let library = std::env::current_dir()?.join(EMPTY_PATH_NAME);
     let landlock = restrict_files(&program, &temporary)?;
     let mut command = Command::new(program);
     command.args(&arguments.arguments).env_clear().env("TMPDIR", &temporary).env("HOME", &temporary);
+    if arguments.executes == Executes::Descriptors {
+        command.env("LD_PRELOAD", library);
+    }
+    // The root directory took some.
+    drop_capabilities()?;
     if isolated {
-        // What the root directory took; without new privileges, nothing brings them back.
-        let none = CapabilitySet::empty();
-        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
         // Else the guest, of the same user, could trace this process and outlive it.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     }
-    let (filtered, listener) = match filter_program() {
+    let (filtered, listener) = match filter_program(arguments.executes) {
         Ok(listener) => (true, listener),
         Err(error) => {
             let _ = writeln!(io::stderr(), "no filter of system calls for the appliance: {error}");
             (false, None)
         }
     };
+    fix_addresses();
     // Nothing that needs an answer before somebody has the listener.
     LineStart { confined: Confined { namespaces: rooted, landlock, filtered, sealed: false }, listener }.send()?;
     if isolated {

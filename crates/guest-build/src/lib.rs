@@ -43,15 +43,20 @@ pub fn build_all(package: &str, target_directory: &Path) -> io::Result<PathBuf> 
     Ok(output_directory(target_directory))
 }
 
+/// Compiler flags of a shared library, instead of those that programs under `guests/` have.
+const LIBRARY_FLAGS: [&str; 4] =
+    ["-Crelocation-model=pic", "-Clink-arg=-nostdlib", "-Clink-arg=-nostartfiles", "-Clink-arg=-Wl,--build-id=none"];
+
 fn run_cargo(package: &str, selection: &[&str], target_directory: &Path) -> io::Result<()> {
+    let flags: &[&str] = if selection.contains(&"--lib") { &LIBRARY_FLAGS } else { &[] };
     let mut arguments = vec!["build", "--release", "--locked", "--target", TARGET, "--package", package];
     arguments.extend(selection);
-    run(&guests_directory(), &arguments, target_directory)
+    run(&guests_directory(), &arguments, flags, target_directory)
         .map_err(|error| io::Error::other(format!("building guest {package} {} failed: {error}", selection.join(" "))))
 }
 
-/// Runs cargo in the workspace at `root`.
-fn run(root: &Path, arguments: &[&str], target_directory: &Path) -> io::Result<()> {
+/// Runs cargo in the workspace at `root`, with these compiler flags instead of the configured ones if there are any.
+fn run(root: &Path, arguments: &[&str], flags: &[&str], target_directory: &Path) -> io::Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(root).args(arguments).arg("--target-dir").arg(std::path::absolute(target_directory)?);
@@ -64,6 +69,9 @@ fn run(root: &Path, arguments: &[&str], target_directory: &Path) -> io::Result<(
         if about_flags || about_wrappers || about_build {
             command.env_remove(&name);
         }
+    }
+    if !flags.is_empty() {
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     }
     let status = command.status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("cargo ended with {status}"))) }
@@ -79,6 +87,33 @@ fn output_directory(target_directory: &Path) -> PathBuf {
 /// # Panics
 /// When the build fails: a build script has no better way to say so.
 pub fn build_from_build_script(package: &str, binary: &str) -> PathBuf {
+    rerun_if_guest_changes(package);
+    built(build(package, binary, &guests_in_out_directory()))
+}
+
+/// Builds a guest that is a shared library, named `library`, as [`build_from_build_script`] builds programs.
+///
+/// # Panics
+/// When the build fails.
+pub fn build_library_from_build_script(package: &str, library: &str) -> PathBuf {
+    rerun_if_guest_changes(package);
+    let target_directory = guests_in_out_directory();
+    let library = output_directory(&target_directory).join(format!("lib{library}.so"));
+    built(run_cargo(package, &["--lib"], &target_directory).map(|()| library))
+}
+
+fn guests_in_out_directory() -> PathBuf {
+    PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts")).join("guests")
+}
+
+fn built(path: io::Result<PathBuf>) -> PathBuf {
+    match path {
+        Ok(path) => path,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn rerun_if_guest_changes(package: &str) {
     let guests = guests_directory();
     for directory in [package_directory(&guests, package), guests.join("runtime")] {
         println!("cargo::rerun-if-changed={}", directory.display());
@@ -88,11 +123,6 @@ pub fn build_from_build_script(package: &str, binary: &str) -> PathBuf {
     }
     for shared in ["protocol", "virtqueue"] {
         println!("cargo::rerun-if-changed={}", guests.join("../crates").join(shared).join("src").display());
-    }
-    let out_directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
-    match build(package, binary, &out_directory.join("guests")) {
-        Ok(path) => path,
-        Err(error) => panic!("{error}"),
     }
 }
 
@@ -125,7 +155,7 @@ pub fn build_agent_from_build_script() -> PathBuf {
         "--package",
         "blockyard-agent",
     ];
-    match run(&root, &arguments, &target_directory) {
+    match run(&root, &arguments, &[], &target_directory) {
         Ok(()) => target_directory.join(TARGET).join("agent/blockyard-agent"),
         Err(error) => panic!("building the agent: {error}"),
     }

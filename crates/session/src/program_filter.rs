@@ -5,6 +5,10 @@
 //! second asks us about those that are needed for the start only: [`StartCalls`] answers them until it is ended, and from then on the
 //! kernel refuses them all (`SECCOMP_RET_USER_NOTIF`, seccomp_unotify(2)). So nothing that the guest does can open a file, connect to a
 //! socket or execute a program, whatever else the machine has to confine it with.
+//!
+//! Newer ones (Linux 6.13) execute a program of their own, which they have open, for each process of the guest's. For those there is one way
+//! to execute that stays, by descriptor and without a name ([`Executes::Descriptors`]). What is executed is so what the guest has already; it
+//! has the same filters, and no privileges of a file's (no_new_privs).
 
 use crate::confinement::unknown_to_libc;
 use blockyard_block::wait_ready;
@@ -39,17 +43,52 @@ pub fn keep_standard_descriptors_only() -> io::Result<()> {
     Ok(())
 }
 
+/// Has the next program that is executed where it is always, as User-Mode Linux wants itself: it would execute itself again for that, and of
+/// newer ones that fails where there is no /proc. Where the kernel refuses, the program has to see.
+pub fn fix_addresses() {
+    // SAFETY: no memory is touched; it is about programs that are executed later.
+    unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as c_ulong) };
+}
+
+/// What a program goes on executing when its start is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executes {
+    /// No programs.
+    Nothing,
+    /// Files that it has open: `execveat` with `AT_EMPTY_PATH` and an empty path. A path that is not empty would count in spite of that
+    /// flag, and a filter does not see it; so the path has to be at [`last_byte`], where no other string has room. These programs may also
+    /// be shut in further with filters (seccomp(2)).
+    Descriptors,
+}
+
+/// Address of the last byte that a process of this machine's can have: where page tables have five levels, it may ask for more
+/// than usual (Linux, Documentation/arch/x86/x86_64/5level-paging.rst). The page that would follow is the kernel's.
+pub fn last_byte() -> u64 {
+    const PAGE_BYTES: u64 = 4096;
+    let last_page = |end: u64| end - 2 * PAGE_BYTES;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let wanted = last_page(1 << 56);
+    // SAFETY: a page of its own, for which nothing makes way.
+    let page = unsafe { libc::mmap(wanted as *mut _, PAGE_BYTES as usize, libc::PROT_NONE, flags, -1, 0) };
+    let is_there = page as u64 == wanted;
+    if page != libc::MAP_FAILED {
+        // SAFETY: nobody has been told about that page.
+        unsafe { libc::munmap(page, PAGE_BYTES as usize) };
+    }
+    (if is_there { wanted } else { last_page(1 << 47) }) + PAGE_BYTES - 1
+}
+
 /// Installs both filters in this thread, and so in every program that it executes. The descriptor, which is closed by that, is for
 /// [`StartCalls`] in another process; without one, because the kernel is old or another filter is asked already, the calls of the start
 /// stay allowed. To be called in a process that has one thread and no new privileges.
 ///
 /// # Errors
 /// When the kernel has no filters.
-pub fn filter_program() -> io::Result<Option<OwnedFd>> {
+pub fn filter_program(executes: Executes) -> io::Result<Option<OwnedFd>> {
     let filter = |built: Result<BpfProgram, seccompiler::BackendError>| built.map_err(io::Error::other);
-    let listener = install(&asked(filter(of_the_start())?), libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    let listener = install(&asked(filter(of_the_start(executes))?), libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
     install(&filter(unknown_to_libc())?, 0)?;
-    install(&filter(allowed())?, 0)?;
+    install(&filter(allowed(executes))?, 0)?;
     let Ok(listener) = listener else { return Ok(None) };
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(listener) }))
@@ -75,12 +114,18 @@ fn asked(mut program: BpfProgram) -> BpfProgram {
     program
 }
 
-fn of_the_start() -> Result<BpfProgram, seccompiler::BackendError> {
-    let rules = START.map(|call| (call, Vec::new())).into_iter().collect();
+fn of_the_start(executes: Executes) -> Result<BpfProgram, seccompiler::BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = START.map(|call| (call, Vec::new())).into_iter().collect();
+    if executes == Executes::Descriptors {
+        let other_path = SeccompCondition::new(1, Qword, Ne, last_byte())?;
+        let other_flags = SeccompCondition::new(4, Dword, Ne, libc::AT_EMPTY_PATH as u64)?;
+        let asked = [other_path, other_flags].map(|condition| SeccompRule::new(vec![condition]));
+        rules.insert(libc::SYS_execveat, asked.into_iter().collect::<Result<_, _>>()?);
+    }
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Trace(0), TargetArch::x86_64)?.try_into()
 }
 
-fn allowed() -> Result<BpfProgram, seccompiler::BackendError> {
+fn allowed(executes: Executes) -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         ALLOWED.iter().chain(&START).map(|&call| (call, Vec::new())).collect();
     let only =
@@ -96,6 +141,12 @@ fn allowed() -> Result<BpfProgram, seccompiler::BackendError> {
     // Not to put characters into a terminal's input (ioctl_tty(2)).
     let typing = [libc::TIOCSTI, TIOCLINUX].map(|request| SeccompCondition::new(1, Dword, Ne, request));
     rules.insert(libc::SYS_ioctl, only(typing.into_iter().collect::<Result<_, _>>()?)?);
+    if executes == Executes::Descriptors {
+        // Filters that hold for all of a process, and nobody is asked by: they can only refuse.
+        let filter = SeccompCondition::new(0, Dword, Eq, u64::from(libc::SECCOMP_SET_MODE_FILTER))?;
+        let flags = SeccompCondition::new(1, Qword, Eq, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
+        rules.insert(libc::SYS_seccomp, only(vec![filter, flags])?);
+    }
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
 }
