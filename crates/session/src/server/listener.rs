@@ -1,6 +1,8 @@
 //! Where clients connect.
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, chownat, fchmod, openat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, chownat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
@@ -75,23 +77,20 @@ impl Listener {
     pub fn bind(path: &Path, allowed_uids: &[u32]) -> Result<Self, ListenerError> {
         let io = |error: Errno| ListenerError::Io { path: path.to_owned(), error: error.into() };
         let (directory, name) = open_directory(path)?;
-        let address = SocketAddrUnix::new(path).or_else(|_| {
-            // Through the descriptor: the path is longer than an address has room for.
-            let mut short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-            short.push(&name);
-            SocketAddrUnix::new(&short)
-        });
-        let address = address.map_err(io)?;
+        // In an address, the path is shown to who asks which sockets there are; one that is longer than an address has room for is not.
+        let address = SocketAddrUnix::new(path).or_else(|_| address_in(&directory, &name)).map_err(io)?;
         remove_stale(path, &directory, &name, &address)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, socket_flags(), None).map_err(io)?;
         // The file that bind makes has this mode from its first moment (Linux, net/unix/af_unix.c, unix_bind_bsd).
         fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
-        bind(&socket, &address).map_err(|errno| match errno {
-            Errno::ADDRINUSE => ListenerError::InUse(path.to_owned()),
+        let made = match its_user(allowed_uids) {
+            None => bind(&socket, &address).and_then(|()| statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)),
+            Some(user) => bind_for(&socket, &directory, &name, user),
+        };
+        let stat = made.map_err(|errno| match errno {
+            Errno::ADDRINUSE | Errno::EXIST => ListenerError::InUse(path.to_owned()),
             errno => io(errno),
         })?;
-        let stat = statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
-        give_to_its_user(&directory, &name, allowed_uids).map_err(io)?;
         let own = [geteuid().as_raw()];
         let allowed_uids = if allowed_uids.is_empty() { own.to_vec() } else { allowed_uids.to_vec() };
         let listener = UnixListener::from(socket);
@@ -132,15 +131,58 @@ impl Listener {
     }
 }
 
-/// A socket of root's is of no use to a user who may connect but not open it.
-fn give_to_its_user(directory: &OwnedFd, name: &OsStr, allowed_uids: &[u32]) -> Result<(), Errno> {
+/// The user whose the socket is to be: a socket of root's is of no use to one who may connect but not open it.
+fn its_user(allowed_uids: &[u32]) -> Option<Uid> {
     let mut others = allowed_uids.iter().filter(|&&uid| uid != 0);
     match (others.next(), others.next()) {
-        (Some(&uid), None) if geteuid().is_root() => {
-            chownat(directory, name, Some(Uid::from_raw(uid)), None, AtFlags::SYMLINK_NOFOLLOW)
-        }
-        _ => Ok(()),
+        (Some(&uid), None) if geteuid().is_root() => Some(Uid::from_raw(uid)),
+        _ => None,
     }
+}
+
+/// Makes the socket's file, and gives it to `user`: in a directory of ours, where nobody can put another file in its place before that is
+/// done; then it gets its name. The kernel makes such a file only by a path, and it belongs to whom the process does.
+fn bind_for(socket: &OwnedFd, directory: &OwnedFd, name: &OsStr, user: Uid) -> Result<Stat, Errno> {
+    const OWN: &str = "socket";
+    let (private_name, private) = private_directory(directory)?;
+    let made = address_in(&private, OWN.as_ref()).and_then(|address| bind(socket, &address)).and_then(|()| {
+        let named = statat(&private, OWN, AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| {
+            linkat(&private, OWN, directory, name, AtFlags::empty())?;
+            chownat(&private, OWN, Some(user), None, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok(stat)
+        });
+        unlinkat(&private, OWN, AtFlags::empty())?;
+        named
+    });
+    // Somebody may have moved it; it is empty.
+    let _ = unlinkat(directory, &private_name, AtFlags::REMOVEDIR);
+    made
+}
+
+/// A directory in another one, for this user alone.
+fn private_directory(directory: &OwnedFd) -> Result<(OsString, OwnedFd), Errno> {
+    const ATTEMPTS_MAX: u32 = 100;
+    for attempt in 0..ATTEMPTS_MAX {
+        let name = OsString::from(format!(".blockyard-{}-{attempt}", std::process::id()));
+        match mkdirat(directory, &name, Mode::RWXU) {
+            Err(Errno::EXIST) => continue,
+            made => made?,
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let private = openat(directory, &name, flags, Mode::empty())?;
+        let stat = fstat(&private)?;
+        let is_ours =
+            stat.st_uid == geteuid().as_raw() && !Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO);
+        return if is_ours { Ok((name, private)) } else { Err(Errno::ACCESS) };
+    }
+    Err(Errno::EXIST)
+}
+
+/// The address of a socket in a directory that is open, wherever the path to it leads by now.
+fn address_in(directory: &OwnedFd, name: &OsStr) -> Result<SocketAddrUnix, Errno> {
+    let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    path.push(name);
+    SocketAddrUnix::new(&path)
 }
 
 impl AsFd for Listener {
@@ -196,7 +238,13 @@ fn remove_stale(path: &Path, directory: &OwnedFd, name: &OsStr, address: &Socket
         return Err(ListenerError::NotOurs(path.to_owned()));
     }
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, socket_flags(), None).map_err(io)?;
-    match connect(&probe, address) {
+    // Where there is no /proc, by the path.
+    let connected =
+        address_in(directory, name).and_then(|address| connect(&probe, &address)).or_else(|errno| match errno {
+            Errno::NOENT => connect(&probe, address),
+            errno => Err(errno),
+        });
+    match connected {
         // Also one whose backlog is full.
         Ok(()) | Err(Errno::AGAIN) => Err(ListenerError::InUse(path.to_owned())),
         Err(Errno::CONNREFUSED) => {
@@ -257,6 +305,42 @@ mod tests {
         let refused = Listener::bind(&directory.path().join("other"), &[]).unwrap_err().to_string();
         assert!(refused.contains("not ours"), "{refused}");
         drop(dgram);
+    }
+
+    /// The owner of the directory puts another file of root's in the socket's place as soon as it appears.
+    #[test]
+    fn a_socket_is_its_users_and_nothing_else_is() {
+        if !geteuid().is_root() {
+            eprintln!("not root: sockets cannot be given away");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("victim"), "root's").unwrap();
+        let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&std::fs::symlink_metadata(path).unwrap());
+        let listener = Listener::bind(&at("disk.sock"), &[1234]).unwrap();
+        assert_eq!((owner(&at("disk.sock")), mode(&at("disk.sock"))), (1234, 0o600));
+        let refused = Listener::bind(&at("disk.sock"), &[1234]).unwrap_err().to_string();
+        assert!(refused.contains("not ours") || refused.contains("in use"), "{refused}");
+        drop(listener);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = std::fs::rename(at("disk.sock"), at("aside"));
+                    let _ = std::fs::hard_link(at("victim"), at("disk.sock"));
+                    let _ = std::fs::remove_file(at("aside"));
+                }
+            });
+            for _ in 0..300 {
+                let _ = std::fs::remove_file(at("disk.sock"));
+                // Most find the file that was put there, and refuse.
+                drop(Listener::bind(&at("disk.sock"), &[1234]));
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(owner(&at("victim")), 0);
     }
 
     #[test]
