@@ -8,6 +8,7 @@ mod error;
 mod extents;
 mod job;
 mod lock;
+mod opening;
 mod sync;
 mod threads;
 mod uring;
@@ -96,7 +97,21 @@ impl FileDisk {
     /// When it cannot be opened, is neither a regular file nor a block device, is locked by somebody else, or an option
     /// is wrong. The error names the path.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self, FileDiskError> {
-        Ok(Self::on(Backing::open(path, options)?, options))
+        check_logical_block(options.logical_block_bytes)?;
+        let file = Self::open_file(path, options.read_only)?;
+        Self::lock(&file, path, options)?;
+        Self::on_opened(file, path, options)
+    }
+
+    /// Opens the file at `path` as [`FileDisk::open`] does, without locking it.
+    pub(crate) fn open_file(path: &Path, read_only: bool) -> Result<File, FileDiskError> {
+        opening::open(path, read_only)
+    }
+
+    /// Takes a file that was opened and locked by [`FileDisk::open_file`] and [`FileDisk::lock`].
+    pub(crate) fn on_opened(file: File, path: &Path, options: &FileOptions) -> Result<Self, FileDiskError> {
+        check_logical_block(options.logical_block_bytes)?;
+        Ok(Self::on(Backing::inspect(file, path, options)?, options))
     }
 
     /// Takes a file that is open already. Its position is moved by [`Disk::extents`]; its flags are left alone.

@@ -32,7 +32,9 @@ mod memory;
 mod memory_contents;
 mod memory_map;
 mod null;
+mod opened_file;
 pub mod partition_table;
+mod place;
 mod printable;
 mod read;
 mod replacement;
@@ -52,13 +54,14 @@ pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, Queue
 pub use explain::explain;
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers};
 pub use formats::{
-    AllowedDirectories, AtomicChange, ChainImage, CheckReport, ImageError, Preallocation, Qcow2Backing, Qcow2Check,
-    Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Writer,
-    Repair, UnfinishedChange, VmdkDisk, image_chain, write_differences,
+    AllowedDirectories, AtomicChange, ChainImage, CheckReport, ForeignJournal, FoundJournal, ImageError, Preallocation,
+    Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Info, Qcow2Mapping, Qcow2MappingKind,
+    Qcow2Rebase, Qcow2Writer, Repair, UnfinishedChange, VmdkDisk, image_chain, write_differences,
 };
 pub use memory::MemoryDisk;
 pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};
 pub use null::NullDisk;
+pub use opened_file::OpenedFile;
 pub use printable::printable;
 pub use read::{DiskReader, read_bytes, reads_as_zeros};
 pub use replacement::{ReplacementError, ReplacementFile};

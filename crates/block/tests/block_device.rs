@@ -195,3 +195,36 @@ fn a_device_is_read_and_written_directly() {
         assert!(contents[..4096] == [9; 4096] && contents[DEVICE_BYTES as usize - 4096..] == [9; 4096]);
     }
 }
+
+/// Opens the device for itself, as a mount and a server do.
+fn exclusively(path: &Path, writable: bool) -> File {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut how = File::options();
+    how.read(true).write(writable).custom_flags(rustix::fs::OFlags::EXCL.bits().cast_signed()).open(path).unwrap()
+}
+
+/// What a killed server had is taken down by the kernel, which on a busy machine takes longer than a moment. No process is to be seen then
+/// that writes to the device.
+#[test]
+fn a_device_that_nobody_is_known_to_have_is_waited_for_as_a_file_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = LoopDevice::on(&file_of(directory.path(), DEVICE_BYTES));
+    let holder = exclusively(&device.path, false);
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| FileDisk::open(&device.path, &FileOptions::default()).map(drop));
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        drop(holder);
+        opening.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn who_has_a_device_is_named_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = LoopDevice::on(&file_of(directory.path(), DEVICE_BYTES));
+    let holder = exclusively(&device.path, true);
+    let refused = FileDisk::open(&device.path, &FileOptions::default()).unwrap_err().to_string();
+    assert_eq!(refused, format!("{} is in use: this process itself has it open for writing", device.path.display()));
+    drop(holder);
+    FileDisk::open(&device.path, &FileOptions::default()).unwrap();
+}

@@ -1,16 +1,25 @@
 //! How a disk that somebody names as a destination is written.
 
-use anyhow::{Result, bail};
-use blockyard_block::same_file;
+use anyhow::{Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{ReplacementError, same_file};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// The one place where it is decided: the file that is replaced as a whole, or appears; `None` for a disk that is there and is
-/// written in place. The file's format is another matter.
-pub fn replaced_file(output: &DiskSpecification) -> Option<&Path> {
+/// written in place, as `in_place` asks for. The file's format is another matter.
+pub fn replaced_file(output: &DiskSpecification, in_place: bool) -> Option<&Path> {
     let is_block_device = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
-    output.image_file().filter(|path| !is_block_device(path))
+    output.image_file().filter(|path| !in_place && !is_block_device(path))
+}
+
+/// An error of a command with -n: says that a mount point can be written in place.
+pub fn suggest_in_place(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    let error = error.into();
+    match error.downcast_ref() {
+        Some(ReplacementError::MountPoint(_)) => anyhow!("{error}, or write into it as it is, with -n"),
+        _ => error,
+    }
 }
 
 /// As far as it can be told from names. Locks tell of images that have a file in common.

@@ -2,12 +2,11 @@
 
 use crate::UsageError;
 use anyhow::{Context, Result};
-use blockyard_block::specification::{
-    DiskSpecification, Kind, OpenContext, OpenError, OpenedDisk, SessionSpecification,
-};
-use blockyard_block::{Disk, UnfinishedChange};
+use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk, SessionSpecification};
+use blockyard_block::{Disk, OpenedFile, printable};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use std::cell::OnceCell;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -48,40 +47,59 @@ pub struct OpenDisk {
     pub disk: Arc<dyn Disk>,
     /// Bytes in it, as [`OpenedDisk::length_bytes`] has them.
     pub length_bytes: u64,
+    /// The file that it is in or on, if it is in one.
+    pub file: Option<OpenedFile>,
+    /// What the permission bits of its files allow.
+    pub permissions: Option<u32>,
+    /// The file of a change to it that was cut off, and through which it is seen.
+    pub unfinished: Option<PathBuf>,
     /// The session that it is or lies on.
     pub session: Option<Arc<SessionDisk>>,
 }
 
 impl OpenDisk {
     /// Takes a disk that lies on no session.
-    pub fn local(OpenedDisk { disk, length_bytes }: OpenedDisk) -> Self {
-        Self { disk, length_bytes, session: None }
+    pub fn local(opened: OpenedDisk) -> Self {
+        Self::on(opened, None)
+    }
+
+    fn on(opened: OpenedDisk, session: Option<Arc<SessionDisk>>) -> Self {
+        let OpenedDisk { disk, length_bytes, file, permissions, unfinished } = opened;
+        Self { disk, length_bytes, file, permissions, unfinished, session }
     }
 }
 
-/// As [`open`], for commands that want to know more.
+/// Completes a change to an image (`--atomic`) whose command did not live to do it; true when there was one. For commands that then write to
+/// the image's file by themselves.
+///
+/// # Errors
+/// When there is such a change, and the image cannot be written.
+pub fn complete_change(specification: &DiskSpecification, allow_dirs: &[PathBuf]) -> Result<bool> {
+    if specification.unfinished_change()?.is_none() {
+        return Ok(false);
+    }
+    let whole = specification.whole();
+    open(&whole, false, allow_dirs).with_context(|| format!("{whole} has a change that must be completed first"))?;
+    Ok(true)
+}
+
+/// Refuses an image with a change that was cut off: for commands that only look, and at its file rather than at the disk.
+///
+/// # Errors
+/// When there is one; the sentence says what completes it.
+pub fn refuse_unfinished_change(specification: &DiskSpecification) -> Result<()> {
+    match specification.unfinished_change()? {
+        Some(change) => Err(change.must_be_completed().into()),
+        None => Ok(()),
+    }
+}
+
+/// As [`open`], for commands that want to know more. A change to an image that was cut off is completed if it is opened for writing, and otherwise
+/// seen through.
 ///
 /// # Errors
 /// A sentence that names the disk.
 pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Result<OpenDisk> {
-    complete_change(specification, access.allow_dirs)?;
-    open_as_it_is(specification, access)
-}
-
-/// Completes a change to an image (`--atomic`) whose command did not live to do it. Nobody sees the image without this.
-///
-/// # Errors
-/// When there is such a change, and the image cannot be written.
-pub fn complete_change(specification: &DiskSpecification, allow_dirs: &[PathBuf]) -> Result<()> {
-    let file = specification.path().filter(|_| specification.kind() == Kind::File && specification.is_locked());
-    let Some(change) = file.and_then(UnfinishedChange::find) else { return Ok(()) };
-    let whole = specification.whole();
-    let opened = open_as_it_is(&whole, &Access { read_only: false, allow_dirs, reconnect: RECONNECT });
-    let disk = opened.with_context(|| format!("{whole} has a change that must be completed first"))?.disk;
-    Ok(change.complete(disk)?)
-}
-
-fn open_as_it_is(specification: &DiskSpecification, access: &Access<'_>) -> Result<OpenDisk> {
     let session = OnceCell::new();
     let connect = |to: &SessionSpecification| -> Result<Arc<dyn Disk>, OpenError> {
         let disk = Arc::new(connect(to, access.reconnect)?);
@@ -89,9 +107,11 @@ fn open_as_it_is(specification: &DiskSpecification, access: &Access<'_>) -> Resu
         let _ = session.set(Arc::clone(&disk));
         Ok(disk)
     };
-    let context = OpenContext { allow_dirs: access.allow_dirs, connect: &connect, read_only: access.read_only };
-    let OpenedDisk { disk, length_bytes } = specification.open_measured(&context)?;
-    Ok(OpenDisk { disk, length_bytes, session: session.into_inner() })
+    // Nobody is there to be told that stderr is closed.
+    let note = |note: &str| _ = writeln!(io::stderr(), "blockyard: note: {}", printable(note));
+    let (allow_dirs, read_only) = (access.allow_dirs, access.read_only);
+    let opened = specification.open_measured(&OpenContext { allow_dirs, connect: &connect, read_only, note: &note })?;
+    Ok(OpenDisk::on(opened, session.into_inner()))
 }
 
 /// How long a server that went away is waited for: somebody restarts it, or it is gone.

@@ -1,21 +1,15 @@
 //! The opened file or block device that a disk and its queues share.
 
 use super::direct::{Direct, DirectRange};
-use super::{FileDiskError, FileOptions, device, lock};
+use super::{FileDiskError, FileOptions, device};
 use crate::{Geometry, RequestError, SEGMENTS_MAX};
 use rustix::fs::{OFlags, fcntl_getfl, fstat, ftruncate};
 use rustix::io::Errno;
-use std::fs::{self, File, FileType, Metadata, OpenOptions};
-use std::io;
+use std::fs::{self, File, FileType, Metadata};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-/// How long the kernel may take to close the files of a program that was killed: those of an io_uring outlive it.
-pub(super) const DYING_USER: Duration = Duration::from_millis(500);
-pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 const LOGICAL_BLOCK_MIN_BYTES: u32 = 512;
 const LOGICAL_BLOCK_MAX_BYTES: u32 = 65536;
@@ -59,24 +53,6 @@ pub(crate) fn check_logical_block(bytes: u32) -> Result<(), FileDiskError> {
 }
 
 impl Backing {
-    pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Self, FileDiskError> {
-        check_logical_block(options.logical_block_bytes)?;
-        let access = if options.read_only { "reading" } else { "reading and writing" };
-        let failed = |source| FileDiskError::Open { path: path.to_owned(), access, source };
-        // Opening a FIFO would wait for its other end, and opening a device can have effects: look first.
-        let kind = fs::metadata(path).map_err(failed)?.file_type();
-        check_kind(path, kind)?;
-        let file =
-            open_file(path, kind.is_block_device(), options).map_err(|error| match Errno::from_io_error(&error) {
-                Some(Errno::BUSY) => FileDiskError::DeviceInUse { path: path.to_owned() },
-                _ => failed(error),
-            })?;
-        if options.lock {
-            lock::lock(&file, path, options.read_only)?;
-        }
-        Self::inspect(file, path, options)
-    }
-
     pub(super) fn from_file(file: File, options: &FileOptions) -> Result<Self, FileDiskError> {
         check_logical_block(options.logical_block_bytes)?;
         let path = path_of(&file);
@@ -88,7 +64,7 @@ impl Backing {
         Self::inspect(file, &path, options)
     }
 
-    fn inspect(file: File, path: &Path, options: &FileOptions) -> Result<Self, FileDiskError> {
+    pub(super) fn inspect(file: File, path: &Path, options: &FileOptions) -> Result<Self, FileDiskError> {
         let failed = |source| FileDiskError::Inspect { path: path.to_owned(), source };
         let metadata = file.metadata().map_err(failed)?;
         check_kind(path, metadata.file_type())?;
@@ -156,23 +132,6 @@ impl Backing {
     }
 }
 
-/// Opens a file, and a block device for writing only if nobody else in the system has it. One that is in use is tried again for a
-/// while: the last user may be dying.
-fn open_file(path: &Path, is_block_device: bool, options: &FileOptions) -> io::Result<File> {
-    let exclusive = is_block_device && !options.read_only;
-    let mut how = OpenOptions::new();
-    how.read(true).write(!options.read_only).custom_flags(if exclusive { libc::O_EXCL } else { 0 });
-    let start = Instant::now();
-    loop {
-        match how.open(path) {
-            Err(error) if exclusive && error.kind() == io::ErrorKind::ResourceBusy && start.elapsed() < DYING_USER => {
-                std::thread::sleep(RETRY_PAUSE);
-            }
-            opened => return opened,
-        }
-    }
-}
-
 fn geometry(
     file: &File,
     metadata: &Metadata,
@@ -198,7 +157,7 @@ fn geometry(
     }
 }
 
-fn check_kind(path: &Path, file_type: FileType) -> Result<(), FileDiskError> {
+pub(super) fn check_kind(path: &Path, file_type: FileType) -> Result<(), FileDiskError> {
     let kind = match file_type {
         kind if kind.is_file() || kind.is_block_device() => return Ok(()),
         kind if kind.is_dir() => "a directory",

@@ -57,6 +57,9 @@ pub enum FileDiskError {
         /// The device.
         path: PathBuf,
     },
+    /// It is no longer what was at its path a moment ago.
+    #[error("{} is being replaced: try again", .0.display())]
+    Replaced(PathBuf),
     /// A block device that takes no writes.
     #[error("{} is a read-only device; open it for reading only", path.display())]
     DeviceReadOnly {

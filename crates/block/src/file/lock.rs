@@ -7,12 +7,11 @@
 
 mod holder;
 
-use super::FileDiskError;
-use super::backing::RETRY_PAUSE;
-use std::fs::{File, OpenOptions};
+use super::{FileDisk, FileDiskError};
+pub(super) use holder::{DeviceHolder, find_of_device};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -32,22 +31,43 @@ const DYING_USER: Duration = Duration::from_secs(5);
 /// How long a process may take from fork to exec.
 const FORKED_USER: Duration = Duration::from_millis(200);
 
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long somebody who is in the way is waited for: the one rule for locked files and for devices that are open exclusively.
+///
+/// What no process holds is about to go, or is another user's. What a process holds may be a process's that has just been forked and still
+/// has, until it executes its program, what its parent has closed meanwhile.
+pub(super) struct Patience {
+    since: Instant,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self { since: Instant::now() }
+    }
+
+    /// Waits a little, after which it may be tried again; false when there is no use in that. `is_held`: somebody is known to have it.
+    pub(super) fn waits(&self, is_held: bool) -> bool {
+        let is_left = self.since.elapsed() <= if is_held { FORKED_USER } else { DYING_USER };
+        if is_left {
+            std::thread::sleep(RETRY_PAUSE);
+        }
+        is_left
+    }
+}
+
 /// Locks the file for as long as it is open, or says who has it.
 ///
 /// A file system without locks is used without: QEMU does the same.
 pub(super) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), FileDiskError> {
-    let start = Instant::now();
+    let patience = Patience::new();
     loop {
         let Some(conflict) = try_lock(file, read_only).map_err(|source| failed(path, source))? else { return Ok(()) };
-        // A lock that no process holds is one that is about to go, or another user's. One that a process holds may be a process's
-        // that has just been forked and still has, until it executes its program, what its parent has closed meanwhile.
         let holder = holder::find(file, conflict);
-        let patience = if holder.is_some() { FORKED_USER } else { DYING_USER };
-        if start.elapsed() > patience {
+        if !patience.waits(holder.is_some()) {
             let holder = holder.unwrap_or_else(|| "another process".to_owned());
             return Err(FileDiskError::Locked { path: path.to_owned(), holder, purpose: conflict.purpose() });
         }
-        std::thread::sleep(RETRY_PAUSE);
     }
 }
 
@@ -69,14 +89,18 @@ impl FileUsers {
     ///
     /// # Errors
     /// When the file cannot be opened for reading.
-    pub fn of(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    pub fn of(path: &Path) -> Result<Self, FileDiskError> {
+        let file = FileDisk::open_file(path, true)?;
+        Self::of_file(&file).map_err(|source| failed(path, source))
+    }
+
+    fn of_file(file: &File) -> io::Result<Self> {
         let user =
-            |permission: i64| match conflict_at(&file, USED + permission) {
+            |permission: i64| match conflict_at(file, USED + permission) {
                 Err(error) if has_no_locks(&error) => Ok(None),
                 Err(error) => Err(error),
                 Ok(conflict) => Ok(conflict
-                    .map(|conflict| holder::find(&file, conflict).unwrap_or_else(|| "another process".to_owned()))),
+                    .map(|conflict| holder::find(file, conflict).unwrap_or_else(|| "another process".to_owned()))),
             };
         Ok(Self { writer: user(WRITE)?, reader: user(CONSISTENT_READ)? })
     }

@@ -1,7 +1,8 @@
 //! The gate through which every reference out of an image is opened.
 
-use super::{ImageError, UnfinishedChange};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use super::{FoundJournal, ImageError};
+use crate::OpenedFile;
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -61,19 +62,29 @@ impl AllowedDirectories {
         }
         let directory = image.canonicalize().or_else(|error| without_image(image, error)).map_err(failed)?;
         let directory = directory.parent().unwrap_or(Path::new("/"));
-        let target = directory.join(name).canonicalize().map_err(failed)?;
+        let named = directory.join(name);
+        // Whose symbolic links are followed is the kernel's to decide.
+        let by_kernel = openat(CWD, &named, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let by_kernel = by_kernel.map_err(|errno| failed(errno.into()))?;
+        let target = named.canonicalize().map_err(failed)?;
         let covering = self.directories.iter().find_map(|(path, fd)| Some((fd, target.strip_prefix(path).ok()?)));
         let Some((fd, below)) = covering else {
             let directory = target.parent().unwrap_or(Path::new("/")).to_owned();
             return Err(ImageError::NotAllowed { image: image.to_owned(), target, directory });
         };
         let file = open_below(fd, below, writable).map_err(failed)?;
-        if UnfinishedChange::find(&target).is_some() {
-            let problem = "has a change that must be completed first: `blockyard image info` does that".to_owned();
-            return Err(ImageError::Unusable { path: target, problem });
+        if !is_same(&file, &by_kernel).map_err(failed)? {
+            return Err(failed(io::Error::other("it is being moved or replaced")));
         }
+        let opened = OpenedFile::new(file.try_clone().map_err(failed)?, target.clone());
+        FoundJournal::refuse(&opened)?;
         Ok((file, target))
     }
+}
+
+fn is_same(a: impl AsFd, b: impl AsFd) -> io::Result<bool> {
+    let (a, b) = (fstat(a)?, fstat(b)?);
+    Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
 }
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

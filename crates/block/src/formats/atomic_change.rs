@@ -1,37 +1,48 @@
 //! Changes to an image that happen as a whole or not at all, whenever the process is killed or the power is cut.
 //!
 //! Writes go to a delta ([`OverlayDisk`]) in a file that has no name, so that a change which is given up, or whose process is killed, leaves the
-//! image as it was. [`AtomicChange::commit`] makes the delta stable and then gives it a name beside the image: that is the
-//! moment at which the change has happened. Only then is it written to the image, and the delta removed when that is
-//! stable. A delta that is found there ([`UnfinishedChange`]) is one that was not written completely; that is done again before the
-//! image is opened, by whoever opens it next. It can be done any number of times, as a delta holds whole clusters.
+//! image as it was. [`AtomicChange::commit`] makes the delta stable and then gives it a name beside the image, as a journal: that is the
+//! moment at which the change has happened. Only then is it written to the image, and the journal removed when that is
+//! stable. A journal that is found there ([`UnfinishedChange`]) is one that was not written completely; that is done again by whoever
+//! opens the image for writing next, and whoever only looks at the image looks through it. It can be done any number of times, as a delta holds whole clusters.
 //!
-//! The name has the image's inode number and its time of birth: neither another file that gets the image's name nor a new one in its
-//! place is taken for it. The delta says what the image looked like ([`JournalRecord`]): nor is one that was restored in place, unless
-//! it was being written when the process was killed.
+//! The image is one open file ([`OpenedFile`]), and locked, before anything is asked or decided: its inode number and time of birth, which are the journal's
+//! name, so that neither another file that gets the image's name nor a new one in its place is taken for it; its owner, who decides whether
+//! the journal counts; what it looks like, which the journal remembers ([`JournalRecord`]), so that nor is one taken for it that was restored in place, unless
+//! it was being written when the process was killed. What is written to is that open file. Its directory is held open too: no path
+//! is resolved twice, and who may rename things there can keep a journal from being found, but not have it written elsewhere.
 //!
 //! The image has room for the change before it happens ([`room`]).
 
 use super::journal_record::{JournalRecord, Stamp};
-use super::{ImageError, room};
+use super::{ImageError, Qcow2Check, Repair, room};
 use crate::layers::{OverlayDisk, commit};
-use crate::{Disk, FileOptions, Qcow2Disk, ReplacementFile};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, StatxFlags, Uid, fchown, fsync, open, statx};
+use crate::place::Place;
+use crate::replacement::NewFile;
+use crate::{Disk, FileOptions, OpenedFile, Qcow2Disk};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid, fchmod, fchown, fstat, fsync, statat, statx, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use std::fs::{File, Metadata};
+use std::ffi::OsString;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// What of an image's permissions its journal has: the owner's.
+const OWNERS: Mode = Mode::RWXU;
 
 /// A change to an image that has not happened yet. Dropping it gives it up.
 #[derive(Debug)]
 pub struct AtomicChange {
-    image: PathBuf,
+    image: OpenedFile,
     base: Base,
     delta: Arc<OverlayDisk>,
-    journal: ReplacementFile,
+    journal: NewFile,
+    place: Place,
 }
 
 /// The image's disk.
@@ -44,18 +55,31 @@ impl std::fmt::Debug for Base {
 }
 
 impl AtomicChange {
-    /// Begins a change to the image at `path`, which is open for writing as `base`: it stays locked for as long as this lives.
+    /// Begins a change to an image, which is open for writing as `base`, and locked for as long as this lives.
     ///
     /// # Errors
-    /// When no file can be made beside the image.
-    pub fn begin(base: Arc<dyn Disk>, path: &Path) -> Result<Self, ImageError> {
-        let journal = ReplacementFile::create(&journal_path(path)?)?;
-        let failed = |source| ImageError::System { action: "make a file beside", path: path.to_owned(), source };
+    /// When no file can be made beside the image, or one is in the way there.
+    pub fn begin(base: Arc<dyn Disk>, image: OpenedFile) -> Result<Self, ImageError> {
+        let failed =
+            |source| ImageError::System { action: "make a file beside", path: image.path().to_owned(), source };
+        let Some(place) = journal_place(image.file(), image.path())? else {
+            let problem = "cannot be changed with --atomic: its file system does not keep when files were made";
+            return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
+        };
+        // One that counts would have been completed when the image was opened.
+        if statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Err(in_the_way(&image, &place));
+        }
+        let mode = Mode::from_raw_mode(fstat(image.file()).map_err(|errno| failed(errno.into()))?.st_mode) & OWNERS;
+        let directory = place.readable_directory().map_err(failed)?;
+        let journal = NewFile::create(directory, &place.name, mode).map_err(|errno| failed(errno.into()))?;
+        // Whatever the umask has taken away.
+        fchmod(journal.file(), mode).map_err(|errno| failed(errno.into()))?;
         let file = journal.file().try_clone().map_err(failed)?;
         let logical_block_bytes = base.geometry().logical_block_bytes;
         let options = FileOptions { logical_block_bytes, ..FileOptions::default() };
-        let delta = OverlayDisk::volatile(Arc::clone(&base), file, path, &options)?;
-        Ok(Self { image: path.to_owned(), base: Base(base), delta: Arc::new(delta), journal })
+        let delta = OverlayDisk::volatile(Arc::clone(&base), file, image.path(), &options)?;
+        Ok(Self { image, base: Base(base), delta: Arc::new(delta), journal, place })
     }
 
     /// The disk to write to. It must be dropped before the change is committed.
@@ -64,106 +88,259 @@ impl AtomicChange {
     }
 
     /// Makes the change happen. It has, on stable storage, when this returns; when it fails after it has happened, the error says so, and
-    /// whoever opens the image next completes it.
+    /// whoever opens the image for writing next completes it.
     ///
     /// # Errors
     /// When somebody still has the disk, and when a file cannot be written.
     pub fn commit(self) -> Result<(), ImageError> {
         let base = Arc::clone(&self.base.0);
-        self.name()?.complete(base)
+        // Nobody has been killed at it before.
+        self.name()?.complete(base, false)
     }
 
     /// The moment at which the change happens.
     fn name(self) -> Result<UnfinishedChange, ImageError> {
-        let Self { image, base, delta, journal } = self;
+        let Self { image, base, delta, mut journal, place } = self;
         let as_it_was =
-            |why: &str| ImageError::Unusable { path: image.clone(), problem: format!("is as it was: {why}") };
+            |why: &str| ImageError::Unusable { path: image.path().to_owned(), problem: format!("is as it was: {why}") };
+        let failed = |error: io::Error| as_it_was(&format!("the change cannot be written down: {error}"));
         let delta =
             Arc::into_inner(delta).ok_or_else(|| as_it_was("somebody still writes to what was to be changed"))?;
-        room::reserve(&delta, &*base.0, &image)
+        room::reserve(&delta, &*base.0, image.file())
             .map_err(|error| as_it_was(&format!("there is no room for the change in it: {error}")))?;
-        drop(delta);
-        // Whoever owns the image may have to complete it.
-        if let Ok(owner) = image.metadata() {
-            let _ = fchown(journal.file(), Some(Uid::from_raw(owner.uid())), Some(Gid::from_raw(owner.gid())));
+        drop((delta, base));
+        // Who owns the image may have to complete it.
+        if let Ok(owner) = fstat(image.file()) {
+            let _ = fchown(journal.file(), Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid)));
         }
-        JournalRecord::create(journal.file(), &image)?;
-        let path = journal.path().to_owned();
-        journal.commit(true)?;
-        Ok(UnfinishedChange { image, journal: path, seen: None })
+        JournalRecord::create(journal.file(), image.file()).map_err(failed)?;
+        let file = journal.file().try_clone().map_err(failed)?;
+        fsync(&file).map_err(|errno| failed(errno.into()))?;
+        journal.take_free_place(&place.name).map_err(|errno| match errno {
+            Errno::EXIST => in_the_way(&image, &place),
+            errno => failed(errno.into()),
+        })?;
+        let change = UnfinishedChange { image, journal: file, place, seen: None };
+        match fsync(journal.directory()) {
+            Ok(()) => Ok(change),
+            Err(errno) => Err(change.half_changed(&errno.into())),
+        }
+    }
+}
+
+fn in_the_way(image: &OpenedFile, place: &Place) -> ImageError {
+    let problem = format!("is as it was: {} is in the way, which is no change of it that counts", place.path.display());
+    ImageError::Unusable { path: image.path().to_owned(), problem }
+}
+
+/// What lies where an image's journal would.
+#[derive(Debug)]
+pub enum FoundJournal {
+    /// Nothing.
+    None,
+    /// Something that may be anybody's and so does not count: it is left alone.
+    Foreign(ForeignJournal),
+    /// A change.
+    Unfinished(UnfinishedChange),
+}
+
+/// A file that is called as an image's journal, and does not count.
+#[derive(Debug)]
+pub struct ForeignJournal {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it would have to be, and is not; goes on after "it is".
+    pub problem: &'static str,
+}
+
+impl FoundJournal {
+    /// Looks beside an image, which is open, and locked if anybody else may be about it.
+    ///
+    /// # Errors
+    /// When there is a change, and its file cannot be opened for what `read_only` says.
+    pub fn of(image: &OpenedFile, read_only: bool) -> Result<Self, ImageError> {
+        // Nothing can lie beside what has no name.
+        let Ok(Some(place)) = journal_place(image.file(), image.path()) else { return Ok(Self::None) };
+        let failed =
+            |source| ImageError::System { action: "open the unfinished change", path: place.path.clone(), source };
+        let owner = fstat(image.file()).map_err(|errno| failed(errno.into()))?.st_uid;
+        let found = match statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => found,
+            Err(Errno::NOENT) => return Ok(Self::None),
+            Err(errno) => return Err(failed(errno.into())),
+        };
+        let foreign = |problem, place: Place| Ok(Self::Foreign(ForeignJournal { path: place.path, problem }));
+        if let Some(problem) = foreign_because(&found, owner) {
+            return foreign(problem, place);
+        }
+        let journal = place.open(if read_only { OFlags::RDONLY } else { OFlags::RDWR }).map_err(failed)?;
+        // What was opened is what counts.
+        if let Some(problem) = foreign_because(&fstat(&journal).map_err(|errno| failed(errno.into()))?, owner) {
+            return foreign(problem, place);
+        }
+        let image = image.try_clone().map_err(failed)?;
+        let seen = Some(Stamp::of(image.file()).map_err(failed)?);
+        Ok(Self::Unfinished(UnfinishedChange { image, journal, place, seen }))
+    }
+
+    /// Refuses an image with an unfinished change: for who works on the file itself, and sees it neither completed nor through the change.
+    ///
+    /// # Errors
+    /// When there is one.
+    pub(crate) fn refuse(image: &OpenedFile) -> Result<(), ImageError> {
+        match Self::of(image, true)? {
+            Self::Unfinished(change) => Err(change.must_be_completed()),
+            Self::None | Self::Foreign(_) => Ok(()),
+        }
+    }
+}
+
+/// Why a file is not what a change to an image has left, if so: in a directory where others may make files, anybody may have put it there. Who
+/// may write the image anyway is its owner (`image_owner`), root, and this user.
+fn foreign_because(journal: &Stat, image_owner: u32) -> Option<&'static str> {
+    if FileType::from_raw_mode(journal.st_mode) != FileType::RegularFile {
+        Some("no regular file")
+    } else if ![0, image_owner, geteuid().as_raw()].contains(&journal.st_uid) {
+        Some("neither the image's owner's, nor root's, nor this user's")
+    } else if journal.st_nlink > 1 {
+        Some("a file with several names")
+    } else if Mode::from_raw_mode(journal.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
+        // With an ACL, the group's bits are what it allows at most.
+        Some("a file that others may write to")
+    } else {
+        None
     }
 }
 
 /// A change that has happened, but that an image's own file does not have completely.
 #[derive(Debug)]
 pub struct UnfinishedChange {
-    image: PathBuf,
-    journal: PathBuf,
+    image: OpenedFile,
+    journal: File,
+    place: Place,
     /// What the image looked like when this was found; `None` when it is ours since before it happened.
     seen: Option<Stamp>,
 }
 
 impl UnfinishedChange {
-    /// The one of the image at `path`, if there is any.
-    pub fn find(path: &Path) -> Option<Self> {
-        // What cannot be looked at has none that could be found; whoever opens it says why.
-        let journal = journal_path(path).ok()?;
-        let image = path.metadata().ok()?;
-        let is_ours = is_of_a_change(&journal.symlink_metadata().ok()?, &image);
-        is_ours.then(|| Self { image: path.to_owned(), journal, seen: Some(Stamp::of(&image)) })
+    /// The file that has it.
+    pub fn path(&self) -> &Path {
+        &self.place.path
     }
 
-    /// Writes it to the image, which is open for writing, and so locked, as `base`.
+    /// The image as it will be: `base`, the disk on its file, seen through the change. Nothing is written.
     ///
     /// # Errors
-    /// When the image cannot be written, or the change is not one of it.
-    pub fn complete(self, base: Arc<dyn Disk>) -> Result<(), ImageError> {
-        let unusable = |problem: String| ImageError::Unusable { path: self.image.clone(), problem };
-        self.fold(base).map_err(|problem| match problem {
-            Problem::Restored => unusable(format!(
-                "has been written to by something else since a change with --atomic was cut off: if it was restored, remove {}",
-                self.journal.display()
-            )),
-            Problem::Failed(source) => unusable(format!(
-                "is half-changed: all of the change is in {}, and the next command on the image goes on with it; \
-                 now it failed: {source}",
-                self.journal.display()
-            )),
+    /// When the change is not one of it.
+    pub fn shown_on(&self, base: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, ImageError> {
+        let shown = || {
+            self.record()?;
+            Ok(Arc::new(self.delta(&base)?) as Arc<dyn Disk>)
+        };
+        shown().map_err(|problem| match problem {
+            Problem::Restored => self.restored(),
+            Problem::Failed(source) => ImageError::Unusable {
+                path: self.image.path().to_owned(),
+                problem: format!("is half-changed, and {} cannot be read: {source}", self.path().display()),
+            },
         })
     }
 
-    fn fold(&self, base: Arc<dyn Disk>) -> Result<(), Problem> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match open(&self.journal, flags, Mode::empty()) {
-            Ok(file) => File::from(file),
-            // Somebody had the image before, and has done it.
-            Err(Errno::NOENT) => return Ok(()),
-            Err(errno) => return Err(errno.into()),
-        };
-        if !is_of_a_change(&file.metadata()?, &self.image.metadata()?) {
-            return Err(io::Error::other("it is no file of the image's owner").into());
+    /// Writes it to the image, whose file is open for writing as `base`, and for nobody else; `is_qcow2`: as a qcow2 image.
+    ///
+    /// # Errors
+    /// When the image cannot be written, or the change is not one of it.
+    pub fn complete(self, base: Arc<dyn Disk>, is_qcow2: bool) -> Result<(), ImageError> {
+        self.fold(base, is_qcow2).map_err(|problem| match problem {
+            Problem::Restored => self.restored(),
+            Problem::Failed(source) => self.half_changed(&source),
+        })
+    }
+
+    fn restored(&self) -> ImageError {
+        ImageError::Unusable {
+            path: self.image.path().to_owned(),
+            problem: format!(
+                "has been written to by something else since a change with --atomic was cut off: if it was restored, remove {}",
+                self.path().display()
+            ),
         }
-        let mut record = JournalRecord::read(&file)?;
-        if self.seen.is_some_and(|seen| !record.is_for(&seen)) {
-            return Err(Problem::Restored);
+    }
+
+    fn half_changed(&self, source: &io::Error) -> ImageError {
+        ImageError::Unusable {
+            path: self.image.path().to_owned(),
+            problem: format!(
+                "is half-changed: all of the change is in {}, and the next command that writes to the image goes on with it; \
+                 now it failed: {source}",
+                self.path().display()
+            ),
         }
-        let delta = self.delta(file.try_clone()?, &base)?;
+    }
+
+    /// What is said where this is in the way.
+    pub fn must_be_completed(&self) -> ImageError {
+        let (image, journal) = (self.image.path(), self.path().display());
+        let problem = format!(
+            "has a change that was cut off ({journal}): complete it first, with `blockyard image check -r leaks` or any command \
+             that writes to it"
+        );
+        ImageError::Unusable { path: image.to_owned(), problem }
+    }
+
+    /// The journal's record, if the image is what the change was made for.
+    fn record(&self) -> Result<JournalRecord<'_>, Problem> {
+        let record = JournalRecord::read(&self.journal)?;
+        if self.seen.is_some_and(|seen| !record.is_for(&seen)) { Err(Problem::Restored) } else { Ok(record) }
+    }
+
+    fn fold(&self, base: Arc<dyn Disk>, is_qcow2: bool) -> Result<(), Problem> {
+        // Somebody had the image before, where nobody can be locked out, and has done it.
+        if fstat(&self.journal)?.st_nlink == 0 {
+            return Ok(());
+        }
+        let mut record = self.record()?;
+        let was_begun = !record.is_untouched();
+        let delta = self.delta(&base)?;
         record.begin()?;
-        if let Err(error) = commit(&delta, &*base) {
-            drop(delta);
-            // An image may be written until it is closed. Without this, a restored one is not known as one.
-            if Arc::strong_count(&base) == 1 {
-                drop(base);
-                let _ = record.stop(&self.image);
+        let folded = commit(&delta, &*base);
+        // An image may be written until it is closed.
+        drop(delta);
+        let is_closed = Arc::strong_count(&base) == 1;
+        drop(base);
+        if let Err(error) = folded {
+            if is_closed {
+                // Without this, a restored one is not known as one.
+                let _ = record.stop(self.image.file());
             }
             return Err(error.into());
         }
-        std::fs::remove_file(&self.journal)?;
-        let directory = self.journal.parent().unwrap_or(Path::new("/"));
-        Ok(fsync(File::open(directory)?)?)
+        if was_begun && is_closed && is_qcow2 {
+            self.free_leaked_clusters()?;
+        }
+        self.remove()
     }
 
-    fn delta(&self, journal: File, base: &Arc<dyn Disk>) -> io::Result<OverlayDisk> {
+    /// Whoever was killed may have allocated clusters that nothing refers to yet.
+    fn free_leaked_clusters(&self) -> io::Result<()> {
+        let failed = |error: ImageError| io::Error::other(crate::explain(&error));
+        let mut check = Qcow2Check::on(self.image.try_clone()?, true).map_err(failed)?;
+        let report = check.run(Repair::Leaks, &mut |_| ()).map_err(failed)?;
+        // Anything else that is wrong is for `image check` to say.
+        if report.corruptions == 0 && report.leaks == 0 { check.truncate(report.image_end_bytes) } else { Ok(()) }
+    }
+
+    fn remove(&self) -> Result<(), Problem> {
+        let (own, there) =
+            (fstat(&self.journal)?, statat(&self.place.directory, &self.place.name, AtFlags::SYMLINK_NOFOLLOW)?);
+        if (own.st_dev, own.st_ino) != (there.st_dev, there.st_ino) {
+            return Err(io::Error::other("something else has its name").into());
+        }
+        unlinkat(&self.place.directory, &self.place.name, AtFlags::empty())?;
+        Ok(fsync(self.place.readable_directory()?)?)
+    }
+
+    fn delta(&self, base: &Arc<dyn Disk>) -> io::Result<OverlayDisk> {
         let geometry = base.geometry();
         let options = FileOptions {
             read_only: true,
@@ -171,7 +348,7 @@ impl UnfinishedChange {
             logical_block_bytes: geometry.logical_block_bytes,
             ..FileOptions::default()
         };
-        let delta = Qcow2Disk::open_delta(journal, &self.journal, Arc::clone(base), &options, true);
+        let delta = Qcow2Disk::open_delta(self.journal.try_clone()?, self.path(), Arc::clone(base), &options, true);
         let delta = OverlayDisk::on(delta.map_err(|error| io::Error::other(crate::explain(&error)))?);
         if delta.geometry().capacity_bytes != geometry.capacity_bytes {
             return Err(io::Error::other("it is of a disk of another size"));
@@ -193,25 +370,18 @@ impl<E: Into<io::Error>> From<E> for Problem {
     }
 }
 
-/// Whether a file of that name can be what a change has left: in a directory where everybody may make files, anybody may have put
-/// it there. Those who may write the image anyway are its owner, root, and we.
-fn is_of_a_change(journal: &Metadata, image: &Metadata) -> bool {
-    journal.is_file() && [0, image.uid(), geteuid().as_raw()].contains(&journal.uid())
-}
-
-/// Where the delta of an image lies once it is complete.
-fn journal_path(image: &Path) -> Result<PathBuf, ImageError> {
-    let failed = |source: io::Error| ImageError::System { action: "look at", path: image.to_owned(), source };
-    let image = image.canonicalize().map_err(failed)?;
-    let status = statx(CWD, &image, AtFlags::empty(), StatxFlags::INO | StatxFlags::BTIME);
+/// Where the journal of an image lies once it is complete; `None` where files have no time of birth.
+fn journal_place(image: impl AsFd, path: &Path) -> Result<Option<Place>, ImageError> {
+    let failed = |source: io::Error| ImageError::System { action: "look at", path: path.to_owned(), source };
+    let status = statx(image.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME);
     let status = status.map_err(|errno| failed(errno.into()))?;
     if status.stx_mask & StatxFlags::BTIME.bits() == 0 {
-        let problem = "cannot be changed with --atomic: its file system does not keep when files were made".to_owned();
-        return Err(ImageError::Unusable { path: image, problem });
+        return Ok(None);
     }
     let born = (status.stx_btime.tv_sec, status.stx_btime.tv_nsec);
     let name = format!(".blockyard-change-{:x}-{:x}-{:x}", status.stx_ino, born.0, born.1);
-    Ok(image.parent().unwrap_or(Path::new("/")).join(name))
+    let place = Place::of(image, path).and_then(|place| place.beside(&OsString::from(name)));
+    place.map(Some).map_err(failed)
 }
 
 #[cfg(test)]
@@ -226,8 +396,25 @@ mod tests {
 
     const BYTES: usize = 1 << 20;
 
-    fn open_image(path: &Path) -> Arc<dyn Disk> {
-        Arc::new(FileDisk::open(path, &FileOptions::default()).unwrap())
+    /// The image's disk, and its file.
+    fn open_image(path: &Path) -> (Arc<dyn Disk>, OpenedFile) {
+        let file = OpenedFile::open(path, false).unwrap();
+        file.lock(&FileOptions::default()).unwrap();
+        let disk = FileDisk::on_opened(file.file().try_clone().unwrap(), path, &FileOptions::default()).unwrap();
+        (Arc::new(disk), file)
+    }
+
+    fn find(path: &Path) -> (Arc<dyn Disk>, FoundJournal) {
+        let (disk, file) = open_image(path);
+        let found = FoundJournal::of(&file, false).unwrap();
+        (disk, found)
+    }
+
+    fn complete(path: &Path) -> Result<(), ImageError> {
+        match find(path) {
+            (disk, FoundJournal::Unfinished(change)) => change.complete(disk, false),
+            (_, found) => panic!("{found:?}"),
+        }
     }
 
     /// An image, and a change to it that has happened, and of which nothing is in place: its process was killed.
@@ -235,7 +422,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         fs::write(&path, vec![1; BYTES]).unwrap();
-        let change = AtomicChange::begin(open_image(&path), &path).unwrap();
+        let (disk, file) = open_image(&path);
+        let change = AtomicChange::begin(disk, file).unwrap();
         write_bytes(&*change.disk(), 65536, &[2; 4096]).unwrap();
         change.name().unwrap();
         assert_eq!(fs::read(&path).unwrap(), vec![1; BYTES]);
@@ -250,14 +438,13 @@ mod tests {
         fs::write(&path, vec![3; BYTES]).unwrap();
         File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
         for _ in 0..2 {
-            let found = UnfinishedChange::find(&path).unwrap();
-            let error = found.complete(open_image(&path)).unwrap_err().to_string();
+            let error = complete(&path).unwrap_err().to_string();
             assert!(error.contains("written to by something else") && error.contains("remove "), "{error}");
             assert_eq!(fs::read(&path).unwrap(), vec![3; BYTES]);
         }
         let journal = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
         fs::remove_file(journal.into_iter().find(|found| *found != path).unwrap()).unwrap();
-        assert!(UnfinishedChange::find(&path).is_none());
+        assert!(matches!(find(&path).1, FoundJournal::None));
     }
 
     #[test]
@@ -268,7 +455,7 @@ mod tests {
         fs::rename(&path, &renamed).unwrap();
         fs::set_permissions(&renamed, fs::Permissions::from_mode(0o640)).unwrap();
         let path = renamed;
-        UnfinishedChange::find(&path).unwrap().complete(open_image(&path)).unwrap();
+        complete(&path).unwrap();
         let image = fs::read(&path).unwrap();
         assert!(image[65536..][..4096] == [2; 4096] && image[..65536] == [1; 65536] && image[69632] == 1);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
@@ -282,7 +469,7 @@ mod tests {
         let whole = fs::metadata(&journal).unwrap().len();
         for length in [0, 100, 512, whole - 512] {
             File::options().write(true).open(&journal).unwrap().set_len(length).unwrap();
-            let error = UnfinishedChange::find(&path).unwrap().complete(open_image(&path)).unwrap_err().to_string();
+            let error = complete(&path).unwrap_err().to_string();
             assert!(error.contains("not all of a change"), "{length}: {error}");
             assert_eq!(fs::read(&path).unwrap(), vec![1; BYTES]);
             File::options().write(true).open(&journal).unwrap().set_len(whole).unwrap();

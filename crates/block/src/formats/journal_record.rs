@@ -2,13 +2,10 @@
 //!
 //! Behind the delta, in the file's last sector: the magic, the state, and when the image was modified and its length as stat(2) has them, little-endian.
 
-use super::ImageError;
-use crate::{FileDisk, FileOptions};
 use rustix::fs::{fdatasync, fsync};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
 
 const MAGIC: [u8; 8] = *b"blkychg1";
 /// One sector: it is written as a whole or not at all.
@@ -25,14 +22,15 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        Self { modified: [metadata.mtime(), metadata.mtime_nsec()], length_bytes: metadata.len() }
+    pub(super) fn of(image: &File) -> io::Result<Self> {
+        let metadata = image.metadata()?;
+        Ok(Self { modified: [metadata.mtime(), metadata.mtime_nsec()], length_bytes: metadata.len() })
     }
 
     /// As it is on stable storage: it will not be an older one after a power cut.
     fn stable(image: &File) -> io::Result<Self> {
         fsync(image)?;
-        Ok(Self::of(&image.metadata()?))
+        Self::of(image)
     }
 }
 
@@ -57,13 +55,11 @@ pub(super) struct JournalRecord<'journal> {
 
 impl<'journal> JournalRecord<'journal> {
     /// Writes the first one, behind a delta that is complete. The image is ours: nobody writes to it.
-    pub(super) fn create(journal: &'journal File, image: &Path) -> Result<(), ImageError> {
-        let failed =
-            |source| ImageError::System { action: "write down what is changed of", path: image.to_owned(), source };
-        let stamp = File::open(image).and_then(|image| Stamp::stable(&image)).map_err(failed)?;
-        let at = journal.metadata().map_err(failed)?.len().next_multiple_of(SECTOR_BYTES);
-        journal.set_len(at + SECTOR_BYTES).map_err(failed)?;
-        Self { journal, at, state: State::Named, stamp }.write().map_err(failed)
+    pub(super) fn create(journal: &'journal File, image: &File) -> io::Result<()> {
+        let stamp = Stamp::stable(image)?;
+        let at = journal.metadata()?.len().next_multiple_of(SECTOR_BYTES);
+        journal.set_len(at + SECTOR_BYTES)?;
+        Self { journal, at, state: State::Named, stamp }.write()
     }
 
     /// That of a journal which was found.
@@ -88,6 +84,11 @@ impl<'journal> JournalRecord<'journal> {
         self.state == State::Begun || *image == self.stamp
     }
 
+    /// Whether nothing of the change has been put in place yet.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.state == State::Named
+    }
+
     /// From now on the image is written.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         self.state = State::Begun;
@@ -95,12 +96,9 @@ impl<'journal> JournalRecord<'journal> {
         Ok(fdatasync(self.journal)?)
     }
 
-    /// It is not written any more, nor open, but will be.
-    pub(super) fn stop(&mut self, image: &Path) -> io::Result<()> {
-        let file = File::options().read(true).write(true).open(image)?;
-        // Somebody else may go on with it already.
-        FileDisk::lock(&file, image, &FileOptions::default()).map_err(io::Error::other)?;
-        self.stamp = Stamp::stable(&file)?;
+    /// The image is not written any more, but will be: it is locked, and its disk is closed.
+    pub(super) fn stop(&mut self, image: &File) -> io::Result<()> {
+        self.stamp = Stamp::stable(image)?;
         self.state = State::Stopped;
         self.write()?;
         Ok(fdatasync(self.journal)?)

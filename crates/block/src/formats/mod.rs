@@ -18,7 +18,7 @@ mod scatter;
 mod vmdk;
 
 pub use allowed_directories::AllowedDirectories;
-pub use atomic_change::{AtomicChange, UnfinishedChange};
+pub use atomic_change::{AtomicChange, ForeignJournal, FoundJournal, UnfinishedChange};
 pub use error::ImageError;
 pub(crate) use fold::fold;
 pub(crate) use qcow2::create_delta;

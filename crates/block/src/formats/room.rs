@@ -6,11 +6,10 @@ use crate::{Disk, ExtentKind, MemoryMap, Operation, walk_extents};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// What is reserved at once: what a file system has reserved of a piece that it has no room for is given back.
 const PIECE_BYTES: u64 = 16 << 20;
@@ -18,24 +17,23 @@ const PIECE_BYTES: u64 = 16 << 20;
 const TABLES_PART: u64 = 1000;
 const TABLES_BYTES: u64 = 1 << 20;
 
-/// Sees to it that the image at `path`, which is `base`, has room for what the delta holds: reserves it where the disk's bytes
+/// Sees to it that the image, whose disk is `base`, has room for what the delta holds: reserves it where the disk's bytes
 /// are the file's own, and otherwise looks at the file system.
 ///
 /// # Errors
 /// [`io::ErrorKind::StorageFull`] and its like when there is none; then nothing is reserved.
-pub(super) fn reserve(delta: &OverlayDisk, base: &dyn Disk, path: &Path) -> io::Result<()> {
+pub(super) fn reserve(delta: &OverlayDisk, base: &dyn Disk, image: &File) -> io::Result<()> {
     let data = data(delta)?;
-    let image = OpenOptions::new().read(true).write(true).open(path)?;
     let geometry = base.geometry();
     // Of an image that happens to be as long, a part of its file is reserved for nothing.
     let is_raw =
         image.metadata()?.len().next_multiple_of(geometry.logical_block_bytes.into()) == geometry.capacity_bytes;
-    if is_raw && reserve_holes(&data, base, &image)? {
+    if is_raw && reserve_holes(&data, base, image)? {
         return Ok(());
     }
     let bytes = data.iter().map(|range| range.end - range.start).sum::<u64>();
     let needed = bytes.saturating_add(bytes / TABLES_PART).saturating_add(if bytes > 0 { TABLES_BYTES } else { 0 });
-    let system = fstatvfs(&image)?;
+    let system = fstatvfs(image)?;
     let free = if geteuid().is_root() { system.f_bfree } else { system.f_bavail };
     if free.saturating_mul(system.f_frsize) < needed { Err(Errno::NOSPC.into()) } else { Ok(()) }
 }

@@ -2,9 +2,9 @@
 
 use super::layer;
 use crate::formats::fold;
-use crate::{Disk, FileOptions, ImageError, Qcow2Backing, Qcow2Disk};
+use crate::{Disk, FileDisk, FileDiskError, FileOptions, ImageError, Qcow2Backing, Qcow2Disk};
 use rustix::fs::{CWD, Mode, OFlags, openat, unlinkat};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub struct OverlayDisk {
 impl OverlayDisk {
     /// Opens the delta at `path` on `base`, or makes it. A delta that is there must be as large as the base; that it was
     /// made on this base is the caller's to know. `name` is what a new delta's header calls the base: with the name of a file and
-    /// its format, QEMU can open the delta too.
+    /// its format, QEMU can open the delta too. A new delta has what the umask leaves of `permissions`, the base's.
     ///
     /// # Errors
     /// When the delta cannot be opened or made, or has another size than the base.
@@ -32,22 +32,26 @@ impl OverlayDisk {
         base: Arc<dyn Disk>,
         path: &Path,
         name: Option<Qcow2Backing>,
+        permissions: Option<u32>,
         options: &FileOptions,
     ) -> Result<Self, ImageError> {
         let failed = |source| ImageError::System { action: "open the delta", path: path.to_owned(), source };
-        let is_new = !path.try_exists().map_err(failed)?;
         let capacity_bytes = base.geometry().capacity_bytes;
-        if is_new {
-            let replacement = crate::ReplacementFile::create(path)?;
-            let name = name.unwrap_or_else(nameless);
-            crate::formats::create_delta(replacement.file(), path, capacity_bytes, name)?;
-            replacement.commit(false)?;
-        }
-        if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        let file = match FileDisk::open_file(path, options.read_only) {
+            Err(FileDiskError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                let replacement = crate::ReplacementFile::create_like(path, permissions)?;
+                let name = name.unwrap_or_else(nameless);
+                crate::formats::create_delta(replacement.file(), path, capacity_bytes, name)?;
+                let file = replacement.file().try_clone().map_err(failed)?;
+                replacement.commit(false)?;
+                file
+            }
+            opened => opened?,
+        };
+        if !file.metadata().map_err(failed)?.is_file() {
             let problem = "is no regular file, and a delta is".into();
             return Err(ImageError::Unusable { path: path.to_owned(), problem });
         }
-        let file = OpenOptions::new().read(true).write(!options.read_only).open(path).map_err(failed)?;
         let delta = Qcow2Disk::open_delta(file, path, base, options, false)?;
         let delta_bytes = delta.geometry().capacity_bytes;
         if delta_bytes != capacity_bytes {

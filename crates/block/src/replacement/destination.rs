@@ -1,100 +1,105 @@
 //! Where a replacement file goes, and what it replaces.
 
 use super::ReplacementError;
+use crate::place::Place;
 use crate::{FileDisk, FileOptions};
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, openat};
-use std::ffi::OsString;
-use std::fs::{self, File, FileType, Metadata};
-use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags, accessat, openat, statx,
+};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// A place for a regular file: a directory that exists, and a name in it.
+/// A place for a regular file, and what is there.
 #[derive(Debug)]
 pub(super) struct Destination {
-    /// All of it, symbolic links resolved.
-    pub(super) path: PathBuf,
-    pub(super) directory: PathBuf,
-    pub(super) name: OsString,
+    pub(super) place: Place,
     /// The regular file that has the name now.
     pub(super) replaces: Option<OldFile>,
 }
 
 /// What a replacement takes over from the file that it replaces.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct OldFile {
     pub(super) mode: Mode,
     pub(super) user: u32,
     pub(super) group: u32,
+    /// The file itself, for its lock and its ACL; `None` for one that may not be read, which is nobody's image.
+    pub(super) file: Option<File>,
 }
 
 impl Destination {
+    /// What a path leads to is decided once, by the kernel and its rules on whose symbolic links are followed.
     pub(super) fn find(path: &Path) -> Result<Self, ReplacementError> {
-        let failed = |error| ReplacementError::new("look at", path, error);
-        match fs::symlink_metadata(path) {
-            Ok(metadata) if metadata.file_type().is_symlink() => match fs::canonicalize(path) {
-                Ok(target) => Self::of_existing(&target, &fs::metadata(&target).map_err(failed)?),
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    Err(ReplacementError::DanglingLink(path.to_owned()))
-                }
-                Err(error) => Err(failed(error)),
-            },
-            Ok(metadata) => Self::of_existing(path, &metadata),
-            Err(error) if error.kind() == ErrorKind::NotFound => Self::of_new(path),
-            Err(error) => Err(failed(error)),
+        match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(file) => Self::of_existing(path, &file),
+            Err(Errno::NOENT) if path.is_symlink() => Err(ReplacementError::DanglingLink(path.to_owned())),
+            Err(Errno::NOENT) => Self::of_new(path),
+            Err(errno) => Err(ReplacementError::new("look at", path, errno)),
         }
     }
 
-    /// Locks the file that is there. One that cannot be read cannot be locked, and is nobody's image.
-    pub(super) fn lock(&self) -> Result<Option<File>, ReplacementError> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let old = self.replaces.and_then(|_| openat(CWD, &self.path, flags, Mode::empty()).ok()).map(File::from);
-        if let Some(old) = &old {
-            FileDisk::lock(old, &self.path, &FileOptions::default())?;
-        }
-        Ok(old)
-    }
-
-    fn of_existing(path: &Path, metadata: &Metadata) -> Result<Self, ReplacementError> {
-        if let Some(kind) = unsuitable(metadata.file_type()) {
+    fn of_existing(path: &Path, opened: &OwnedFd) -> Result<Self, ReplacementError> {
+        let failed = |error: io::Error| ReplacementError::new("look at", path, error);
+        let status = statx(opened, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(|e| failed(e.into()))?;
+        if let Some(kind) = unsuitable(FileType::from_raw_mode(status.stx_mode.into())) {
             return Err(ReplacementError::NotAFile { path: path.to_owned(), kind });
         }
-        accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)
-            .map_err(|errno| ReplacementError::NotWritable { path: path.to_owned(), source: errno.into() })?;
-        let old = OldFile {
-            mode: Mode::from_raw_mode(metadata.mode() & 0o7777),
-            user: metadata.uid(),
-            group: metadata.gid(),
-        };
-        Ok(Self { replaces: Some(old), ..Self::of_new(path)? })
+        if status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+            return Err(ReplacementError::MountPoint(path.to_owned()));
+        }
+        let place = Place::of(opened, path).map_err(failed)?;
+        // To replace a file takes no more than its directory, but nobody expects a file to change that may not be written.
+        let flags = AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW;
+        match accessat(&place.directory, &place.name, Access::WRITE_OK, flags) {
+            // A kernel that does not know such a question.
+            Ok(()) | Err(Errno::NOSYS) => {}
+            Err(errno) => {
+                return Err(ReplacementError::NotWritable { path: path.to_owned(), source: errno.into() });
+            }
+        }
+        let file = place.open(OFlags::RDONLY).ok().filter(|file| is_same(file, &status));
+        if let Some(file) = &file {
+            FileDisk::lock(file, path, &FileOptions::default())?;
+        }
+        let mode = Mode::from_raw_mode(u32::from(status.stx_mode) & 0o7777);
+        Ok(Self { replaces: Some(OldFile { mode, user: status.stx_uid, group: status.stx_gid, file }), place })
     }
 
     fn of_new(path: &Path) -> Result<Self, ReplacementError> {
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let name = match path.file_name() {
-            Some(name) if !path.as_os_str().as_bytes().ends_with(b"/") => name,
-            _ => return Err(ReplacementError::NoDirectory(path.to_owned())),
-        };
-        if !directory.is_dir() {
-            return Err(ReplacementError::NoDirectory(directory.to_owned()));
+        let no_directory = |directory: &Path| Err(ReplacementError::NoDirectory(directory.to_owned()));
+        match Place::named(path) {
+            Ok(place) => Ok(Self { place, replaces: None }),
+            Err(error) => match (error.kind(), path.parent()) {
+                (io::ErrorKind::InvalidInput, _) => no_directory(path),
+                (io::ErrorKind::NotFound | io::ErrorKind::NotADirectory, Some(parent)) => no_directory(parent),
+                _ => Err(ReplacementError::new("open the directory of", path, error)),
+            },
         }
-        Ok(Self { path: path.to_owned(), directory: directory.to_owned(), name: name.to_owned(), replaces: None })
     }
+
+    pub(super) fn path(&self) -> &PathBuf {
+        &self.place.path
+    }
+}
+
+fn is_same(file: &File, status: &Statx) -> bool {
+    let opened = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    let identity = |status: &Statx| (status.stx_dev_major, status.stx_dev_minor, status.stx_ino);
+    opened.is_ok_and(|opened| identity(&opened) == identity(status))
 }
 
 /// What a thing is that no regular file may replace.
 fn unsuitable(file_type: FileType) -> Option<&'static str> {
     match file_type {
-        kind if kind.is_file() => None,
-        kind if kind.is_dir() => Some("a directory"),
-        kind if kind.is_block_device() => Some("a block device"),
-        kind if kind.is_char_device() => Some("a character device"),
-        kind if kind.is_fifo() => Some("a FIFO"),
-        kind if kind.is_socket() => Some("a socket"),
+        FileType::RegularFile => None,
+        FileType::Directory => Some("a directory"),
+        FileType::BlockDevice => Some("a block device"),
+        FileType::CharacterDevice => Some("a character device"),
+        FileType::Fifo => Some("a FIFO"),
+        FileType::Socket => Some("a socket"),
         _ => Some("no regular file"),
     }
 }

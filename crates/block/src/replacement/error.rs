@@ -18,6 +18,9 @@ pub enum ReplacementError {
         /// What is there, with its article.
         kind: &'static str,
     },
+    /// Something is mounted on the path, such as a container's file or a file served by FUSE: the name is not free for another file.
+    #[error("{} is a mount point, and no other file can take its place: name another file", .0.display())]
+    MountPoint(PathBuf),
     /// The directory that the file would be in is not there.
     #[error("there is no directory {}: create it first", .0.display())]
     NoDirectory(PathBuf),

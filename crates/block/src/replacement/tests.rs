@@ -1,20 +1,19 @@
 //! Replacing files, with and without a temporary name.
 
-use super::{NAME_MAX_BYTES, ReplacementError, ReplacementFile, open_unnamed, temporary_name};
-use rustix::fs::Mode;
+use super::new_file::{NAME_MAX_BYTES, NewFile, temporary_name};
+use super::{ACL, CreateFile, NEW_PERMISSIONS, ReplacementError, ReplacementFile};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-type OpenUnnamed = fn(&OwnedFd, Mode) -> Option<OwnedFd>;
-
 /// With a file system that has unnamed files (as it may be), and with one that has none.
-const BOTH: [OpenUnnamed; 2] = [open_unnamed, |_, _| None];
+const BOTH: [CreateFile; 2] = [NewFile::create, NewFile::create_named];
 
 fn names_in(directory: &TempDir) -> Vec<String> {
     let mut names: Vec<_> =
@@ -23,8 +22,8 @@ fn names_in(directory: &TempDir) -> Vec<String> {
     names
 }
 
-fn replace(path: &Path, open: OpenUnnamed, contents: &[u8], durable: bool) {
-    let replacement = ReplacementFile::create_with(path, open).unwrap();
+fn replace(path: &Path, create: CreateFile, contents: &[u8], durable: bool) {
+    let replacement = ReplacementFile::create_with(path, NEW_PERMISSIONS, create).unwrap();
     replacement.set_length(contents.len() as u64).unwrap();
     replacement.preallocate(0..contents.len() as u64).unwrap();
     replacement.file().write_all_at(contents, 0).unwrap();
@@ -33,10 +32,10 @@ fn replace(path: &Path, open: OpenUnnamed, contents: &[u8], durable: bool) {
 
 #[test]
 fn a_new_file_appears_when_it_is_complete() {
-    for (open, durable) in BOTH.into_iter().zip([true, false]) {
+    for (create, durable) in BOTH.into_iter().zip([true, false]) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
-        let replacement = ReplacementFile::create_with(&path, open).unwrap();
+        let replacement = ReplacementFile::create_with(&path, NEW_PERMISSIONS, create).unwrap();
         assert!(!replacement.replaces_existing());
         assert_eq!(replacement.path(), path);
         replacement.file().write_all_at(b"new", 0).unwrap();
@@ -58,18 +57,18 @@ fn an_unnamed_file_is_used_where_the_file_system_has_them() {
 
 #[test]
 fn the_old_file_stays_until_then_and_after_a_failure() {
-    for open in BOTH {
+    for create in BOTH {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
         fs::write(&path, "old").unwrap();
-        let replacement = ReplacementFile::create_with(&path, open).unwrap();
+        let replacement = ReplacementFile::create_with(&path, NEW_PERMISSIONS, create).unwrap();
         assert!(replacement.replaces_existing());
         replacement.file().write_all_at(b"half", 0).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         drop(replacement);
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names_in(&directory), ["disk.img"]);
-        replace(&path, open, b"new", true);
+        replace(&path, create, b"new", true);
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names_in(&directory), ["disk.img"]);
     }
@@ -77,7 +76,7 @@ fn the_old_file_stays_until_then_and_after_a_failure() {
 
 #[test]
 fn permissions_are_taken_over_but_not_whose_rights_a_program_has() {
-    for open in BOTH {
+    for create in BOTH {
         for (mode, wanted) in
             [(0o600, 0o600), (0o640, 0o640), (0o777, 0o777), (0o4755, 0o755), (0o2711, 0o711), (0o1666, 0o666)]
         {
@@ -85,7 +84,7 @@ fn permissions_are_taken_over_but_not_whose_rights_a_program_has() {
             let path = directory.path().join("disk.img");
             fs::write(&path, "old").unwrap();
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            replace(&path, open, b"new", false);
+            replace(&path, create, b"new", false);
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, wanted);
         }
     }
@@ -97,13 +96,13 @@ fn the_owner_is_taken_over_where_that_is_permitted() {
         eprintln!("not root: owners cannot be given away");
         return;
     }
-    for open in BOTH {
+    for create in BOTH {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
         fs::write(&path, "old").unwrap();
         std::os::unix::fs::chown(&path, Some(1234), Some(4321)).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o4710)).unwrap();
-        replace(&path, open, b"new", false);
+        replace(&path, create, b"new", false);
         let metadata = fs::metadata(&path).unwrap();
         assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o7777), (1234, 4321, 0o710));
     }
@@ -111,25 +110,25 @@ fn the_owner_is_taken_over_where_that_is_permitted() {
 
 #[test]
 fn a_new_files_permissions_are_those_of_any_new_file() {
-    for open in BOTH {
+    for create in BOTH {
         let directory = tempfile::tempdir().unwrap();
         let [path, any] = ["disk.img", "any"].map(|name| directory.path().join(name));
         fs::write(&any, "").unwrap();
-        replace(&path, open, b"new", false);
+        replace(&path, create, b"new", false);
         assert_eq!(fs::metadata(&path).unwrap().mode(), fs::metadata(&any).unwrap().mode());
     }
 }
 
 #[test]
 fn symbolic_links_lead_to_the_file_that_is_replaced() {
-    for open in BOTH {
+    for create in BOTH {
         let directory = tempfile::tempdir().unwrap();
         let [target_directory, link] = ["below", "link.img"].map(|name| directory.path().join(name));
         fs::create_dir(&target_directory).unwrap();
         let target = target_directory.join("disk.img");
         fs::write(&target, "old").unwrap();
         symlink("below/disk.img", &link).unwrap();
-        replace(&link, open, b"new", false);
+        replace(&link, create, b"new", false);
         assert_eq!(fs::read(&target).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(names_in(&directory), ["below", "link.img"]);
@@ -202,10 +201,10 @@ fn as_ordinary_user<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 
 #[test]
 fn a_name_that_was_taken_meanwhile_is_replaced() {
-    for open in BOTH {
+    for create in BOTH {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
-        let replacement = ReplacementFile::create_with(&path, open).unwrap();
+        let replacement = ReplacementFile::create_with(&path, NEW_PERMISSIONS, create).unwrap();
         fs::write(&path, "meanwhile").unwrap();
         replacement.commit(false).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"");
@@ -215,10 +214,10 @@ fn a_name_that_was_taken_meanwhile_is_replaced() {
 
 #[test]
 fn a_commit_that_fails_leaves_nothing_behind() {
-    for open in BOTH {
+    for create in BOTH {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
-        let replacement = ReplacementFile::create_with(&path, open).unwrap();
+        let replacement = ReplacementFile::create_with(&path, NEW_PERMISSIONS, create).unwrap();
         fs::create_dir(&path).unwrap();
         let error = replacement.commit(true).unwrap_err().to_string();
         assert!(error.starts_with("cannot put the finished file in the place of"), "{error}");
@@ -230,8 +229,8 @@ fn a_commit_that_fails_leaves_nothing_behind() {
 fn long_names_have_temporary_ones_too() {
     let directory = tempfile::tempdir().unwrap();
     let name = "n".repeat(NAME_MAX_BYTES);
-    for open in BOTH {
-        replace(&directory.path().join(&name), open, b"new", false);
+    for create in BOTH {
+        replace(&directory.path().join(&name), create, b"new", false);
         assert_eq!(names_in(&directory), [name.as_str()]);
     }
 }
@@ -282,13 +281,138 @@ fn a_full_file_system_is_told() {
 fn fill(directory: &Path) {
     let path = directory.join("disk.img");
     fs::write(&path, "old").unwrap();
-    for open in BOTH {
-        let replacement = ReplacementFile::create_with(&path, open).unwrap();
+    for create in BOTH {
+        let replacement = ReplacementFile::create_with(&path, NEW_PERMISSIONS, create).unwrap();
         let error = replacement.preallocate(0..16 << 20).unwrap_err();
         assert!(matches!(error, ReplacementError::NoSpace(_)), "{error}");
         assert!(error.to_string().contains("no space left for"));
         drop(replacement);
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
+    }
+}
+
+/// Runs `work` in a mount namespace of its own; false where this user may have none.
+fn among_own_mounts(work: impl FnOnce() + Send + 'static) -> bool {
+    std::thread::spawn(|| {
+        // SAFETY: it concerns this thread alone, which lends no descriptor and ends here.
+        let unshared = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.is_ok()
+            && mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).is_ok();
+        if unshared {
+            work();
+        } else {
+            eprintln!("no mount namespace for this user: not tried");
+        }
+        unshared
+    })
+    .join()
+    .unwrap()
+}
+
+/// The kernel has rules on whose symbolic links are followed (proc_sys_fs(5), protected_symlinks; mount(2), MS_NOSYMFOLLOW).
+#[test]
+fn a_link_that_the_kernel_does_not_follow_is_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let [victim, shared] = ["victim", "shared"].map(|name| directory.path().join(name));
+    fs::write(&victim, "precious").unwrap();
+    fs::create_dir(&shared).unwrap();
+    among_own_mounts(move || {
+        mount("none", &shared, "tmpfs", MountFlags::NOSYMFOLLOW, None).unwrap();
+        symlink(&victim, shared.join("link")).unwrap();
+        let error = ReplacementFile::create(&shared.join("link")).expect_err("replaced through the link");
+        assert!(crate::explain(&error).contains("symbolic links"), "{}", crate::explain(&error));
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    });
+}
+
+#[test]
+fn a_strangers_link_in_a_sticky_directory_is_followed_where_the_kernel_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let [victim, shared] = ["victim", "shared"].map(|name| directory.path().join(name));
+    fs::write(&victim, "precious").unwrap();
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+    symlink(&victim, shared.join("link")).unwrap();
+    if std::os::unix::fs::lchown(shared.join("link"), Some(1234), None).is_err() {
+        eprintln!("not root: no link of somebody else's");
+        return;
+    }
+    let by_kernel = fs::File::options().write(true).open(shared.join("link")).map(drop).map_err(|error| error.kind());
+    let ours = ReplacementFile::create(&shared.join("link")).map(drop);
+    assert_eq!(ours.is_ok(), by_kernel.is_ok(), "{ours:?}");
+}
+
+#[test]
+fn a_mount_point_is_refused_before_there_is_anything_to_put_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let [below, above] = ["below", "above"].map(|name| directory.path().join(name));
+    fs::write(&below, "below").unwrap();
+    fs::write(&above, "above").unwrap();
+    among_own_mounts(move || {
+        mount_bind(&below, &above).unwrap();
+        let error = ReplacementFile::create(&above).unwrap_err();
+        assert!(matches!(error, ReplacementError::MountPoint(_)), "{error}");
+        // Its directory may be one.
+        mount_bind(above.parent().unwrap(), above.parent().unwrap()).unwrap();
+        ReplacementFile::create(&below).unwrap();
+    });
+}
+
+#[test]
+fn what_is_made_of_a_file_is_not_for_more_people_than_it() {
+    for create in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let replacement = ReplacementFile::create_with(&path, mode, create).unwrap();
+        assert_eq!(replacement.file().metadata().unwrap().mode() & 0o7777, 0o600, "from its first byte");
+        replacement.commit(false).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let [path, any] = ["disk.img", "any"].map(|name| directory.path().join(name));
+    fs::write(&any, "").unwrap();
+    for (of, wanted) in [
+        (Some(0o4700), fs::metadata(&any).unwrap().mode() & 0o600 | 0o100),
+        (None, fs::metadata(&any).unwrap().mode() & 0o777),
+    ] {
+        let replacement = ReplacementFile::create_like(&path, of).unwrap();
+        assert_eq!(replacement.file().metadata().unwrap().mode() & 0o7777, wanted, "{of:?}");
+    }
+}
+
+/// An ACL of the owner, one user, the group and others (acl(5), the kernel's posix_acl_xattr.h).
+fn acl(user: (u32, u16), group: u16, mask: u16) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries = [(1, 6, NOBODY), (2, user.1, user.0), (4, group, NOBODY), (16, mask, NOBODY), (32, 0, NOBODY)];
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend([u16::to_le_bytes(tag), permissions.to_le_bytes()].concat());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn an_acl_is_taken_over_and_none_comes_from_the_directory() {
+    for create in BOTH {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [listed, plain] = ["listed", "plain"].map(|name| directory.path().join(name));
+        fs::write(&listed, "old").unwrap();
+        fs::write(&plain, "old").unwrap();
+        fs::set_permissions(&plain, Permissions::from_mode(0o640)).unwrap();
+        let mine = acl((1234, 4), 0, 4);
+        setxattr(&listed, ACL, &mine, XattrFlags::empty()).unwrap();
+        let inherited = acl((4321, 6), 6, 6);
+        setxattr(directory.path(), "system.posix_acl_default", &inherited, XattrFlags::empty()).unwrap();
+        let found = |path: &Path| {
+            let mut bytes = [0; 256];
+            getxattr(path, ACL, &mut bytes).map(|length| bytes[..length].to_vec())
+        };
+        replace(&listed, create, b"new", false);
+        assert_eq!(found(&listed).unwrap(), mine);
+        replace(&plain, create, b"new", false);
+        assert!(found(&plain).is_err(), "{:?}", found(&plain));
+        assert_eq!(fs::metadata(&plain).unwrap().mode() & 0o7777, 0o640);
     }
 }

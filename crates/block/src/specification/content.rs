@@ -1,9 +1,8 @@
 //! What a file's first bytes say it is.
 
 use super::{Format, OpenError};
-use rustix::fs::{Mode, OFlags};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::Path;
 
 /// qcow2 begins with "QFI\xfb" (QEMU's docs/interop/qcow2.txt, Header).
@@ -16,11 +15,11 @@ const VMDK_BEGINNINGS: [&[u8]; 3] = [b"# Disk DescriptorFile", b"KDMV", b"COWD"]
 /// not make an image of it for whoever opens it next, and an image must not be taken for a raw disk and be spoiled.
 ///
 /// `said`: what the user said it is; without that, the name's ending decides.
-pub(super) fn check(path: &Path, said: Option<Format>) -> Result<Format, OpenError> {
+pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Format, OpenError> {
     let format = said.unwrap_or_else(|| Format::of_name(path));
     let wrong = |problem: String| Err(OpenError::Content { path: path.to_owned(), problem });
     // Whoever opens it as a disk says better what is wrong with a file that cannot be read.
-    let Some(found) = beginning(path).map(|bytes| looks_like(&bytes)) else { return Ok(format) };
+    let Some(found) = beginning(file).map(|bytes| looks_like(&bytes)) else { return Ok(format) };
     if found == format || said == Some(Format::Raw) {
         return Ok(format);
     }
@@ -49,15 +48,9 @@ fn looks_like(beginning: &[u8]) -> Format {
 }
 
 /// Up to 512 bytes from the start; `None` where there is nothing to read.
-fn beginning(path: &Path) -> Option<Vec<u8>> {
-    // What is neither a file nor a device may block in open or in read.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file).ok()?.st_mode);
-    if !kind.is_file() && !kind.is_block_device() {
-        return None;
-    }
+fn beginning(mut file: &File) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(512);
+    file.rewind().ok()?;
     file.take(512).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::layers::{AlignOptions, AlignedDisk, Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
 use crate::{
-    AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, ImageError, MemoryDisk, NullDisk, Qcow2Backing,
-    Qcow2Disk, VmdkDisk, partition_table, size,
+    AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, ForeignJournal, FoundJournal, ImageError,
+    MemoryDisk, NullDisk, OpenedFile, Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, partition_table, size,
 };
 use std::error::Error;
 use std::fs::File;
@@ -18,7 +18,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What opening gives.
-type Opened = Result<Arc<dyn Disk>, OpenError>;
+type OpenedAs = Result<Arc<dyn Disk>, OpenError>;
+
+/// The disk of a backend.
+struct Opened {
+    disk: Arc<dyn Disk>,
+    /// Bytes in a raw file.
+    length_bytes: Option<u64>,
+    file: Option<OpenedFile>,
+    permissions: Option<u32>,
+    unfinished: Option<PathBuf>,
+}
 
 /// What a disk is opened with that its specification does not say.
 #[derive(Clone, Copy)]
@@ -26,18 +36,25 @@ pub struct OpenContext<'a> {
     /// Directories in which an image's backing and data files may lie.
     pub allow_dirs: &'a [PathBuf],
     /// Reaches a disk in another process; this crate does not know how.
-    pub connect: &'a dyn Fn(&SessionSpecification) -> Opened,
+    pub connect: &'a dyn Fn(&SessionSpecification) -> OpenedAs,
     /// Refuse changes, whatever the specification says.
     pub read_only: bool,
+    /// Hears what is worth knowing though the disk is opened, in a sentence.
+    pub note: &'a dyn Fn(&str),
 }
 
 /// A disk, and how long it is.
-#[derive(Clone)]
 pub struct OpenedDisk {
     /// The disk.
     pub disk: Arc<dyn Disk>,
     /// Bytes in it: what a raw file has, before the capacity was rounded up to whole logical blocks; otherwise the capacity.
     pub length_bytes: u64,
+    /// The file that it is in or on.
+    pub file: Option<OpenedFile>,
+    /// What its file's permission bits allow, and those of the files behind it: what is made of it should not be for more people.
+    pub permissions: Option<u32>,
+    /// The file of a change to its file that was cut off, and through which it is seen.
+    pub unfinished: Option<PathBuf>,
 }
 
 /// Why a disk could not be opened.
@@ -110,7 +127,7 @@ impl DiskSpecification {
     ///
     /// # Errors
     /// When any of these cannot be had; the sentence names the file and says what to do.
-    pub fn open(&self, context: &OpenContext<'_>) -> Opened {
+    pub fn open(&self, context: &OpenContext<'_>) -> OpenedAs {
         Ok(self.open_measured(context)?.disk)
     }
 
@@ -119,12 +136,26 @@ impl DiskSpecification {
     /// # Errors
     /// As [`DiskSpecification::open`].
     pub fn open_measured(&self, context: &OpenContext<'_>) -> Result<OpenedDisk, OpenError> {
-        if let (Some(_), Backend::File(file)) = (self.raw_file(), &self.backend) {
-            content::check(&file.path, file.format)?;
-            return self.on_file(FileDisk::open(&file.path, &file.options(self.read_only || context.read_only))?);
+        let read_only = self.read_only || context.read_only;
+        // What has a delta is read only.
+        let base = self.backend.open(read_only || self.delta.is_some(), context)?;
+        let disk = self.with_layers(base.disk, base.permissions, read_only)?;
+        let is_whole = self.partition.is_none() && self.delta.is_none();
+        let length_bytes = base.length_bytes.filter(|_| is_whole).unwrap_or_else(|| disk.geometry().capacity_bytes);
+        let Opened { file, permissions, unfinished, .. } = base;
+        Ok(OpenedDisk { disk, length_bytes, file, permissions, unfinished })
+    }
+
+    /// Where a change to its file lies that was cut off; `None` without one, and for a disk that is in no file, or not locked.
+    ///
+    /// # Errors
+    /// When the file cannot be opened for reading.
+    pub fn unfinished_change(&self) -> Result<Option<UnfinishedChange>, OpenError> {
+        let Backend::File(FileSpecification { path, lock: true, .. }) = &self.backend else { return Ok(None) };
+        match FoundJournal::of(&OpenedFile::open(path, true)?, true)? {
+            FoundJournal::Unfinished(change) => Ok(Some(change)),
+            FoundJournal::None | FoundJournal::Foreign(_) => Ok(None),
         }
-        let disk = self.open_parts(context)?;
-        Ok(OpenedDisk { length_bytes: disk.geometry().capacity_bytes, disk })
     }
 
     /// Opens a disk that is all of one raw file ([`DiskSpecification::raw_file`]) on this file instead of the one at its path,
@@ -137,24 +168,19 @@ impl DiskSpecification {
             Backend::File(file) => file.options(false),
             _ => FileOptions::default(),
         };
-        self.on_file(FileDisk::from_file(file, &options)?)
-    }
-
-    fn on_file(&self, file: FileDisk) -> Result<OpenedDisk, OpenError> {
+        let file = FileDisk::from_file(file, &options)?;
         let length_bytes = file.length_bytes();
-        let disk = align(Arc::new(file), self.backend.logical_block_bytes())?;
-        Ok(OpenedDisk { disk: self.limited(disk), length_bytes })
+        let disk = self.limited(align(Arc::new(file), self.backend.logical_block_bytes())?);
+        Ok(OpenedDisk { disk, length_bytes, file: None, permissions: None, unfinished: None })
     }
 
-    fn open_parts(&self, context: &OpenContext<'_>) -> Opened {
-        let read_only = self.read_only || context.read_only;
-        // What has a delta is read only.
-        let disk = self.backend.open(read_only || self.delta.is_some(), context)?;
+    /// What the specification wants round the disk of its backend.
+    fn with_layers(&self, disk: Arc<dyn Disk>, permissions: Option<u32>, read_only: bool) -> OpenedAs {
         // Below the partition, which may begin within a block of the backend.
         let disk = align(disk, self.backend.logical_block_bytes())?;
         let disk = match &self.delta {
             None => disk,
-            Some(Delta::Overlay(path)) => overlay(disk, path, &self.backend, read_only)?,
+            Some(Delta::Overlay(path)) => overlay(disk, path, &self.backend, permissions, read_only)?,
             Some(Delta::Snapshot) => snapshot(disk, &self.backend)?,
         };
         // The delta's file may have demands of its own.
@@ -189,7 +215,7 @@ impl DiskSpecification {
 }
 
 impl Backend {
-    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Opened {
+    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Opened, OpenError> {
         let disk: Arc<dyn Disk> = match self {
             Self::File(file) => return file.open(read_only, context),
             Self::Session(session) => (context.connect)(session)?,
@@ -203,7 +229,8 @@ impl Backend {
             ),
         };
         let refuse = read_only && !disk.geometry().read_only;
-        Ok(if refuse { Arc::new(PartitionDisk::whole(disk, true)) } else { disk })
+        let disk = if refuse { Arc::new(PartitionDisk::whole(disk, true)) } else { disk };
+        Ok(Opened { disk, length_bytes: None, file: None, permissions: None, unfinished: None })
     }
 
     /// The logical block that the disk is to have; `None`: its own.
@@ -231,21 +258,75 @@ impl FileSpecification {
         self.format.unwrap_or_else(|| Format::of_name(&self.path)) == Format::Raw
     }
 
-    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Opened {
+    /// Its path is resolved here, once. A change to it that was cut off is completed if it is opened for writing, and otherwise seen through.
+    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Opened, OpenError> {
         let options = self.options(read_only);
-        let allowed = || AllowedDirectories::new(context.allow_dirs);
-        match content::check(&self.path, self.format)? {
-            Format::Raw => Ok(Arc::new(FileDisk::open(&self.path, &options)?)),
-            Format::Qcow2 => Ok(Arc::new(Qcow2Disk::open(&self.path, &options, &allowed()?)?)),
-            Format::Vmdk => Ok(Arc::new(VmdkDisk::open(&self.path, &options, &allowed()?)?)),
-        }
+        let file = OpenedFile::open(&self.path, read_only)?;
+        let format = content::check(file.file(), &self.path, self.format)?;
+        file.lock(&options)?;
+        let opened = |options: &FileOptions| self.open_in(&file, format, options, context.allow_dirs);
+        // Who looks at what somebody else may be writing wants it as it is.
+        let found = if options.lock { FoundJournal::of(&file, read_only)? } else { FoundJournal::None };
+        let ((disk, length_bytes, permissions), unfinished) = match found {
+            FoundJournal::None => (opened(&options)?, None),
+            FoundJournal::Foreign(ForeignJournal { path, problem }) => {
+                let (journal, image) = (path.display(), self.path.display());
+                (context.note)(&format!(
+                    "{journal} counts as no change to {image}, as it is {problem}: it is left alone"
+                ));
+                (opened(&options)?, None)
+            }
+            FoundJournal::Unfinished(change) if read_only => {
+                let (base, length_bytes, permissions) = opened(&options)?;
+                let unfinished = change.path().to_owned();
+                ((change.shown_on(base)?, length_bytes, permissions), Some(unfinished))
+            }
+            FoundJournal::Unfinished(change) => {
+                // Whatever the specification says of flushes: the journal goes when the image is stable.
+                let (base, ..) = opened(&FileOptions { cache_unsafe: false, ..options })?;
+                change.complete(base, format == Format::Qcow2)?;
+                (opened(&options)?, None)
+            }
+        };
+        Ok(Opened { disk, length_bytes, file: Some(file), permissions: Some(permissions), unfinished })
+    }
+
+    /// The disk on this file, what is known of its length, and what the permission bits of all its files allow.
+    fn open_in(
+        &self,
+        file: &OpenedFile,
+        format: Format,
+        options: &FileOptions,
+        allow_dirs: &[PathBuf],
+    ) -> Result<(Arc<dyn Disk>, Option<u64>, u32), OpenError> {
+        let failed = |error| OpenError::other(self.path.display().to_string(), error);
+        let handle = file.file().try_clone().map_err(failed)?;
+        let permissions = file.permissions().map_err(failed)?;
+        let allowed = || AllowedDirectories::new(allow_dirs);
+        Ok(match format {
+            Format::Raw => {
+                let disk = FileDisk::on_opened(handle, &self.path, options)?;
+                let length_bytes = disk.length_bytes();
+                (Arc::new(disk), Some(length_bytes), permissions)
+            }
+            Format::Qcow2 => {
+                let disk = Qcow2Disk::open_in(handle, &self.path, options, &allowed()?)?;
+                let permissions = permissions & disk.permissions();
+                (Arc::new(disk), None, permissions)
+            }
+            Format::Vmdk => {
+                let disk = VmdkDisk::open_in(&handle, &self.path, options, &allowed()?)?;
+                let permissions = permissions & disk.permissions();
+                (Arc::new(disk), None, permissions)
+            }
+        })
     }
 
     /// As the header of an image on top of this one names it: by a path that does not depend on where that image lies.
     fn as_backing(&self) -> Result<Option<Qcow2Backing>, OpenError> {
         let path =
             self.path.canonicalize().map_err(|error| OpenError::other(self.path.display().to_string(), error))?;
-        let format = content::check(&self.path, self.format)?;
+        let format = self.format.unwrap_or_else(|| Format::of_name(&self.path));
         // QEMU could open nothing else there.
         let name = path.to_str().filter(|_| matches!(format, Format::Raw | Format::Qcow2));
         Ok(name.map(|name| Qcow2Backing { name: name.to_owned(), format: format.word().to_owned() }))
@@ -263,25 +344,26 @@ impl FileSpecification {
     }
 }
 
-/// `base`, with changes in the qcow2 image at `path`, whose header names the base if it is a file.
-fn overlay(base: Arc<dyn Disk>, path: &Path, backend: &Backend, read_only: bool) -> Opened {
+/// `base`, with changes in the qcow2 image at `path`, whose header names the base if it is a file. A new one, as it holds parts of what the
+/// base holds, is for nobody that the base's `permissions` are not for.
+fn overlay(base: Arc<dyn Disk>, path: &Path, backend: &Backend, permissions: Option<u32>, read_only: bool) -> OpenedAs {
     let options = backend.delta_options(&*base, read_only);
     let name = match backend {
         Backend::File(file) => file.as_backing()?,
         _ => None,
     };
-    Ok(Arc::new(OverlayDisk::open_or_create(base, path, name, &options)?))
+    Ok(Arc::new(OverlayDisk::open_or_create(base, path, name, permissions, &options)?))
 }
 
 /// `base`, with changes that are gone when it is closed. They may be large: /tmp is often memory.
-fn snapshot(base: Arc<dyn Disk>, backend: &Backend) -> Opened {
+fn snapshot(base: Arc<dyn Disk>, backend: &Backend) -> OpenedAs {
     let directory = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
     // What does not last goes through the page cache, and need not reach the file at all.
     let options = FileOptions { direct: false, ..backend.delta_options(&*base, false) };
     Ok(Arc::new(OverlayDisk::temporary(base, &directory, &options)?))
 }
 
-fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool, path: Option<&Path>) -> Opened {
+fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool, path: Option<&Path>) -> OpenedAs {
     let PartitionChoice { number, table } = choice;
     let bad = |source: Box<dyn Error + Send + Sync>| {
         let disk = path.unwrap_or(Path::new("the disk")).to_owned();
@@ -294,7 +376,7 @@ fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool, path
 
 /// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`, or
 /// as large as they are.
-fn align(disk: Arc<dyn Disk>, logical_block_bytes: Option<u32>) -> Opened {
+fn align(disk: Arc<dyn Disk>, logical_block_bytes: Option<u32>) -> OpenedAs {
     let own_bytes = disk.geometry().logical_block_bytes;
     let options = AlignOptions { logical_block_bytes: logical_block_bytes.unwrap_or(own_bytes) };
     let aligned = if options.logical_block_bytes == own_bytes {

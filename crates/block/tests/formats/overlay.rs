@@ -61,7 +61,7 @@ fn a_delta_takes_the_writes_and_the_base_stays() {
         let mut contents = original.clone();
         for round in 0..2 {
             let overlay =
-                OverlayDisk::open_or_create(Arc::clone(&base), &delta, None, &FileOptions::default()).unwrap();
+                OverlayDisk::open_or_create(Arc::clone(&base), &delta, None, None, &FileOptions::default()).unwrap();
             assert_eq!(overlay.geometry().logical_block_bytes, block_bytes);
             let mut rig = Rig::new(overlay);
             assert!(rig.read_all() == contents);
@@ -71,7 +71,8 @@ fn a_delta_takes_the_writes_and_the_base_stays() {
             check_clean_alone(text(&delta));
         }
         assert!(Rig::shared(Arc::clone(&base), 1).read_all() == original);
-        let overlay = OverlayDisk::open_or_create(Arc::clone(&base), &delta, None, &FileOptions::default()).unwrap();
+        let overlay =
+            OverlayDisk::open_or_create(Arc::clone(&base), &delta, None, None, &FileOptions::default()).unwrap();
         assert!(commit(&overlay, &*base).unwrap() > 0);
         assert!(Rig::shared(Arc::clone(&base), 1).read_all() == contents);
         assert!(Rig::new(overlay).read_all() == contents);
@@ -89,7 +90,7 @@ fn qemu_opens_a_delta_on_a_file_and_no_other() {
     };
     let delta = path.join("delta.qcow2");
     let name = Qcow2Backing { name: "base.img".into(), format: "raw".into() };
-    let overlay = OverlayDisk::open_or_create(base(), &delta, Some(name), &FileOptions::default()).unwrap();
+    let overlay = OverlayDisk::open_or_create(base(), &delta, Some(name), None, &FileOptions::default()).unwrap();
     let mut rig = Rig::new(overlay);
     scribble(&mut rig, &mut contents, 3);
     drop(rig);
@@ -98,7 +99,7 @@ fn qemu_opens_a_delta_on_a_file_and_no_other() {
     qemu_img(&["compare", "-f", "raw", "-F", "qcow2", text(&raw), text(&delta)]);
 
     let nameless = path.join("nameless.qcow2");
-    drop(OverlayDisk::open_or_create(base(), &nameless, None, &FileOptions::default()).unwrap());
+    drop(OverlayDisk::open_or_create(base(), &nameless, None, None, &FileOptions::default()).unwrap());
     let output =
         std::process::Command::new("qemu-img").args(["convert", "-O", "raw", text(&nameless), text(&raw)]).output();
     let output = output.unwrap();
@@ -110,9 +111,9 @@ fn a_delta_of_another_size_is_refused() {
     let (_directory, path) = directory();
     let delta = path.join("delta");
     let small = memory_disk(&pattern(1 << 20, 1), 512);
-    drop(OverlayDisk::open_or_create(small, &delta, None, &FileOptions::default()).unwrap());
+    drop(OverlayDisk::open_or_create(small, &delta, None, None, &FileOptions::default()).unwrap());
     let large = memory_disk(&pattern(2 << 20, 1), 512);
-    let error = OverlayDisk::open_or_create(large, &delta, None, &FileOptions::default()).unwrap_err();
+    let error = OverlayDisk::open_or_create(large, &delta, None, None, &FileOptions::default()).unwrap_err();
     assert!(error.to_string().ends_with("is a delta of 1048576 bytes, but its base has 2097152"), "{error}");
 }
 
@@ -138,7 +139,7 @@ fn a_delta_on_a_delta() {
     let (_directory, path) = directory();
     let original = pattern(1 << 20, 1);
     let base = memory_disk(&original, 512);
-    let lower = OverlayDisk::open_or_create(base, &path.join("lower"), None, &FileOptions::default()).unwrap();
+    let lower = OverlayDisk::open_or_create(base, &path.join("lower"), None, None, &FileOptions::default()).unwrap();
     let lower: Arc<dyn Disk> = Arc::new(lower);
     let mut contents = original.clone();
     scribble(&mut Rig::shared(Arc::clone(&lower), 4), &mut contents, 1);

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// /dev/vdb,partition=2, session:vm.sock, mem:1G or null:8G. Holes stay holes.
 ///
 /// A raw file DST is written beside its name and renamed when all is done: after any failure, and after Ctrl-C, DST is what it
-/// was. Any other DST (an image such as vm.qcow2, a block device, a partition, a session) must be there, be large enough, and is
+/// was. Any other DST (an image such as vm.qcow2, a block device, a partition, a session), and every DST with -n, must be there, be large enough, and is
 /// written in place: what lies beyond SRC's length stays, and after a failure DST is incomplete.
 ///
 /// Exit status: 0 when DST is complete and (unless --no-flush) on stable storage, 1 on failure, 2 on wrong usage.
@@ -74,6 +74,9 @@ pub struct CopyArgs {
     /// Give up when the guest has shown no progress for so long; 0 waits for ever.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = time::seconds)]
     timeout: Duration,
+    /// Write into DST as it is, instead of replacing a raw file: into one that is a mount point, such as a container's.
+    #[arg(short = 'n', long)]
+    no_create: bool,
     /// Leave the result in the page cache, as cp does, instead of waiting until it is on stable storage.
     #[arg(long)]
     no_flush: bool,
@@ -152,6 +155,8 @@ pub struct CopyOptions {
     pub timeout: Option<Duration>,
     /// Whether the result must be on stable storage.
     pub flush: bool,
+    /// Whether a raw file that is there is written in place.
+    pub in_place: bool,
     /// Whether the guest looks for zeros.
     pub detect_zeroes: bool,
     /// Whether to print counters.
@@ -228,6 +233,7 @@ impl CopyArgs {
             placement: self.placement(),
             timeout: Some(self.timeout).filter(|timeout| !timeout.is_zero()),
             flush: !self.no_flush,
+            in_place: self.no_create,
             detect_zeroes: self.detect_zeroes,
             stats: self.stats,
             json: self.json,

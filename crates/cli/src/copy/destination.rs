@@ -3,7 +3,7 @@
 use super::args::{CopyOptions, SECTOR_BYTES_DEFAULT};
 use super::disk_end::DiskEnd;
 use super::source::Source;
-use crate::destination::{refuse_same_disk, replaced_file};
+use crate::destination::{refuse_same_disk, replaced_file, suggest_in_place};
 use crate::disk::{self, OpenDisk};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
@@ -32,7 +32,7 @@ impl Destination {
         let (input, output) = (&options.input.named, &options.output.named);
         refuse_same_disk(input, output)?;
         // Of images, only the data can be copied into one that is there.
-        match replaced_file(output).filter(|_| output.raw_file().is_some()) {
+        match replaced_file(output, options.in_place).filter(|_| output.raw_file().is_some()) {
             Some(path) => Self::replacement(options, source, path),
             None => Self::in_place(options, source),
         }
@@ -41,7 +41,7 @@ impl Destination {
     /// Storage for the data is had beforehand, holes stay holes.
     fn replacement(options: &CopyOptions, source: &Source, path: &Path) -> Result<Self> {
         let output = &options.output;
-        let replacement = ReplacementFile::create(path)?;
+        let replacement = ReplacementFile::create_like(path, source.permissions).map_err(suggest_in_place)?;
         replacement.set_length(source.length_bytes)?;
         // Where zeros are looked for, what is not written stays a hole.
         let must_write_bytes = match options.detect_zeroes {
@@ -63,6 +63,9 @@ impl Destination {
     fn in_place(options: &CopyOptions, source: &Source) -> Result<Self> {
         let (output, needed) = (&options.output, source.length_bytes);
         refuse_missing_image(&output.named, needed)?;
+        if let (true, Some(path)) = (options.in_place, output.named.image_file().filter(|path| !path.exists())) {
+            bail!("there is no {} to write into: leave out -n", path.display());
+        }
         let mut specification = output.specification.clone();
         if specification.raw_file().is_some() {
             specification = specification.or_logical_block(output.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT));

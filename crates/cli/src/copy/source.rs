@@ -13,6 +13,8 @@ pub struct Source {
     pub end: DiskEnd,
     /// Bytes to copy: what the disk has, before it was rounded up to whole sectors.
     pub length_bytes: u64,
+    /// What the permission bits of its files allow.
+    pub permissions: Option<u32>,
 }
 
 impl Source {
@@ -29,7 +31,7 @@ impl Source {
             specification = specification.or_logical_block(block_bytes);
         }
         let opened = disk::open_whole(&specification, &options.access(true))?;
-        let length_bytes = opened.length_bytes;
+        let (length_bytes, permissions) = (opened.length_bytes, opened.permissions);
         let end = DiskEnd::new(opened, input, options.request_bytes)?;
         let whole_bytes = end.disk.geometry().capacity_bytes;
         if whole_bytes < length_bytes {
@@ -39,7 +41,7 @@ impl Source {
                 end.sector_bytes
             );
         }
-        Ok(Self { end, length_bytes })
+        Ok(Self { end, length_bytes, permissions })
     }
 
     /// Calls `take` for every range of data, in order; returns how many bytes that is.

@@ -3,6 +3,7 @@
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
 use super::verdict::Verdict;
+use crate::disk::complete_change;
 use crate::{print, size};
 use anyhow::{Context, Result};
 use blockyard_block::specification::DiskSpecification;
@@ -26,7 +27,7 @@ pub struct CheckArgs {
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_enum)]
     format: Option<Format>,
-    /// Repair what is leaked, or all that can be. A cluster with two uses cannot: convert the image to a new one.
+    /// Complete a change with --atomic that was cut off, and repair what is leaked, or all that can be. A cluster with two uses cannot: convert the image to a new one.
     #[arg(short, long, value_name = "WHAT", value_enum)]
     repair: Option<What>,
     /// Look at an image that somebody writes to: what is found may come of that.
@@ -65,9 +66,21 @@ const LINES_MAX: u64 = 1000;
 /// [`Verdict`] when something is wrong with the image; otherwise when it could not be checked.
 pub fn run(args: &CheckArgs) -> Result<()> {
     let (path, format) = named_image::parse_new(&args.image, args.format)?;
-    let named = match args.force_share {
-        true => named_image::shared(&args.image, args.format)?,
-        false => named_image::existing(&args.image, args.format, &args.allow_dir)?,
+    let named = match (args.force_share, args.repair) {
+        (true, _) => named_image::shared(&args.image, args.format)?,
+        (false, None) => named_image::whole(&args.image, args.format)?,
+        (false, Some(_)) => {
+            let named = named_image::target(&args.image, args.format)?;
+            let completed = complete_change(&named, &args.allow_dir)?;
+            if completed && !args.quiet {
+                // Nobody is there to be told that stderr is closed.
+                let _ = writeln!(io::stderr(), "blockyard: a change with --atomic that was cut off is complete now");
+            }
+            if completed && format == Format::Raw {
+                return Ok(());
+            }
+            named
+        }
     };
     match format {
         Format::Raw => raw(args, &path, &named),

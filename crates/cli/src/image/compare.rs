@@ -65,10 +65,8 @@ pub fn run(args: &CompareArgs) -> Result<()> {
 /// What to say: that they are the same, or else that they are not.
 fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
     const THREADS: usize = 4;
-    let named = [
-        named_image::existing(&args.first, args.format, &args.allow_dir)?.read_only(),
-        named_image::existing(&args.second, args.second_format, &args.allow_dir)?.read_only(),
-    ];
+    let named =
+        [named_image::source(&args.first, args.format)?, named_image::source(&args.second, args.second_format)?];
     let open = |index: usize| -> Result<_> {
         let named = &named[index];
         let opened = named_image::open_stream(named, true, &args.allow_dir);

@@ -5,7 +5,7 @@ use super::named_image::{self, Format, Stream, directory_of};
 use super::new_image::{NewImage, backing_path, open_backing};
 use super::shut_in::shut_in;
 use super::watch::Watch;
-use crate::destination::{refuse_same_disk, replaced_file};
+use crate::destination::{refuse_same_disk, replaced_file, suggest_in_place};
 use crate::disk::OpenDisk;
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, anyhow, bail};
@@ -93,15 +93,15 @@ enum Cache {
 /// When something cannot be read or written. A new image does not appear then.
 pub fn run(args: &ConvertArgs) -> Result<()> {
     let started = Instant::now();
-    let source_named = named_image::existing(&args.source, args.format, &args.allow_dir)?.read_only();
+    let source_named = named_image::source(&args.source, args.format)?;
     let target_named = named_image::target(&args.target, args.output_format)?;
     refuse_same_disk(&source_named, &target_named)?;
     let Stream { opened, depth } = named_image::open_stream(&source_named, true, &args.allow_dir)
         .with_context(|| format!("cannot convert {}", args.source))?;
-    let source = opened.disk;
+    let (source, permissions) = (opened.disk, opened.permissions);
     let length_bytes = source.geometry().capacity_bytes;
     let watch = Watch::new(args.progress && !args.quiet, length_bytes)?;
-    let target = Target::open(args, &target_named, &*source, &watch)?;
+    let target = Target::open(args, &target_named, &*source, permissions, &watch)?;
     let options = ConversionOptions {
         threads: args.threads(),
         depth: depth.max(target.depth()),
@@ -157,7 +157,7 @@ impl ConvertArgs {
             bail!(UsageError("-c is for qcow2 without preallocation: add -O qcow2".to_owned()));
         }
         let cluster_bytes = options.cluster_bytes;
-        Ok(NewImage { path, format, size_bytes, cluster_bytes, preallocation, backing })
+        Ok(NewImage { path, permissions: None, format, size_bytes, cluster_bytes, preallocation, backing })
     }
 
     fn backing(&self, options: &ImageOptions, format: Format) -> Result<Option<Qcow2Backing>> {
@@ -190,27 +190,33 @@ enum Target {
 }
 
 impl Target {
-    fn open(args: &ConvertArgs, named: &DiskSpecification, source: &dyn Disk, watch: &Watch) -> Result<Self> {
+    fn open(
+        args: &ConvertArgs,
+        named: &DiskSpecification,
+        source: &dyn Disk,
+        permissions: Option<u32>,
+        watch: &Watch,
+    ) -> Result<Self> {
         let length_bytes = source.geometry().capacity_bytes;
-        if args.no_create || replaced_file(named).is_none() {
+        if replaced_file(named, args.no_create).is_none() {
             return Self::in_place(args, named, length_bytes);
         }
-        let image = args.new_image(named, length_bytes)?;
+        let image = NewImage { permissions, ..args.new_image(named, length_bytes)? };
         if let Some(backing) = &image.backing {
             // Who names it allows it.
             let allow_dirs = [&args.allow_dir[..], &[directory_of(&backing_path(&image.path, &backing.name))]].concat();
             let behind = open_backing(&image.path, backing, &allow_dirs)?;
-            let file = image.make(watch)?;
+            let file = image.make(watch).map_err(suggest_in_place)?;
             let disk = image.open_qcow2(&file, &allow_dirs)?;
             return Ok(Self::Overlay { file, disk, behind });
         }
         if image.format == Format::Qcow2 && image.preallocation == Preallocation::Off {
-            let file = ReplacementFile::create(&image.path)?;
+            let file = ReplacementFile::create_like(&image.path, permissions).map_err(suggest_in_place)?;
             let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
             let writer = Qcow2Writer::new(handle, &image.qcow2_options())?;
             return Ok(Self::Qcow2 { file, writer });
         }
-        let file = image.make(watch)?;
+        let file = image.make(watch).map_err(suggest_in_place)?;
         let is_sparse = image.format == Format::Raw && image.preallocation == Preallocation::Off;
         let unmap = is_sparse && reserve(&file, source, length_bytes)?;
         let disk = image.open(&file, &[])?;

@@ -499,7 +499,7 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
     if size > image.bytes_max() {
         bail!("it claims to have {size} bytes, which the image cannot hold");
     }
-    let new = ReplacementFile::create(to)?;
+    let new = ReplacementFile::create_like(to, Some(entry.mode))?;
     new.set_length(size.checked_next_multiple_of(512).context("a file of an impossible size")?)?;
     if size > 0 {
         let file = new.file().try_clone().context("writing the new file")?;

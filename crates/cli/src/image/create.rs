@@ -89,6 +89,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     }
     let image = NewImage {
         path,
+        permissions: None,
         format,
         // Nobody else's images end in the middle of a sector.
         size_bytes: size_bytes.checked_next_multiple_of(512).unwrap_or(u64::MAX),

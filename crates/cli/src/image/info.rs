@@ -37,7 +37,7 @@ pub struct InfoArgs {
 /// # Errors
 /// When it is no image.
 pub fn run(args: &InfoArgs) -> Result<()> {
-    let named = named_image::existing(&args.image, args.format, &args.allow_dir)?.read_only();
+    let named = named_image::source(&args.image, args.format)?;
     let report = Report::of(&named, args)?;
     print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.render() })
 }
@@ -57,6 +57,9 @@ struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     backing_chain: Vec<Behind>,
     users: Users,
+    /// The file of a change with --atomic that was cut off, and through which the disk is seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unfinished_change: Option<String>,
     /// `gpt`, `mbr`, or null.
     partition_table: Option<&'static str>,
     partitions: Vec<Partition>,
@@ -127,6 +130,8 @@ impl Report {
             }
             (None, Err(_)) => return Err(opened.err().unwrap_or_else(|| anyhow::anyhow!("no disk"))),
         };
+        let unfinished = opened.as_ref().ok().and_then(|opened| opened.unfinished.as_ref());
+        let unfinished_change = unfinished.map(|path| path.display().to_string());
         shut_in(&[named], Vec::new())?;
         let table = opened.and_then(|opened| Ok(read(&*opened.disk as &dyn Disk)?));
         let mut report = Self {
@@ -137,6 +142,7 @@ impl Report {
             qcow2: qcow2.map(Qcow2::from),
             backing_chain: chain.iter().skip(1).map(Behind::from).collect(),
             users: Users { writer: users.writer, reader: users.reader },
+            unfinished_change,
             partition_table: None,
             partitions: Vec::new(),
             partitions_unknown: None,
@@ -186,6 +192,10 @@ impl Report {
             if let Some(user) = user {
                 let _ = writeln!(text, "in use for {what}: by {}", printable(user));
             }
+        }
+        if let Some(path) = &self.unfinished_change {
+            let how = "completed by `blockyard image check -r leaks` or any command that writes to the image";
+            let _ = writeln!(text, "unfinished change: {}, {how}", printable(path));
         }
         match (&self.partitions_unknown, self.partition_table) {
             (Some(why), _) => {

@@ -42,7 +42,7 @@ pub struct MapArgs {
 /// # Errors
 /// When the image cannot be read.
 pub fn run(args: &MapArgs) -> Result<()> {
-    let named = named_image::existing(&args.image, args.format, &args.allow_dir)?.read_only();
+    let named = named_image::whole(&args.image, args.format)?;
     let Mapped { disk, files } = Mapped::open(&named, &args.allow_dir)?;
     let capacity_bytes = disk.capacity_bytes();
     shut_in(&[&named], Vec::new())?;

@@ -68,7 +68,7 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
     }
     let (size_bytes, data_bytes) = match (&args.image, args.size) {
         (Some(image), _) => {
-            let named = named_image::existing(image, args.format, &args.allow_dir)?.read_only();
+            let named = named_image::source(image, args.format)?;
             let disk = named_image::open_stream(&named, true, &args.allow_dir)?.opened.disk;
             shut_in(&[&named], Vec::new())?;
             (disk.geometry().capacity_bytes, data_bytes(&*disk, cluster_bytes)?)

@@ -1,7 +1,7 @@
 //! Images as they are named on the command line, with qemu-img's -f.
 
 use crate::UsageError;
-use crate::disk::{self, Access, OpenDisk, RECONNECT, complete_change};
+use crate::disk::{self, Access, OpenDisk, RECONNECT, complete_change, refuse_unfinished_change};
 use anyhow::{Result, bail};
 use blockyard_block::Engine;
 use blockyard_block::specification::{DiskSpecification, Kind};
@@ -35,18 +35,36 @@ impl Format {
     }
 }
 
-/// The disk that `text` names, in this format if it does not say which: an image that is there. A change to it that was not completed
-/// is completed first, so that a command may open its file by itself.
+/// The disk that `text` names, in this format if it does not say which: an image that is there, to be read.
+///
+/// # Errors
+/// [`UsageError`] when it names no disk.
+pub fn source(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
+    Ok(target(text, format)?.read_only())
+}
+
+/// The same, for a command that looks at the image's file by itself.
+///
+/// # Errors
+/// [`UsageError`] when it names no disk; when it has a change that was cut off.
+pub fn whole(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
+    let named = source(text, format)?;
+    refuse_unfinished_change(&named)?;
+    Ok(named)
+}
+
+/// The disk that `text` names, in this format if it does not say which: an image that is there, for a command that writes to its file by
+/// itself. A change to it that was cut off is completed first.
 ///
 /// # Errors
 /// [`UsageError`] when it names no disk; as [`complete_change`].
-pub fn existing(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Result<DiskSpecification> {
+pub fn changed(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Result<DiskSpecification> {
     let named = target(text, format)?;
     complete_change(&named, allow_dirs)?;
     Ok(named)
 }
 
-/// As [`existing`], for a look at an image that somebody else may be writing: without locks, and as it is.
+/// As [`source`], for a look at an image that somebody else may be writing: without locks, and as it is.
 ///
 /// # Errors
 /// [`UsageError`] when it names no disk.
@@ -79,7 +97,7 @@ pub fn parse_new(text: &str, format: Option<Format>) -> Result<(PathBuf, Format)
     }
 }
 
-/// An image that may be based on another and is there, as [`existing`]: its file, and the disk that it is.
+/// An image that may be based on another and is there, as [`changed`]: its file, and the disk that it is.
 ///
 /// # Errors
 /// [`UsageError`] when it is anything else; as [`complete_change`].
@@ -88,7 +106,7 @@ pub fn based(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Resu
     if found != Format::Qcow2 {
         bail!(UsageError(format!("{text}: only qcow2 images have backing files")));
     }
-    Ok((path, existing(text, format, allow_dirs)?))
+    Ok((path, changed(text, format, allow_dirs)?))
 }
 
 /// A disk whose every byte is read or written once, opened for that.

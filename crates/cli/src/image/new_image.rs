@@ -30,6 +30,8 @@ const OPTIONS: FileOptions = FileOptions {
 pub struct NewImage {
     /// Its file.
     pub path: PathBuf,
+    /// The permission bits of what its contents come from, if they come from a file.
+    pub permissions: Option<u32>,
     /// Its format.
     pub format: Format,
     /// Bytes in the disk; for qcow2 a multiple of 512.
@@ -48,7 +50,7 @@ impl NewImage {
     /// # Errors
     /// When the file cannot be made, or is too small for the disk.
     pub fn make(&self, watch: &Watch) -> Result<ReplacementFile> {
-        let file = ReplacementFile::create(&self.path)?;
+        let file = ReplacementFile::create_like(&self.path, self.permissions)?;
         match self.format {
             Format::Raw => self.make_raw(&file, watch)?,
             Format::Qcow2 => Qcow2Disk::create_in(file.file(), &self.path, &self.qcow2_options())?,

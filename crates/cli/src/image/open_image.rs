@@ -8,15 +8,14 @@ use super::mount_point;
 use super::records::RecordStream;
 use super::requests;
 use crate::UsageError;
-use crate::destination::replaced_file;
-use crate::disk::open_disk;
+use crate::disk::{self, RECONNECT};
 use crate::signals::EndSignals;
 use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
 use blockyard_block::layers::ZerosAsHoles;
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{AtomicChange, Disk, Geometry, printable};
+use blockyard_block::{AtomicChange, Disk, Geometry, OpenedFile, printable};
 use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -113,53 +112,46 @@ impl Default for OpenArgs {
 }
 
 impl ImageArgs {
-    /// The image's disks, opened.
-    fn disks(&self, image: &String, access: Access) -> Result<Vec<ImageDisk>> {
+    /// The image's disks, opened, and the change to the image with `--atomic`.
+    fn disks(&self, image: &String, access: Access) -> Result<(Vec<ImageDisk>, Option<AtomicChange>)> {
         if self.add.len() >= DISKS_MAX {
             return Err(UsageError(format!("an appliance has at most {DISKS_MAX} disks")).into());
         }
-        [image].into_iter().chain(&self.add).map(|name| self.how.open_disk(name, access)).collect()
+        if self.how.atomic && access == Access::Write && !self.add.is_empty() {
+            return Err(UsageError("--atomic is for one image: several do not change at one moment".to_owned()).into());
+        }
+        let (mut disks, mut change) = (Vec::new(), None);
+        for name in [image].into_iter().chain(&self.add) {
+            let (disk, its_change) = self.how.open_disk(name, access)?;
+            disks.push(disk);
+            change = change.or(its_change);
+        }
+        Ok((disks, change))
     }
 }
 
 impl OpenArgs {
-    /// Opens a disk of an image, for no more than `access`.
+    /// Opens a disk of an image, for no more than `access`. With `--atomic`, what is written to it is a change to the image, which must be one
+    /// file.
     ///
     /// # Errors
-    /// When it cannot be opened so.
-    pub fn open_disk(&self, name: &str, access: Access) -> Result<ImageDisk> {
+    /// When it cannot be opened so; [`UsageError`] when it is no file that can be changed as a whole; when no file can be made beside it.
+    pub fn open_disk(&self, name: &str, access: Access) -> Result<(ImageDisk, Option<AtomicChange>)> {
         let specification = match self.cache {
             Cache::Writeback => name.to_owned(),
             Cache::Unsafe => format!("{name},cache=unsafe"),
         };
-        let disk = open_disk(&specification, access == Access::Read, &self.allow_dir)?;
-        if access == Access::Write && disk.geometry().read_only {
+        let named: DiskSpecification = specification.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let read_only = access == Access::Read;
+        let opened =
+            disk::open_whole(&named, &disk::Access { read_only, allow_dirs: &self.allow_dir, reconnect: RECONNECT })?;
+        if !read_only && opened.disk.geometry().read_only {
             bail!("{name} is read-only");
         }
-        Ok(ImageDisk { disk, name: name.into() })
-    }
-
-    /// With `--atomic`, a change to the image, which is one file: it is written to in the place of that.
-    ///
-    /// # Errors
-    /// [`UsageError`] when it is anything else; when no file can be made beside it.
-    pub fn begin_change(&self, disks: &mut [ImageDisk]) -> Result<Option<AtomicChange>> {
-        if !self.atomic {
-            return Ok(None);
-        }
-        let [image] = disks else {
-            return Err(UsageError("--atomic is for one image: several do not change at one moment".to_owned()).into());
-        };
-        let named: DiskSpecification = image.name.parse().map_err(|error| UsageError(format!("{error}")))?;
-        let Some(path) = replaced_file(&named) else {
-            return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
-        };
-        if self.cache == Cache::Unsafe || named.is_cache_unsafe() {
-            return Err(UsageError("--atomic waits for stable storage: leave out cache unsafe".to_owned()).into());
-        }
-        let change = AtomicChange::begin(Arc::clone(&image.disk), path)?;
-        image.disk = change.disk();
-        Ok(Some(change))
+        let change =
+            if self.atomic && !read_only { Some(begin_change(&named, &opened.disk, opened.file)?) } else { None };
+        let disk = change.as_ref().map_or(opened.disk, AtomicChange::disk);
+        Ok((ImageDisk { disk, name: name.into() }, change))
     }
 
     /// What `-m` says.
@@ -168,6 +160,18 @@ impl OpenArgs {
     /// [`UsageError`] when that makes no sense.
     pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
         self.mount.iter().map(|text| mount_point::parse(text)).collect()
+    }
+}
+
+/// Begins a change to the image that is `named`.
+fn begin_change(named: &DiskSpecification, disk: &Arc<dyn Disk>, file: Option<OpenedFile>) -> Result<AtomicChange> {
+    if named.is_cache_unsafe() {
+        return Err(UsageError("--atomic waits for stable storage: leave out cache unsafe".to_owned()).into());
+    }
+    let is_file = |file: &OpenedFile| file.file().metadata().is_ok_and(|metadata| metadata.is_file());
+    match file.filter(|file| named.image_file().is_some() && is_file(file)) {
+        Some(file) => Ok(AtomicChange::begin(Arc::clone(disk), file)?),
+        None => Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into()),
     }
 }
 
@@ -265,8 +269,7 @@ impl OpenImage {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
         let points = args.how.mount_points()?;
-        let mut disks = args.disks(image, access)?;
-        let change = if access == Access::Write { args.how.begin_change(&mut disks)? } else { None };
+        let (disks, change) = args.disks(image, access)?;
         let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, command.lives_on())?;
         image.change = change;
         image.points = points;

@@ -7,10 +7,9 @@ use super::watch::Watch;
 use crate::disk::{self, Access, RECONNECT};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
-use blockyard_block::{AllowedDirectories, Disk, FileDisk, FileOptions, Preallocation, Qcow2Disk};
+use blockyard_block::{AllowedDirectories, FileOptions, OpenedFile, Preallocation, Qcow2Disk};
 use clap::Args;
 use rustix::fs::{FallocateFlags, fallocate};
-use std::fs::OpenOptions;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -106,7 +105,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
 
 /// The size now; makes sure that the image is what it is called.
 fn old_size(args: &ResizeArgs) -> Result<u64> {
-    let named = named_image::existing(&args.image, args.format, &args.allow_dir)?;
+    let named = named_image::changed(&args.image, args.format, &args.allow_dir)?;
     let access = Access { read_only: true, allow_dirs: &args.allow_dir, reconnect: RECONNECT };
     let opened = disk::open_whole(&named, &access)?;
     Ok(opened.length_bytes)
@@ -115,20 +114,20 @@ fn old_size(args: &ResizeArgs) -> Result<u64> {
 /// From the first size to the second.
 fn resize_raw(path: &Path, sizes: Range<u64>, preallocation: Preallocation) -> Result<()> {
     let failed = || format!("cannot change the size of {}", path.display());
-    if !path.metadata().with_context(failed)?.is_file() {
+    let opened = OpenedFile::open(path, false)?;
+    opened.lock(&FileOptions::default())?;
+    let file = opened.file();
+    if !file.metadata().with_context(failed)?.is_file() {
         bail!("{} is a device, whose size nobody can change from here", path.display());
     }
-    // Holds the lock.
-    let disk = FileDisk::open(path, &FileOptions::default())?;
-    let file = OpenOptions::new().write(true).open(path).with_context(failed)?;
     let watch = Watch::new(false, 0)?;
     let grow = || -> Result<()> {
         file.set_len(sizes.end)?;
         match preallocation {
             Preallocation::Off | Preallocation::Metadata => {}
             Preallocation::Falloc if sizes.is_empty() => {}
-            Preallocation::Falloc => fallocate(&file, FallocateFlags::empty(), sizes.start, sizes.end - sizes.start)?,
-            Preallocation::Full => write_zeros(&file, sizes.clone(), &watch)?,
+            Preallocation::Falloc => fallocate(file, FallocateFlags::empty(), sizes.start, sizes.end - sizes.start)?,
+            Preallocation::Full => write_zeros(file, sizes.clone(), &watch)?,
         }
         Ok(file.sync_all()?)
     };
@@ -138,9 +137,7 @@ fn resize_raw(path: &Path, sizes: Range<u64>, preallocation: Preallocation) -> R
             file.set_len(sizes.start.min(sizes.end))?;
             Err(error)
         })
-        .with_context(failed)?;
-    debug_assert!(!disk.geometry().read_only);
-    Ok(())
+        .with_context(failed)
 }
 
 #[cfg(test)]

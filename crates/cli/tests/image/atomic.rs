@@ -65,6 +65,7 @@ fn a_command_that_is_killed_has_changed_nothing_or_all() {
         kill(child);
         let is_as_it_was = unfinished(&rig) == 0 && fs::read(&rig.image).unwrap() == before;
         let listed = rig.run("ls", &["/"]);
+        rig.run("mkdir", &["/after"]);
         assert_eq!(unfinished(&rig), 0);
         rig.check();
         if is_as_it_was {
@@ -76,31 +77,98 @@ fn a_command_that_is_killed_has_changed_nothing_or_all() {
     }
 }
 
+/// A change that was killed in the middle of being put in place.
+fn killed(content: &[u8]) -> Rig {
+    let rig = Rig::empty(16);
+    fs::write(rig.path("in"), content).unwrap();
+    // Only what is put in place writes to the image.
+    let slow = "disk.img,faults=write-latency:1s+zero-latency:1s";
+    let child = image(&rig, &["put", "--atomic", slow, "in", "/"]).spawn().unwrap();
+    // Into the middle of it: behind the second of several writes, for which the rest waits.
+    wait_for_a_write(&rig);
+    wait_for_a_write(&rig);
+    kill(child);
+    assert_eq!(unfinished(&rig), 1, "it was done too soon");
+    rig
+}
+
+fn image(rig: &Rig, arguments: &[&str]) -> std::process::Command {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_blockyard"));
+    command.arg("image").args(arguments).current_dir(rig.directory.path());
+    command
+}
+
 #[test]
-fn a_change_that_is_cut_off_while_it_is_put_in_place_is_completed_by_whoever_comes_next() {
+fn a_change_that_was_cut_off_is_completed_by_who_writes_and_by_nobody_who_looks() {
     let content = noise(3 << 20);
-    for next in [&["ls", "disk.img", "/"][..], &["info", "disk.img"], &["convert", "disk.img", "copy.qcow2"]] {
-        let rig = Rig::empty(16);
-        fs::write(rig.path("in"), &content).unwrap();
-        let mut command = rig.command("put", &[]);
-        let program = command.get_program().to_owned();
-        command = std::process::Command::new(&program);
-        // Only what is put in place writes to the image.
-        command.args(["image", "put", "--atomic", "disk.img,faults=write-latency:1s+zero-latency:1s", "in", "/"]);
-        let child = command.current_dir(rig.directory.path()).spawn().unwrap();
-        // Into the middle of it: behind the second of several writes, for which the rest waits.
-        wait_for_a_write(&rig);
-        wait_for_a_write(&rig);
-        kill(child);
-        assert_eq!(unfinished(&rig), 1, "it was done too soon");
-        let mut command = std::process::Command::new(&program);
-        let output = command.arg("image").args(next).current_dir(rig.directory.path()).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(unfinished(&rig), 0, "{next:?}");
-        rig.check();
-        rig.debugfs("dump /in out");
-        rig.run("get", &["/in", "out"]);
-        assert!(fs::read(rig.path("out")).unwrap() == content, "{next:?}");
+    let rig = killed(&content);
+    let before = fs::read(&rig.image).unwrap();
+    for look in [
+        &["ls", "disk.img", "/"][..],
+        &["get", "disk.img", "/in", "out"],
+        &["info", "disk.img"],
+        &["info", "--json", "disk.img"],
+        &["convert", "-q", "disk.img", "copy.img"],
+        &["convert", "-q", "disk.img,ro", "copy.qcow2"],
+        &["compare", "-q", "disk.img", "copy.qcow2"],
+        &["measure", "-O", "qcow2", "disk.img"],
+        &["filesystems", "disk.img"],
+        &["ls", "--ro", "disk.img", "/"],
+    ] {
+        let output = image(&rig, look).output().unwrap();
+        let (said, heard) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{look:?}: {heard}");
+        assert!(look[0] != "ls" || said.lines().any(|name| name == "in"), "{said}");
+        assert!(look[0] != "info" || said.contains("unfinished") && said.contains(".blockyard-change-"), "{said}");
+        assert!(fs::read(&rig.image).unwrap() == before && unfinished(&rig) == 1, "{look:?} has written");
+    }
+    assert!(fs::read(rig.path("out")).unwrap() == content);
+    // What shows the file itself says what completes it.
+    for look in [&["map", "disk.img"][..], &["check", "disk.img"]] {
+        let said = failure(image(&rig, look).output().unwrap());
+        let how = "has a change that was cut off (";
+        assert!(said.contains(how) && said.contains("`blockyard image check -r leaks`"), "{said}");
+        assert!(fs::read(&rig.image).unwrap() == before && unfinished(&rig) == 1, "{look:?} has written");
+    }
+    let copy = Rig { image: rig.path("copy.img"), directory: rig.directory };
+    copy.check();
+    let rig = Rig { image: copy.path("disk.img"), directory: copy.directory };
+    complete(&rig, &["check", "-r", "leaks", "disk.img"], &content);
+    for write in [&["mkdir", "disk.img", "/x"][..], &["resize", "disk.img", "+1M"]] {
+        complete(&killed(&content), write, &content);
+    }
+}
+
+fn complete(rig: &Rig, command: &[&str], content: &[u8]) {
+    let output = image(rig, command).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(unfinished(rig), 0, "{command:?}");
+    rig.check();
+    rig.run("get", &["/in", "out"]);
+    assert!(fs::read(rig.path("out")).unwrap() == content, "{command:?}");
+}
+
+/// Another user, whose directory it is, leaves a change to an image of root's, or to what a link leads to.
+#[test]
+fn a_strangers_change_is_not_put_in_place() {
+    use std::os::unix::fs::{chown, symlink};
+    let content = noise(3 << 20);
+    let rig = killed(&content);
+    let names = fs::read_dir(rig.directory.path()).unwrap().map(|entry| entry.unwrap().path());
+    let journal = names.into_iter().find(|path| path.to_str().unwrap().contains(".blockyard-change-")).unwrap();
+    if chown(&journal, Some(1234), None).is_err() {
+        eprintln!("not root: nothing of a stranger's can be made");
+        return;
+    }
+    let before = fs::read(&rig.image).unwrap();
+    fs::create_dir(rig.path("strangers")).unwrap();
+    symlink("../disk.img", rig.path("strangers/link.img")).unwrap();
+    for write in [&["resize", "disk.img", "+0"][..], &["resize", "strangers/link.img", "+0"], &["info", "disk.img"]] {
+        let output = image(&rig, write).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{write:?}: {said}");
+        assert!(said.contains("counts as no change to") && said.contains("it is left alone"), "{write:?}: {said}");
+        assert!(fs::read(&rig.image).unwrap() == before && journal.exists(), "{write:?}");
     }
 }
 

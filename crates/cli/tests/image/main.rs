@@ -6,6 +6,7 @@ mod changes;
 mod corpus;
 mod damage;
 mod data;
+mod destinations;
 mod ends;
 mod filesystems;
 mod inspection;

@@ -8,12 +8,12 @@ use super::l2_cache::L2Cache;
 use super::layer::Layer;
 use super::medium::{ImageFile, Medium};
 use super::order::Order;
-use crate::formats::{AllowedDirectories, ImageError, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX};
+use crate::formats::{AllowedDirectories, FoundJournal, ImageError, demand};
+use crate::{Disk, FileDisk, FileOptions, Geometry, OpenedFile, SEGMENTS_MAX};
 use imago::format::PreallocateMode;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -31,7 +31,7 @@ const PAGE_BYTES: u64 = 4096;
 
 /// Opens the image at `path`.
 pub(super) fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Image, ImageError> {
-    open_in(open_file(path, options.read_only)?, path, options, allowed)
+    open_in(FileDisk::open_file(path, options.read_only)?, path, options, allowed)
 }
 
 /// Opens the image in `file`. `path` is for messages, and what the image refers to starts from there.
@@ -46,11 +46,16 @@ pub(super) fn open_in(
     chain.finish(top)
 }
 
-/// Opens the image at `path` with a disk that is larger than the image says, and goes on saying: to see and change what lies behind its end.
-pub(super) fn open_larger(path: &Path, size_bytes: u64, allowed: &AllowedDirectories) -> Result<Image, ImageError> {
+/// Opens the image in `file` with a disk that is larger than the image says, and goes on saying: to see and change what lies behind its end.
+pub(super) fn open_larger(
+    file: File,
+    path: &Path,
+    size_bytes: u64,
+    allowed: &AllowedDirectories,
+) -> Result<Image, ImageError> {
     let failed = |source| ImageError::System { action: "change the size of", path: path.to_owned(), source };
     let mut chain = Chain::new(FileOptions::default(), allowed);
-    let mut top = chain.open_qcow2(open_file(path, false)?, path, false, Base::InHeader)?;
+    let mut top = chain.open_qcow2(file, path, false, Base::InHeader)?;
     if let Some(order) = &top.order {
         order.lock().unwrap_or_else(PoisonError::into_inner).keep_size();
     }
@@ -97,15 +102,12 @@ pub(super) fn open_above(
     chain.finish(top)
 }
 
-/// Opens a file that somebody named, not an image.
-pub(super) fn open_file(path: &Path, read_only: bool) -> Result<File, ImageError> {
-    let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
-    // Opening a FIFO would wait for its other end.
-    let kind = std::fs::metadata(path).map_err(failed)?.file_type();
-    if !kind.is_file() && !kind.is_block_device() {
-        return Err(unusable(path, "is neither a regular file nor a block device, so it is no image"));
-    }
-    OpenOptions::new().read(true).write(!read_only).open(path).map_err(failed)
+/// Opens an image that somebody named, to change it: it is locked, and whole.
+pub(super) fn open_to_change(path: &Path) -> Result<File, ImageError> {
+    let image = OpenedFile::open(path, false)?;
+    image.lock(&FileOptions::default())?;
+    FoundJournal::refuse(&image)?;
+    Ok(image.into_file())
 }
 
 fn unusable(path: &Path, problem: impl Into<String>) -> ImageError {
@@ -139,6 +141,8 @@ struct Chain<'a> {
     base: Option<usize>,
     /// An image that depends on itself never ends.
     seen: Vec<Identity>,
+    /// What the permission bits of all these files allow.
+    permissions: u32,
     /// A file whose disk is open already.
     known: Option<(Identity, Arc<dyn Disk>)>,
 }
@@ -154,7 +158,16 @@ fn identity(file: &File) -> io::Result<Identity> {
 
 impl<'a> Chain<'a> {
     fn new(options: FileOptions, allowed: &'a AllowedDirectories) -> Self {
-        Self { options, allowed, below: Vec::new(), layers: Vec::new(), base: None, seen: Vec::new(), known: None }
+        Self {
+            options,
+            allowed,
+            below: Vec::new(),
+            layers: Vec::new(),
+            base: None,
+            seen: Vec::new(),
+            permissions: 0o777,
+            known: None,
+        }
     }
 
     fn open_qcow2(&mut self, file: File, path: &Path, read_only: bool, base: Base) -> Result<Top, ImageError> {
@@ -288,6 +301,7 @@ impl<'a> Chain<'a> {
             return Err(unusable(path, format!("is one of more than {CHAIN_MAX} files of a chain of backing files")));
         }
         self.seen.push(identity);
+        self.permissions &= file.metadata().map_err(failed)?.mode();
         Ok(())
     }
 
@@ -319,6 +333,7 @@ impl<'a> Chain<'a> {
             base: self.base,
             geometry,
             size_bytes: header.size_bytes,
+            permissions: self.permissions,
             cluster_bytes: header.cluster_bytes(),
             has_zero_clusters: header.version >= 3,
             frees_clusters: header.data_file.is_none(),

@@ -4,12 +4,13 @@
 //! zeroing its L1 table; its clusters, which nothing refers to then, are freed as leaked ones are.
 
 use super::census::Repair;
-use super::chain::{open_above, open_file, read_header, refuse_snapshots};
+use super::chain::{open_above, open_to_change, read_header, refuse_snapshots};
 use super::create::Preallocation;
+use super::info::chain_of;
 use super::medium::ImageFile;
 use super::repair::Qcow2Check;
 use super::{Qcow2Disk, header_change, resize};
-use crate::formats::{AllowedDirectories, ImageError, fold, image_chain};
+use crate::formats::{AllowedDirectories, ImageError, fold};
 use crate::{Disk, Engine, FileDisk, FileOptions, Qcow2Info, same_file};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -35,10 +36,9 @@ impl Qcow2Commit {
     /// When it has no such backing file, and when one of them cannot be had for writing, or is not allowed.
     pub fn open(path: &Path, base: Option<&Path>, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
-        let file = open_file(path, false)?;
-        FileDisk::lock(&file, path, &FileOptions::default())?;
+        let file = open_to_change(path)?;
         refuse_snapshots(&read_header(&file, path)?, path, "which show what is behind it now")?;
-        let chain = image_chain(path, allowed)?;
+        let chain = chain_of(file.try_clone().map_err(failed)?, path, allowed)?;
         let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
         let index = match base {
             None => 1,
@@ -123,7 +123,9 @@ fn open_base(
     if is_qcow2 {
         let header = read_header(&file, path)?;
         if header.size_bytes < size_bytes {
-            resize::resize(path, size_bytes, Preallocation::Off, allowed)?;
+            FileDisk::lock(&file, path, &options)?;
+            let handle = file.try_clone().map_err(failed)?;
+            resize::resize_in(&handle, path, size_bytes, Preallocation::Off, allowed)?;
         }
         return Ok(Arc::new(Qcow2Disk::open_in(file, path, &options, allowed)?));
     }

@@ -1,6 +1,7 @@
 //! Power cuts while an image is repaired, emptied, or gets another backing file: at each of them it shows what it showed, and is no worse.
 
 use super::census::Repair;
+use super::chain::open_to_change;
 use super::header::Header;
 use super::medium::tests::LOG;
 use super::{Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase, resize};
@@ -96,9 +97,9 @@ fn what_a_disk_grows_by_is_zeros_at_every_cut() {
         wanted.resize(new as usize, 0);
         let log = Arc::<WriteLog>::default();
         LOG.set(Some(Arc::clone(&log)));
-        resize::zero_behind_end(&path, old, new, &allowed(&path)).unwrap();
+        resize::zero_behind_end(&open_to_change(&path).unwrap(), &path, old, new, &allowed(&path)).unwrap();
         LOG.set(Some(Arc::clone(&log)));
-        resize::set_size(&path, new, Preallocation::Off, &allowed(&path)).unwrap();
+        resize::set_size(&open_to_change(&path).unwrap(), &path, new, Preallocation::Off, &allowed(&path)).unwrap();
         assert!(disk_of(&path) == (new, wanted.clone()), "with a backing file: {has_backing}");
         at_each_cut(&path, &before, &log.recording(SECTOR_BYTES), |cut| {
             assert_eq!(corruptions(&path), 0, "cut behind {cut}");

@@ -36,6 +36,8 @@ pub(super) struct Image {
     pub(super) geometry: Geometry,
     /// The image's own size; the geometry's capacity is this, rounded up to logical blocks.
     pub(super) size_bytes: u64,
+    /// What the permission bits of the image's file and of all files behind it allow.
+    pub(super) permissions: u32,
     pub(super) cluster_bytes: u64,
     /// Whether clusters can be marked as zeros, which version 2 cannot.
     pub(super) has_zero_clusters: bool,

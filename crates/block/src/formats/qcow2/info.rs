@@ -1,7 +1,8 @@
 //! What images say of themselves, without opening them as disks.
 
-use super::chain::{CHAIN_MAX, open_file, read_header};
+use super::chain::{CHAIN_MAX, read_header};
 use super::header::Header;
+use crate::FileDisk;
 use crate::formats::{AllowedDirectories, ImageError};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -35,7 +36,7 @@ impl Qcow2Info {
     /// # Errors
     /// When it cannot be read, or is no qcow2 image that can be used.
     pub fn read(path: &Path) -> Result<Self, ImageError> {
-        Ok(Self::of(read_header(&open_file(path, true)?, path)?))
+        Ok(Self::of(read_header(&FileDisk::open_file(path, true)?, path)?))
     }
 
     fn of(header: Header) -> Self {
@@ -74,8 +75,13 @@ pub struct ChainImage {
 /// # Errors
 /// When one cannot be read, is damaged or not allowed, or the chain has no end.
 pub fn image_chain(path: &Path, allowed: &AllowedDirectories) -> Result<Vec<ChainImage>, ImageError> {
+    chain_of(FileDisk::open_file(path, true)?, path, allowed)
+}
+
+/// The same, of the image in `file`, which was opened by `path`.
+pub(super) fn chain_of(file: File, path: &Path, allowed: &AllowedDirectories) -> Result<Vec<ChainImage>, ImageError> {
     let mut images = Vec::new();
-    let mut next = Some((open_file(path, true)?, path.to_owned(), true));
+    let mut next = Some((file, path.to_owned(), true));
     while let Some((file, path, is_qcow2)) = next.take() {
         if images.len() == CHAIN_MAX {
             let problem = format!("is one of more than {CHAIN_MAX} files of a chain of backing files");

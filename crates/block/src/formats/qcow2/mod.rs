@@ -128,6 +128,11 @@ impl Qcow2Disk {
         resize::resize(path, size_bytes, preallocation, allowed)
     }
 
+    /// What the permission bits of the image's file and of all files behind it allow.
+    pub(crate) fn permissions(&self) -> u32 {
+        self.worker.image().permissions
+    }
+
     /// What there is at the beginning of `range`, and for how long at most.
     ///
     /// # Errors

@@ -1,15 +1,13 @@
 //! Putting another backing file behind an image.
 
 use super::Qcow2Disk;
-use super::chain::{open_file, read_header, refuse_snapshots};
+use super::chain::{open_to_change, read_header, refuse_snapshots};
 use super::create::Qcow2Backing;
 use super::header_change;
 use super::medium::ImageFile;
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::read::perform;
-use crate::{
-    Disk, Engine, Extent, ExtentKind, FileDisk, FileOptions, MemoryMap, Operation, Queue, Segment, walk_extents,
-};
+use crate::{Disk, Engine, Extent, ExtentKind, FileOptions, MemoryMap, Operation, Queue, Segment, walk_extents};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,10 +29,9 @@ impl Qcow2Rebase {
     /// Opens the image at `path`.
     ///
     /// # Errors
-    /// When it cannot be had for writing.
+    /// When it cannot be had for writing, or has an unfinished change.
     pub fn open(path: &Path) -> Result<Self, ImageError> {
-        let file = open_file(path, false)?;
-        FileDisk::lock(&file, path, &FileOptions::default())?;
+        let file = open_to_change(path)?;
         read_header(&file, path)?;
         Ok(Self { file, path: path.to_owned() })
     }

@@ -6,12 +6,11 @@
 //! the caller's to know.
 
 use super::census::{Census, CheckReport, Repair, Tell};
-use super::chain::open_file;
 use super::header::{FIRST_CLUSTER_MAX_BYTES, Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table};
 use super::medium::ImageFile;
 use super::new_refcounts::NewRefcounts;
-use crate::formats::ImageError;
-use crate::{FileDisk, FileOptions};
+use crate::formats::{FoundJournal, ImageError};
+use crate::{FileOptions, OpenedFile};
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -27,17 +26,23 @@ impl Qcow2Check {
     /// Opens the image at `path`, for writing if something is to be repaired. `lock`: nobody else may write to it meanwhile.
     ///
     /// # Errors
-    /// When it cannot be had, or its header cannot be understood.
+    /// When it cannot be had, has an unfinished change, or its header cannot be understood.
     pub fn open(path: &Path, repair: Repair, lock: bool) -> Result<Self, ImageError> {
         let options = FileOptions { read_only: repair == Repair::None, lock, ..FileOptions::default() };
-        let file = open_file(path, options.read_only)?;
-        FileDisk::lock(&file, path, &options)?;
-        let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(|source| ImageError::System {
-            action: "read",
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::of(path.to_owned(), ImageFile::new(file, length_bytes, !options.read_only, false, 0))
+        let image = OpenedFile::open(path, options.read_only)?;
+        image.lock(&options)?;
+        if lock {
+            FoundJournal::refuse(&image)?;
+        }
+        Self::on(image, !options.read_only)
+    }
+
+    /// Of an image that is open, and locked if that is wanted.
+    pub(in crate::formats) fn on(image: OpenedFile, is_writable: bool) -> Result<Self, ImageError> {
+        let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
+        let file = image.file().try_clone().map_err(failed)?;
+        let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
+        Self::of(image.path().to_owned(), ImageFile::new(file, length_bytes, is_writable, false, 0))
     }
 
     /// Of an image that is open.
@@ -50,7 +55,7 @@ impl Qcow2Check {
     }
 
     /// Cuts off what lies behind all that is in use.
-    pub(super) fn truncate(&self, length_bytes: u64) -> io::Result<()> {
+    pub(in crate::formats) fn truncate(&self, length_bytes: u64) -> io::Result<()> {
         self.file.truncate(length_bytes)
     }
 

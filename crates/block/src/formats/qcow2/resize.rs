@@ -7,6 +7,7 @@ use crate::formats::{AllowedDirectories, ImageError};
 use crate::{
     Disk, Extent, ExtentKind, FileOptions, Geometry, MemoryMap, Operation, Qcow2Disk, Segment, read, walk_extents,
 };
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::PoisonError;
@@ -17,7 +18,18 @@ pub(super) fn resize(
     preallocation: Preallocation,
     allowed: &AllowedDirectories,
 ) -> Result<(), ImageError> {
-    let header = chain::read_header(&chain::open_file(path, true)?, path)?;
+    resize_in(&chain::open_to_change(path)?, path, size_bytes, preallocation, allowed)
+}
+
+/// The same, of the image in `file`, which is locked.
+pub(super) fn resize_in(
+    file: &File,
+    path: &Path,
+    size_bytes: u64,
+    preallocation: Preallocation,
+    allowed: &AllowedDirectories,
+) -> Result<(), ImageError> {
+    let header = chain::read_header(file, path)?;
     chain::refuse_snapshots(&header, path, "which have the size that it has now")?;
     if header.backing.is_some() && preallocation != Preallocation::Off {
         let problem = "has a backing file, and such an image cannot be preallocated: nothing would show through";
@@ -27,30 +39,34 @@ pub(super) fn resize(
     Qcow2CreateOptions { cluster_bytes, ..Qcow2CreateOptions::new(size_bytes) }.check()?;
     let old_bytes = header.size_bytes;
     if size_bytes > old_bytes {
-        zero_behind_end(path, old_bytes, size_bytes, allowed)?;
+        zero_behind_end(file, path, old_bytes, size_bytes, allowed)?;
     }
-    set_size(path, size_bytes, preallocation, allowed)
+    set_size(file, path, size_bytes, preallocation, allowed)
 }
 
 /// Sees to it that what a disk of `size_bytes` would have behind its present end are zeros. It goes on ending there.
 pub(super) fn zero_behind_end(
+    file: &File,
     path: &Path,
     old_bytes: u64,
     size_bytes: u64,
     allowed: &AllowedDirectories,
 ) -> Result<(), ImageError> {
-    let disk = Qcow2Disk::on(chain::open_larger(path, size_bytes, allowed)?, path)?;
+    let file = file.try_clone().map_err(failed(path))?;
+    let disk = Qcow2Disk::on(chain::open_larger(file, path, size_bytes, allowed)?, path)?;
     zero_from(&disk, old_bytes).map_err(failed(path))
 }
 
 /// Changes where the disk ends.
 pub(super) fn set_size(
+    file: &File,
     path: &Path,
     size_bytes: u64,
     preallocation: Preallocation,
     allowed: &AllowedDirectories,
 ) -> Result<(), ImageError> {
-    let mut image = chain::open(path, &FileOptions::default(), allowed)?;
+    let file = file.try_clone().map_err(failed(path))?;
+    let mut image = chain::open_in(file, path, &FileOptions::default(), allowed)?;
     change(&mut image, size_bytes, preallocation).map_err(failed(path))
 }
 

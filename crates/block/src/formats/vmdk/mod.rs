@@ -10,9 +10,9 @@ use crate::{Disk, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap
 use descriptor::{Access, DESCRIPTOR_MAX_BYTES, Descriptor, Storage};
 use queue::VmdkSplit;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::ops::Range;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ const FILES_MAX: usize = 256;
 pub struct VmdkDisk {
     shape: Arc<Shape>,
     files: Vec<FileDisk>,
+    permissions: u32,
 }
 
 /// What a disk and its queues share.
@@ -65,13 +66,27 @@ impl VmdkDisk {
     /// # Errors
     /// When the descriptor cannot be read or understood, or one of its files is not allowed, missing or too short.
     pub fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+        Self::open_in(&FileDisk::open_file(path, true)?, path, options, allowed)
+    }
+
+    /// The same, of the descriptor in `file`, which was opened by `path`.
+    pub(crate) fn open_in(
+        file: &File,
+        path: &Path,
+        options: &FileOptions,
+        allowed: &AllowedDirectories,
+    ) -> Result<Self, ImageError> {
         let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
-        let text = read_descriptor(path)?;
+        let text = read_descriptor(file).map_err(|source| ImageError::System {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        })?;
         let descriptor = Descriptor::parse(&text).map_err(unusable)?;
         let writable = descriptor.extents.iter().any(|extent| extent.is_writable());
         let read_only = options.read_only || !writable;
         let options = FileOptions { read_only, ..*options };
-        let mut files = Files { image: path, options, allowed, opened: Vec::new() };
+        let mut files = Files { image: path, options, allowed, opened: Vec::new(), permissions: 0o777 };
         let mut pieces = Vec::with_capacity(descriptor.extents.len());
         let mut start_bytes = 0;
         for extent in &descriptor.extents {
@@ -85,6 +100,7 @@ impl VmdkDisk {
             pieces.push(Piece { start_bytes, end_bytes, access: extent.access, place });
             start_bytes = end_bytes;
         }
+        let permissions = files.permissions;
         let files: Vec<_> = files.opened.into_iter().map(|(_, file)| file).collect();
         let geometry = geometry(start_bytes, &options, &files);
         let block_bytes = u64::from(geometry.logical_block_bytes);
@@ -92,7 +108,12 @@ impl VmdkDisk {
             let problem = format!("has {start_bytes} bytes, which is not a multiple of the block size {block_bytes}");
             return Err(unusable(problem));
         }
-        Ok(Self { shape: Arc::new(Shape { geometry, pieces }), files })
+        Ok(Self { shape: Arc::new(Shape { geometry, pieces }), files, permissions })
+    }
+
+    /// What the permission bits of all its files allow, without the descriptor's.
+    pub(crate) fn permissions(&self) -> u32 {
+        self.permissions
     }
 }
 
@@ -108,6 +129,8 @@ struct Files<'a> {
     options: FileOptions,
     allowed: &'a AllowedDirectories,
     opened: Vec<(PathBuf, FileDisk)>,
+    /// What their permission bits all allow.
+    permissions: u32,
 }
 
 impl Files<'_> {
@@ -118,6 +141,8 @@ impl Files<'_> {
             Some(index) => index,
             None => {
                 FileDisk::lock(&file, &path, &self.options)?;
+                let failed = |source| ImageError::System { action: "look at", path: path.clone(), source };
+                self.permissions &= file.metadata().map_err(failed)?.mode();
                 let file = FileDisk::from_file(file, &self.options)?;
                 self.opened.push((path.clone(), file));
                 self.opened.len() - 1
@@ -135,16 +160,10 @@ impl Files<'_> {
     }
 }
 
-fn read_descriptor(path: &Path) -> Result<Vec<u8>, ImageError> {
-    let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
-    let kind = std::fs::metadata(path).map_err(failed)?.file_type();
-    if !kind.is_file() && !kind.is_block_device() {
-        let problem = "is no file, so it is no VMDK descriptor".into();
-        return Err(ImageError::Unusable { path: path.to_owned(), problem });
-    }
+fn read_descriptor(mut file: &File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    file.take(DESCRIPTOR_MAX_BYTES as u64 + 1).read_to_end(&mut text).map_err(failed)?;
+    file.rewind()?;
+    file.take(DESCRIPTOR_MAX_BYTES as u64 + 1).read_to_end(&mut text)?;
     Ok(text)
 }
 

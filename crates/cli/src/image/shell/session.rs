@@ -115,14 +115,12 @@ impl Session {
         }
         let read_only = read_only || self.how.ro;
         let access = if read_only { Access::Read } else { Access::Write };
-        let mut image = self.how.open_disk(specification, access)?;
-        if access == Access::Write {
-            if self.change.is_some() {
-                let problem = "with --atomic one image is written: several do not change at one moment (`add-ro`?)";
-                return Err(UsageError(format!("{specification}: {problem}")).into());
-            }
-            self.change = self.how.begin_change(std::slice::from_mut(&mut image))?;
+        if access == Access::Write && self.change.is_some() {
+            let problem = "with --atomic one image is written: several do not change at one moment (`add-ro`?)";
+            return Err(UsageError(format!("{specification}: {problem}")).into());
         }
+        let (image, change) = self.how.open_disk(specification, access)?;
+        self.change = self.change.take().or(change);
         self.stop()?;
         self.drives.push(Drive { image, read_only });
         Ok(())

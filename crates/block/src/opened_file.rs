@@ -1,0 +1,68 @@
+//! Files that somebody named, each opened once.
+
+use crate::{FileDisk, FileDiskError, FileOptions};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A regular file or block device, opened by its name once. What is found out of it afterwards (what it holds, who owns it, who uses it)
+/// and what is done to it is found out of and done to this very file, whatever has the name by then.
+#[derive(Debug)]
+pub struct OpenedFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl OpenedFile {
+    /// Opens the file at `path`, and a block device for writing only if nobody else in the system has it. Nothing is locked.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is neither a regular file nor a block device.
+    pub fn open(path: &Path, read_only: bool) -> Result<Self, FileDiskError> {
+        Ok(Self { file: FileDisk::open_file(path, read_only)?, path: path.to_owned() })
+    }
+
+    pub(crate) fn new(file: File, path: PathBuf) -> Self {
+        Self { file, path }
+    }
+
+    /// Locks it as [`FileDisk::open`] does, unless the options say not to, for as long as it or a duplicate of it is open.
+    ///
+    /// # Errors
+    /// When somebody else has locked it.
+    pub fn lock(&self, options: &FileOptions) -> Result<(), FileDiskError> {
+        FileDisk::lock(&self.file, &self.path, options)
+    }
+
+    /// The name by which it was opened, for messages and for what it refers to.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The file alone.
+    pub(crate) fn into_file(self) -> File {
+        self.file
+    }
+
+    /// Another handle on the same open file, with its locks.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { file: self.file.try_clone()?, path: self.path.clone() })
+    }
+
+    /// Its permission bits.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn permissions(&self) -> io::Result<u32> {
+        Ok(self.file.metadata()?.mode() & 0o777)
+    }
+}
