@@ -6,14 +6,14 @@ use crate::error::{ApplianceError, Cause};
 use crate::initramfs;
 use crate::kernel::Kernel;
 use crate::kernel_log::KernelLog;
-use crate::kernel_process::{EMPTY_PATH, EMPTY_PATH_NAME, KernelArguments};
+use crate::kernel_process::{EMPTY_PATH, EMPTY_PATH_NAME, KernelArguments, tasks_max};
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::Tools;
 use blockyard_block::{Disk, wait_ready};
 use blockyard_protocol::appliance::{Interrupt, MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
-use blockyard_session::program_filter::{Executes, StartCalls};
+use blockyard_session::program_filter::{AnsweredCalls, Executes, OwnProcesses};
 use blockyard_session::server::{Export, Server, ServerOptions, Session};
 use micropb::MessageDecode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,7 +27,7 @@ use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -84,6 +84,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub struct Appliance {
     // In this order: no process of the guest is left when its disks go.
     process: Process,
+    /// Who answers what it may not do by itself.
+    answered: Option<AnsweredCalls>,
     channel: Channel,
     sessions: Vec<Session>,
     /// How many of these are images, which come first.
@@ -317,6 +319,19 @@ impl Appliance {
         self.process.child.id()
     }
 
+    /// Before it is ready, whatever is said may be the reason.
+    fn not_started(&mut self, cause: Cause) -> ApplianceError {
+        let has_ended = matches!(cause, Cause::Ended);
+        let mut error = self.failed(cause);
+        if let Some(status) = self.process.status.filter(|_| has_ended) {
+            error.cause = Cause::NotStarted(status.to_string());
+            if error.kernel_log.is_empty() {
+                error.kernel_log = self.log.last_words();
+            }
+        }
+        error
+    }
+
     fn failed(&mut self, cause: Cause) -> ApplianceError {
         if matches!(cause, Cause::GivenUp(_) | Cause::TooLong) {
             return without_log(cause);
@@ -403,6 +418,8 @@ struct Process {
     child: Child,
     descriptor: OwnedFd,
     is_reaped: bool,
+    /// How it ended, if it did so by itself.
+    status: Option<ExitStatus>,
 }
 
 impl Process {
@@ -415,6 +432,7 @@ impl Process {
         if std::mem::replace(&mut self.is_reaped, true) {
             return;
         }
+        self.status = self.child.try_wait().ok().flatten();
         // It leads a group once it has come that far; they may all be gone already.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.kill();
@@ -486,6 +504,7 @@ impl Starting {
         let deadline = Instant::now() + self.options.timeout;
         let mut appliance = Appliance {
             process,
+            answered: None,
             channel,
             sessions: Vec::new(),
             // All but the transfer disks.
@@ -503,10 +522,10 @@ impl Starting {
             directory: Some(self.directory),
         };
         let attached = appliance.attach(&self.listeners, self.exports, deadline);
-        attached.map_err(|cause| appliance.failed(cause))?;
+        attached.map_err(|cause| appliance.not_started(cause))?;
         // It has its sockets and has read its initramfs.
         appliance.directory = None;
-        appliance.await_ready().map_err(|cause| appliance.failed(cause))?;
+        appliance.await_ready().map_err(|cause| appliance.not_started(cause))?;
         Ok(appliance)
     }
 
@@ -560,7 +579,7 @@ impl Starting {
         let child = command.spawn().map_err(start("starting its process"))?;
         let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let descriptor = descriptor.map_err(|errno| Cause::Start("watching its process", errno.into()))?;
-        Ok(Process { child, descriptor, is_reaped: false })
+        Ok(Process { child, descriptor, is_reaped: false, status: None })
     }
 }
 
@@ -590,13 +609,14 @@ impl Appliance {
     /// Lets the kernel start until it has its disks, and has looked at none of them.
     fn attach(&mut self, listeners: &[UnixListener], exports: Vec<Export>, deadline: Instant) -> Result<(), Cause> {
         let start = |what| move |error| Cause::Start(what, error);
-        let (mut confined, calls) = loop {
+        let (mut confined, listener) = loop {
             match LineStart::receive(&self.channel).map_err(|_| Cause::Ended)? {
-                Some(LineStart { confined, listener }) => break (confined, listener.map(StartCalls::new)),
+                Some(LineStart { confined, listener }) => break (confined, listener),
                 None => self.await_readable(self.channel.as_fd(), deadline)?,
             }
         };
-        let calls = calls.transpose().map_err(start("letting its process start"))?;
+        let answer = |listener: &OwnedFd| AnsweredCalls::of_the_start(listener.try_clone()?);
+        let calls = listener.as_ref().map(answer).transpose().map_err(start("letting its process start"))?;
         let roomy = |directory: &TempDir| takes_memory(directory.path(), self.options.memory_bytes);
         if !confined.namespaces && !self.directory.as_ref().is_some_and(roomy) {
             return Err(Cause::NoRoom(self.options.memory_bytes >> 20));
@@ -607,6 +627,10 @@ impl Appliance {
         }
         confined.sealed = calls.is_some();
         drop(calls);
+        let tasks_max = tasks_max(self.options.memory_bytes);
+        let own = OwnProcesses { session: Pid::from_child(&self.process.child), tasks_max };
+        let judge = |listener| AnsweredCalls::judged(listener, own);
+        self.answered = listener.map(judge).transpose().map_err(start("judging what its process does"))?;
         self.confined = confined;
         Ok(())
     }

@@ -17,6 +17,8 @@ pub struct Confined {
     pub landlock: bool,
     /// It has the system calls that it needs, no others.
     pub filtered: bool,
+    /// It can send signals to no processes but its own.
+    pub quiet: bool,
     /// Since before it looked at a disk it can open no file, connect to nothing and execute nothing.
     pub sealed: bool,
 }
@@ -31,8 +33,9 @@ impl Confined {
 const NAMESPACES: u8 = 1;
 const LANDLOCK: u8 = 2;
 const FILTERED: u8 = 4;
+const QUIET: u8 = 8;
 
-/// The first byte on the serial line, with the descriptor of [`blockyard_session::program_filter::StartCalls`].
+/// The first byte on the serial line, with the descriptor of [`blockyard_session::program_filter::AnsweredCalls`].
 #[derive(Debug)]
 pub(crate) struct LineStart {
     pub(crate) confined: Confined,
@@ -42,9 +45,9 @@ pub(crate) struct LineStart {
 impl LineStart {
     /// Sends it on standard input, which is the serial line.
     pub(crate) fn send(&self) -> io::Result<()> {
-        let Confined { namespaces, landlock, filtered, .. } = self.confined;
-        let flag = |set, flag| if set { flag } else { 0 };
-        let byte = flag(namespaces, NAMESPACES) | flag(landlock, LANDLOCK) | flag(filtered, FILTERED);
+        let Confined { namespaces, landlock, filtered, quiet, .. } = self.confined;
+        let flags = [(namespaces, NAMESPACES), (landlock, LANDLOCK), (filtered, FILTERED), (quiet, QUIET)];
+        let byte = flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |byte, (_, flag)| byte | flag);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors: Vec<_> = self.listener.iter().map(AsFd::as_fd).collect();
@@ -73,8 +76,8 @@ impl LineStart {
         });
         let listener = descriptors.flatten().next();
         let is = |flag| byte[0] & flag != 0;
-        let (namespaces, landlock, filtered) = (is(NAMESPACES), is(LANDLOCK), is(FILTERED));
-        let confined = Confined { namespaces, landlock, filtered, sealed: false };
+        let (namespaces, landlock, filtered, quiet) = (is(NAMESPACES), is(LANDLOCK), is(FILTERED), is(QUIET));
+        let confined = Confined { namespaces, landlock, filtered, quiet, sealed: false };
         Ok(Some(Self { confined, listener }))
     }
 }

@@ -22,6 +22,9 @@ pub enum Cause {
     /// It is gone.
     #[error("the appliance has ended while it was needed")]
     Ended,
+    /// Its process ended before it was ready, in this way.
+    #[error("the appliance does not start: its kernel's process ended with {0}")]
+    NotStarted(String),
     /// One of its disks is gone.
     #[error("the appliance has lost a disk: {0}")]
     Disk(String),
@@ -53,17 +56,42 @@ pub enum Cause {
 
 impl fmt::Display for ApplianceError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.cause)?;
-        if self.kernel_log.is_empty()
-            || matches!(self.cause, Cause::Interrupted(_) | Cause::GivenUp(_) | Cause::TooLong)
-        {
-            return Ok(());
-        }
-        write!(formatter, "; its kernel says: {}", self.kernel_log.join(" · "))
+        write!(formatter, "{}", self.reason())?;
+        self.remedy().map_or(Ok(()), |remedy| write!(formatter, ": {remedy}"))
     }
 }
 
 impl ApplianceError {
+    /// What happened, without what would help.
+    pub fn reason(&self) -> String {
+        let silent = matches!(self.cause, Cause::Interrupted(_) | Cause::GivenUp(_) | Cause::TooLong);
+        match &self.kernel_log[..] {
+            said @ [_, ..] if !silent => format!("{}; its kernel says: {}", self.cause, said.join(" · ")),
+            _ => self.cause.to_string(),
+        }
+    }
+
+    /// What would help an appliance that did not start.
+    pub fn remedy(&self) -> Option<&'static str> {
+        let says = |text: &str| self.kernel_log.iter().any(|line| line.contains(text));
+        match &self.cause {
+            Cause::Start("starting its process", error) if error.kind() == io::ErrorKind::NotFound => {
+                Some("it needs /proc: mount -t proc proc /proc")
+            }
+            Cause::Start("watching its process", _) => {
+                Some("it needs pidfd_open: a newer kernel, or a container whose seccomp profile allows it")
+            }
+            Cause::NotStarted(_) if says("ptrace") => Some(
+                "it has to trace its own processes: a container whose seccomp profile allows ptrace, and \
+                 sysctl kernel.yama.ptrace_scope below 3",
+            ),
+            Cause::NotStarted(_) if says("GLIBC_") => {
+                Some("it is for a newer C library: install the user-mode-linux of this machine's own distribution")
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the appliance can be asked for something else.
     pub fn lives_on(&self) -> bool {
         matches!(self.cause, Cause::GivenUp(_) | Cause::TooLong)

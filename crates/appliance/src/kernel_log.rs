@@ -9,8 +9,9 @@ use std::{io, thread};
 /// Lines that are kept, and bytes of each.
 const LINES_MAX: usize = 256;
 const LINE_BYTES_MAX: u64 = 400;
-/// Lines that an error shows.
+/// Lines that an error shows; of one that has no complaints.
 const SHOWN: usize = 4;
+const LAST_WORDS: usize = 2;
 
 /// The last lines of the console. The guest can say what it likes: it is text that cannot command a terminal.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +45,15 @@ impl KernelLog {
     /// Forgets what was said while it booted: half of it is complaints about nothing.
     pub(crate) fn forget(&self) {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// What was said last, whoever said it: the program's loader, or User-Mode Linux before there is a kernel, which have no form of
+    /// their own. What went well is not told.
+    pub(crate) fn last_words(&self) -> Vec<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let telling = |line: &&String| !line.trim().is_empty() && !line.ends_with("OK") && !line.ends_with(" - 0");
+        let mut words: Vec<_> = lines.iter().filter(telling).map(|line| line.trim().to_owned()).collect();
+        words.split_off(words.len().saturating_sub(LAST_WORDS))
     }
 
     /// The last few complaints: the console has nothing but errors of the kernel's, and words of User-Mode Linux, which have no time
@@ -102,6 +112,17 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(log.complaints(), ["EXT4-fs (vda): bad\u{fffd}[2J", "agent: no"]);
+    }
+
+    #[test]
+    fn what_was_said_last_is_told_whoever_said_it() {
+        let console = "Checking that ptrace works...OK\n\n/kernel: libc.so.6: version `GLIBC_2.38' not found\n";
+        let log = KernelLog::follow(console.as_bytes(), None).unwrap();
+        while log.lines.lock().unwrap().len() < 3 {
+            thread::yield_now();
+        }
+        assert!(log.complaints().is_empty());
+        assert_eq!(log.last_words(), ["/kernel: libc.so.6: version `GLIBC_2.38' not found"]);
     }
 
     #[test]

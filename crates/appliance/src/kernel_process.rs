@@ -13,7 +13,10 @@
 
 use crate::confined::{Confined, LineStart};
 use crate::kernel::Kernel;
-use blockyard_session::program_filter::{Executes, filter_program, fix_addresses, keep_standard_descriptors_only};
+use blockyard_session::confinement::landlock_abi;
+use blockyard_session::program_filter::{
+    Executes, InReach, filter_program, fix_addresses, keep_standard_descriptors_only,
+};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
@@ -22,8 +25,8 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, mount_remount, unmount,
 };
 use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, Signal, getegid, geteuid, getppid, pivot_root, set_dumpable_behavior,
-    set_parent_process_death_signal, setrlimit, setsid,
+    DumpableBehavior, Resource, Rlimit, Signal, getegid, geteuid, getppid, getrlimit, pivot_root,
+    set_dumpable_behavior, set_parent_process_death_signal, setrlimit, setsid,
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, CpuSet, clear_ambient_capability_set, remove_capability_from_bounding_set,
@@ -37,8 +40,17 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
-/// What the guest has besides its memory, in its tmpfs.
+/// What the guest has besides its memory, in files.
 const TEMPORARY_SLACK_BYTES: u64 = 64 << 20;
+/// How much longer the file of its memory is where its program and its heap are at random addresses (Linux, arch/x86/kernel/process.c,
+/// arch_randomize_brk): it has no contents there.
+const GAP_BYTES_MAX: u64 = 1 << 30;
+/// What each of its processes may have for itself: data, heap and stack of its kernel's program, which takes half of that.
+const PRIVATE_BYTES_MAX: u64 = 24 << 20;
+/// Descriptors that each of its processes may have: disks have three, and of newer kernels a guest's process has one.
+const DESCRIPTORS_MAX: u64 = 1024;
+/// The first version of Landlock that keeps signals in.
+const LANDLOCK_OF_SIGNALS: u32 = 6;
 /// Where a program of this machine finds its libraries, its loader among them.
 const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
 
@@ -124,8 +136,8 @@ fn outer(arguments: KernelArguments, again: &[&str]) -> io::Result<Infallible> {
     keep_standard_descriptors_only()?;
     set_no_new_privs(true)?;
     stay_on_one_cpu();
-    // A panic of the guest's must not leave its memory on the host's disk.
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    let gap_bytes = if fix_addresses() { 0 } else { GAP_BYTES_MAX };
+    bound_resources(arguments.memory_bytes, gap_bytes)?;
     if let Err(error) = make_namespaces() {
         // Only for those who read along.
         let _ = writeln!(io::stderr(), "no namespaces of its own for the appliance: {error}");
@@ -144,6 +156,30 @@ fn stay_on_one_cpu() {
     here.set(sched_getcpu());
     // Where it may not, it is slower.
     let _ = sched_setaffinity(None, &here);
+}
+
+/// Bounds what each of the guest's processes can take of the host; how many there are is for whoever answers its calls.
+fn bound_resources(memory_bytes: u64, gap_bytes: u64) -> io::Result<()> {
+    // A panic of the guest's must not leave its memory on the host's disk.
+    bound(Resource::Core, 0)?;
+    // Its memory is a file.
+    let file_bytes = memory_bytes.saturating_add(gap_bytes);
+    bound(Resource::Fsize, file_bytes.saturating_add(TEMPORARY_SLACK_BYTES))?;
+    bound(Resource::Data, PRIVATE_BYTES_MAX)?;
+    // A page of its memory may be in two places; and the tables for much more than that would take memory themselves.
+    bound(Resource::As, file_bytes.saturating_mul(2).saturating_add(1 << 30))?;
+    bound(Resource::Nofile, DESCRIPTORS_MAX)
+}
+
+fn bound(resource: Resource, maximum: u64) -> io::Result<()> {
+    // A lower one stays.
+    let maximum = getrlimit(resource).maximum.map_or(maximum, |present| present.min(maximum));
+    Ok(setrlimit(resource, Rlimit { current: Some(maximum), maximum: Some(maximum) })?)
+}
+
+/// Tasks that a guest may have on the host: a process for each of its own, and a few. It has the memory for more, but not for many more.
+pub(crate) fn tasks_max(memory_bytes: u64) -> usize {
+    usize::try_from(memory_bytes >> 21).unwrap_or(usize::MAX).saturating_add(128)
 }
 
 /// Without new privileges, nothing brings them back: not the execution of a program by root either.
@@ -197,16 +233,18 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
         // Else the guest, of the same user, could trace this process and outlive it.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     }
-    let (filtered, listener) = match filter_program(arguments.executes) {
+    let quiet = isolated || landlock_abi().is_ok_and(|abi| abi >= LANDLOCK_OF_SIGNALS);
+    let in_reach = if quiet { InReach::OwnProcesses } else { InReach::OthersToo };
+    let (filtered, listener) = match filter_program(arguments.executes, in_reach) {
         Ok(listener) => (true, listener),
         Err(error) => {
             let _ = writeln!(io::stderr(), "no filter of system calls for the appliance: {error}");
             (false, None)
         }
     };
-    fix_addresses();
     // Nothing that needs an answer before somebody has the listener.
-    LineStart { confined: Confined { namespaces: rooted, landlock, filtered, sealed: false }, listener }.send()?;
+    let confined = Confined { namespaces: rooted, landlock, filtered, quiet, sealed: false };
+    LineStart { confined, listener }.send()?;
     if isolated {
         // The kernel ends itself with a signal when it panics, which the first process of a namespace does not hear.
         let status = command.status()?;

@@ -3,6 +3,7 @@
 use super::facility::{Facility, Lack};
 use super::program;
 use blockyard_session::confinement;
+use rustix::io::Errno;
 use std::fs::{self, File};
 
 /// FUSE: the device, and the program that mounts for ordinary users.
@@ -18,7 +19,12 @@ fn usable_fuse(root: bool) -> Result<String, Lack> {
     const DEVICE: &str = "/dev/fuse";
     let opened = File::options().read(true).write(true).open(DEVICE);
     opened.map_err(|error| {
-        let remedy = "modprobe fuse; in a container, --device /dev/fuse";
+        let remedy = match Errno::from_io_error(&error) {
+            // Its permissions, and those of a container's devices.
+            Some(Errno::ACCESS) => "chmod 0666 /dev/fuse, as it is elsewhere",
+            Some(Errno::PERM) => "a container with --device /dev/fuse",
+            _ => "modprobe fuse; in a container, --device /dev/fuse",
+        };
         Lack::new(format!("{DEVICE} does not open: {error}"), remedy)
     })?;
     match program::find("fusermount3") {

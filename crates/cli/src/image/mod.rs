@@ -63,7 +63,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 pub use compare::NotComparable;
 use file_commands::OnImageCommand;
-pub use open_image::{KernelArgs, run_kernel};
+pub use open_image::{KernelArgs, run_kernel, try_appliance};
 pub use verdict::Verdict;
 
 /// Make disk images, convert them, look into them and fill them, without root, mounts or KVM.

@@ -12,7 +12,7 @@ use crate::disk::{self, RECONNECT};
 use crate::signals::EndSignals;
 use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
-use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel, StreamSink, kernel_process};
+use blockyard_appliance::{Appliance, ApplianceOptions, Confined, ImageDisk, Kernel, StreamSink, kernel_process};
 use blockyard_block::layers::ZerosAsHoles;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{AtomicChange, Disk, Geometry, OpenedFile, printable};
@@ -201,6 +201,24 @@ pub fn run_kernel(args: &KernelArgs) -> Result<()> {
     kernel_process::run(&args.arguments, &[KERNEL_COMMAND])
         .context("cannot start the appliance's kernel")
         .map(|never| match never {})
+}
+
+/// Boots an appliance without a disk, as a trial; how far it is shut in.
+///
+/// # Errors
+/// When it does not come up.
+pub fn try_appliance(kernel: Kernel) -> Result<Confined> {
+    let boot = Boot {
+        kernel,
+        disks: Vec::new(),
+        memory_bytes: MEMORY_MIB << 20,
+        raid6: false,
+        timeout: Duration::from_secs(TIMEOUT_SECONDS),
+        verbose: false,
+        lives_on: false,
+        signals: EndSignals::catch()?,
+    };
+    Ok(boot.boot()?.confined())
 }
 
 /// An appliance with an image's disks, and mostly with its file systems mounted.

@@ -1,6 +1,6 @@
 //! What the appliance may do on the host, and who may have one.
 
-use crate::rig::{Rig, tool};
+use crate::rig::{Rig, failure, tool};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -92,7 +92,19 @@ fn without_a_kernel_it_is_said_where_to_get_one() {
     copy("/bin/true", &prefix.join("bin/linux.uml"));
     tool("cp", "coreutils", ["-a", "/usr/lib/uml/modules", prefix.join("lib/uml").to_str().unwrap()]);
     let output = rig.command("ls", &[]).env("BLOCKYARD_UML", prefix.join("bin/linux.uml")).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "blockyard: the appliance has ended while it was needed\n");
+    let said = "blockyard: the appliance does not start: its kernel's process ended with exit status: 0\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), said);
+    // One that its loader does not start: nothing of ours knows the sentence.
+    let program = prefix.join("bin/linux.uml");
+    let mut patched = fs::read("/bin/true").unwrap();
+    let at = patched.windows(9).position(|window| window == b"libc.so.6").expect("it is linked with libc");
+    patched[at..at + 9].copy_from_slice(b"libX.so.6");
+    fs::write(rig.path("patched"), patched).unwrap();
+    fs::set_permissions(rig.path("patched"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::remove_file(&program).unwrap();
+    copy(rig.path("patched").to_str().unwrap(), &program);
+    let said = failure(rig.command("ls", &[]).env("BLOCKYARD_UML", &program).output().unwrap());
+    assert!(said.contains("the appliance does not start") && said.contains("libX.so.6: cannot open shared"), "{said}");
 }
 
 #[test]
