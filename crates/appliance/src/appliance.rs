@@ -10,7 +10,7 @@ use crate::kernel_process::{EMPTY_PATH, EMPTY_PATH_NAME, KernelArguments, tasks_
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::Tools;
-use blockyard_block::{Disk, wait_ready};
+use blockyard_block::{AdmittedMemory, Disk, wait_ready};
 use blockyard_protocol::appliance::{Interrupt, MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
 use blockyard_session::program_filter::{AnsweredCalls, Executes, OwnProcesses};
@@ -489,7 +489,10 @@ impl Starting {
         exports.push(export("sink".into(), Arc::new(Slot(Arc::clone(&sink)))));
         let listeners = (0..exports.len()).map(|index| UnixListener::bind(directory.path().join(index.to_string())));
         let listeners = listeners.collect::<io::Result<_>>().map_err(start("making its disks' sockets"))?;
-        let server = Server::start(&ServerOptions::default()).map_err(start("starting its disks' threads"))?;
+        // The guest's memory is a file of the directory, wherever that is; its kernel says which before it has looked at a disk.
+        let options_of_server =
+            ServerOptions { admitted_memory: AdmittedMemory::first_file(), ..ServerOptions::default() };
+        let server = Server::start(&options_of_server).map_err(start("starting its disks' threads"))?;
         Ok(Self { options, directory, server, exports, listeners, source, sink })
     }
 

@@ -59,7 +59,7 @@ pub use formats::{
     Qcow2Rebase, Qcow2Writer, Repair, UnfinishedChange, VmdkDisk, image_chain, write_differences,
 };
 pub use memory::MemoryDisk;
-pub use memory_map::{MemoryMap, MemoryMapError, Segment, SharedRegion};
+pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedRegion};
 pub use null::NullDisk;
 pub use opened_file::OpenedFile;
 pub use printable::printable;

@@ -3,10 +3,11 @@
 use crate::shared_words::{SharedWords, Word, words_at};
 use crate::truncation_guard::TruncationGuard;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, ftruncate, memfd_create};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, OnceLock};
 use vm_memory::{
     Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
     MemoryRegionAddress, MmapRegion, VolatileSlice,
@@ -19,9 +20,14 @@ static ZEROS: Page = Page([0; 4096]);
 #[repr(align(4096))]
 struct Page([u8; 4096]);
 
-/// What statfs says of a FUSE file system (Linux, include/uapi/linux/magic.h). A mapping of one of its files stops
-/// whoever touches it for as long as the file system's server likes.
-const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+/// File systems whose files another process may share as its memory (Linux, include/uapi/linux/magic.h): tmpfs, which memfds are of,
+/// hugetlbfs, ext2 to ext4, XFS and Btrfs. Their pages come out of memory or off a disk of this machine. A mapping of any other file
+/// may stop the thread that touches it for as long as somebody likes: a FUSE file system's server, a file server that is gone, or
+/// either of them below an overlay.
+const MEMORY_FILE_SYSTEMS: [u64; 5] = [0x0102_1994, 0x9584_58f6, 0xef53, 0x5846_5342, 0x9123_683e];
+
+/// What statfs says of overlayfs.
+const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
 
 /// A place in a [`MemoryMap`]: plain data, checked against the map by the queue that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +95,18 @@ impl MemoryMap {
     /// file is cut short later, the kernel's accesses fail, and ours find zeros and make [`MemoryMap::is_intact`] false.
     ///
     /// # Errors
-    /// When the layout is bad, a region reaches past the end of its file, lies on a FUSE file system (its server could stop
-    /// us for ever), or cannot be mapped.
+    /// When the layout is bad, a region reaches past the end of its file, lies on a file system whose pages could be kept from
+    /// us for ever, or cannot be mapped.
     pub fn from_files(regions: Vec<SharedRegion>) -> Result<Self, MemoryMapError> {
-        let regions = regions.into_iter().map(SharedRegion::map).collect::<Result<Vec<_>, _>>()?;
+        Self::from_admitted_files(regions, &AdmittedMemory::default())
+    }
+
+    /// As [`MemoryMap::from_files`], where one file on overlayfs is admitted, too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_admitted_files(regions: Vec<SharedRegion>, admitted: &AdmittedMemory) -> Result<Self, MemoryMapError> {
+        let regions = regions.into_iter().map(|region| region.map(admitted)).collect::<Result<Vec<_>, _>>()?;
         Self::new(regions, |region| Some(TruncationGuard::new(region.as_ptr(), region.size())))
     }
 
@@ -282,8 +296,27 @@ pub struct SharedRegion {
     pub file_offset_bytes: u64,
 }
 
+/// Which file on overlayfs may be another process's memory: none, unless this was made by [`AdmittedMemory::first_file`].
+///
+/// What is below an overlay cannot be seen, so no file there is known to be harmless. A process that we started ourselves, in a directory
+/// that we chose, and that has met nothing hostile yet, may say which file is its memory; whatever becomes of it, it cannot change that.
+#[derive(Clone, Debug, Default)]
+pub struct AdmittedMemory(Option<Arc<OnceLock<(u64, u64)>>>);
+
+impl AdmittedMemory {
+    /// Admits the first file on overlayfs that is mapped, by its device and inode, and no other ever; clones admit the same file.
+    pub fn first_file() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    fn admits(&self, metadata: &Metadata) -> bool {
+        let found = (metadata.dev(), metadata.ino());
+        self.0.as_ref().is_some_and(|first| *first.get_or_init(|| found) == found)
+    }
+}
+
 impl SharedRegion {
-    fn map(self) -> Result<GuestRegionMmap, MemoryMapError> {
+    fn map(self, admitted: &AdmittedMemory) -> Result<GuestRegionMmap, MemoryMapError> {
         let Self { address, length_bytes, file, file_offset_bytes } = self;
         let layout = |what: &str| MemoryMapError::Layout(format!("region at {address:#x} {what}"));
         let end = file_offset_bytes.checked_add(length_bytes).ok_or_else(|| layout("wraps around"))?;
@@ -294,8 +327,13 @@ impl SharedRegion {
         if metadata.len() < end {
             return Err(layout("reaches past the end of its file"));
         }
-        if fstatfs(&file).map_err(io::Error::from)?.f_type as u64 == FUSE_SUPER_MAGIC {
-            return Err(layout("is in a file of a FUSE file system: give the guest its memory from a memfd"));
+        let file_system = fstatfs(&file).map_err(io::Error::from)?.f_type as u64;
+        let is_admitted = || file_system == OVERLAYFS_SUPER_MAGIC && admitted.admits(&metadata);
+        if !MEMORY_FILE_SYSTEMS.contains(&file_system) && !is_admitted() {
+            return Err(layout(
+                "is in a file of a file system that could keep us waiting: give the guest its memory from a memfd, or from a file in \
+                 /dev/shm (User-Mode Linux: TMPDIR=/dev/shm)",
+            ));
         }
         let length = usize::try_from(length_bytes).map_err(|_| layout("is larger than an address space"))?;
         let mapping = MmapRegion::from_file(FileOffset::new(file, file_offset_bytes), length)

@@ -2,6 +2,7 @@
 
 mod support;
 
+use rustix::fs::{AtFlags, Mode, OFlags, chmodat, mkdirat};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -11,6 +12,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{Yard, backend, blockyard, run, same};
 
@@ -35,17 +37,54 @@ fn refused(calls: &[libc::c_long]) -> BpfProgram {
     refusing(calls.iter().map(|call| (*call, Vec::new())).collect(), libc::EPERM)
 }
 
-/// The same with other filters, and a directory where nothing can be executed.
-fn poorer(mut command: Command, filters: Vec<BpfProgram>, noexec: Option<CString>) -> Command {
+/// Where temporary files go.
+#[derive(Clone)]
+enum Temporary {
+    /// To a directory where nothing can be executed.
+    Noexec(CString),
+    /// To overlayfs, as containers have it: the directory that is to hold its layers, and the options that name them.
+    Overlay { layers: CString, merged: CString, options: CString },
+}
+
+impl Temporary {
+    /// Below `directory`, which is empty.
+    fn overlay(directory: &Path) -> Self {
+        let below = |name: &str| directory.join(name).display().to_string();
+        let options = format!("lowerdir={},upperdir={},workdir={}", below("lower"), below("upper"), below("work"));
+        let c_string = |text: String| CString::new(text).unwrap();
+        let layers = c_string(directory.display().to_string());
+        Self::Overlay { layers, merged: c_string(below("merged")), options: c_string(options) }
+    }
+
+    fn mount(&self) -> io::Result<()> {
+        match self {
+            Self::Noexec(directory) => {
+                let flags = MountFlags::NOEXEC | MountFlags::NOSUID | MountFlags::NODEV;
+                mount("none", directory.as_c_str(), "tmpfs", flags, c"size=64m,mode=1777")?;
+            }
+            Self::Overlay { layers, merged, options } => {
+                mount("none", layers.as_c_str(), "tmpfs", MountFlags::empty(), c"mode=0755")?;
+                let layers = rustix::fs::open(layers.as_c_str(), OFlags::DIRECTORY, Mode::empty())?;
+                for name in [c"lower", c"upper", c"work", c"merged"] {
+                    mkdirat(&layers, name, Mode::RWXU | Mode::RWXG | Mode::RWXO)?;
+                    chmodat(&layers, name, Mode::RWXU | Mode::RWXG | Mode::RWXO, AtFlags::empty())?;
+                }
+                mount("none", merged.as_c_str(), "overlay", MountFlags::empty(), Some(options.as_c_str()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The same with other filters, and with another place for temporary files.
+fn poorer(mut command: Command, filters: Vec<BpfProgram>, temporary: Option<Temporary>) -> Command {
     let enter = move || -> io::Result<()> {
         // SAFETY: this process is about to become the command; nothing shares its file system state.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         let flags = MountFlags::NOEXEC | MountFlags::NOSUID | MountFlags::NODEV;
         mount("none", "/dev/shm", "tmpfs", flags, c"size=64m,mode=1777")?;
-        if let Some(directory) = &noexec {
-            mount("none", directory.as_c_str(), "tmpfs", flags, c"size=64m,mode=1777")?;
-        }
+        temporary.iter().try_for_each(Temporary::mount)?;
         let (user, group) = (65534, 65534);
         // SAFETY: plain system calls; the process has one thread.
         let changed =
@@ -119,11 +158,15 @@ impl PoorYard {
 
     fn image(&self, arguments: &[&str]) -> support::Outcome {
         let noexec = self.yard.path("noexec");
+        let mounted = CString::new(noexec.as_os_str().as_encoded_bytes()).unwrap();
+        self.image_with(arguments, &noexec, Temporary::Noexec(mounted))
+    }
+
+    fn image_with(&self, arguments: &[&str], directory: &Path, temporary: Temporary) -> support::Outcome {
         let mut command = Command::new(self.yard.path("blockyard"));
-        command.arg("image").args(arguments).current_dir(self.yard.path(".")).env("TMPDIR", &noexec);
+        command.arg("image").args(arguments).current_dir(self.yard.path(".")).env("TMPDIR", directory);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let noexec = CString::new(noexec.into_os_string().into_encoded_bytes()).unwrap();
-        run(&mut poorer(command, (self.filters)(), Some(noexec))).succeeded()
+        run(&mut poorer(command, (self.filters)(), Some(temporary))).succeeded()
     }
 
     /// An image with a file system, and nothing said on stderr.
@@ -156,6 +199,21 @@ fn images_need_nothing_that_a_poor_container_lacks() {
     assert!(image(&["compare", "disk.img", "disk.qcow2"]).contains("identical"));
     let names = ["blockyard", "disk.img", "disk.qcow2", "input", "noexec", "output"];
     assert_eq!(poor.yard.names(), names.map(String::from).into());
+}
+
+/// As /tmp is in containers: the guest's memory is a file there, which the server of its disks maps.
+#[test]
+fn the_guest_s_memory_may_lie_on_overlayfs() {
+    if backend() == "kvm" || !rustix::process::geteuid().is_root() {
+        eprintln!("setting up a poor container takes root: not tried");
+        return;
+    }
+    let poor = PoorYard::new(|| vec![without_landlock(), refused(&REFUSED)]);
+    poor.make_image();
+    let layers = poor.yard.path("layers");
+    fs::create_dir(&layers).unwrap();
+    let outcome = poor.image_with(&["ls", "disk.img", "/"], &layers.join("merged"), Temporary::overlay(&layers));
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("lost+found\n", ""));
 }
 
 #[test]

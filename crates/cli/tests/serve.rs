@@ -265,6 +265,85 @@ fn numbers_are_to_be_had_over_http_and_by_signal() {
 }
 
 #[test]
+fn who_asks_for_numbers_slowly_keeps_nobody_from_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket) = (image(&directory), directory.path().join("s"));
+    let address = free_address("127.77.3.3");
+    let metrics = address.to_string();
+    let arguments =
+        [image.as_os_str(), "--socket".as_ref(), socket.as_os_str(), "--metrics".as_ref(), metrics.as_ref()];
+    let server = Server::start(&arguments, &socket);
+    thread::scope(|scope| {
+        // Each says a letter now and then, and never all; more of them than are answered at once.
+        let slow: Vec<_> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let ask_slowly = |mut stream: TcpStream| {
+            let start = Instant::now();
+            while stream.write_all(b"G").is_ok() {
+                assert!(start.elapsed() < PATIENCE, "a client has as much time as it likes");
+                thread::sleep(Duration::from_millis(100));
+            }
+        };
+        // All of them are left at some time, though none was silent for long.
+        let slow: Vec<_> = slow.into_iter().map(|stream| scope.spawn(move || ask_slowly(stream))).collect();
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        slow.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    server.stop();
+}
+
+/// Starts a server of a file, and waits until the file is the disk.
+fn serve_file(image: &Path, path: &Path, errors: &Path) -> std::process::Child {
+    let mut command = Command::new(BLOCKYARD);
+    command.arg("serve").arg(image).arg("--fuse").arg(path).stderr(File::create(errors).unwrap());
+    let mut child = command.spawn().unwrap();
+    let start = Instant::now();
+    while fs::metadata(path).map_or(0, |metadata| metadata.len()) != 8 << 20 {
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "{ended:?}: {}", fs::read_to_string(errors).unwrap());
+        assert!(start.elapsed() < PATIENCE, "the file does not appear");
+        thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+#[test]
+fn a_server_whose_file_was_taken_away_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, path, errors) = (image(&directory), directory.path().join("file"), directory.path().join("errors"));
+    let mut child = serve_file(&image, &path, &errors);
+    assert!(Command::new("umount").arg(&path).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let said = fs::read_to_string(&errors).unwrap();
+    assert!(said.contains("somebody else has unmounted it"), "{said}");
+}
+
+/// What a killed server left to take its file away does not take its successor's, however the two meet.
+#[test]
+fn a_file_outlives_the_end_of_its_killed_predecessor() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, path, errors) = (image(&directory), directory.path().join("file"), directory.path().join("errors"));
+    // It is there before, so that nobody removes it.
+    File::create(&path).unwrap();
+    let mut child = serve_file(&image, &path, &errors);
+    for _ in 0..20 {
+        // Open, so that taking it away takes a while.
+        let open = File::options().read(true).open(&path).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let _ = Command::new("umount").arg("-l").arg(&path).stderr(Stdio::null()).status().unwrap();
+        child = serve_file(&image, &path, &errors);
+        drop(open);
+    }
+    // Longer than an unmounter tries.
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 8 << 20);
+    assert!(child.try_wait().unwrap().is_none());
+    kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn a_disk_is_a_file_until_the_server_ends() {
     let directory = tempfile::tempdir().unwrap();
     let (image, path) = (image(&directory), directory.path().join("file"));

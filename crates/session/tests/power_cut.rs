@@ -63,7 +63,7 @@ fn record(directory: &Path, between: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn Disk>
     let listener = UnixListener::bind(&socket).unwrap();
     let mut guest = UserModeLinux::find().unwrap().boot(128, directory, &socket, SCRIPT, TIMEOUT).unwrap();
     let (stream, _) = listener.accept().unwrap();
-    let server = Server::start(&ServerOptions { threads: 1, cpus: Vec::new(), poll: Duration::ZERO }).unwrap();
+    let server = Server::start(&ServerOptions { poll: Duration::ZERO, ..ServerOptions::default() }).unwrap();
     let export = Export { name: "disk".into(), disk, queues: 1, weight: NonZeroU32::MIN };
     let _session = server.attach(stream, export).unwrap();
     let mut synced = Vec::new();

@@ -18,7 +18,7 @@ use std::time::Duration;
 ///
 /// Serves until SIGINT or SIGTERM, or, with --once, until its client has left. SIGUSR1 prints latency histograms on stderr.
 ///
-/// Exit status: 0 when it was told to end, 1 on failure, 2 on wrong usage.
+/// Exit status: 0 when it was told to end, 1 on failure or when somebody took its file away, 2 on wrong usage.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
     /// Disk to serve.

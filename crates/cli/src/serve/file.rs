@@ -11,10 +11,10 @@ use rustix::event::{PollFd, PollFlags};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Makes the disk a file at `path` until told to stop, or until somebody unmounts it.
+/// Makes the disk a file at `path` until told to stop.
 ///
 /// # Errors
-/// When the disk or the file cannot be had.
+/// When the disk or the file cannot be had, or somebody takes the file away.
 pub fn serve(options: &ServeOptions, path: &Path) -> Result<()> {
     let (preparation, disk) = Preparation::with_disk(options)?;
     let capacity = size::human(disk.geometry().capacity_bytes);
@@ -32,7 +32,8 @@ pub fn serve(options: &ServeOptions, path: &Path) -> Result<()> {
         wait_ready(&mut polled, None).context("waiting for the file to be unmounted")?;
     }
     let why = match file.end_reason() {
-        None | Some(EndReason::Unmounted) => None,
+        None => None,
+        Some(EndReason::Unmounted) => Some("somebody else has unmounted it, so it is served no longer".to_owned()),
         Some(why) => Some(explain(why)),
     };
     file.unmount()?;

@@ -4,16 +4,20 @@ use super::view::{ClientView, Look, ServerView};
 use anyhow::{Context, Result};
 use blockyard_block::layers::OperationKind;
 use blockyard_session::server::SessionStatistics;
+use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest request that is read; ours have some 200 bytes.
 const REQUEST_BYTES_MAX: usize = 4096;
-/// A client that says nothing, or does not read, is left.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a client has from its connection to the end of the answer, however it spends it.
+const REQUEST_TIME: Duration = Duration::from_secs(2);
+/// Clients that are answered at once. When one more comes, the one that has had most time is left.
+const CLIENTS_MAX: usize = 32;
 
 /// Listens on `address`, before the process is confined.
 ///
@@ -23,43 +27,89 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("cannot serve metrics on {address}"))
 }
 
-/// Answers requests on a thread of its own, one after another, for as long as the process runs.
+/// Answers requests, each on a thread of its own, for as long as the process runs.
 ///
 /// # Errors
 /// When there is no thread to be had.
 pub fn serve(listener: TcpListener, view: Look) -> Result<()> {
     let answer = move || {
-        for stream in listener.incoming().flatten() {
-            // A client that went away has nothing to be told.
-            let _ = respond(stream, view.as_ref());
+        let mut clients = VecDeque::new();
+        for stream in listener.incoming() {
+            match stream.and_then(|stream| answer(stream, Arc::clone(&view))) {
+                Ok(client) => clients.push_back(client),
+                // Without a descriptor or a thread for them, clients wait, and so does this.
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+            // Who was answered is gone.
+            clients.retain(|client| client.strong_count() > 0);
+            if clients.len() > CLIENTS_MAX
+                && let Some(oldest) = clients.pop_front().and_then(|client: Weak<TcpStream>| client.upgrade())
+            {
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
         }
     };
     thread::Builder::new().name("metrics".into()).spawn(answer).context("starting a thread for metrics")?;
     Ok(())
 }
 
-fn respond(mut stream: TcpStream, view: &dyn Fn() -> ServerView) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let request = read_head(&mut stream)?;
+/// Answers one client, which is there for as long as its thread is.
+fn answer(stream: TcpStream, view: Look) -> io::Result<Weak<TcpStream>> {
+    let stream = Arc::new(stream);
+    let client = Arc::downgrade(&stream);
+    // A client that went away has nothing to be told.
+    let respond = move || drop(respond(&Client { stream: &stream, deadline: Instant::now() + REQUEST_TIME }, &*view));
+    thread::Builder::new().name("metrics client".into()).spawn(respond)?;
+    Ok(client)
+}
+
+/// A connection with one deadline for all that is read and written.
+struct Client<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl Client<'_> {
+    /// What is left, and an error when nothing is.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+
+    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        (&*self.stream).read(into)
+    }
+
+    fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(self.left()?)?;
+            bytes = &bytes[(&*self.stream).write(bytes)?..];
+        }
+        Ok(())
+    }
+}
+
+fn respond(client: &Client<'_>, view: &dyn Fn() -> ServerView) -> io::Result<()> {
+    let request = read_head(client)?;
     let (status, body) = match request.split_whitespace().take(2).collect::<Vec<_>>()[..] {
         ["GET", "/metrics"] => ("200 OK", text(&view())),
         ["GET", _] => ("404 Not Found", "see /metrics\n".to_owned()),
         _ => ("400 Bad Request", "only GET /metrics is answered\n".to_owned()),
     };
     let length = body.len();
-    write!(
-        stream,
+    let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n{body}"
-    )
+    );
+    client.write_all(answer.as_bytes())
 }
 
 /// What was sent up to the empty line, or up to the longest that is read.
-fn read_head(stream: &mut TcpStream) -> std::io::Result<String> {
+fn read_head(client: &Client<'_>) -> io::Result<String> {
     let (mut head, mut piece) = (Vec::new(), [0; 512]);
     while !head.windows(4).any(|window| window == b"\r\n\r\n") && head.len() < REQUEST_BYTES_MAX {
-        match stream.read(&mut piece)? {
+        match client.read(&mut piece)? {
             0 => break,
             count => head.extend_from_slice(&piece[..count]),
         }

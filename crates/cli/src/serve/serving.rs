@@ -87,7 +87,8 @@ impl Preparation {
     pub fn serve(self, disk: Arc<dyn Disk>) -> Result<Serving> {
         let running = &self.running;
         let cpus = running.cpus.as_ref().map(|list| list.cpus().to_vec()).unwrap_or_default();
-        let server = ServerOptions { threads: running.threads.into(), cpus, poll: running.poll };
+        let (threads, poll) = (running.threads.into(), running.poll);
+        let server = ServerOptions { threads, cpus, poll, ..ServerOptions::default() };
         let server = Server::start(&server).context("starting I/O threads")?;
         let teller = self.screen.clone();
         let clients = Clients::new(server, disk, running.queues, move |what| teller.tell(what));

@@ -215,6 +215,7 @@ impl FuseFile {
         let (shared, mounted) = mounted;
         // From here on the unmounter cleans up, also after an error: it sees its socket closed.
         let unmounter = Unmounter::start(&mountpoint, mounted.fusermount.as_deref()).map_err(serve_error)?;
+        mountpoint.end_turn();
         let (session, device) = connection::negotiate(mounted.device).map_err(serve_error)?;
         let path = mountpoint.path.clone();
         let mut file = Self {

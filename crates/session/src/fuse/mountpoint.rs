@@ -1,15 +1,18 @@
 //! The regular file that a disk is mounted over.
 
 use super::FuseError;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxFlags, open, stat, statx, unlink};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags, flock, open, stat, statx, unlink,
+};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What /proc/self/mountinfo calls our mounts.
 pub(super) const FILE_SYSTEM_TYPE: &str = "fuse.blockyard";
@@ -25,6 +28,25 @@ pub(super) struct Mountpoint {
     pub(super) file: OwnedFd,
     /// The file that was made, to be removed again: nobody else's of that name is.
     pub(super) made: Option<FileIdentity>,
+    /// The same file, open so that it can be locked: whoever mounts over it or unmounts from it holds the lock meanwhile, as both
+    /// name a path, and what is mounted there may be another's by the time that they are heard. `None` if it may not be opened.
+    pub(super) turn: Option<OwnedFd>,
+}
+
+/// How often and how long to wait for one's turn: a dead server's unmounter needs a tenth of a second. Whoever holds the lock for
+/// longer is none of ours.
+const TURN_TRIES: u32 = 500;
+const TURN_PAUSE: Duration = Duration::from_millis(10);
+
+/// Waits for one's turn at a mount point, for a while; whether it came. Allocates nothing: the unmounter calls it.
+pub(super) fn take_turn(file: BorrowedFd<'_>) -> bool {
+    (0..TURN_TRIES).any(|_| {
+        let locked = flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if !locked {
+            std::thread::sleep(TURN_PAUSE);
+        }
+        locked
+    })
 }
 
 /// Which file it is, whatever its name.
@@ -47,22 +69,45 @@ impl Mountpoint {
     /// When it is not a regular file, cannot be made, or is served by somebody already.
     pub(super) fn prepare(path: &Path) -> Result<Self, FuseError> {
         let path = absolute(path)?;
-        clear_dead_mounts(&path)?;
         let failed = |errno: Errno| FuseError::Path { path: path.clone(), error: errno.into() };
-        let make = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = match open(&path, make, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => Some(FileIdentity::of(&rustix::fs::fstat(file).map_err(failed)?)),
-            Err(Errno::EXIST) => None,
-            Err(errno) => return Err(failed(errno)),
-        };
-        let checked = open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-            .and_then(|file| Ok((FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode), file)));
-        let (kind, file) = checked.map_err(failed)?;
-        match kind {
-            FileType::RegularFile => Ok(Self { path, file, made }),
-            FileType::Directory => Err(FuseError::Directory { path }),
-            FileType::Symlink => Err(FuseError::Symlink { path }),
-            _ => Err(FuseError::NotRegular { path }),
+        for _ in 0..DEAD_MOUNTS_MAX {
+            clear_dead_mounts(&path)?;
+            let make = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let made = match open(&path, make, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => Some(FileIdentity::of(&rustix::fs::fstat(file).map_err(failed)?)),
+                Err(Errno::EXIST) => None,
+                Err(errno) => return Err(failed(errno)),
+            };
+            let file = match open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+                // A dead server's unmounter has removed what that one made.
+                Err(Errno::NOENT) => continue,
+                file => file.map_err(failed)?,
+            };
+            let stat = rustix::fs::fstat(&file).map_err(failed)?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => {}
+                FileType::Directory => return Err(FuseError::Directory { path }),
+                FileType::Symlink => return Err(FuseError::Symlink { path }),
+                _ => return Err(FuseError::NotRegular { path }),
+            }
+            let to_lock = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let turn = open(&path, to_lock, Mode::empty()).ok();
+            if let Some(turn) = &turn {
+                take_turn(turn.as_fd());
+            }
+            // What there was while we waited may be gone, or mounted over.
+            let is_there = rustix::fs::lstat(&path).is_ok_and(|now| FileIdentity::of(&now) == FileIdentity::of(&stat));
+            if is_there {
+                return Ok(Self { path, file, made, turn });
+            }
+        }
+        Err(FuseError::AlreadyServed { path })
+    }
+
+    /// It is mounted, or will not be: whoever waits for their turn has it.
+    pub(super) fn end_turn(&self) {
+        if let Some(turn) = &self.turn {
+            let _ = flock(turn, FlockOperation::Unlock);
         }
     }
 

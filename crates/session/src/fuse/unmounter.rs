@@ -2,16 +2,16 @@
 //!
 //! Once a server has confined itself it may neither unmount (Landlock refuses that to whoever it confines) nor start
 //! fusermount3 (a filtered process gets no rights from it); and a server that is killed does nothing at all. So a small
-//! process is split off before all that. It holds one end of a socket, everything else is closed, and it waits for a
-//! byte or for the end of the server.
+//! process is split off before all that. It holds one end of a socket, and waits for a
+//! byte or for the end of the server. Beside the socket it keeps the file that it was mounted over, to lock it while it unmounts.
 
-use super::mountpoint::{FileIdentity, MountIdentity, Mountpoint, c_path, remove_made};
+use super::mountpoint::{FileIdentity, MountIdentity, Mountpoint, c_path, remove_made, take_turn};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::{CStr, CString};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::ptr;
@@ -55,6 +55,8 @@ struct Plan {
     path: CString,
     mount: MountIdentity,
     made: Option<FileIdentity>,
+    /// What is locked while it unmounts.
+    turn: Option<OwnedFd>,
     fusermount: Option<Fusermount>,
 }
 
@@ -71,7 +73,9 @@ impl Unmounter {
         let path = c_path(mountpoint.path.as_os_str())?;
         let mount = MountIdentity::at(path.as_c_str()).ok_or(Errno::NOTCONN)?;
         let fusermount = fusermount.map(|program| Fusermount::new(program, &path)).transpose()?;
-        let plan = Plan { path, mount, made: mountpoint.made, fusermount };
+        // Opened anew it could be another file.
+        let turn = mountpoint.turn.as_ref().map(OwnedFd::try_clone).transpose()?;
+        let plan = Plan { path, mount, made: mountpoint.made, turn, fusermount };
         let (ours, theirs) = UnixStream::pair()?;
         // SAFETY: the child calls nothing but `run_child`, which allocates nothing, takes no lock and does not return.
         match unsafe { libc::fork() } {
@@ -129,7 +133,7 @@ fn run_child(plan: &Plan, socket: RawFd) -> ! {
     // SAFETY: these change this process alone, which has no other thread and uses no descriptor but `socket`.
     unsafe {
         libc::setsid();
-        close_all_but(socket);
+        close_all_but(socket, plan.turn.as_ref().map_or(socket, AsRawFd::as_raw_fd));
         libc::chdir(c"/".as_ptr());
         // Whoever ends the server with a signal to its whole group or session does not mean this.
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
@@ -151,19 +155,25 @@ fn run_child(plan: &Plan, socket: RawFd) -> ! {
     }
 }
 
-/// Closes every descriptor but one, so that nothing of the server's lives on here.
+/// Closes every descriptor but two, so that nothing of the server's lives on here.
 ///
 /// # Safety
 /// The process must use none of them any more.
-unsafe fn close_all_but(kept: RawFd) {
-    let kept = kept as libc::c_uint;
-    // SAFETY: as promised by the caller; numbers that are not open are passed over.
-    unsafe {
-        if kept > 0 {
-            libc::syscall(libc::SYS_close_range, 0 as libc::c_uint, kept - 1, 0);
+unsafe fn close_all_but(one: RawFd, other: RawFd) {
+    let close = |first: RawFd, last: libc::c_uint| {
+        if first as libc::c_uint <= last {
+            // SAFETY: as promised by the caller; numbers that are not open are passed over.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
-        libc::syscall(libc::SYS_close_range, kept + 1, libc::c_uint::MAX, 0);
+    };
+    let (low, high) = (one.min(other), one.max(other));
+    if low > 0 {
+        close(0, low as libc::c_uint - 1);
     }
+    if high > low {
+        close(low + 1, high as libc::c_uint - 1);
+    }
+    close(high + 1, libc::c_uint::MAX);
 }
 
 /// A byte from the server; `None` when it is gone.
@@ -182,16 +192,29 @@ fn receive_byte(socket: RawFd) -> Option<u8> {
 impl Plan {
     /// Unmounts what is ours at the path, at once if nobody has it open, else as soon as they close it.
     fn unmount(&self) -> u8 {
-        if MountIdentity::at(self.path.as_c_str()) != Some(self.mount) {
-            return BEFORE;
+        // Nobody of ours mounts anything there between a look and the call that follows it.
+        if let Some(turn) = &self.turn {
+            take_turn(turn.as_fd());
         }
         for _ in 0..IDLE_TRIES {
+            if !self.is_there() {
+                return BEFORE;
+            }
             if self.unmount_idle() {
                 return IDLE;
             }
             std::thread::sleep(IDLE_PAUSE);
         }
-        if self.unmount_open() { OPEN } else { FAILED }
+        match self.is_there() {
+            false => BEFORE,
+            true if self.unmount_open() => OPEN,
+            true => FAILED,
+        }
+    }
+
+    /// Whether what is mounted there is still ours.
+    fn is_there(&self) -> bool {
+        MountIdentity::at(self.path.as_c_str()) == Some(self.mount)
     }
 
     fn unmount_idle(&self) -> bool {

@@ -1,31 +1,91 @@
 //! A client's memory, as its regions come and go.
 
 use super::message::Region;
-use blockyard_block::{MemoryMap, MemoryMapError, SharedRegion};
+use blockyard_block::{AdmittedMemory, MemoryMap, MemoryMapError, SharedRegion, size};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Regions a client may have (VHOST_USER_GET_MAX_MEM_SLOTS): as many as KVM offered once, and plenty.
 pub(super) const REGIONS_MAX: usize = 32;
 
-/// The regions, and the map made of them.
+/// Address space that the memory of one client may take. Larger virtual machines are not made; a file as long as that costs nothing.
+pub(super) const CLIENT_BYTES_MAX: u64 = 4 << 40;
+/// Address space that the memory of all clients of a server may take, of the 128 TiB that a process has. Memory that replaces
+/// other memory is there twice for a moment.
+pub(super) const SERVER_BYTES_MAX: u64 = 32 << 40;
+
+/// What a server's clients may map, and what they have mapped.
 #[derive(Debug, Default)]
+pub(super) struct AddressSpace {
+    taken_bytes: AtomicU64,
+    /// A file on overlayfs that may be memory.
+    pub(super) admitted: AdmittedMemory,
+}
+
+impl AddressSpace {
+    pub(super) fn admitting(admitted: AdmittedMemory) -> Self {
+        Self { taken_bytes: AtomicU64::new(0), admitted }
+    }
+
+    /// Room for one client's memory, all of it.
+    fn take(self: &Arc<Self>, bytes: u64) -> Result<Room, MemoryMapError> {
+        let refused = |of: &str, most| {
+            let (bytes, most) = (size::human(bytes), size::human(most));
+            MemoryMapError::Layout(format!(
+                "{bytes} are more than the {most} that the memory of {of} may take together"
+            ))
+        };
+        if bytes > CLIENT_BYTES_MAX {
+            return Err(refused("a client", CLIENT_BYTES_MAX));
+        }
+        // Before it is known whether there is room, so that two who ask at once do not both get the last of it.
+        let room = Room { space: Arc::clone(self), bytes };
+        match self.taken_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= SERVER_BYTES_MAX {
+            true => Ok(room),
+            false => Err(refused("all clients", SERVER_BYTES_MAX)),
+        }
+    }
+}
+
+/// Address space that is taken until this is dropped.
+#[derive(Debug)]
+struct Room {
+    space: Arc<AddressSpace>,
+    bytes: u64,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.space.taken_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The regions, and the map made of them.
+#[derive(Debug)]
 pub(super) struct ClientMemory {
+    space: Arc<AddressSpace>,
     regions: Vec<(Region, File)>,
     map: Option<MemoryMap>,
+    room: Option<Room>,
 }
 
 impl ClientMemory {
+    /// No memory yet; what there will be takes its room from `space`.
+    pub(super) fn none(space: Arc<AddressSpace>) -> Self {
+        Self { space, regions: Vec::new(), map: None, room: None }
+    }
+
     /// All of it; `None` before there is any.
     pub(super) fn map(&self) -> Option<&MemoryMap> {
         self.map.as_ref()
     }
 
     /// Memory of these regions and no others.
-    pub(super) fn of(regions: Vec<(Region, OwnedFd)>) -> Result<Self, MemoryMapError> {
-        let regions = regions.into_iter().map(|(region, file)| (region, File::from(file))).collect();
-        Self { regions, map: None }.mapped()
+    pub(super) fn of(&self, regions: Vec<(Region, OwnedFd)>) -> Result<Self, MemoryMapError> {
+        self.mapped(regions.into_iter().map(|(region, file)| (region, File::from(file))).collect())
     }
 
     /// Memory with one region more.
@@ -35,7 +95,7 @@ impl ClientMemory {
         }
         let mut regions = self.cloned_regions()?;
         regions.push((region, File::from(file)));
-        Self { regions, map: None }.mapped()
+        self.mapped(regions)
     }
 
     /// Memory without a region.
@@ -48,25 +108,28 @@ impl ClientMemory {
         let index = regions.iter().position(same);
         let missing = || MemoryMapError::Layout(format!("no region at {:#x} to be removed", region.guest_address));
         regions.remove(index.ok_or_else(missing)?);
-        Self { regions, map: None }.mapped()
+        self.mapped(regions)
     }
 
     fn cloned_regions(&self) -> io::Result<Vec<(Region, File)>> {
         self.regions.iter().map(|(region, file)| Ok((*region, file.try_clone()?))).collect()
     }
 
-    fn mapped(mut self) -> Result<Self, MemoryMapError> {
-        if self.regions.is_empty() {
-            return Ok(self);
+    fn mapped(&self, regions: Vec<(Region, File)>) -> Result<Self, MemoryMapError> {
+        let mut memory = Self { regions, ..Self::none(Arc::clone(&self.space)) };
+        if memory.regions.is_empty() {
+            return Ok(memory);
         }
-        let shared = self.cloned_regions()?.into_iter().map(|(region, file)| SharedRegion {
+        let bytes = memory.regions.iter().fold(0, |sum: u64, (region, _)| sum.saturating_add(region.length_bytes));
+        memory.room = Some(self.space.take(bytes)?);
+        let shared = memory.cloned_regions()?.into_iter().map(|(region, file)| SharedRegion {
             address: region.guest_address,
             length_bytes: region.length_bytes,
             file,
             file_offset_bytes: region.file_offset_bytes,
         });
-        self.map = Some(MemoryMap::from_files(shared.collect())?);
-        Ok(self)
+        memory.map = Some(MemoryMap::from_admitted_files(shared.collect(), &self.space.admitted)?);
+        Ok(memory)
     }
 
     /// The guest-physical address of what the client itself has at `user_address`.

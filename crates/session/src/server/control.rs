@@ -133,6 +133,7 @@ impl Control {
         serial.iter_mut().zip(export.name.bytes()).for_each(|(to, from)| *to = from);
         let vrings = (0..export.queues).map(|_| Vring::default()).collect();
         let config = block_config(&export.disk.geometry(), export.queues, QUEUE_SIZE_USUAL);
+        let memory = ClientMemory::none(Arc::clone(&inner.address_space));
         Ok(Self {
             inner,
             number,
@@ -144,7 +145,7 @@ impl Control {
             features: 0,
             protocol_features: 0,
             status: 0,
-            memory: ClientMemory::default(),
+            memory,
             in_flight: None,
             vrings,
             backend_requests: None,
@@ -251,7 +252,7 @@ impl Control {
             Request::GetQueueCount => return Ok(Reply::number(self.export.queues.into())),
             Request::GetMemorySlots => return Ok(Reply::number(REGIONS_MAX as u64)),
             Request::SetMemoryTable(regions) => {
-                let memory = ClientMemory::of(regions).map_err(client)?;
+                let memory = self.memory.of(regions).map_err(client)?;
                 return self.set_memory(memory);
             }
             Request::AddRegion(region, file) => return self.change_memory(|memory| memory.with(region, file)),
@@ -351,14 +352,20 @@ impl Control {
     }
 
     fn create_in_flight(&mut self, queues: u16, queue_size: u16, payload_bytes: usize) -> Result<Reply, Fault> {
-        if queues > self.export.queues || queue_size > QUEUE_SIZE_MAX {
-            return Err(client(format!("in-flight tracking of {queues} queues of {queue_size} was asked for")));
-        }
+        self.check_in_flight(queues, queue_size)?;
         let (area, file) = InFlightMemory::create(queues, queue_size).map_err(server)?;
         Ok(Reply::WithDescriptor(message::in_flight_payload(&area, payload_bytes), file))
     }
 
+    fn check_in_flight(&self, queues: u16, queue_size: u16) -> Result<(), Fault> {
+        if queues > self.export.queues || queue_size > QUEUE_SIZE_MAX {
+            return Err(client(format!("in-flight tracking of {queues} queues of {queue_size} was asked for")));
+        }
+        Ok(())
+    }
+
     fn set_in_flight(&mut self, area: InFlightArea, file: OwnedFd) -> Result<Reply, Fault> {
+        self.check_in_flight(area.queues, area.queue_size)?;
         let memory = InFlightMemory::map(area, file).map_err(client)?;
         self.restarting(|control| {
             control.in_flight = Some(memory);

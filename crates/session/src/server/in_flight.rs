@@ -25,7 +25,7 @@ impl InFlightMemory {
         Ok((InFlightArea { length_bytes, file_offset_bytes: 0, queues, queue_size }, memfd))
     }
 
-    /// Maps the area that a client has kept.
+    /// Maps what is needed of the area that a client has kept.
     pub(super) fn map(area: InFlightArea, file: OwnedFd) -> Result<Self, MemoryMapError> {
         let needed = u64::from(area.queues) * InFlightRecord::region_bytes(area.queue_size);
         if area.length_bytes < needed {
@@ -33,7 +33,7 @@ impl InFlightMemory {
         }
         let region = SharedRegion {
             address: 0,
-            length_bytes: area.length_bytes,
+            length_bytes: needed,
             file: File::from(file),
             file_offset_bytes: area.file_offset_bytes,
         };

@@ -35,7 +35,8 @@ mod statistics;
 mod task;
 
 use crate::one_cpu::machine_has_one_cpu;
-use blockyard_block::Disk;
+use blockyard_block::{AdmittedMemory, Disk};
+use client_memory::AddressSpace;
 use connection::Connection;
 use control::Control;
 use io_thread::{Command, IoThread};
@@ -57,7 +58,7 @@ use std::{io, thread};
 pub const QUEUES_MAX: u16 = 256;
 
 /// How a [`Server`] runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// I/O threads, at least one.
     pub threads: usize,
@@ -67,11 +68,14 @@ pub struct ServerOptions {
     /// On a machine with a single CPU it never looks, whatever this says: the client would have to wait for it.
     /// Where a client is on the thread's CPU for other reasons, zero is best; looking soon stops by itself there.
     pub poll: Duration,
+    /// The file on overlayfs that may be a client's memory: none, unless this server has one client that the caller started.
+    pub admitted_memory: AdmittedMemory,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { threads: 1, cpus: Vec::new(), poll: Duration::from_micros(200) }
+        let poll = Duration::from_micros(200);
+        Self { threads: 1, cpus: Vec::new(), poll, admitted_memory: AdmittedMemory::default() }
     }
 }
 
@@ -105,6 +109,7 @@ pub struct Server {
 struct Inner {
     threads: Vec<IoThread>,
     ringer: Arc<Ringer>,
+    address_space: Arc<AddressSpace>,
     numbers: AtomicU64,
 }
 
@@ -135,7 +140,8 @@ impl Server {
         let cpu = |index: usize| options.cpus.get(index % options.cpus.len().max(1)).copied();
         let threads = (0..options.threads).map(|index| IoThread::start(index, poll, move_to(cpu(index))));
         let (threads, ringer) = (threads.collect::<io::Result<_>>()?, Arc::new(Ringer::new()?));
-        Ok(Self { inner: Arc::new(Inner { threads, ringer, numbers: AtomicU64::new(0) }) })
+        let address_space = Arc::new(AddressSpace::admitting(options.admitted_memory.clone()));
+        Ok(Self { inner: Arc::new(Inner { threads, ringer, address_space, numbers: AtomicU64::new(0) }) })
     }
 
     /// Serves `export` to the client at the other end of `stream`, from now on.

@@ -38,7 +38,7 @@ pub(crate) fn export(disk: Arc<dyn Disk>, queues: u16, weight: u32) -> Export {
 }
 
 pub(crate) fn server(poll: Duration) -> Server {
-    Server::start(&ServerOptions { threads: 1, cpus: Vec::new(), poll }).unwrap()
+    Server::start(&ServerOptions { poll, ..ServerOptions::default() }).unwrap()
 }
 
 /// Waits for something to become readable; false after a long time.

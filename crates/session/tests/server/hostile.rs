@@ -1,15 +1,18 @@
 //! Clients that do what they must not. Their session ends with a reason, and nobody else notices.
 
 use crate::client::*;
-use blockyard_block::{Disk, MemoryDisk, MemoryMap};
-use blockyard_session::server::{EndReason, Server};
+use blockyard_block::{AdmittedMemory, Disk, MemoryDisk, MemoryMap};
+use blockyard_session::server::{EndReason, Server, ServerOptions};
 use bolero::TypeGenerator;
 use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create};
-use std::fs::File;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::thread::UnshareFlags;
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -106,7 +109,7 @@ fn values_that_cannot_be() {
     };
     let one = |address, length, user, offset| table([address, length, user, offset, 0, 0, 0, 0], 1);
     assert!(one(0, 8192, 0, 0).contains("past the end of its file"));
-    assert!(one(0, u64::MAX, 0, 4096).contains("wraps around"));
+    assert!(one(0, 8192, 0, u64::MAX - 4095).contains("wraps around"));
     assert!(one(u64::MAX, 4096, 0, 0).contains("wraps around"));
     assert!(one(0, 2048, 0, 1024).contains("cannot be mapped"));
     assert!(table([0, 4096, 0, 0, 4095, 4096, 0, 0], 2).contains("intersect"));
@@ -334,4 +337,118 @@ fn restart(client: &Client) {
     }
     client.start_queue(0, 0);
     client.synchronize();
+}
+
+fn shares(file: &File, length_bytes: u64) -> impl FnOnce(&Client) {
+    move |client| client.send(5, &words(&[1, GUEST, length_bytes, USER, 0, 0, 0, 0, 0]), &[file.as_fd()])
+}
+
+/// A file on overlayfs over tmpfs; `None` without the rights to mount one.
+fn on_overlayfs(directory: &Path) -> Option<File> {
+    let directory = directory.to_owned();
+    // In a mount namespace of a thread's own, which goes with the thread; the file keeps its file system.
+    let mount_and_open = move || {
+        #[allow(deprecated, reason = "its unsafe successor is for flags that unshare descriptors")]
+        rustix::thread::unshare(UnshareFlags::NEWNS | UnshareFlags::FS).ok()?;
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).ok()?;
+        mount("none", &directory, "tmpfs", MountFlags::empty(), None).ok()?;
+        ["lower", "upper", "work", "merged"].iter().for_each(|name| fs::create_dir(directory.join(name)).unwrap());
+        let below = |name: &str| directory.join(name).display().to_string();
+        let options = format!("lowerdir={},upperdir={},workdir={}", below("lower"), below("upper"), below("work"));
+        let options = std::ffi::CString::new(options).unwrap();
+        mount("none", directory.join("merged"), "overlay", MountFlags::empty(), Some(options.as_c_str())).ok()?;
+        let file = File::options().read(true).write(true).create_new(true).open(directory.join("merged/memory"));
+        let file = file.unwrap();
+        file.set_len(MEMORY_BYTES).unwrap();
+        Some(file)
+    };
+    std::thread::spawn(mount_and_open).join().unwrap()
+}
+
+/// Who serves a file system decides how long a page of it takes: memory lies only where that is nobody.
+#[test]
+fn memory_that_somebody_could_keep_from_us() {
+    let sysfs = File::open("/sys/kernel/uevent_seqnum").unwrap();
+    let reason = ended_by(shares(&sysfs, 4096));
+    assert!(reason.contains("could keep us waiting") && reason.contains("TMPDIR=/dev/shm"), "{reason}");
+    let record = |client: &Client| {
+        let area = [words(&[4096, 0]), halves(&[1 | 64 << 16])].concat();
+        client.send(32, &area, &[sysfs.as_fd()]);
+    };
+    assert!(ended_by(record).contains("could keep us waiting"));
+    let directory = tempfile::tempdir().unwrap();
+    let Some(overlay) = on_overlayfs(directory.path()) else {
+        return eprintln!("mounting an overlay takes root: not tried");
+    };
+    assert!(ended_by(shares(&overlay, 4096)).contains("could keep us waiting"));
+}
+
+/// A process that the server's owner started says which file on overlayfs is its memory, once.
+#[test]
+fn only_the_first_file_on_overlayfs_is_admitted() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [Some(own), Some(other)] = directories.each_ref().map(|directory| on_overlayfs(directory.path())) else {
+        return eprintln!("mounting an overlay takes root: not tried");
+    };
+    let options = ServerOptions { admitted_memory: AdmittedMemory::first_file(), ..ServerOptions::default() };
+    let server = Server::start(&options).unwrap();
+    let connect = || Client::connect(&server, export(disk(), 1, 1));
+    let sessions = [connect(), connect()];
+    for (client, session) in &sessions {
+        shares(&own, MEMORY_BYTES)(client);
+        client.synchronize();
+        assert!(session.end_reason().is_none());
+    }
+    shares(&other, MEMORY_BYTES)(&sessions[1].0);
+    let reason = end(&sessions[1].1).to_string();
+    assert!(reason.contains("could keep us waiting"), "{reason}");
+}
+
+/// A file that holds nothing may be as long as an address space.
+#[test]
+fn memory_beyond_all_measure() {
+    const CLIENT_BYTES_MAX: u64 = 4 << 40;
+    let sparse = File::from(memfd_create("sparse", MemfdFlags::CLOEXEC).unwrap());
+    ftruncate(&sparse, 64 << 40).unwrap();
+    let reason = ended_by(shares(&sparse, CLIENT_BYTES_MAX + 4096));
+    assert!(reason.contains("the memory of a client"), "{reason}");
+    let server = server(Duration::ZERO);
+    let mut sessions = Vec::new();
+    for _ in 0..8 {
+        let (client, session) = Client::connect(&server, export(disk(), 1, 1));
+        shares(&sparse, CLIENT_BYTES_MAX)(&client);
+        client.synchronize();
+        sessions.push((client, session));
+    }
+    let (last, ended) = Client::connect(&server, export(disk(), 1, 1));
+    shares(&sparse, 4096)(&last);
+    let reason = end(&ended).to_string();
+    assert!(reason.contains("the memory of all clients"), "{reason}");
+    // Whoever leaves gives its room back.
+    let (leaving, session) = sessions.pop().unwrap();
+    drop(leaving);
+    end(&session);
+    let (next, _session) = Client::connect(&server, export(disk(), 1, 1));
+    shares(&sparse, CLIENT_BYTES_MAX)(&next);
+    next.synchronize();
+}
+
+/// Of the area that a client has kept for requests in flight, no more is mapped than they take.
+#[test]
+fn a_record_of_requests_beyond_all_measure() {
+    let sparse = File::from(memfd_create("sparse", MemfdFlags::CLOEXEC).unwrap());
+    ftruncate(&sparse, 120 << 40).unwrap();
+    let server = server(Duration::ZERO);
+    let record = |client: &Client, area: [u64; 2], queues: u32, size: u32| {
+        client.send(32, &[words(&area), halves(&[queues | size << 16])].concat(), &[sparse.as_fd()]);
+    };
+    // Two of these would not fit an address space.
+    let sessions = [(); 2].map(|()| Client::connect(&server, export(disk(), 1, 1)));
+    for (client, session) in &sessions {
+        record(client, [120 << 40, 0], 1, 64);
+        client.synchronize();
+        assert!(session.end_reason().is_none());
+    }
+    record(&sessions[0].0, [120 << 40, 0], 2, 64);
+    assert!(end(&sessions[0].1).to_string().contains("in-flight tracking of 2 queues"));
 }
