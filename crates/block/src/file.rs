@@ -24,6 +24,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+pub use uring::RING_REGISTRATIONS;
 
 /// Who carries a file's requests out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +86,7 @@ pub struct FileDisk {
     backing: Arc<Backing>,
     engine: Engine,
     opened_bytes: u64,
+    _rings: Option<uring::RingUser>,
 }
 
 /// Where a file that grows must end: the last whole block, of the largest size, of what a file offset holds.
@@ -124,7 +126,14 @@ impl FileDisk {
     }
 
     fn on(backing: Backing, options: &FileOptions) -> Self {
-        Self { opened_bytes: backing.length_bytes(), backing: Arc::new(backing), engine: options.engine }
+        let opened_bytes = backing.length_bytes();
+        Self { opened_bytes, ..Self::of(backing, options) }
+    }
+
+    fn of(backing: Backing, options: &FileOptions) -> Self {
+        let engine = options.engine;
+        let _rings = matches!(engine, Engine::Auto | Engine::Uring).then(uring::RingUser::new);
+        Self { opened_bytes: 0, backing: Arc::new(backing), engine, _rings }
     }
 
     /// Takes a file that grows while the disk is in use: whoever opens it decides which ranges are asked for. The disk
@@ -137,7 +146,7 @@ impl FileDisk {
         let opened_bytes = backing.length_bytes();
         backing.set_length_bytes(GROWING_BYTES_MAX);
         backing.geometry.capacity_bytes = GROWING_BYTES_MAX;
-        Ok(Self { backing: Arc::new(backing), engine: options.engine, opened_bytes })
+        Ok(Self { opened_bytes, ..Self::of(backing, options) })
     }
 
     /// Locks a file that was opened by a path as [`FileDisk::open`] does, unless the options say not to.

@@ -52,14 +52,14 @@ mod write;
 pub use counting_allocator::CountingAllocator;
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
 pub use explain::explain;
-pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers};
+pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers, RING_REGISTRATIONS};
 pub use formats::{
     AllowedDirectories, AtomicChange, ChainImage, CheckReport, ForeignJournal, FoundJournal, ImageError, Preallocation,
     Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Info, Qcow2Mapping, Qcow2MappingKind,
     Qcow2Rebase, Qcow2Writer, Repair, UnfinishedChange, VmdkDisk, image_chain, write_differences,
 };
 pub use memory::MemoryDisk;
-pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedRegion};
+pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedRegion, gives_pages};
 pub use null::NullDisk;
 pub use opened_file::OpenedFile;
 pub use printable::printable;

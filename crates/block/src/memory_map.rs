@@ -26,6 +26,11 @@ struct Page([u8; 4096]);
 /// either of them below an overlay.
 const MEMORY_FILE_SYSTEMS: [u64; 5] = [0x0102_1994, 0x9584_58f6, 0xef53, 0x5846_5342, 0x9123_683e];
 
+/// Whether the pages of a file system's files come without anybody being asked for them: a file system by its number in `statfs`.
+pub fn gives_pages(file_system: u64) -> bool {
+    MEMORY_FILE_SYSTEMS.contains(&file_system)
+}
+
 /// What statfs says of overlayfs.
 const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
 
@@ -329,7 +334,7 @@ impl SharedRegion {
         }
         let file_system = fstatfs(&file).map_err(io::Error::from)?.f_type as u64;
         let is_admitted = || file_system == OVERLAYFS_SUPER_MAGIC && admitted.admits(&metadata);
-        if !MEMORY_FILE_SYSTEMS.contains(&file_system) && !is_admitted() {
+        if !gives_pages(file_system) && !is_admitted() {
             return Err(layout(
                 "is in a file of a file system that could keep us waiting: give the guest its memory from a memfd, or from a file in \
                  /dev/shm (User-Mode Linux: TMPDIR=/dev/shm)",

@@ -4,14 +4,18 @@ mod server;
 
 use blockyard_block::{Disk, MemoryMap, Operation, Request, RequestError};
 use blockyard_session::client::{SessionDisk, SessionOptions};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Signal, kill_process};
 use server::Server;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -20,6 +24,8 @@ use tempfile::TempDir;
 
 const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
 const PATIENCE: Duration = Duration::from_secs(20);
+/// It stays where the limit on locked memory cannot be raised.
+const CAP_IPC_LOCK: u64 = 1 << 14;
 const PARTITION_BYTES: u64 = 1 << 20;
 
 fn image(directory: &TempDir) -> PathBuf {
@@ -140,20 +146,70 @@ fn a_stale_socket_is_replaced_and_anything_else_is_left_alone() {
     server.stop();
 }
 
+/// Whatever threads an image has, or a session of its own.
 #[test]
 fn a_server_is_confined_once_it_serves() {
     let directory = tempfile::tempdir().unwrap();
     let (image, socket) = (image(&directory), directory.path().join("s"));
-    let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
-    // It stays: its thread must not end while the threads are looked at.
-    let client = connect(&socket);
-    let tasks = format!("/proc/{}/task", server.id().as_raw_nonzero());
-    for task in fs::read_dir(tasks).unwrap() {
-        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
-        assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
+    let qcow2 = directory.path().join("disk.qcow2");
+    assert!(Command::new(BLOCKYARD).args(["image", "convert"]).arg(&image).arg(&qcow2).status().unwrap().success());
+    for image in [&image, &qcow2] {
+        let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
+        // It stays: its thread must not end while the threads are looked at.
+        let client = connect(&socket);
+        let tasks = format!("/proc/{}/task", server.id().as_raw_nonzero());
+        for task in fs::read_dir(tasks).unwrap() {
+            let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
+            for set in ["CapPrm:", "CapEff:"] {
+                let kept = status.lines().find_map(|line| line.strip_prefix(set)).unwrap().trim();
+                assert_eq!(u64::from_str_radix(kept, 16).unwrap() & !CAP_IPC_LOCK, 0, "{status}");
+            }
+        }
+        drop(client);
+        server.stop();
+        assert!(!socket.exists());
     }
-    drop(client);
-    server.stop();
+}
+
+/// A server has what it opened itself, and nothing that whoever started it forgot to close.
+#[test]
+fn a_server_keeps_no_descriptors_that_it_inherits() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
+    let forgotten = directory.path().join("forgotten");
+    File::create(&forgotten).unwrap();
+    let image = partitioned(&directory);
+    let export = format!("1={}", socket.display());
+    for front in [[OsStr::new("--socket"), socket.as_os_str()], ["--partition".as_ref(), export.as_ref()]] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec 7<\"$1\" 9>>\"$1\"; shift; exec \"$@\"", "sh"]).arg(&forgotten);
+        command.arg(BLOCKYARD).arg("serve").arg(&image).args(front);
+        let mut child = command.stdin(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        while !server::listens(&socket) {
+            assert!(start.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "it does not listen");
+            thread::sleep(Duration::from_millis(5));
+        }
+        let of_group = |pid: u32| {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+            let children = children.split_whitespace().map(|child| child.parse().unwrap()).collect::<Vec<u32>>();
+            children.into_iter().chain([pid]).collect::<Vec<_>>()
+        };
+        let has_it = |pid: &u32| {
+            let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+            descriptors
+                .map(|descriptor| fs::read_link(descriptor.unwrap().path()))
+                .any(|link| link.is_ok_and(|link| link == forgotten))
+        };
+        // A process that was just made may not have come to close it.
+        while of_group(child.id()).iter().any(has_it) {
+            assert!(start.elapsed() < PATIENCE, "a process keeps what it inherited");
+            thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+        assert!(child.wait().unwrap().success());
+    }
 }
 
 #[test]
@@ -217,6 +273,118 @@ fn says(errors: &Path, what: &str) {
         assert!(start.elapsed() < PATIENCE, "{}", fs::read_to_string(errors).unwrap());
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// A connection by hand, once the client before has gone.
+fn connect_raw(socket: &Path) -> UnixStream {
+    let start = Instant::now();
+    loop {
+        let mut client = UnixStream::connect(socket).unwrap();
+        // GET_FEATURES: who is turned away gets no answer.
+        let asked = client.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        if asked.and_then(|()| client.read_exact(&mut [0; 20])).is_ok() {
+            return client;
+        }
+        assert!(start.elapsed() < PATIENCE, "nobody is let in");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends a vhost-user message with a descriptor.
+fn send(client: &UnixStream, request: u32, payload: &[u64], descriptor: BorrowedFd<'_>) {
+    let header = [request, 1, 8 * payload.len() as u32];
+    let mut message: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    message.extend(payload.iter().flat_map(|word| word.to_ne_bytes()));
+    pass(client, &message, descriptor);
+}
+
+fn pass(socket: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor];
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+}
+
+/// A unix socket whose close waits for an hour: in its queue lies the last descriptor of a TCP connection that has to send what nobody reads.
+/// And who does not read.
+fn lingering_socket() -> (UnixStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let reader = listener.accept().unwrap().0;
+    tcp.set_nonblocking(true).unwrap();
+    while tcp.write(&[0; 65536]).is_ok() {}
+    tcp.set_nonblocking(false).unwrap();
+    set_socket_linger(&tcp, Some(Duration::from_secs(3600))).unwrap();
+    let (given, ours) = UnixStream::pair().unwrap();
+    pass(&ours, &[0], tcp.as_fd());
+    (given, reader)
+}
+
+const SET_MEM_TABLE: u32 = 5;
+const SET_VRING_CALL: u32 = 13;
+
+/// Closing what this client gave takes an hour: nobody else waits for that, nor does the server's end.
+#[test]
+fn a_client_that_leaves_what_cannot_be_closed_keeps_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket) = (image(&directory), directory.path().join("s"));
+    let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
+    let client = connect_raw(&socket);
+    let (given, _reader) = lingering_socket();
+    send(&client, SET_VRING_CALL, &[0], given.as_fd());
+    drop((given, client));
+    perform(&connect(&socket), WRITE, 0, 1).unwrap();
+    server.stop();
+}
+
+/// Whoever has a file of a FUSE file system that does not answer can neither look at it nor close it, nor end.
+#[test]
+fn a_file_system_that_does_not_answer_keeps_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket, path) = (image(&directory), directory.path().join("s"), directory.path().join("file"));
+    let memory = directory.path().join("memory.img");
+    File::create(&memory).unwrap().set_len(8 << 20).unwrap();
+    let mut file_system = serve_file(&memory, &path, &directory.path().join("errors"));
+    let file_system_id = rustix::process::Pid::from_child(&file_system);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
+    kill_process(file_system_id, Signal::STOP).unwrap();
+    let hostile = connect_raw(&socket);
+    send(&hostile, SET_MEM_TABLE, &[1, 0, 4096, 0, 0], file.as_fd());
+    drop(hostile);
+    perform(&connect(&socket), WRITE, 0, 1).unwrap();
+    // The next one is there when the server is to end.
+    let hostile = connect_raw(&socket);
+    send(&hostile, SET_MEM_TABLE, &[1, 0, 4096, 0, 0], file.as_fd());
+    server.stop();
+    assert!(file_system.try_wait().unwrap().is_none());
+    kill_process(file_system_id, Signal::CONT).unwrap();
+    drop(file);
+    kill_process(file_system_id, Signal::TERM).unwrap();
+    assert!(file_system.wait().unwrap().success());
+}
+
+/// A file that another process's memory may not lie in is refused with a remedy, by the process that receives it.
+#[test]
+fn what_a_client_may_not_send_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket, errors) = (image(&directory), directory.path().join("s"), directory.path().join("errors"));
+    let mut command = Command::new(BLOCKYARD);
+    command.arg("serve").arg(&image).arg("--socket").arg(&socket).stderr(File::create(&errors).unwrap());
+    let mut child = command.spawn().unwrap();
+    says(&errors, "is served on");
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (sysfs, null) = (File::open("/sys/kernel/uevent_seqnum").unwrap(), File::open("/dev/null").unwrap());
+    for (descriptor, kind) in [(sysfs.as_fd(), "a file"), (null.as_fd(), "a device"), (tcp.as_fd(), "another socket")] {
+        drop(connect(&socket));
+        let client = connect_raw(&socket);
+        send(&client, SET_MEM_TABLE, &[1, 0, 4096, 0, 0], descriptor);
+        says(&errors, &format!("the client has sent {kind}, and not an eventfd"));
+    }
+    assert!(fs::read_to_string(&errors).unwrap().contains("TMPDIR=/dev/shm"));
+    kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

@@ -1,21 +1,29 @@
 //! What a process that serves disks may still do once its files and sockets are open: serve them, and nothing else.
 //!
-//! Two walls, because neither is enough. A seccomp allow-list holds for every thread: no new program, no file opened by
-//! name, no socket made (unless it has to reconnect), no tracing. Landlock holds for what the allow-list cannot see: an
-//! io_uring opens files without a system call of its own. It takes hold of the calling thread and of those that it starts from
-//! then on, so [`Confinement::enter`] comes before the I/O threads.
+//! Three walls. A seccomp allow-list: no new program, no file opened by name, no socket made (unless it has to reconnect), nothing sent
+//! to a socket by its name, no tracing. An io_uring could do most of that without a system call that the list sees: so the rings that
+//! will be needed are made before ([`FileDisk::make_rings_ahead`]), can do what requests take and nothing else, and no others can be
+//! made. And Landlock, where the kernel has it: no files but its own sockets' names, no TCP. Root's capabilities go, too, but for what
+//! removing its sockets or connecting again takes. All of this holds for every thread, those that were there before among them.
 //!
 //! A refused system call fails with EPERM rather than killing the process: a library that tries a new call and falls back
 //! goes on working.
 
+mod every_thread;
+
+use blockyard_block::{FileDisk, RING_REGISTRATIONS};
+use every_thread::GivenUp;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus, Scope,
+    RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// What the process needs beyond the files and sockets that it has.
@@ -27,6 +35,8 @@ pub struct Confinement {
     pub replaces_in: Vec<PathBuf>,
     /// Whether it connects to unix sockets: a session that outlives its server does.
     pub connects: bool,
+    /// Queues that it opens to its disk afterwards, and that are to have a ring each.
+    pub queues: usize,
 }
 
 /// How far Landlock could be had.
@@ -49,6 +59,9 @@ pub enum ConfinementError {
     /// The Landlock ruleset.
     #[error("cannot confine the server to its files: {0}")]
     Landlock(String),
+    /// Capabilities, or anything in threads that were there before.
+    #[error("cannot confine the server's threads")]
+    Threads(#[source] std::io::Error),
 }
 
 /// The version of Landlock that the kernel has.
@@ -69,7 +82,20 @@ impl Confinement {
     /// # Errors
     /// When the kernel refuses; it has no seccomp filters, for instance.
     pub fn enter(&self) -> Result<Landlock, ConfinementError> {
-        let landlock = self.restrict_files().map_err(|error| ConfinementError::Landlock(error.to_string()))?;
+        FileDisk::make_rings_ahead(self.queues);
+        let kept_capabilities = self.kept_capabilities().map(|kept| kept | lock_any_amount());
+        let landlock_error = |error: landlock::RulesetError| ConfinementError::Landlock(error.to_string());
+        let ruleset = self.ruleset().map_err(landlock_error)?;
+        // A copy that cannot be had leaves other threads with the filter alone.
+        let twin = ruleset.try_clone().ok().and_then(Option::<OwnedFd>::from);
+        let given_up = GivenUp { landlock: twin.as_ref().map(AsFd::as_fd), kept_capabilities };
+        given_up.elsewhere().map_err(ConfinementError::Threads)?;
+        let landlock = match ruleset.restrict_self().map_err(landlock_error)?.ruleset {
+            RulesetStatus::FullyEnforced => Landlock::Full,
+            RulesetStatus::PartiallyEnforced => Landlock::Partial,
+            RulesetStatus::NotEnforced => Landlock::Absent,
+        };
+        given_up.here().map_err(ConfinementError::Threads)?;
         let seccomp = |error: &dyn std::fmt::Display| ConfinementError::Seccomp(error.to_string());
         let allowed = self.allowed().map_err(|error| seccomp(&error))?;
         let unknown = unknown_to_libc().map_err(|error| seccomp(&error))?;
@@ -79,7 +105,26 @@ impl Confinement {
         Ok(landlock)
     }
 
-    fn restrict_files(&self) -> Result<Landlock, landlock::RulesetError> {
+    /// Capabilities that must stay; `None` when all do. Whoever gives files their names needs what made them.
+    fn kept_capabilities(&self) -> Option<u64> {
+        if !self.replaces_in.is_empty() {
+            return None;
+        }
+        let (own, connects) = (rustix::process::geteuid().as_raw(), self.connects);
+        let needs = |directory: &PathBuf| {
+            let Ok(found) = fs::metadata(directory) else { return 0 };
+            let is_own = found.uid() == own;
+            let may_write = is_own && found.mode() & 0o200 != 0 || found.mode() & 0o002 != 0;
+            let may_remove = is_own || found.mode() & 0o1000 == 0;
+            u64::from(!may_write) << CAP_DAC_OVERRIDE | u64::from(!may_remove) << CAP_FOWNER
+        };
+        let removing = self.removes_in.iter().map(needs).fold(0, std::ops::BitOr::bitor);
+        // The server's socket may be another user's.
+        Some(removing | u64::from(connects) << CAP_DAC_OVERRIDE)
+    }
+
+    /// The files that stay.
+    fn ruleset(&self) -> Result<RulesetCreated, landlock::RulesetError> {
         let ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(ABI::V7))?
@@ -93,12 +138,7 @@ impl Confinement {
         let names = AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Refer;
         let replaces = self.replaces_in.iter().filter_map(|path| PathFd::new(path).ok());
         let replaces = replaces.map(|directory| Ok::<_, landlock::RulesetError>(PathBeneath::new(directory, names)));
-        let status = ruleset.add_rules(rules)?.add_rules(replaces)?.restrict_self()?;
-        Ok(match status.ruleset {
-            RulesetStatus::FullyEnforced => Landlock::Full,
-            RulesetStatus::PartiallyEnforced => Landlock::Partial,
-            RulesetStatus::NotEnforced => Landlock::Absent,
-        })
+        ruleset.add_rules(rules)?.add_rules(replaces)
     }
 
     fn allowed(&self) -> Result<BpfProgram, seccompiler::BackendError> {
@@ -118,13 +158,27 @@ impl Confinement {
                 values.iter().map(|&value| SeccompRule::new(vec![SeccompCondition::new(argument, Dword, Eq, value)?]));
             rules.insert(call, one_of.collect::<Result<_, _>>()?);
         }
+        let registrations =
+            RING_REGISTRATIONS.map(|code| SeccompRule::new(vec![SeccompCondition::new(1, Dword, Eq, code.into())?]));
+        rules.insert(libc::SYS_io_uring_register, registrations.into_iter().collect::<Result<_, _>>()?);
+        // A datagram socket, be it one of a pair, sends to any other by its name; a stream does not.
+        let stream = || {
+            let unix = SeccompCondition::new(0, Dword, Eq, libc::AF_UNIX as u64)?;
+            let stream = SeccompCondition::new(1, Dword, MaskedEq(SOCKET_TYPE_MASK), libc::SOCK_STREAM as u64)?;
+            SeccompRule::new(vec![unix, stream])
+        };
+        // Nor does one of these, whose peer cannot be changed.
+        let unix = SeccompCondition::new(0, Dword, Eq, libc::AF_UNIX as u64)?;
+        let packets = SeccompCondition::new(1, Dword, MaskedEq(SOCKET_TYPE_MASK), libc::SOCK_SEQPACKET as u64)?;
+        rules.insert(libc::SYS_socketpair, vec![stream()?, SeccompRule::new(vec![unix, packets])?]);
+        let nowhere = SeccompCondition::new(4, Qword, Eq, 0)?;
+        rules.insert(libc::SYS_sendto, vec![SeccompRule::new(vec![nowhere])?]);
         if !self.replaces_in.is_empty() {
             let calls = [libc::SYS_linkat, libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_fchmod];
             rules.extend(calls.map(|call| (call, Vec::new())));
         }
         if self.connects {
-            let unix = SeccompCondition::new(0, Dword, Eq, libc::AF_UNIX as u64)?;
-            rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![unix])?]);
+            rules.insert(libc::SYS_socket, vec![stream()?]);
             rules.insert(libc::SYS_connect, Vec::new());
         }
         let refused = SeccompAction::Errno(libc::EPERM as u32);
@@ -137,6 +191,63 @@ pub(crate) fn unknown_to_libc() -> Result<BpfProgram, seccompiler::BackendError>
     let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
     let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
     SeccompFilter::new(rules, SeccompAction::Allow, unknown, TargetArch::x86_64)?.try_into()
+}
+
+/// `linux/capability.h`.
+const CAP_DAC_OVERRIDE: u32 = 1;
+const CAP_FOWNER: u32 = 3;
+const CAP_IPC_LOCK: u32 = 14;
+
+/// The kernel's SOCK_TYPE_MASK: the rest are flags.
+const SOCKET_TYPE_MASK: u64 = 0xf;
+
+/// Who may lock any amount of memory still may afterwards, as direct I/O registers the memory of requests: by the limit, or else by
+/// CAP_IPC_LOCK, which then has to stay.
+fn lock_any_amount() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let unlimited = Rlimit { current: None, maximum: None };
+    let is_unlimited = getrlimit(Resource::Memlock).current.is_none();
+    if is_unlimited || setrlimit(Resource::Memlock, unlimited).is_ok() { 0 } else { 1 << CAP_IPC_LOCK }
+}
+
+/// Drops the calling thread's capabilities. Makes system calls only.
+pub(crate) fn give_up_capabilities() -> std::io::Result<()> {
+    // SAFETY: takes rights away, nothing else.
+    match unsafe { every_thread::keep_capabilities(0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Descriptors beyond standard input, output and error that whoever started this process left it.
+#[derive(Debug)]
+pub struct Inherited(Vec<OwnedFd>);
+
+impl Inherited {
+    /// Takes them over: they are closed by [`Inherited::close`] at the latest, and in programs that are executed before. To be called
+    /// first, before anything is opened.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn take() -> std::io::Result<Self> {
+        crate::program_filter::keep_standard_descriptors_only()?;
+        // Without /proc, those numbers that are seen to be used.
+        let listed = fs::read_dir("/proc/self/fd").map(|entries| {
+            let number = |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+            entries.filter_map(number).collect::<Vec<RawFd>>()
+        });
+        let numbers = listed.unwrap_or_else(|_| (3..1024).collect());
+        // SAFETY: only asks whether the number is used: the directory's own is closed by now.
+        let is_open = |number: &RawFd| *number > 2 && unsafe { libc::fcntl(*number, libc::F_GETFD) } >= 0;
+        // SAFETY: this process has opened nothing yet, as the caller promises, so nobody else closes these.
+        let owned = |number| unsafe { OwnedFd::from_raw_fd(number) };
+        Ok(Self(numbers.into_iter().filter(is_open).map(owned).collect()))
+    }
+
+    /// Closes them.
+    pub fn close(self) {
+        drop(self.0);
+    }
 }
 
 /// What may be asked of open descriptors; not, for instance, to put characters into a terminal's input.
@@ -168,7 +279,7 @@ const BLKGETSIZE64: u64 = 0x8008_1272;
 const FUSE_DEV_IOC_CLONE: u64 = 0x8004_e500;
 
 /// What serving takes: descriptors that are open already, memory, time, threads.
-const ALLOWED: [i64; 95] = [
+const ALLOWED: [i64; 91] = [
     // Data.
     libc::SYS_read,
     libc::SYS_write,
@@ -188,9 +299,7 @@ const ALLOWED: [i64; 95] = [
     libc::SYS_sync_file_range,
     libc::SYS_fadvise64,
     libc::SYS_splice,
-    libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
     // Descriptors.
     libc::SYS_close,
     libc::SYS_close_range,
@@ -217,9 +326,7 @@ const ALLOWED: [i64; 95] = [
     libc::SYS_recvmsg,
     libc::SYS_recvfrom,
     libc::SYS_sendmsg,
-    libc::SYS_sendto,
     libc::SYS_shutdown,
-    libc::SYS_socketpair,
     libc::SYS_getsockopt,
     libc::SYS_setsockopt,
     libc::SYS_getsockname,

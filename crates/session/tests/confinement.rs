@@ -1,13 +1,20 @@
 //! A confined process serves what it has open and reaches nothing else. The process is this test's own binary, run again.
 
+use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Request, Segment};
 use blockyard_session::confinement::{Confinement, Landlock};
+use io_uring::IoUring;
+use rustix::net::{SendFlags, SocketAddrUnix, sendto};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
+
+/// It stays where the limit on locked memory cannot be raised.
+const CAP_IPC_LOCK: u64 = 1 << 14;
 
 const DIRECTORY: &str = "BLOCKYARD_TEST_DIRECTORY";
 
@@ -45,7 +52,17 @@ fn serves_what_is_open() {
     let disk = File::options().read(true).write(true).open(directory.join("disk")).unwrap();
     let listener = UnixListener::bind(&socket).unwrap();
     let mut client = UnixStream::connect(&socket).unwrap();
-    let confinement = Confinement { removes_in: vec![directory.join("sockets")], ..Confinement::default() };
+    let confinement = Confinement { removes_in: vec![directory.join("sockets")], queues: 1, ..Confinement::default() };
+    let options = FileOptions { engine: Engine::Uring, ..FileOptions::default() };
+    let file_disk = FileDisk::from_file(disk.try_clone().unwrap(), &options).unwrap();
+    let has_rings = IoUring::new(1).is_ok();
+    let (ask, asked) = mpsc::channel::<PathBuf>();
+    let earlier = std::thread::spawn(move || {
+        let removed = asked.recv().map(fs::remove_file).unwrap();
+        (removed, fs::read_to_string("/proc/thread-self/status"))
+    });
+    let log = UnixDatagram::bind(directory.join("sockets/log")).unwrap();
+    let status = File::open("/proc/thread-self/status").unwrap();
 
     let landlock = confinement.enter().unwrap();
 
@@ -57,7 +74,39 @@ fn serves_what_is_open() {
     refused(fs::rename(directory.join("disk"), directory.join("sockets/disk")), "renaming a file");
     if landlock != Landlock::Absent {
         refused(fs::remove_file(directory.join("disk")), "removing a file elsewhere");
-        refused(open_by_ring(&directory.join("disk")), "opening a file by io_uring");
+    }
+    // What a thread that was there before may do it may do for all.
+    ask.send(directory.join("disk")).unwrap();
+    let (removed, status_of_earlier) = earlier.join().unwrap();
+    refused(status_of_earlier, "reading a file in another thread");
+    if landlock != Landlock::Absent {
+        refused(removed, "removing a file in another thread");
+    }
+    refused(IoUring::new(2).map(drop), "making an io_uring");
+    // Sends by name without a socket that was made by name.
+    refused(UnixDatagram::pair().map(drop), "making a pair of datagram sockets");
+    let (one, _other) = UnixStream::pair().unwrap();
+    refused(send_to(&one, &directory.join("sockets/log")), "sending by name");
+    drop(log);
+    let capabilities = io::read_to_string(status).unwrap();
+    for set in ["CapInh:", "CapPrm:", "CapEff:"] {
+        let kept = capabilities.lines().find_map(|line| line.strip_prefix(set)).unwrap();
+        let kept = u64::from_str_radix(kept.trim(), 16).unwrap();
+        assert_eq!(kept & !CAP_IPC_LOCK, 0, "{capabilities}");
+    }
+    // The ring that was made before serves one queue, again and again, and there is no other.
+    if has_rings {
+        let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+        for _ in 0..3 {
+            let mut queue = file_disk.open_queue(&memory, 4).unwrap();
+            let segments = [Segment { region: 0, length_bytes: 4096, offset_bytes: 0 }];
+            let read = Request { operation: Operation::Read, offset_bytes: 0, segments: &segments, token: 0 };
+            queue.push(&read).unwrap();
+            let mut completions = Vec::new();
+            queue.drain(&mut completions).unwrap();
+            assert_eq!((completions[0].result, memory.read::<1>(0)), (Ok(()), Some([7])));
+            refused(file_disk.open_queue(&memory, 4).map(drop), "a ring that was not made before");
+        }
     }
 
     let (mut server, _) = listener.accept().unwrap();
@@ -88,16 +137,8 @@ fn connects_where_it_must() {
     refused(TcpListener::bind("127.0.0.1:0"), "making a TCP socket");
 }
 
-/// Opens a file without a system call that a filter could see.
-fn open_by_ring(path: &Path) -> io::Result<()> {
-    use io_uring::{IoUring, opcode, types};
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    let mut ring = IoUring::new(2)?;
-    let open = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr()).flags(libc::O_RDONLY).build();
-    // SAFETY: the path outlives the wait for the completion.
-    unsafe { ring.submission().push(&open) }.map_err(io::Error::other)?;
-    ring.submit_and_wait(1)?;
-    let result = ring.completion().next().expect("one was waited for").result();
-    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+/// Sends to a socket by its name.
+fn send_to(socket: &UnixStream, path: &Path) -> io::Result<()> {
+    let address = SocketAddrUnix::new(path)?;
+    Ok(sendto(socket, b"x", SendFlags::empty(), &address).map(drop)?)
 }

@@ -161,6 +161,8 @@ pub enum Step {
     Close = 5,
     /// Executing the stub.
     Execute = 6,
+    /// Giving up capabilities, and the means to get any.
+    Capabilities = 7,
     /// Mapping the control area.
     MapControl = 100,
     /// Mapping a slot.

@@ -3,18 +3,22 @@
 mod cached_writes;
 mod entry;
 mod registered;
+mod rings;
 
 use super::backing::Backing;
 use super::job::Job;
 use crate::wait::wait_readable;
 use crate::{Completion, MemoryMap, Queue, QueueError, Request};
 use cached_writes::CachedWrites;
-use entry::{OPCODES, entry};
+use entry::entry;
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{IoUring, Probe, SubmissionQueue, squeue};
+use io_uring::{IoUring, SubmissionQueue, squeue};
 use registered::Registered;
+pub use rings::RING_REGISTRATIONS;
+pub(super) use rings::RingUser;
 use rustix::io::Errno;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +38,7 @@ const WAIT_FOR_MAX: usize = 16;
 /// A queue on an io_uring. A slot's index is its submission's user data. The ring's own descriptor is the completion
 /// event: it polls readable while there are completions, so nobody has to reset it.
 pub(super) struct UringQueue {
-    ring: IoUring,
+    ring: ManuallyDrop<IoUring>,
     registered: Registered,
     backing: Arc<Backing>,
     jobs: Box<[Job]>,
@@ -42,16 +46,14 @@ pub(super) struct UringQueue {
     cached_writes: CachedWrites,
     /// Jobs that go on were not submitted: nobody else knows that they wait.
     stalled: bool,
+    /// The ring failed: whoever watches its descriptor may do so until that is closed.
+    broken: bool,
 }
 
 impl UringQueue {
     pub(super) fn boxed(backing: &Arc<Backing>, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        let ring = build_ring(depth as u32)?;
-        let mut probe = Probe::new();
-        ring.submitter().register_probe(&mut probe).map_err(|_| io::Error::from(Errno::NOSYS))?;
-        if !OPCODES.iter().all(|&opcode| probe.is_supported(opcode)) {
-            return Err(Errno::NOSYS.into());
-        }
+        let ring = rings::take(depth as u32)?;
+        let depth = depth.min(ring.params().sq_entries() as usize);
         let memory = Arc::new(memory.clone());
         // SAFETY: the jobs keep the memory mapped, and are dropped after the ring.
         let registered = unsafe { Registered::with(&ring.submitter(), backing, &memory) };
@@ -59,7 +61,17 @@ impl UringQueue {
         let cached_writes = CachedWrites::to(&backing.file);
         // The last is taken first: slot 0, whose memory is then the warmest.
         let free = (0..depth as u16).rev().collect();
-        Ok(Box::new(Self { ring, registered, backing: Arc::clone(backing), jobs, free, cached_writes, stalled: false }))
+        let ring = ManuallyDrop::new(ring);
+        Ok(Box::new(Self {
+            ring,
+            registered,
+            backing: Arc::clone(backing),
+            jobs,
+            free,
+            cached_writes,
+            stalled: false,
+            broken: false,
+        }))
     }
 
     /// Jobs that the kernel works on: their memory is its until they complete.
@@ -95,21 +107,6 @@ impl UringQueue {
                 _ => Err(error),
             },
         }
-    }
-}
-
-/// A ring that completes requests when their thread enters the kernel anyway, rather than interrupting it (Linux 5.19), and
-/// says in its flags that it waits for that.
-///
-/// Not IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN: those bind a ring to the thread that first used it, and a queue may
-/// be handed on, be it only to be dropped.
-fn build_ring(entries: u32) -> io::Result<IoUring> {
-    let built = IoUring::builder().dontfork().setup_coop_taskrun().setup_taskrun_flag().build(entries);
-    match built {
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-            IoUring::builder().dontfork().build(entries)
-        }
-        built => built,
     }
 }
 
@@ -163,8 +160,10 @@ impl Queue for UringQueue {
                     retries += 1;
                     std::thread::sleep(SUBMIT_RETRY_PAUSE);
                 }
-                Ok(_) => return Err(Errno::AGAIN.into()),
-                Err(errno) => return Err(errno.unwrap_or(Errno::IO).into()),
+                failed => {
+                    self.broken = true;
+                    return Err(failed.err().flatten().unwrap_or(Errno::AGAIN).into());
+                }
             }
         }
         Ok(())
@@ -225,7 +224,17 @@ impl Drop for UringQueue {
             completions.clear();
         }
         // The kernel takes a ring down some time after it was closed. Locks and exclusive openings end with the file now.
-        let _ = self.ring.submitter().unregister_files();
-        let _ = self.ring.submitter().unregister_buffers();
+        let submitter = self.ring.submitter();
+        let is_free =
+            [submitter.unregister_files(), submitter.unregister_buffers()].into_iter().all(|freed| match freed {
+                Ok(()) => true,
+                // Nothing was registered.
+                Err(error) => Errno::from_io_error(&error) == Some(Errno::NXIO),
+            });
+        // SAFETY: this is the end of the queue, and nothing uses its ring afterwards.
+        let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
+        if is_free && !self.broken {
+            rings::give_back(ring);
+        }
     }
 }

@@ -117,7 +117,7 @@ fn qcow2(args: &CheckArgs, path: &Path, named: &DiskSpecification) -> Result<()>
         Some(What::All) => Repair::All,
     };
     let mut check = Qcow2Check::open(path, repair, !args.force_share)?;
-    shut_in(&[named], Vec::new())?;
+    shut_in(&[named], Vec::new(), 1)?;
     let (mut lines, mut stderr) = (0_u64, io::stderr().lock());
     let report = check.run(repair, &mut |line| {
         lines += 1;

@@ -48,7 +48,7 @@ pub fn run(args: &CommitArgs) -> Result<()> {
     let allowed = AllowedDirectories::new(&args.allow_dir)?;
     let commit = Qcow2Commit::open(&path, args.base.as_deref(), &allowed).with_context(failed)?;
     let watch = Watch::new(args.progress && !args.quiet, commit.capacity_bytes())?;
-    shut_in(&[&named], Vec::new())?;
+    shut_in(&[&named], Vec::new(), 1)?;
     commit.fold(&mut |at| watch.goes_on(at)).map_err(|error| watch.why(error, failed()))?;
     let (base, between) = (commit.base_path().display().to_string(), commit.between());
     let empties = !args.drop && args.base.is_none();

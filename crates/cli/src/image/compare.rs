@@ -79,8 +79,8 @@ fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
         return Ok(Err(format!("Strict mode: Image size mismatch! ({} and {} bytes)", sizes[0], sizes[1])));
     }
     let watch = Watch::new(args.progress && !args.quiet, sizes[0].max(sizes[1]))?;
-    shut_in(&[&named[0], &named[1]], Vec::new())?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+    shut_in(&[&named[0], &named[1]], Vec::new(), threads)?;
     let found = Comparing::new(&*disks[0], &*disks[1], args.strict).run(threads, |done| watch.goes_on(done));
     let found = found.map_err(|error| match error {
         ComparisonError::Stopped => watch.check().err().unwrap_or_else(|| anyhow!("stopped")),

@@ -107,7 +107,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         depth: depth.max(target.depth()),
         zero_run_bytes: args.zero_run_bytes(),
     };
-    shut_in(&[&source_named, &target_named], target.replaces_in())?;
+    shut_in(&[&source_named, &target_named], target.replaces_in(), args.threads())?;
     target.fill(&*source, options, args.compress, &watch).map_err(|error| match error {
         ConversionError::Stopped => watch.check().err().unwrap_or_else(|| anyhow!("stopped")),
         error => anyhow::Error::from(error).context(format!("cannot convert {} to {}", args.source, args.target)),

@@ -132,7 +132,7 @@ impl Report {
         };
         let unfinished = opened.as_ref().ok().and_then(|opened| opened.unfinished.as_ref());
         let unfinished_change = unfinished.map(|path| path.display().to_string());
-        shut_in(&[named], Vec::new())?;
+        shut_in(&[named], Vec::new(), 1)?;
         let table = opened.and_then(|opened| Ok(read(&*opened.disk as &dyn Disk)?));
         let mut report = Self {
             filename: file.map_or_else(|| named.to_string(), |path| path.display().to_string()),

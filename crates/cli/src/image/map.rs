@@ -45,7 +45,7 @@ pub fn run(args: &MapArgs) -> Result<()> {
     let named = named_image::whole(&args.image, args.format)?;
     let Mapped { disk, files } = Mapped::open(&named, &args.allow_dir)?;
     let capacity_bytes = disk.capacity_bytes();
-    shut_in(&[&named], Vec::new())?;
+    shut_in(&[&named], Vec::new(), 1)?;
     let end = args.start_offset.saturating_add(args.max_length.unwrap_or(u64::MAX)).min(capacity_bytes);
     let mut output = BufWriter::new(io::stdout().lock());
     let mut printer = Printer { output: &mut output, files: &files, is_json: args.json, is_first: true };

@@ -70,7 +70,7 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
         (Some(image), _) => {
             let named = named_image::source(image, args.format)?;
             let disk = named_image::open_stream(&named, true, &args.allow_dir)?.opened.disk;
-            shut_in(&[&named], Vec::new())?;
+            shut_in(&[&named], Vec::new(), 1)?;
             (disk.geometry().capacity_bytes, data_bytes(&*disk, cluster_bytes)?)
         }
         (None, size) => (size.unwrap_or(0), 0),

@@ -52,7 +52,7 @@ pub fn run(args: &RebaseArgs) -> Result<()> {
     let failed = || format!("cannot rebase {}", args.image);
     let rebase = Qcow2Rebase::open(&path).with_context(failed)?;
     if !args.unsafe_ {
-        args.keep_contents(&rebase, &path, backing.as_ref(), || shut_in(&[&named], Vec::new()))?;
+        args.keep_contents(&rebase, &path, backing.as_ref(), || shut_in(&[&named], Vec::new(), 1))?;
     }
     rebase.name_backing(backing.as_ref()).with_context(failed)?;
     if args.quiet {

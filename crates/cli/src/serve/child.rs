@@ -99,15 +99,16 @@ pub fn run_child(args: &ChildArgs) -> Result<()> {
     if args.partition.is_empty() {
         return Err(UsageError("this command is for `blockyard serve` to run".into()).into());
     }
+    let mut preparation = Preparation::new(args.running())?;
+    preparation.close_inherited();
     let stdin = io::stdin().as_fd().try_clone_to_owned().context("taking over the driver's connection")?;
     let table = TableArg::choice(args.table);
     let sockets: Vec<&Path> = args.partition.iter().map(PartitionExport::socket).collect();
-    let preparation = Preparation::new(args.running())?;
     match args.door {
         Door::Mediator => {
             let config = MediatorConfig { exports: args.partition.clone(), table };
             let Some(mediator) = Mediator::start(stdin, &config, mediator::session)? else { return Ok(()) };
-            preparation.confine(&sockets)?;
+            preparation.confine(&sockets, 0)?;
             Ok(mediator.run()?)
         }
         Door::Copier => {
@@ -121,7 +122,7 @@ pub fn run_child(args: &ChildArgs) -> Result<()> {
                 preparation.screen.tell(&warning.to_string());
             }
             let gate = Gate::open(offers.offers)?;
-            preparation.confine(&sockets)?;
+            preparation.confine(&sockets, 0)?;
             serve_gate(preparation.serve(disk)?, gate, &Until { once: false, lifeline })
         }
     }

@@ -23,7 +23,7 @@ pub fn serve(options: &ServeOptions, path: &Path) -> Result<()> {
     let disk: Arc<dyn Disk> = Arc::new(metered);
     let file = FuseFile::mount(disk, path, &FuseOptions::default())?;
     preparation.screen.tell(&format!("{}, {capacity}, is the file {}", options.disk, file.path().display()));
-    preparation.confine(&[])?;
+    preparation.confine(&[], 0)?;
     let name = path.display().to_string();
     let look = move || ServerView { clients: vec![ClientView::of_file(name.clone(), &meter)] };
     let (stop, _screen) = preparation.show(Arc::new(look))?;

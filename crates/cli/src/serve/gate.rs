@@ -30,7 +30,7 @@ pub fn serve_disk(options: &ServeOptions, path: &Path, once: bool) -> Result<()>
     let rights = if geometry.read_only { "read-only" } else { "read and write" };
     let capacity = size::human(geometry.capacity_bytes);
     preparation.screen.tell(&format!("{}, {capacity}, {rights}, is served on {}", options.disk, path.display()));
-    preparation.confine(&[path])?;
+    preparation.confine(&[path], 1)?;
     serve_gate(preparation.serve(disk)?, gate, &Until { once, lifeline: None })
 }
 

@@ -24,7 +24,8 @@ pub fn mediate(options: &ServeOptions, exports: &[PartitionExport], table: Table
     let (preparation, disk) = Preparation::with_disk(options)?;
     let (ours, theirs) = control_pair().context("making a control socket")?;
     let mediator = Door::Mediator.open(options, exports, table, theirs)?;
-    preparation.confine(&[])?;
+    // The mediator is a client, too.
+    preparation.confine(&[], exports.len() + 1)?;
     let mut serving = preparation.serve(Arc::clone(&disk))?;
     let session = own_session(&mut serving, &disk)?;
     let mut driver = Driver::new(ours, disk);
@@ -50,7 +51,7 @@ pub fn copy(options: &ServeOptions, exports: &[PartitionExport], table: TableCho
     let (preparation, disk) = Preparation::with_disk(options)?;
     let (ours, theirs) = UnixStream::pair().context("making a session's socket")?;
     let mut copier = Door::Copier.open(options, exports, table, theirs.into())?;
-    preparation.confine(&[])?;
+    preparation.confine(&[], 1)?;
     let mut serving = preparation.serve(Arc::clone(&disk))?;
     serving.clients.grant(&whole("the copier", &disk.geometry()), ours).map_err(anyhow::Error::msg)?;
     // It is over when the copier has ended, which then has said why.

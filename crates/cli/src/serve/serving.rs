@@ -11,9 +11,9 @@ use anyhow::{Context, Result};
 use blockyard_block::specification::Kind;
 use blockyard_block::{Disk, wait_ready};
 use blockyard_devices::EventFd;
-use blockyard_session::confinement::{Confinement, Landlock};
+use blockyard_session::confinement::{Confinement, Inherited, Landlock};
 use blockyard_session::mediator::Grantor;
-use blockyard_session::server::{Server, ServerOptions};
+use blockyard_session::server::{Doorkeeper, Server, ServerOptions};
 use rustix::event::{PollFd, PollFlags};
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
@@ -37,6 +37,10 @@ pub struct Preparation {
     view: View,
     /// Whether the disk makes connections after it was opened: a session outlives its server.
     connects: bool,
+    /// Closed once the disk is open, whose name may say one of them.
+    inherited: Option<Inherited>,
+    /// Takes descriptors from clients.
+    doorkeeper: Doorkeeper,
 }
 
 impl Preparation {
@@ -45,11 +49,14 @@ impl Preparation {
     /// # Errors
     /// When an address is taken or the system refuses.
     pub fn new(running: Running) -> Result<Self> {
+        let inherited = Some(Inherited::take().context("taking over what was inherited")?);
+        // Before there are threads, and files that it would have to close.
+        let doorkeeper = Doorkeeper::start().context("starting a process that receives what clients send")?;
         let screen = Screen::new(running.stats);
         let metrics = running.metrics.map(metrics::listen).transpose()?;
         let (stop, view) = (Arc::new(EventFd::new().context("making an event")?), View::default());
         obey_signals(Arc::clone(&stop), Arc::clone(&view))?;
-        Ok(Self { stop, screen, running, metrics, view, connects: false })
+        Ok(Self { stop, screen, running, metrics, view, connects: false, inherited, doorkeeper })
     }
 
     /// As [`Preparation::new`], with the disk that the options name.
@@ -58,22 +65,32 @@ impl Preparation {
     /// As there, and when the disk cannot be had.
     pub fn with_disk(options: &ServeOptions) -> Result<(Self, Arc<dyn Disk>)> {
         let connects = options.disk.kind() == Kind::Session;
-        let preparation = Self { connects, ..Self::new(options.running.clone())? };
-        Ok((preparation, disk::open(&options.disk, false, &options.allow_dirs)?))
+        let mut preparation = Self { connects, ..Self::new(options.running.clone())? };
+        let disk = disk::open(&options.disk, false, &options.allow_dirs)?;
+        preparation.close_inherited();
+        Ok((preparation, disk))
+    }
+
+    /// Closes what whoever started this process left it.
+    pub fn close_inherited(&mut self) {
+        if let Some(inherited) = self.inherited.take() {
+            inherited.close();
+        }
     }
 
     /// Gives up what is not needed any more: all but `sockets`, which this process removes at the end, and making connections again
-    /// where the disk does that.
+    /// where the disk does that. `clients` at most come at a time, and each has the same number of queues.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn confine(&self, sockets: &[&Path]) -> Result<()> {
+    pub fn confine(&self, sockets: &[&Path], clients: usize) -> Result<()> {
         let directory = |socket: &&Path| match socket.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
             _ => PathBuf::from("."),
         };
         let removes_in = sockets.iter().map(directory).collect();
-        let confinement = Confinement { removes_in, connects: self.connects, ..Confinement::default() };
+        let queues = clients * usize::from(self.running.queues);
+        let confinement = Confinement { removes_in, connects: self.connects, queues, ..Confinement::default() };
         if confinement.enter()? == Landlock::Absent {
             self.screen.tell("this kernel has no Landlock: only system calls are confined");
         }
@@ -88,7 +105,8 @@ impl Preparation {
         let running = &self.running;
         let cpus = running.cpus.as_ref().map(|list| list.cpus().to_vec()).unwrap_or_default();
         let (threads, poll) = (running.threads.into(), running.poll);
-        let server = ServerOptions { threads, cpus, poll, ..ServerOptions::default() };
+        let doorkeeper = Some(self.doorkeeper.clone());
+        let server = ServerOptions { threads, cpus, poll, doorkeeper, ..ServerOptions::default() };
         let server = Server::start(&server).context("starting I/O threads")?;
         let teller = self.screen.clone();
         let clients = Clients::new(server, disk, running.queues, move |what| teller.tell(what));
@@ -101,7 +119,7 @@ impl Preparation {
     /// # Errors
     /// When the system refuses a thread.
     pub fn show(self, look: Look) -> Result<(Arc<EventFd>, Screen)> {
-        let Self { stop, screen, running, metrics, view, connects: _ } = self;
+        let Self { stop, screen, running, metrics, view, .. } = self;
         // It is set here and nowhere else.
         let _ = view.set(Arc::clone(&look));
         if let Some(listener) = metrics {

@@ -304,6 +304,10 @@ unsafe fn try_become_stub(descriptors: &mut [RawFd], parent: libc::pid_t) -> Ste
         if libc::syscall(libc::SYS_close_range, count, c_int::MAX, 0) != 0 {
             return Step::Close;
         }
+        // Root's capabilities would come back with the stub's execution, but for the first of these.
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !drop_capabilities() {
+            return Step::Capabilities;
+        }
         let arguments = [c"blockyard-guest".as_ptr(), std::ptr::null()];
         let environment = [std::ptr::null::<libc::c_char>()];
         libc::syscall(
@@ -316,6 +320,16 @@ unsafe fn try_become_stub(descriptors: &mut [RawFd], parent: libc::pid_t) -> Ste
         );
     }
     Step::Execute
+}
+
+/// Drops all capabilities of this thread (capset(2), version 3).
+///
+/// # Safety
+/// None of its own: it is a system call that takes rights away.
+unsafe fn drop_capabilities() -> bool {
+    let (header, none) = ([0x2008_0522_u32, 0], [0_u32; 6]);
+    // SAFETY: the kernel reads both, which are laid out as it wants them.
+    unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) == 0 }
 }
 
 const _: () = assert!(TRAP_FD == 0 && CONTROL_FD == 1);

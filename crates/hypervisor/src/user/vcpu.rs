@@ -236,6 +236,7 @@ fn step_failed(step: u64) -> Option<&'static str> {
         (Step::Descriptors, "the guest process cannot arrange its descriptors"),
         (Step::Close, "the guest process cannot close descriptors"),
         (Step::Execute, "the guest process cannot execute the trap stub from a memfd"),
+        (Step::Capabilities, "the guest process cannot give up its capabilities"),
         (Step::MapControl, "the guest process cannot map its control area"),
         (Step::MapSlot, "the guest process cannot map the guest's memory"),
         (Step::Dumpable, "the guest process cannot become undumpable"),

@@ -88,6 +88,9 @@ fn the_process_holds_nothing_of_the_vmm() {
         assert_eq!(field("Name"), "blockyard-guest");
         assert_eq!(field("Seccomp"), "2");
         assert_eq!(field("NoNewPrivs"), "1");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(field(set), "0000000000000000", "{set}");
+        }
         assert_eq!(
             field("NSsid").split('\t').next_back().map(str::to_owned),
             field("NSpid").split('\t').next_back().map(str::to_owned)

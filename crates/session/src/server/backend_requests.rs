@@ -1,5 +1,6 @@
 //! The socket on which the server speaks first (VHOST_USER_SET_BACKEND_REQ_FD): to say that the configuration changed.
 
+use super::client_descriptor::ClientDescriptor;
 use super::connection::send_now;
 use super::event_descriptor::is_unix_socket;
 use super::message;
@@ -7,18 +8,18 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 use rustix::net::sockopt::socket_type;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// The socket, and what there was no room to say. A client that is slow to read hears of several changes at once, but of the
 /// last one for certain.
 #[derive(Debug)]
 pub(super) struct BackendRequests {
-    socket: OwnedFd,
+    socket: ClientDescriptor,
     owes_change: bool,
 }
 
 impl BackendRequests {
-    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(socket: ClientDescriptor) -> io::Result<Self> {
         if !is_unix_socket(&socket) || socket_type(&socket)? != SocketType::STREAM {
             return Err(io::Error::other("what the server shall speak on is not a unix stream socket"));
         }

@@ -1,10 +1,10 @@
 //! A client's memory, as its regions come and go.
 
+use super::client_descriptor::ClientDescriptor;
 use super::message::Region;
 use blockyard_block::{AdmittedMemory, MemoryMap, MemoryMapError, SharedRegion, size};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -84,17 +84,17 @@ impl ClientMemory {
     }
 
     /// Memory of these regions and no others.
-    pub(super) fn of(&self, regions: Vec<(Region, OwnedFd)>) -> Result<Self, MemoryMapError> {
-        self.mapped(regions.into_iter().map(|(region, file)| (region, File::from(file))).collect())
+    pub(super) fn of(&self, regions: Vec<(Region, ClientDescriptor)>) -> Result<Self, MemoryMapError> {
+        self.mapped(regions.into_iter().map(|(region, file)| (region, file.into_inner().into())).collect())
     }
 
     /// Memory with one region more.
-    pub(super) fn with(&self, region: Region, file: OwnedFd) -> Result<Self, MemoryMapError> {
+    pub(super) fn with(&self, region: Region, file: ClientDescriptor) -> Result<Self, MemoryMapError> {
         if self.regions.len() == REGIONS_MAX {
             return Err(MemoryMapError::Layout(format!("more than {REGIONS_MAX} regions")));
         }
         let mut regions = self.cloned_regions()?;
-        regions.push((region, File::from(file)));
+        regions.push((region, file.into_inner().into()));
         self.mapped(regions)
     }
 

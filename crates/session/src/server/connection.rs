@@ -1,5 +1,7 @@
 //! The stream that control messages come and go on.
 
+use super::client_descriptor::{ClientDescriptor, Closer};
+use super::doorkeeper::{DATAGRAM_BYTES_MAX, Doorkeeper, REFUSED};
 use super::message::{HEADER_BYTES, Header, MessageError, PAYLOAD_BYTES_MAX, Request, TABLE_REGIONS_MAX};
 use rustix::cmsg_space;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
@@ -14,11 +16,14 @@ use std::os::unix::net::UnixStream;
 
 /// A client's stream. Neither end ever makes us wait: a message is put together as its bytes come.
 pub(super) struct Connection {
-    stream: UnixStream,
+    stream: ClientDescriptor,
+    /// Where messages come in if another process receives them.
+    door: Option<OwnedFd>,
+    closer: Closer,
     buffer: Box<[u8; HEADER_BYTES + PAYLOAD_BYTES_MAX]>,
     /// Bytes of the next message that are in the buffer.
     filled: usize,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<ClientDescriptor>,
 }
 
 /// Why no more messages come.
@@ -30,6 +35,8 @@ pub(super) enum ConnectionEnd {
     HalfMessage,
     #[error("a message came with more than {TABLE_REGIONS_MAX} descriptors, or this process can have no more")]
     TooManyDescriptors,
+    #[error("{0}")]
+    Refused(String),
     #[error("the client does not read its replies")]
     RepliesNotRead,
     #[error(transparent)]
@@ -39,10 +46,16 @@ pub(super) enum ConnectionEnd {
 }
 
 impl Connection {
-    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+    pub(super) fn new(stream: UnixStream, doorkeeper: Option<&Doorkeeper>, closer: Closer) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
+        let door = doorkeeper.map(|doorkeeper| doorkeeper.receive_from(&stream)).transpose()?;
         let buffer = Box::new([0; HEADER_BYTES + PAYLOAD_BYTES_MAX]);
-        Ok(Self { stream, buffer, filled: 0, descriptors: Vec::new() })
+        Ok(Self { stream: closer.keep(stream), door, closer, buffer, filled: 0, descriptors: Vec::new() })
+    }
+
+    /// The client's stream, if that it hung up could be heard of before what it said.
+    pub(super) fn watched_for_its_end(&self) -> Option<BorrowedFd<'_>> {
+        self.door.is_some().then(|| self.stream.as_fd())
     }
 
     /// The next message, if all of it has come.
@@ -74,9 +87,20 @@ impl Connection {
     fn read_up_to(&mut self, end: usize) -> Result<bool, ConnectionEnd> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(TABLE_REGIONS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut into = [IoSliceMut::new(&mut self.buffer[self.filled..end])];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = match recvmsg(&self.stream, &mut into, &mut control, flags) {
+        let mut kind = [0];
+        let received = match &self.door {
+            None => {
+                let mut into = [IoSliceMut::new(&mut self.buffer[self.filled..end])];
+                recvmsg(&self.stream, &mut into, &mut control, flags)
+            }
+            // A whole message, or what there will be of it.
+            Some(door) => {
+                let mut into = [IoSliceMut::new(&mut kind), IoSliceMut::new(&mut self.buffer[self.filled..])];
+                recvmsg(door, &mut into, &mut control, flags)
+            }
+        };
+        let received = match received {
             Ok(received) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
             Err(Errno::CONNRESET) => return Err(self.end()),
@@ -84,7 +108,7 @@ impl Connection {
         };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.descriptors.extend(descriptors);
+                self.descriptors.extend(descriptors.map(|descriptor| self.closer.keep(descriptor)));
             }
         }
         if received.flags.contains(ReturnFlags::CTRUNC) || self.descriptors.len() > TABLE_REGIONS_MAX {
@@ -93,7 +117,12 @@ impl Connection {
         if received.bytes == 0 {
             return Err(self.end());
         }
-        self.filled += received.bytes;
+        let bytes = received.bytes - usize::from(self.door.is_some());
+        if kind == [REFUSED] {
+            let why = String::from_utf8_lossy(&self.buffer[self.filled..self.filled + bytes]);
+            return Err(ConnectionEnd::Refused(why.into_owned()));
+        }
+        self.filled += bytes;
         Ok(true)
     }
 
@@ -115,7 +144,7 @@ impl Connection {
     /// Lets the client know that the session is over.
     pub(super) fn shut_down(&self) {
         // A client that is gone already need not know.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 }
 
@@ -136,8 +165,11 @@ pub(super) fn send_now(
     rustix::io::retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags))
 }
 
+/// Readable when there is a message, or when there will be no more.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.door.as_ref().map_or_else(|| self.stream.as_fd(), AsFd::as_fd)
     }
 }
+
+const _: () = assert!(DATAGRAM_BYTES_MAX == 1 + HEADER_BYTES + PAYLOAD_BYTES_MAX);

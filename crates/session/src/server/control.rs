@@ -1,6 +1,7 @@
 //! The thread that speaks with a session's client.
 
 use super::backend_requests::BackendRequests;
+use super::client_descriptor::ClientDescriptor;
 use super::client_memory::{ClientMemory, REGIONS_MAX};
 use super::connection::{Connection, ConnectionEnd};
 use super::event_descriptor::{Call, Kick};
@@ -14,7 +15,7 @@ use blockyard_devices::virtio::{
     BlockVirtqueue, BlockVirtqueueParts, CONFIG_BYTES, FailureCause, QueueConfig, SERIAL_BYTES, block_config,
     block_features,
 };
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::fmt::Display;
 use std::io;
@@ -120,6 +121,10 @@ const CONNECTION: u64 = 0;
 const WAKE: u64 = 1;
 const DISK: u64 = 2;
 const BACKEND_REQUESTS: u64 = 3;
+const HUNG_UP: u64 = 4;
+
+/// How long what a client said before it hung up may take to be received.
+const LAST_WORDS: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 impl Control {
     pub(super) fn new(
@@ -172,6 +177,10 @@ impl Control {
 
     fn serve(&mut self) -> io::Result<EndReason> {
         self.watch(&self.connection, CONNECTION, epoll::EventFlags::IN)?;
+        if let Some(stream) = self.connection.watched_for_its_end() {
+            self.watch(stream, HUNG_UP, epoll::EventFlags::RDHUP | epoll::EventFlags::ET)?;
+        }
+        let mut hung_up = false;
         self.watch(&self.shared.wake, WAKE, epoll::EventFlags::IN)?;
         if let Some(event) = self.export.disk.change_event() {
             // An edge: others watch the disk, too, so it is not ours to read.
@@ -179,7 +188,10 @@ impl Control {
         }
         loop {
             let mut events = [MaybeUninit::uninit(); 4];
-            let ready = match epoll::wait(&self.epoll, &mut events, None) {
+            let patience = hung_up.then_some(&LAST_WORDS);
+            let ready = match epoll::wait(&self.epoll, &mut events, patience) {
+                // What it said before is still being looked at, which may take for ever.
+                Ok((ready, _)) if ready.is_empty() && hung_up => return Ok(EndReason::Disconnected),
                 Ok((ready, _)) => ready,
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
@@ -190,6 +202,10 @@ impl Control {
                     WAKE => {
                         self.shared.wake.take();
                         self.shared.shall_end()
+                    }
+                    HUNG_UP => {
+                        hung_up = true;
+                        None
                     }
                     DISK => {
                         self.tell_of_change();
@@ -364,9 +380,9 @@ impl Control {
         Ok(())
     }
 
-    fn set_in_flight(&mut self, area: InFlightArea, file: OwnedFd) -> Result<Reply, Fault> {
+    fn set_in_flight(&mut self, area: InFlightArea, file: ClientDescriptor) -> Result<Reply, Fault> {
         self.check_in_flight(area.queues, area.queue_size)?;
-        let memory = InFlightMemory::map(area, file).map_err(client)?;
+        let memory = InFlightMemory::map(area, file.into_inner()).map_err(client)?;
         self.restarting(|control| {
             control.in_flight = Some(memory);
             Ok(())
@@ -387,7 +403,7 @@ impl Control {
         self.vrings.iter_mut().for_each(|vring| *vring = Vring::default());
     }
 
-    fn set_call(&mut self, index: u32, call: Option<OwnedFd>) -> Result<(), Fault> {
+    fn set_call(&mut self, index: u32, call: Option<ClientDescriptor>) -> Result<(), Fault> {
         let call = call.map(|call| self.call(call)).transpose()?;
         let vring = self.vring(index)?;
         vring.call.clone_from(&call);
@@ -397,7 +413,7 @@ impl Control {
         Ok(())
     }
 
-    fn call(&self, descriptor: OwnedFd) -> Result<Call, Fault> {
+    fn call(&self, descriptor: ClientDescriptor) -> Result<Call, Fault> {
         Call::new(descriptor, &self.inner.ringer).map_err(client)
     }
 
@@ -529,7 +545,7 @@ impl Control {
         }))
     }
 
-    fn set_backend_requests(&mut self, socket: OwnedFd) -> io::Result<()> {
+    fn set_backend_requests(&mut self, socket: ClientDescriptor) -> io::Result<()> {
         if let Some(old) = self.backend_requests.take() {
             // The client may have it still, and then epoll would go on with it.
             let _ = epoll::delete(&self.epoll, &old);

@@ -2,22 +2,23 @@
 //!
 //! The client has them, too, and does with them what it likes: nothing that is done to one here may wait for it.
 
+use super::client_descriptor::ClientDescriptor;
 use super::connection::send_now;
 use super::ringer::Ringer;
 use rustix::fs::{FileType, fstat};
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::socket_domain;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// What a client rings: an eventfd, which only has to be waited for. Of other descriptors some would have to be read, and
 /// who else reads them could make that wait; an epoll could have us search what the client put into it.
 #[derive(Clone, Debug)]
-pub(super) struct Kick(Arc<OwnedFd>);
+pub(super) struct Kick(Arc<ClientDescriptor>);
 
 impl Kick {
-    pub(super) fn new(descriptor: OwnedFd, ringer: &Ringer) -> io::Result<Self> {
+    pub(super) fn new(descriptor: ClientDescriptor, ringer: &Ringer) -> io::Result<Self> {
         match ringer.is_eventfd(descriptor.as_fd()) {
             true => Ok(Self(Arc::new(descriptor))),
             false => Err(io::Error::other(format!("a kick must be an eventfd, not {}", kind_of(&descriptor)))),
@@ -34,13 +35,13 @@ impl AsFd for Kick {
 /// What a client hears: its eventfd, or the unix socket that User-Mode Linux uses in place of one.
 #[derive(Clone, Debug)]
 pub(super) enum Call {
-    Eventfd(Arc<OwnedFd>, Arc<Ringer>),
+    Eventfd(Arc<ClientDescriptor>, Arc<Ringer>),
     /// Sending to other families' sockets may wait for who else is sending, whatever is said about waiting.
-    UnixSocket(Arc<OwnedFd>),
+    UnixSocket(Arc<ClientDescriptor>),
 }
 
 impl Call {
-    pub(super) fn new(descriptor: OwnedFd, ringer: &Arc<Ringer>) -> io::Result<Self> {
+    pub(super) fn new(descriptor: ClientDescriptor, ringer: &Arc<Ringer>) -> io::Result<Self> {
         if ringer.is_eventfd(descriptor.as_fd()) {
             Ok(Self::Eventfd(Arc::new(descriptor), Arc::clone(ringer)))
         } else if is_unix_socket(&descriptor) {
@@ -55,18 +56,18 @@ impl Call {
     pub(super) fn ring(&self) {
         match self {
             Self::Eventfd(descriptor, ringer) => ringer.ring(descriptor.as_fd()),
-            Self::UnixSocket(descriptor) => drop(send_now(descriptor, &1u64.to_ne_bytes(), None)),
+            Self::UnixSocket(descriptor) => drop(send_now(&**descriptor, &1u64.to_ne_bytes(), None)),
         }
     }
 }
 
 /// Whether this is a socket that can be sent to without waiting for anybody.
-pub(super) fn is_unix_socket(descriptor: &OwnedFd) -> bool {
+pub(super) fn is_unix_socket(descriptor: impl AsFd) -> bool {
     socket_domain(descriptor).is_ok_and(|family| family == AddressFamily::UNIX)
 }
 
 /// For people.
-fn kind_of(descriptor: &OwnedFd) -> &'static str {
+pub(super) fn kind_of(descriptor: impl AsFd) -> &'static str {
     match fstat(descriptor).map(|status| FileType::from_raw_mode(status.st_mode)) {
         Ok(FileType::Socket) => "another socket",
         Ok(FileType::RegularFile) => "a file",

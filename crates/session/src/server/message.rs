@@ -4,7 +4,7 @@
 //! bits each, then the payload; integers as the machine has them, which is little-endian here. We are lenient about payloads
 //! longer than they need be, because User-Mode Linux always sends room for two memory regions, and strict about the rest.
 
-use std::os::fd::OwnedFd;
+use super::client_descriptor::ClientDescriptor;
 
 pub(super) const HEADER_BYTES: usize = 12;
 /// No payload that we know is nearly as long.
@@ -149,8 +149,8 @@ pub(super) enum Request {
     Reset,
     GetQueueCount,
     GetMemorySlots,
-    SetMemoryTable(Vec<(Region, OwnedFd)>),
-    AddRegion(Region, OwnedFd),
+    SetMemoryTable(Vec<(Region, ClientDescriptor)>),
+    AddRegion(Region, ClientDescriptor),
     RemoveRegion(Region),
     SetVringSize {
         index: u32,
@@ -171,15 +171,15 @@ pub(super) enum Request {
     },
     SetVringKick {
         index: u32,
-        kick: OwnedFd,
+        kick: ClientDescriptor,
     },
     SetVringCall {
         index: u32,
-        call: Option<OwnedFd>,
+        call: Option<ClientDescriptor>,
     },
     SetVringError {
         index: u32,
-        error: Option<OwnedFd>,
+        error: Option<ClientDescriptor>,
     },
     SetVringEnable {
         index: u32,
@@ -190,14 +190,14 @@ pub(super) enum Request {
         bytes: usize,
     },
     SetConfig,
-    SetBackendRequests(OwnedFd),
+    SetBackendRequests(ClientDescriptor),
     /// `payload_bytes` is as long as the client's own description is.
     GetInFlight {
         queues: u16,
         queue_size: u16,
         payload_bytes: usize,
     },
-    SetInFlight(InFlightArea, OwnedFd),
+    SetInFlight(InFlightArea, ClientDescriptor),
     GetStatus,
     SetStatus(u64),
     /// With a descriptor of the log: who sends that waits for an answer.
@@ -208,7 +208,11 @@ pub(super) enum Request {
 
 impl Request {
     /// Parses a message whose payload is whole.
-    pub(super) fn parse(header: &Header, payload: &[u8], descriptors: Vec<OwnedFd>) -> Result<Self, MessageError> {
+    pub(super) fn parse(
+        header: &Header,
+        payload: &[u8],
+        descriptors: Vec<ClientDescriptor>,
+    ) -> Result<Self, MessageError> {
         let mut message = Message { request: header.request, payload, descriptors };
         message.parse()
     }
@@ -217,7 +221,7 @@ impl Request {
 struct Message<'a> {
     request: u32,
     payload: &'a [u8],
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<ClientDescriptor>,
 }
 
 impl Message<'_> {
@@ -306,13 +310,13 @@ impl Message<'_> {
         (found == expected).then_some(()).ok_or(error)
     }
 
-    fn only_descriptor(&mut self) -> Result<OwnedFd, MessageError> {
+    fn only_descriptor(&mut self) -> Result<ClientDescriptor, MessageError> {
         self.expect_descriptors(1)?;
         let missing = MessageError::Descriptors { request: self.request, found: 0, expected: 1 };
         self.descriptors.pop().ok_or(missing)
     }
 
-    fn index_and_descriptor(&mut self) -> Result<(u32, Option<OwnedFd>), MessageError> {
+    fn index_and_descriptor(&mut self) -> Result<(u32, Option<ClientDescriptor>), MessageError> {
         let word = self.u64(0)?;
         let index = (word & 0xff) as u32;
         if word & NO_DESCRIPTOR != 0 {

@@ -17,10 +17,12 @@
 //! policy of who gets which disk.
 
 mod backend_requests;
+mod client_descriptor;
 mod client_memory;
 mod coalescing;
 mod connection;
 mod control;
+mod doorkeeper;
 mod event_descriptor;
 mod flow;
 mod in_flight;
@@ -36,9 +38,11 @@ mod task;
 
 use crate::one_cpu::machine_has_one_cpu;
 use blockyard_block::{AdmittedMemory, Disk};
+use client_descriptor::Closer;
 use client_memory::AddressSpace;
 use connection::Connection;
 use control::Control;
+pub use doorkeeper::Doorkeeper;
 use io_thread::{Command, IoThread};
 pub use listener::{Listener, ListenerError};
 use ringer::Ringer;
@@ -50,7 +54,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -70,12 +74,15 @@ pub struct ServerOptions {
     pub poll: Duration,
     /// The file on overlayfs that may be a client's memory: none, unless this server has one client that the caller started.
     pub admitted_memory: AdmittedMemory,
+    /// The process that takes descriptors from clients. Without one, a client that sends a file of a FUSE file system decides how long its
+    /// session takes to end, and this process: that is for clients that the caller trusts not to.
+    pub doorkeeper: Option<Doorkeeper>,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         let poll = Duration::from_micros(200);
-        Self { threads: 1, cpus: Vec::new(), poll, admitted_memory: AdmittedMemory::default() }
+        Self { threads: 1, cpus: Vec::new(), poll, admitted_memory: AdmittedMemory::default(), doorkeeper: None }
     }
 }
 
@@ -110,6 +117,9 @@ struct Inner {
     threads: Vec<IoThread>,
     ringer: Arc<Ringer>,
     address_space: Arc<AddressSpace>,
+    doorkeeper: Option<Doorkeeper>,
+    /// Threads that close what clients gave us.
+    closers: Arc<AtomicUsize>,
     numbers: AtomicU64,
 }
 
@@ -141,7 +151,8 @@ impl Server {
         let threads = (0..options.threads).map(|index| IoThread::start(index, poll, move_to(cpu(index))));
         let (threads, ringer) = (threads.collect::<io::Result<_>>()?, Arc::new(Ringer::new()?));
         let address_space = Arc::new(AddressSpace::admitting(options.admitted_memory.clone()));
-        Ok(Self { inner: Arc::new(Inner { threads, ringer, address_space, numbers: AtomicU64::new(0) }) })
+        let (doorkeeper, closers, numbers) = (options.doorkeeper.clone(), Arc::default(), AtomicU64::new(0));
+        Ok(Self { inner: Arc::new(Inner { threads, ringer, address_space, doorkeeper, closers, numbers }) })
     }
 
     /// Serves `export` to the client at the other end of `stream`, from now on.
@@ -155,7 +166,8 @@ impl Server {
         }
         let shared = Arc::new(Shared::new(Arc::clone(&export.name), export.queues)?);
         let number = self.inner.next_number();
-        let connection = Connection::new(stream)?;
+        let closer = Closer::start(&self.inner.closers)?;
+        let connection = Connection::new(stream, self.inner.doorkeeper.as_ref(), closer)?;
         let control = Control::new(Arc::clone(&self.inner), number, connection, export, Arc::clone(&shared))?;
         thread::Builder::new().name(format!("session{number}")).spawn(move || control.run())?;
         Ok(Session { shared })

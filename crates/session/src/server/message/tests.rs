@@ -1,8 +1,12 @@
 use super::*;
-use std::os::fd::{AsFd, OwnedFd};
+use crate::server::client_descriptor::Closer;
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
 
-fn descriptors(count: usize) -> Vec<OwnedFd> {
-    (0..count).map(|_| std::io::stderr().as_fd().try_clone_to_owned().unwrap()).collect()
+fn descriptors(count: usize) -> Vec<ClientDescriptor> {
+    static CLOSER: OnceLock<Closer> = OnceLock::new();
+    let closer = CLOSER.get_or_init(|| Closer::start(&Arc::default()).unwrap());
+    (0..count).map(|_| closer.keep(std::io::stderr().as_fd().try_clone_to_owned().unwrap())).collect()
 }
 
 fn header(request: u32, payload_bytes: usize) -> Header {

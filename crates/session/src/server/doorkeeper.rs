@@ -1,0 +1,305 @@
+//! The processes that receive what clients send, so that no descriptor which could hold a server up is ever one of its own.
+//!
+//! Closing a file on a FUSE file system waits for that file system's server for as long as it likes, and nothing ends the wait, SIGKILL
+//! neither: who has such a descriptor cannot even end. Looking at one may wait, too; and who receives it has it. So each client's messages are
+//! received by a small process of its own, which passes them on, one datagram each, with descriptors that are harmless. A message
+//! with any other it does not pass on; it says why, and closes what it has, however long that takes: nobody waits for it.
+//!
+//! These processes are split off by another one, the doorkeeper, which was split off before the server gave up making processes. It
+//! makes one for each client and has no descriptor of theirs itself.
+
+use super::event_descriptor::{is_unix_socket, kind_of};
+use super::message::{HEADER_BYTES, PAYLOAD_BYTES_MAX, TABLE_REGIONS_MAX};
+use blockyard_block::{gives_pages, wait_ready};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, fstat, fstatfs};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::pipe::{PipeFlags, pipe_with};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+/// The first byte of a datagram: a message of the client's follows, or why there are no more.
+pub(super) const MESSAGE: u8 = 0;
+pub(super) const REFUSED: u8 = 1;
+/// Longest datagram.
+pub(super) const DATAGRAM_BYTES_MAX: usize = 1 + HEADER_BYTES + PAYLOAD_BYTES_MAX;
+
+/// What statfs says of eventfds and their like, and of sockets (Linux, include/uapi/linux/magic.h).
+const ANON_INODE_FS_MAGIC: u64 = 0x0904_1934;
+const SOCKFS_MAGIC: u64 = 0x534f_434b;
+
+/// A process that can be asked to receive what a client sends. It ends when the last clone of this is dropped.
+#[derive(Clone, Debug)]
+pub struct Doorkeeper(Arc<OwnedFd>);
+
+impl Doorkeeper {
+    /// Splits the process off. To be called before the caller's process gives up making processes; one without threads is copied fastest.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn start() -> io::Result<Self> {
+        let filter = filter().map_err(io::Error::other)?;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // SAFETY: the child calls nothing but `keep_door`, which allocates nothing, takes no lock and does not return.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => keep_door(theirs, &filter),
+            _ => Ok(Self(Arc::new(ours))),
+        }
+    }
+
+    /// Has what `client` sends received from now on: the socket on which it is passed on.
+    pub(super) fn receive_from(&self, client: &UnixStream) -> io::Result<OwnedFd> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [client.as_fd(), theirs.as_fd()];
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let flags = SendFlags::NOSIGNAL;
+        rustix::io::retry_on_intr(|| sendmsg(&*self.0, &[IoSlice::new(&[0])], &mut ancillary, flags))?;
+        Ok(ours)
+    }
+}
+
+/// What these processes do: nothing with names.
+fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+    let allowed = [
+        libc::SYS_recvmsg,
+        libc::SYS_sendmsg,
+        libc::SYS_getsockopt,
+        libc::SYS_fstat,
+        libc::SYS_newfstatat,
+        libc::SYS_fstatfs,
+        libc::SYS_poll,
+        libc::SYS_ppoll,
+        libc::SYS_pipe2,
+        libc::SYS_read,
+        libc::SYS_write,
+        libc::SYS_close,
+        libc::SYS_fcntl,
+        libc::SYS_close_range,
+        libc::SYS_clone,
+        libc::SYS_fork,
+        libc::SYS_set_robust_list,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_restart_syscall,
+        libc::SYS_gettid,
+        libc::SYS_getpid,
+        libc::SYS_futex,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+    ];
+    let rules = allowed.map(|call| (call, Vec::new())).into_iter().collect();
+    let refused = SeccompAction::Errno(libc::EPERM as u32);
+    SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
+}
+
+/// The life of the doorkeeper, in a child of a process that may have threads: system calls only.
+fn keep_door(control: OwnedFd, filter: &BpfProgram) -> ! {
+    // SAFETY: these change this process alone, which has no other thread and uses no descriptor but `control`.
+    unsafe {
+        libc::setsid();
+        close_all_but(control.as_raw_fd());
+        libc::chdir(c"/".as_ptr());
+        // Whoever ends the server with a signal to its whole group or session does not mean this; and nobody waits for its children.
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGUSR1, libc::SIGCHLD] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        libc::prctl(libc::PR_SET_NAME, c"blockyard-door".as_ptr());
+    }
+    if crate::confinement::give_up_capabilities().is_err() || seccompiler::apply_filter(filter).is_err() {
+        end();
+    }
+    loop {
+        if wait_ready(&mut [PollFd::new(&control, PollFlags::IN)], None).is_err() {
+            end();
+        }
+        let Ok((taken, takes)) = pipe_with(PipeFlags::CLOEXEC) else { end() };
+        // SAFETY: as in `start`: the child calls nothing but `pass_on`.
+        match unsafe { libc::fork() } {
+            -1 => end(),
+            0 => {
+                drop(taken);
+                pass_on(control, takes)
+            }
+            _ => drop(takes),
+        }
+        // Until the child has taken what there is: the next is for another.
+        if !matches!(rustix::io::retry_on_intr(|| rustix::io::read(&taken, &mut [0_u8])), Ok(1)) {
+            end();
+        }
+    }
+}
+
+/// Ends this process, as what it was copied from must not be cleaned up after.
+fn end() -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(0) }
+}
+
+/// Closes every descriptor but one.
+///
+/// # Safety
+/// The process must use none of them any more.
+unsafe fn close_all_but(kept: i32) {
+    let kept = kept as libc::c_uint;
+    // SAFETY: as promised by the caller; numbers that are not open are passed over.
+    unsafe {
+        if kept > 0 {
+            libc::syscall(libc::SYS_close_range, 0 as libc::c_uint, kept - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, kept + 1, libc::c_uint::MAX, 0);
+    }
+}
+
+/// The life of a process that receives what one client sends.
+fn pass_on(control: OwnedFd, takes: OwnedFd) -> ! {
+    let mut given = Descriptors::default();
+    let received = receive(control.as_fd(), &mut [0], &mut given, RecvFlags::empty());
+    let [Some(client), Some(server), ..] = &given.0 else { end() };
+    if received.is_err() || rustix::io::write(&takes, &[0]).is_err() {
+        end();
+    }
+    drop((control, takes));
+    // Who hung up has nothing more to say, and a server that did wants to hear nothing.
+    let _ = pass_messages(client.as_fd(), server.as_fd());
+    end()
+}
+
+/// Descriptors that came with a message.
+#[derive(Default)]
+struct Descriptors([Option<OwnedFd>; TABLE_REGIONS_MAX]);
+
+/// Why a message is not passed on.
+enum Refusal {
+    /// One of its descriptors, and what that is.
+    Descriptor(&'static str),
+    TooMany,
+}
+
+/// Bytes that came, and descriptors with them; `None` when there is nothing now.
+fn receive(
+    from: BorrowedFd<'_>,
+    into: &mut [u8],
+    descriptors: &mut Descriptors,
+    flags: RecvFlags,
+) -> rustix::io::Result<Option<(usize, Result<(), Refusal>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TABLE_REGIONS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = match recvmsg(from, &mut [IoSliceMut::new(into)], &mut ancillary, flags | RecvFlags::CMSG_CLOEXEC) {
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        received => received?,
+    };
+    let mut judged = Ok(());
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        judged = Err(Refusal::TooMany);
+    }
+    for message in ancillary.drain() {
+        let RecvAncillaryMessage::ScmRights(rights) = message else { continue };
+        for descriptor in rights {
+            match descriptors.0.iter_mut().find(|place| place.is_none()) {
+                Some(place) => *place = Some(descriptor),
+                None => {
+                    judged = Err(Refusal::TooMany);
+                    // Not closed here, where that may take for ever: first the server hears of it.
+                    std::mem::forget(descriptor);
+                }
+            }
+        }
+    }
+    Ok(Some((received.bytes, judged)))
+}
+
+/// Passes on whole messages until one side has hung up or something is refused.
+fn pass_messages(client: BorrowedFd<'_>, server: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let mut datagram = [0_u8; DATAGRAM_BYTES_MAX];
+    datagram[0] = MESSAGE;
+    let mut filled = 0;
+    let mut descriptors = Descriptors::default();
+    loop {
+        let mut polled =
+            [PollFd::from_borrowed_fd(client, PollFlags::IN), PollFd::from_borrowed_fd(server, PollFlags::empty())];
+        rustix::io::retry_on_intr(|| poll(&mut polled, None))?;
+        if !polled[1].revents().is_empty() {
+            return Ok(());
+        }
+        let wanted = message_bytes(&datagram[1..=filled]);
+        let into = &mut datagram[1 + filled..1 + wanted];
+        let Some((count, judged)) = receive(client, into, &mut descriptors, RecvFlags::DONTWAIT)? else { continue };
+        let judged = judged.and_then(|()| descriptors.0.iter().flatten().try_for_each(|descriptor| judge(descriptor)));
+        if let Err(refusal) = judged {
+            return refuse(server, &refusal);
+        }
+        filled += count;
+        // A message without its end is passed on when there will be none.
+        if count == 0 && filled == 0 {
+            return Ok(());
+        }
+        if count == 0 || filled >= HEADER_BYTES && filled == message_bytes(&datagram[1..=filled]) {
+            send(server, &[IoSlice::new(&datagram[..=filled])], &descriptors)?;
+            (filled, descriptors) = (0, Descriptors::default());
+        }
+        if count == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// How long the message is that begins so, as far as that is known. What is longer than any message is the server's to refuse.
+fn message_bytes(begun: &[u8]) -> usize {
+    let Some(length) = begun.get(8..HEADER_BYTES).and_then(|bytes| bytes.try_into().ok()) else { return HEADER_BYTES };
+    let payload_bytes = u32::from_ne_bytes(length) as usize;
+    HEADER_BYTES + if payload_bytes > PAYLOAD_BYTES_MAX { 0 } else { payload_bytes }
+}
+
+fn send(to: BorrowedFd<'_>, bytes: &[IoSlice<'_>], descriptors: &Descriptors) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TABLE_REGIONS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let mut borrowed = [to; TABLE_REGIONS_MAX];
+    let mut count = 0;
+    for descriptor in descriptors.0.iter().flatten() {
+        borrowed[count] = descriptor.as_fd();
+        count += 1;
+    }
+    if count > 0 {
+        ancillary.push(SendAncillaryMessage::ScmRights(&borrowed[..count]));
+    }
+    rustix::io::retry_on_intr(|| sendmsg(to, bytes, &mut ancillary, SendFlags::NOSIGNAL)).map(drop)
+}
+
+fn refuse(server: BorrowedFd<'_>, refusal: &Refusal) -> rustix::io::Result<()> {
+    let none = Descriptors::default();
+    let words: [&[u8]; 4] = match refusal {
+        Refusal::TooMany => [&[REFUSED], b"a message came with more than 8 descriptors", b"", b""],
+        Refusal::Descriptor(kind) => [
+            &[REFUSED],
+            b"the client has sent ",
+            kind.as_bytes(),
+            b", and not an eventfd, a unix socket or a file of memory (a memfd, or on tmpfs, hugetlbfs, ext4, XFS or Btrfs; \
+              User-Mode Linux: TMPDIR=/dev/shm)",
+        ],
+    };
+    send(server, &words.map(IoSlice::new), &none)
+}
+
+/// Whether nobody can make those wait who have this descriptor. It may itself take for ever.
+fn judge(descriptor: &OwnedFd) -> Result<(), Refusal> {
+    let refused = || Refusal::Descriptor(kind_of(descriptor));
+    let file_system = fstatfs(descriptor).map_err(|_| refused())?.f_type as u64;
+    let is_file = || fstat(descriptor).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    let is_harmless = match file_system {
+        ANON_INODE_FS_MAGIC => true,
+        SOCKFS_MAGIC => is_unix_socket(descriptor),
+        other => gives_pages(other) && is_file(),
+    };
+    if is_harmless { Ok(()) } else { Err(refused()) }
+}
