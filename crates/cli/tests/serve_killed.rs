@@ -101,11 +101,15 @@ impl Partitions {
         }
     }
 
-    /// The process at the door: the one whose parent serves.
+    /// The process at the door: the child of the one that serves which was executed, and not only split off.
     fn door(&self) -> Pid {
         let children = format!("/proc/{0}/task/{0}/children", self.serve.id());
         let children = fs::read_to_string(children).unwrap();
-        Pid::from_raw(children.split_whitespace().next().unwrap().parse().unwrap()).unwrap()
+        let is_door = |child: &&str| {
+            let command_line = fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            command_line.contains("serve-partitions")
+        };
+        Pid::from_raw(children.split_whitespace().find(is_door).unwrap().parse().unwrap()).unwrap()
     }
 }
 
