@@ -76,6 +76,11 @@ impl<'a> Comparing<'a> {
         }
     }
 
+    /// Bytes that were data of one of the disks, so far.
+    pub fn data_bytes(&self) -> u64 {
+        self.work.data_bytes()
+    }
+
     /// Compares with `threads`. `watch` hears ten times a second how many bytes are done, and says whether to go on.
     ///
     /// # Errors
@@ -129,7 +134,7 @@ impl<'a> Comparing<'a> {
                 *next = piece_end;
                 return Ok(Some(start..piece_end));
             }
-            self.work.advance(common_end - start);
+            self.work.skip(common_end - start);
             *next = common_end;
         }
     }

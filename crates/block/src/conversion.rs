@@ -107,6 +107,11 @@ impl<'a> Conversion<'a> {
         Self { source, target, options, piece_bytes, plan, work: WatchedWork::new() }
     }
 
+    /// Bytes that were data of the source, so far.
+    pub fn data_bytes(&self) -> u64 {
+        self.work.data_bytes()
+    }
+
     /// Copies. `watch` hears ten times a second how many bytes are done, and says whether to go on. Nothing is flushed.
     ///
     /// # Errors

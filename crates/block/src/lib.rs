@@ -62,7 +62,7 @@ pub use memory::MemoryDisk;
 pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedRegion, gives_pages};
 pub use null::NullDisk;
 pub use opened_file::OpenedFile;
-pub use printable::printable;
+pub use printable::{misleads, printable, printable_lines, shell_word, shown};
 pub use read::{DiskReader, read_bytes, reads_as_zeros};
 pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};

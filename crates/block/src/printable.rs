@@ -1,9 +1,32 @@
-//! Text that somebody else wrote, for a terminal.
+//! Text that somebody else wrote, for a terminal, and for a shell.
 
-/// A text without what commands a terminal, or turns the order of what is read: each such letter is replaced.
+use std::borrow::Cow;
+use std::fmt;
+use std::path::Path;
+
+/// A text without what commands a terminal, or turns the order of what is read: each such letter is replaced. A tab
+/// is a blank.
 pub fn printable(text: &str) -> String {
-    let misleads = |letter: char| letter.is_control() || is_format(letter);
-    text.chars().map(|letter| if misleads(letter) { char::REPLACEMENT_CHARACTER } else { letter }).collect()
+    let harmless = |letter: char| match letter {
+        '\t' => ' ',
+        _ if misleads(letter) => char::REPLACEMENT_CHARACTER,
+        _ => letter,
+    };
+    text.chars().map(harmless).collect()
+}
+
+/// As [`printable`], for a text of several lines, whose ends and tabs stay.
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    let is_bad = |letter: char| misleads(letter) && !matches!(letter, '\n' | '\t');
+    if !text.contains(is_bad) {
+        return text.into();
+    }
+    text.chars().map(|letter| if is_bad(letter) { char::REPLACEMENT_CHARACTER } else { letter }).collect()
+}
+
+/// Whether a letter commands a terminal, is not seen, or changes the order of what is read.
+pub fn misleads(letter: char) -> bool {
+    letter.is_control() || is_format(letter)
 }
 
 /// Letters without a shape that change the direction or the lines of others (Unicode Standard Annex 9, and U+2028 and U+2029), or
@@ -13,13 +36,58 @@ fn is_format(letter: char) -> bool {
         '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
+/// A path as it may be shown in a message: one line, whatever the path is.
+pub fn shown(path: &Path) -> impl fmt::Display + '_ {
+    fmt::from_fn(|f| f.write_str(&printable(&path.to_string_lossy())))
+}
+
+/// A text as one word of a shell's command line, in quotes where it needs them: what is pasted does nothing else. Letters that
+/// mislead are written as numbers (`$'\x1b'`, which bash, zsh and POSIX 2024 have).
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./+-:,@%=".contains(letter);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    if !text.contains(misleads) {
+        return format!("'{}'", text.replace('\'', "'\\''"));
+    }
+    let mut word = String::from("$'");
+    for letter in text.chars() {
+        match letter {
+            '\'' | '\\' => word.extend(['\\', letter]),
+            _ if misleads(letter) => {
+                letter.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| word.push_str(&format!("\\x{byte:02x}")));
+            }
+            _ => word.push(letter),
+        }
+    }
+    word + "'"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn names_cannot_command_a_terminal() {
         assert_eq!(printable("root\u{1b}[2J\n\u{9b}größer"), "root\u{fffd}[2J\u{fffd}\u{fffd}größer");
         assert_eq!(printable("a\u{202e}gpj.exe \u{2066}b\u{200d}"), "a\u{fffd}gpj.exe \u{fffd}b\u{200d}");
+        assert_eq!(printable_lines("a\tb\nc\u{1b}[2J\r"), "a\tb\nc\u{fffd}[2J\u{fffd}");
+        assert_eq!(shown(Path::new("a\nb")).to_string(), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn what_is_pasted_is_one_word() {
+        assert_eq!(shell_word("/srv/base-1.qcow2"), "/srv/base-1.qcow2");
+        assert_eq!(shell_word(""), "''");
+        for text in
+            ["a b", "$(touch x)", "`id`", "it's", "a;b|c&d>e", "*?[a]", "~", "#", "a\u{1b}[2J$(id)\n'\\", "\u{202e}x"]
+        {
+            let word = shell_word(text);
+            assert!(!word.contains(misleads), "{word:?}");
+            let said = Command::new("bash").args(["-c", &format!("printf %s {word}")]).output().unwrap();
+            assert_eq!(String::from_utf8(said.stdout).unwrap(), text, "{word}");
+        }
     }
 }

@@ -11,6 +11,8 @@ const WATCH: Duration = Duration::from_millis(100);
 /// What the threads and whoever watches them have in common. `E` is why the work ends before its end.
 pub(crate) struct WatchedWork<E> {
     done_bytes: AtomicU64,
+    /// Those of them that nothing had to be done for.
+    skipped_bytes: AtomicU64,
     is_over: AtomicBool,
     /// The first one.
     failure: Mutex<Option<E>>,
@@ -18,7 +20,12 @@ pub(crate) struct WatchedWork<E> {
 
 impl<E: Send> WatchedWork<E> {
     pub(crate) fn new() -> Self {
-        Self { done_bytes: AtomicU64::new(0), is_over: AtomicBool::new(false), failure: Mutex::new(None) }
+        Self {
+            done_bytes: AtomicU64::new(0),
+            skipped_bytes: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
     }
 
     /// Runs `work` on so many threads, to the end of all. `watch` hears ten times a second how many bytes are done; when it says not
@@ -68,6 +75,17 @@ impl<E: Send> WatchedWork<E> {
         self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// So many bytes more are done, as there is nothing in them.
+    pub(crate) fn skip(&self, bytes: u64) {
+        self.skipped_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.advance(bytes);
+    }
+
+    /// What is done but for what was skipped: what a speed is counted by.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.done_bytes().saturating_sub(self.skipped_bytes.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn done_bytes(&self) -> u64 {
         self.done_bytes.load(Ordering::Relaxed)
     }
@@ -89,6 +107,7 @@ mod tests {
         let one = || {
             if turn.fetch_add(1, Ordering::Relaxed) == 0 {
                 work.advance(7);
+                work.skip(5);
                 return Err("first");
             }
             while !work.is_over() {
@@ -97,7 +116,7 @@ mod tests {
             Err("later")
         };
         assert_eq!(work.run(3, one, || "stopped", |_| true), Err("first"));
-        assert_eq!(work.done_bytes(), 7);
+        assert_eq!((work.done_bytes(), work.data_bytes()), (12, 7));
     }
 
     #[test]

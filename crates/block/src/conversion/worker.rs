@@ -154,7 +154,7 @@ impl<'c> Worker<'c> {
             ConversionTarget::Disk { .. } => self.write_zeroes(range, None)?,
             ConversionTarget::Qcow2 { writer, .. } => writer.settle(range)?,
         }
-        self.conversion.work.advance(length_bytes);
+        self.conversion.work.skip(length_bytes);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Why a file cannot be a disk.
 
+use crate::shown;
 use std::io;
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ pub enum FileDiskError {
     #[error("the logical block size is {0} bytes; it must be a power of two from 512 to 65536")]
     LogicalBlock(u32),
     /// The operating system did not open it.
-    #[error("cannot open {} for {access}", path.display())]
+    #[error("cannot open {} for {access}", shown(path))]
     Open {
         /// The file.
         path: PathBuf,
@@ -20,7 +21,7 @@ pub enum FileDiskError {
         source: io::Error,
     },
     /// It is something that holds no blocks.
-    #[error("{} is {kind}; a disk is a regular file or a block device", path.display())]
+    #[error("{} is {kind}; a disk is a regular file or a block device", shown(path))]
     NotADisk {
         /// The file.
         path: PathBuf,
@@ -28,7 +29,7 @@ pub enum FileDiskError {
         kind: &'static str,
     },
     /// An open file is not open in a way that suits a disk.
-    #[error("{} {problem}", path.display())]
+    #[error("{} {problem}", shown(path))]
     Unsuitable {
         /// The file.
         path: PathBuf,
@@ -36,7 +37,7 @@ pub enum FileDiskError {
         problem: &'static str,
     },
     /// The operating system did not say what it is.
-    #[error("cannot tell the size of {}", path.display())]
+    #[error("cannot tell the size of {}", shown(path))]
     Inspect {
         /// The file.
         path: PathBuf,
@@ -44,7 +45,7 @@ pub enum FileDiskError {
         source: io::Error,
     },
     /// It cannot be used without the page cache.
-    #[error("cannot open {} for direct transfers, which `direct` asks for", path.display())]
+    #[error("cannot open {} for direct transfers, which `direct` asks for", shown(path))]
     Direct {
         /// The file.
         path: PathBuf,
@@ -52,7 +53,7 @@ pub enum FileDiskError {
         source: io::Error,
     },
     /// A block device that something in the system has for itself.
-    #[error("{} is in use by the system: unmount it, or take it out of swap, RAID or volume group, first", path.display())]
+    #[error("{} is in use by the system: unmount it, or take it out of swap, RAID or volume group, first", shown(path))]
     DeviceInUse {
         /// The device.
         path: PathBuf,
@@ -61,13 +62,13 @@ pub enum FileDiskError {
     #[error("{} is being replaced: try again", .0.display())]
     Replaced(PathBuf),
     /// A block device that takes no writes.
-    #[error("{} is a read-only device; open it for reading only", path.display())]
+    #[error("{} is a read-only device; open it for reading only", shown(path))]
     DeviceReadOnly {
         /// The device.
         path: PathBuf,
     },
     /// Another program uses it, and not in a way that goes together with this.
-    #[error("{} is in use: {holder} has it open {purpose}", path.display())]
+    #[error("{} is in use: {holder} has it open {purpose}", shown(path))]
     Locked {
         /// The file.
         path: PathBuf,
@@ -77,7 +78,7 @@ pub enum FileDiskError {
         purpose: &'static str,
     },
     /// The operating system did not lock it.
-    #[error("cannot lock {}", path.display())]
+    #[error("cannot lock {}", shown(path))]
     Lock {
         /// The file.
         path: PathBuf,

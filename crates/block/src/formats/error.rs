@@ -1,6 +1,6 @@
 //! Why an image cannot be a disk.
 
-use crate::{FileDiskError, ReplacementError};
+use crate::{FileDiskError, ReplacementError, shell_word, shown};
 use std::io;
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub enum ImageError {
     #[error(transparent)]
     Replacement(#[from] ReplacementError),
     /// The operating system failed a step.
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {}", shown(path))]
     System {
         /// What was tried.
         action: &'static str,
@@ -24,7 +24,7 @@ pub enum ImageError {
         source: io::Error,
     },
     /// The image is wrong in itself, or needs something that is missing here.
-    #[error("{} {problem}", path.display())]
+    #[error("{} {problem}", shown(path))]
     Unusable {
         /// The image.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum ImageError {
     /// The image refers to a file that the user did not allow.
     #[error(
         "{} refers to {}, which no --allow-dir covers; if you trust the image, give --allow-dir {}",
-        image.display(), target.display(), directory.display()
+        shown(image), shown(target), shell_word(&directory.to_string_lossy())
     )]
     NotAllowed {
         /// The image.

@@ -1,6 +1,6 @@
 //! Why a file cannot be replaced.
 
-use crate::FileDiskError;
+use crate::{FileDiskError, shown};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ReplacementError {
     /// A symbolic link whose target does not exist.
-    #[error("{} is a symbolic link that leads nowhere: remove it, or name the file it should lead to", .0.display())]
+    #[error("{} is a symbolic link that leads nowhere: remove it, or name the file it should lead to", shown(.0))]
     DanglingLink(PathBuf),
     /// The path is taken by something that is not a regular file.
-    #[error("{} is {kind}: name a regular file, or one that does not exist yet", path.display())]
+    #[error("{} is {kind}: name a regular file, or one that does not exist yet", shown(path))]
     NotAFile {
         /// The path.
         path: PathBuf,
@@ -22,10 +22,10 @@ pub enum ReplacementError {
     #[error("{} is a mount point, and no other file can take its place: name another file", .0.display())]
     MountPoint(PathBuf),
     /// The directory that the file would be in is not there.
-    #[error("there is no directory {}: create it first", .0.display())]
+    #[error("there is no directory {}: create it first", shown(.0))]
     NoDirectory(PathBuf),
     /// The file is there and this user may not write to it.
-    #[error("{} cannot be written; change its permissions, or name another file", path.display())]
+    #[error("{} cannot be written; change its permissions, or name another file", shown(path))]
     NotWritable {
         /// The path.
         path: PathBuf,
@@ -36,10 +36,10 @@ pub enum ReplacementError {
     #[error(transparent)]
     InUse(#[from] FileDiskError),
     /// The file system or the user's quota is full.
-    #[error("no space left for {}: free some, or write to another file system", .0.display())]
+    #[error("no space left for {}: free some, or write to another file system", shown(.0))]
     NoSpace(PathBuf),
     /// Anything else that the operating system refused.
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {}", shown(path))]
     Failed {
         /// What was tried: a verb, and what else stands before the path.
         action: &'static str,

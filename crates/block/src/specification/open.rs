@@ -8,7 +8,8 @@ use super::{
 use crate::layers::{AlignOptions, AlignedDisk, Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
 use crate::{
     AllowedDirectories, Disk, FileDisk, FileDiskError, FileOptions, ForeignJournal, FoundJournal, ImageError,
-    MemoryDisk, NullDisk, OpenedFile, Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, partition_table, size,
+    MemoryDisk, NullDisk, OpenedFile, Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, partition_table, shown,
+    size,
 };
 use std::error::Error;
 use std::fs::File;
@@ -64,7 +65,7 @@ pub enum OpenError {
     #[error(transparent)]
     File(#[from] FileDiskError),
     /// The file is not what its name says.
-    #[error("{} {problem}", path.display())]
+    #[error("{} {problem}", shown(path))]
     Content {
         /// The file.
         path: PathBuf,
@@ -79,8 +80,8 @@ pub enum OpenError {
         /// Why not.
         source: io::Error,
     },
-    /// The partition is not on the disk.
-    #[error("cannot open partition {number} of {}", disk.display())]
+    /// The partition is not on the disk; the source says which.
+    #[error("{}", shown(disk))]
     Partition {
         /// The file or socket that the disk is in.
         disk: PathBuf,

@@ -276,7 +276,7 @@ fn a_partition_is_opened_alone() {
     let expected = [vec![0xcc; 512], vec![0xdd; 1024], vec![0xcc; 1536], vec![0; 512]].concat();
     assert_eq!(fs::read(path).unwrap()[9 * 512..], expected);
     let absent = open(&format!("{path},partition=7")).err().unwrap();
-    assert!(absent.starts_with("cannot open partition 7 of "), "{absent}");
+    assert!(absent.contains("partition 7"), "{absent}");
     let no_gpt = open(&format!("{path},partition=1,table=gpt")).err().unwrap();
     assert!(no_gpt.contains("no GPT"), "{no_gpt}");
 }

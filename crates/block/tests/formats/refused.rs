@@ -172,7 +172,7 @@ fn a_backing_file_without_a_format_is_not_guessed_at() {
     fs::write(&top, bytes).unwrap();
     let error = refusal(&top, &read_only());
     assert!(
-        error.contains("does not say in which format") && error.contains("blockyard image rebase -u -F raw|qcow2"),
+        error.contains("does not say in which format") && error.contains("blockyard image rebase -u -F raw -b"),
         "{error}"
     );
 }

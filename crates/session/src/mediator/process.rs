@@ -54,7 +54,7 @@ impl From<MessageError> for MediatorError {
 /// connection that the driver gives: a session of its own.
 ///
 /// # Errors
-/// Why it could not begin or go on; the driver was told.
+/// Why it could not begin, when the driver was not told, or go on.
 pub fn run(
     control: OwnedFd,
     config: &MediatorConfig,
@@ -107,10 +107,11 @@ enum Next {
 }
 
 impl Mediator {
-    /// Waits for the driver's connection, reads the table, and makes the sockets. `None` when the driver is gone.
+    /// Waits for the driver's connection, reads the table, and makes the sockets. `None` when the driver is gone, and when it was told
+    /// why there is no beginning.
     ///
     /// # Errors
-    /// Why it cannot begin; the driver was told.
+    /// Why it cannot begin, when the driver was not told.
     pub fn start(
         control: OwnedFd,
         config: &MediatorConfig,
@@ -138,9 +139,11 @@ impl Mediator {
             }
             Err(error) => {
                 let failed = encode(&ToDriver::Failed { reason: reason(explain(&error)) })?;
-                // Nobody is there to be told when the driver is gone.
-                let _ = control.send(&failed, None, Patience::Wait);
-                Err(error)
+                match control.send(&failed, None, Patience::Wait) {
+                    Ok(true) => Ok(None),
+                    // Nobody else says it.
+                    Ok(false) | Err(_) => Err(error),
+                }
             }
         }
     }

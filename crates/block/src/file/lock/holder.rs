@@ -1,6 +1,7 @@
 //! Which process holds a lock.
 
 use super::Conflict;
+use crate::printable;
 use rustix::fs::{major, minor};
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -134,7 +135,7 @@ fn describe(process: u32) -> Option<String> {
         return Some("this process itself".to_owned());
     }
     let name = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
-    Some(format!("{} (process {process})", name.trim_end()))
+    Some(format!("{} (process {process})", printable(name.trim_end())))
 }
 
 #[cfg(test)]

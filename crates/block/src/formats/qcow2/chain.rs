@@ -9,7 +9,7 @@ use super::layer::Layer;
 use super::medium::{ImageFile, Medium};
 use super::order::Order;
 use crate::formats::{AllowedDirectories, FoundJournal, ImageError, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, OpenedFile, SEGMENTS_MAX};
+use crate::{Disk, FileDisk, FileOptions, Geometry, OpenedFile, SEGMENTS_MAX, shell_word};
 use imago::format::PreallocateMode;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
@@ -250,8 +250,9 @@ impl<'a> Chain<'a> {
                 path,
                 format!(
                     "has the backing file {name:?}, but does not say in which format, and guessing is not safe: \
-                     set it with `blockyard image rebase -u -F raw|qcow2 -b {name} {}`",
-                    path.display()
+                     set it with blockyard image rebase -u -F raw -b {} {}, or with -F qcow2",
+                    shell_word(name),
+                    shell_word(&path.to_string_lossy())
                 ),
             ));
         };

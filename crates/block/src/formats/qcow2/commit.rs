@@ -11,6 +11,7 @@ use super::medium::ImageFile;
 use super::repair::Qcow2Check;
 use super::{Qcow2Disk, header_change, resize};
 use crate::formats::{AllowedDirectories, ImageError, fold};
+use crate::shown;
 use crate::{Disk, Engine, FileDisk, FileOptions, Qcow2Info, same_file};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -45,7 +46,7 @@ impl Qcow2Commit {
             Some(base) => {
                 let is_base = |image: &Path| same_file(image, base).unwrap_or(false);
                 let found = chain.iter().skip(1).position(|image| is_base(&image.path));
-                1 + found.ok_or_else(|| unusable(format!("is not based on {}", base.display())))?
+                1 + found.ok_or_else(|| unusable(format!("is not based on {}", shown(base))))?
             }
         };
         let Some((above, image)) = index.checked_sub(1).and_then(|above| chain.get(above)).zip(chain.get(index)) else {

@@ -6,7 +6,7 @@ mod queue;
 mod tests;
 
 use super::{AllowedDirectories, ImageError, demand};
-use crate::{Disk, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap, Queue};
+use crate::{Disk, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap, Queue, shown};
 use descriptor::{Access, DESCRIPTOR_MAX_BYTES, Descriptor, Storage};
 use queue::VmdkSplit;
 use std::fs::File;
@@ -152,7 +152,7 @@ impl Files<'_> {
             format!("refers to more than {FILES_MAX} files")
         } else if offset_bytes.checked_add(length_bytes).is_none_or(|end| end > self.opened[index].1.length_bytes()) {
             let has_bytes = self.opened[index].1.length_bytes();
-            format!("wants {length_bytes} bytes at {offset_bytes} of {}, which has {has_bytes}", path.display())
+            format!("wants {length_bytes} bytes at {offset_bytes} of {}, which has {has_bytes}", shown(&path))
         } else {
             return Ok((index, offset_bytes));
         };
