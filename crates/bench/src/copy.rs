@@ -3,19 +3,17 @@
 //! That system copied one sector per request, one request at a time; its table is sector size by progress reports. Here the
 //! same rows are measured twice, that way ("one sector a request") and as `blockyard copy` does it by default.
 
-use crate::cpu_idle::{CpuTimes, IdleTime};
+use crate::cpu_idle::{CpuTimes, IdleTime, percent_text};
 use crate::statistics::Samples;
 use crate::table::Table;
 use crate::{random_file, work_directory};
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// What to measure.
@@ -52,7 +50,7 @@ pub struct Measured {
     /// Median of the ratio to qemu-img, run by run; `None` where it is not installed.
     pub times_qemu_img: Option<f64>,
     /// Mean idle share of each CPU over all runs, percent.
-    pub cpu_idle_percent: Vec<f64>,
+    pub cpu_idle_percent: Vec<Option<f64>>,
 }
 
 /// All that was measured.
@@ -105,40 +103,36 @@ impl Target {
 ///
 /// # Errors
 /// When a file cannot be made, a program fails, or a copy differs from its source.
-pub fn run(bench: &CopyBench) -> Result<CopyResults> {
+pub fn run(bench: &CopyBench, mut watch: impl FnMut(usize, usize, &str) -> ControlFlow<()>) -> Result<CopyResults> {
     let directory = work_directory::make_in(&bench.directory)?;
     let (input, output) = (directory.path().join("input.img"), directory.path().join("output.img"));
     random_file::write(&input, 0, bench.bytes).with_context(|| format!("writing {}", input.display()))?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("catching signals")?;
-    }
     let mut targets = targets(bench, &input, &output);
-    let bar = ProgressBar::new(u64::from(bench.runs + 1) * targets.len() as u64);
-    bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({eta} left)")?);
     let targets_count = targets.len();
+    let (mut done, count) = (0, (bench.runs as usize + 1) * targets_count);
+    let mut next = |name: &str| {
+        // The directory goes away on the way out.
+        if watch(done, count, name).is_break() {
+            bail!("the measurement was stopped");
+        }
+        done += 1;
+        Ok(())
+    };
     // One run of each that does not count: caches, and a check that the copy is a copy.
     for target in &mut targets {
-        bar.set_message(target.name.clone());
+        next(&target.name)?;
         target.run(&output)?;
         same_contents(&input, &output).with_context(|| format!("after {}", target.name))?;
         (target.seconds, target.idle) = (Samples::default(), IdleTime::default());
-        bar.inc(1);
     }
     for _ in 0..bench.runs {
         // Each follows another one than last time: what a copy leaves to be written back hits everybody alike.
         targets.rotate_left(1);
         for target in &mut targets {
-            bar.set_message(target.name.clone());
+            next(&target.name)?;
             target.run(&output)?;
-            bar.inc(1);
-            // Caught, so that the directory goes away on the way out.
-            if interrupted.load(Ordering::Relaxed) {
-                bail!("stopped by a signal");
-            }
         }
     }
-    bar.finish_and_clear();
     targets.rotate_right(bench.runs as usize % targets_count);
     Ok(results(bench, &targets))
 }
@@ -198,7 +192,6 @@ impl CopyResults {
     pub fn table(&self) -> Table {
         let mut table = Table::new(&["copy", "median s", "min", "max", "MiB/s", "× cp", "× qemu-img", "CPU idle %"]);
         for one in &self.measured {
-            let idle: Vec<String> = one.cpu_idle_percent.iter().map(|percent| format!("{percent:.0}")).collect();
             table.row(vec![
                 one.name.clone(),
                 format!("{:.3}", one.median_seconds),
@@ -207,7 +200,7 @@ impl CopyResults {
                 format!("{:.0}", self.bytes as f64 / (1 << 20) as f64 / one.median_seconds),
                 format!("{:.2}", one.times_cp),
                 one.times_qemu_img.map_or_else(|| "-".into(), |times| format!("{times:.2}")),
-                idle.join(" "),
+                percent_text(&one.cpu_idle_percent),
             ]);
         }
         table

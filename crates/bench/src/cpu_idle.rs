@@ -49,10 +49,17 @@ impl IdleTime {
         }
     }
 
-    /// Each CPU's idle share, in percent; not a number for one whose clock has not ticked.
-    pub fn percent(&self) -> Vec<f64> {
-        self.0.iter().map(|time| 100.0 * time.idle as f64 / time.total as f64).collect()
+    /// Each CPU's idle share, in percent; `None` for one whose clock has not ticked.
+    pub fn percent(&self) -> Vec<Option<f64>> {
+        let share = |time: &CpuTime| (time.total > 0).then(|| 100.0 * time.idle as f64 / time.total as f64);
+        self.0.iter().map(share).collect()
     }
+}
+
+/// Each CPU's share, for people: `-` where it is not known.
+pub fn percent_text(percent: &[Option<f64>]) -> String {
+    let each = percent.iter().map(|percent| percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0}")));
+    each.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -65,8 +72,8 @@ mod tests {
         let after = CpuTimes::parse("cpu  1 2 3 4\ncpu0 150 0 100 140 10 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nintr 9\n");
         let mut idle = IdleTime::default();
         idle.add(&before, &after);
-        let percent = idle.percent();
-        assert!(percent[0] == 50.0 && percent[1].is_nan(), "{percent:?}");
+        assert_eq!(idle.percent(), [Some(50.0), None]);
+        assert_eq!(percent_text(&idle.percent()), "50 -");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use blockyard_block::Disk;
 use serde::Serialize;
 use std::any::Any;
 use std::fmt::Write;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 /// A disk to measure, and where the data are on it.
@@ -46,6 +46,9 @@ pub struct LayersBench {
     /// The target that the others are compared with.
     pub base: String,
 }
+
+/// Columns of a line where nobody says how many there are.
+const COLUMNS: usize = 100;
 
 /// A target with a block size.
 #[derive(Clone, Debug, Serialize)]
@@ -202,17 +205,18 @@ impl LayersResults {
         self.block_sizes.iter().copied().zip(self.cells.chunks(self.targets.len()))
     }
 
-    /// Throughput and idle time in the reference's layout, and what a request costs beside the base target, where that is there.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        for (index, name) in self.targets.iter().enumerate() {
-            let _ = write!(text, "{}{} {name}", if index == 0 { "" } else { "  " }, mark(index));
-        }
-        text.push_str("\n\nThroughput in MiB/s, and how idle the CPUs were\n\n");
-        text.push_str(&self.throughput());
+    /// Throughput and idle time in the reference's layout, and what a request costs beside the base target, where that is there; no
+    /// wider than so many columns.
+    pub fn text(&self, columns: Option<usize>) -> String {
+        let mut text = self.legend(columns.unwrap_or(COLUMNS));
+        text.push_str("\n\nBS: bytes in a request\nBW: MiB/s\nidle: mean of all CPUs\n\n");
+        let targets_a_band = columns.map_or(self.targets.len(), |columns| columns.saturating_sub(4) / 19).max(1);
+        let starts = (0..self.targets.len()).step_by(targets_a_band);
+        let bands = starts.map(|start| self.throughput(start..(start + targets_a_band).min(self.targets.len())));
+        text.push_str(&bands.collect::<Vec<_>>().join("\n"));
         if let Some(base) = self.targets.iter().position(|name| *name == self.base) {
-            let _ = write!(text, "\nBeside {} {}: throughput, and µs more for each request\n\n", mark(base), self.base);
-            text.push_str(&self.cost(base).render());
+            let _ = write!(text, "\nBeside {} {}:\nthroughput, and µs more a request\n\n", mark(base), self.base);
+            text.push_str(&(self.cost(base).render_within(columns) + "\n"));
         }
         for LeftOut { target, why } in &self.left_out {
             let _ = write!(text, "\nLeft out: {target}: {why}");
@@ -220,14 +224,30 @@ impl LayersResults {
         text
     }
 
-    fn throughput(&self) -> String {
+    /// Which mark stands for which target.
+    fn legend(&self, columns: usize) -> String {
+        let mut lines = vec![String::new()];
+        for (index, name) in self.targets.iter().enumerate() {
+            let entry = format!("{} {name}", mark(index));
+            match lines.last_mut() {
+                Some(line) if line.is_empty() => *line = entry,
+                Some(line) if line.chars().count() + 2 + entry.chars().count() <= columns => {
+                    *line += &format!("  {entry}")
+                }
+                _ => lines.push(entry),
+            }
+        }
+        lines.join("\n")
+    }
+
+    fn throughput(&self, targets: Range<usize>) -> String {
         let mut text = format!("{:>4}", "");
-        (0..self.targets.len()).for_each(|index| text.push_str(&format!("{:>11}        ", mark(index))));
+        targets.clone().for_each(|index| text.push_str(&format!("{:>11}        ", mark(index))));
         text = format!("{}\n{:<4}", text.trim_end(), "BS");
-        self.targets.iter().for_each(|_| text.push_str(&format!("{:>9}  {:<8}", "BW", "(idle %)")));
+        targets.clone().for_each(|_| text.push_str(&format!("{:>9}  {:<8}", "BW", "(idle %)")));
         for (block_bytes, cells) in self.rows() {
             text = format!("{}\n{:>4}", text.trim_end(), short(block_bytes));
-            for cell in cells {
+            for cell in &cells[targets.clone()] {
                 let figure = |samples: &Samples, digits| {
                     samples.median().map_or_else(|| "-".to_owned(), |median| format!("{median:.digits$}"))
                 };
@@ -312,10 +332,18 @@ mod tests {
         assert_eq!(opened.borrow().iter().filter(|&&name| name == "moved").count(), 7);
         assert_eq!(results.cells.len(), 4);
         assert!(results.cells.iter().all(|cell| cell.mib_per_s.ratio_to(&cell.mib_per_s) == Some(1.0)));
-        let text = results.text();
+        let text = results.text(None);
         for words in ["① plain  ② moved", "BS", "BW  (idle %)", "\n  4K ", "\n 64K ", "Left out: absent: no such thing"]
         {
             assert!(text.contains(words), "no {words:?} in\n{text}");
+        }
+        for columns in [40, 60, 80] {
+            let text = results.text(Some(columns));
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}:\n{text}");
+            assert!(
+                text.contains("② moved") && text.matches("\nBS ").count() == if columns == 40 { 2 } else { 1 },
+                "{text}"
+            );
         }
         let json = serde_json::to_value(&results).unwrap();
         assert_eq!(json["cells"][0]["mib_per_s"].as_array().unwrap().len(), 3);
@@ -328,7 +356,7 @@ mod tests {
         assert!(error.contains("absent: no such thing"), "{error}");
         let stopped =
             run(&bench(&[4096], 9), vec![target("plain", || null(0))], |_, _| ControlFlow::Break(())).unwrap();
-        assert!(stopped.interrupted && stopped.text().contains('-'));
+        assert!(stopped.interrupted && stopped.text(None).contains('-'));
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! Disks as they are named on the command line.
 
-use crate::UsageError;
+use crate::{UsageError, terminal};
 use anyhow::{Context, Result};
 use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk, SessionSpecification};
 use blockyard_block::{Disk, OpenedFile, printable};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use std::cell::OnceCell;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -107,8 +106,7 @@ pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Res
         let _ = session.set(Arc::clone(&disk));
         Ok(disk)
     };
-    // Nobody is there to be told that stderr is closed.
-    let note = |note: &str| _ = writeln!(io::stderr(), "blockyard: note: {}", printable(note));
+    let note = |note: &str| terminal::say(&format!("note: {}", printable(note)));
     let (allow_dirs, read_only) = (access.allow_dirs, access.read_only);
     let opened = specification.open_measured(&OpenContext { allow_dirs, connect: &connect, read_only, note: &note })?;
     Ok(OpenDisk::on(opened, session.into_inner()))

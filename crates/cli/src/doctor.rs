@@ -6,7 +6,7 @@ mod program;
 mod tools;
 mod user_mode_linux;
 
-use crate::print;
+use crate::{print, terminal};
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap};
 use blockyard_session::server::{Server, ServerOptions};
@@ -67,7 +67,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     facilities.extend(tools::facilities());
     let report = Report { backends, io_uring: io_uring(), facilities };
     if args.json {
-        print(&serde_json::to_string_pretty(&report)?)?;
+        print(&terminal::json_pretty(&report)?)?;
     } else {
         print(&render(&report))?;
     }

@@ -1,7 +1,7 @@
 //! `blockyard`: the commands.
 //!
 //! This file says which commands there are and how they end: exit status 0 for success, 1 for failure with one
-//! sentence on stderr, 2 for usage. Each command is a module with its options beside it.
+//! sentence on stderr, 2 for usage, 130 for Ctrl-C. Each command is a module with its options beside it.
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "a binary has no public interface")]
 
@@ -10,18 +10,22 @@ mod copy;
 mod destination;
 mod disk;
 mod doctor;
+mod examples;
 mod image;
 mod partitions;
+mod progress;
 mod serve;
 mod signals;
+mod terminal;
 mod time;
+mod usage;
 mod watched_disk;
 
-use anyhow::Context;
 use blockyard_block::size;
 use clap::{Parser, Subcommand};
-use std::io::{self, Write};
 use std::process::ExitCode;
+use terminal::print;
+use usage::Asked;
 
 #[global_allocator]
 static ALLOCATOR: blockyard_block::CountingAllocator = blockyard_block::CountingAllocator;
@@ -49,16 +53,32 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let asked = match usage::parse() {
+        Ok(asked) => asked,
+        Err(status) => return ExitCode::from(status),
+    };
+    let done = match asked {
+        Asked::Command(command) => run(*command),
+        Asked::Verb(verb) => signals::file_size_limit_is_an_error().and_then(|()| image::run_verb(*verb)),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            if let Some(&image::Verdict(status)) = error.downcast_ref() {
-                return ExitCode::from(status);
-            }
-            // Nobody is there to be told that stderr is closed.
-            let _ = writeln!(io::stderr(), "blockyard: {error:#}");
-            ExitCode::from(if is_two(&error) { 2 } else { 1 })
-        }
+        Err(error) => ExitCode::from(end(&error)),
+    }
+}
+
+/// Says what went wrong, and how the process ends.
+fn end(error: &anyhow::Error) -> u8 {
+    if let Some(&image::Verdict(status)) = error.downcast_ref() {
+        return status;
+    }
+    terminal::say(&format!("{error:#}"));
+    if error.is::<UsageError>() {
+        terminal::tell("For more information, try '--help'.");
+    }
+    match error.downcast_ref() {
+        Some(&image::EndsWith { status, .. }) => status,
+        None => signals::exit_status().unwrap_or(if is_two(error) { 2 } else { 1 }),
     }
 }
 
@@ -81,15 +101,7 @@ fn is_two(error: &anyhow::Error) -> bool {
     error.is::<UsageError>() || error.is::<image::NotComparable>()
 }
 
-/// Prints a text and a newline on stdout.
-///
-/// # Errors
-/// When stdout is closed or full: what was done is done, but nobody was told.
-fn print(text: &str) -> anyhow::Result<()> {
-    writeln!(io::stdout(), "{text}").context("cannot write to stdout")
-}
-
 /// The command line asks for something that makes no sense: exit status 2.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}\nFor more information, try '--help'.")]
+#[error("{0}")]
 pub struct UsageError(pub String);

@@ -1,16 +1,15 @@
 //! `blockyard partitions`: which partitions a disk has.
 
-use crate::{UsageError, disk, print, size};
+use crate::{UsageError, disk, print, size, terminal};
 use anyhow::{Result, anyhow};
 use blockyard_bench::table::Table;
+use blockyard_block::Disk;
 use blockyard_block::partition_table::{
     Partition, PartitionKind, PartitionTable, Restriction, Scheme, TableChoice, read_as,
 };
 use blockyard_block::specification::{DiskSpecification, OpenError};
-use blockyard_block::{Disk, printable};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -61,11 +60,10 @@ pub fn run(args: &PartitionsArgs) -> Result<()> {
     let table = read_as(&*disk, choice).map_err(|error| anyhow!("{}: {}", args.disk, error.advising("--table ")))?;
     let warnings: Vec<_> = note.into_iter().chain(table.warnings.iter().map(ToString::to_string)).collect();
     if args.json {
-        return print(&serde_json::to_string_pretty(&Report::new(&*disk, &table, warnings))?);
+        return print(&terminal::json_pretty(&Report::new(&*disk, &table, warnings))?);
     }
     for warning in warnings {
-        // Nobody is there to be told that stderr is closed.
-        let _ = writeln!(io::stderr(), "blockyard: {}: {warning}", args.disk);
+        terminal::say(&format!("{}: {warning}", args.disk));
     }
     print(&render(&table))
 }
@@ -196,9 +194,9 @@ fn render(table: &PartitionTable) -> String {
             range.end.to_string(),
             size::human(range.end - range.start),
             partition.kind.name().map_or_else(|| partition.kind.to_string(), str::to_owned),
-            printable(&partition.name),
+            partition.name.clone(),
             flags(partition).join(" "),
         ]);
     }
-    rows.render().trim_end().to_owned()
+    rows.render_within(terminal::output_columns())
 }

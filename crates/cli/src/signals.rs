@@ -3,14 +3,15 @@
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+/// Zero, or the number of the last signal that asked this process to end and was not forgotten.
+static LAST: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 /// Ctrl-C, SIGTERM and SIGHUP, to be asked for. The second one kills: whatever the first waits for may never end.
 #[derive(Clone, Debug)]
 pub struct EndSignals {
-    /// Zero, or the last signal's number.
-    last: Arc<AtomicUsize>,
     /// The next one kills.
     second: Arc<AtomicBool>,
     /// But not the next Ctrl-C.
@@ -26,19 +27,19 @@ impl EndSignals {
     /// # Errors
     /// When the system does not let us.
     pub fn catch() -> Result<Self> {
-        let (last, second) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let second = Arc::new(AtomicBool::new(false));
         for signal in Self::ALL {
             flag::register_conditional_default(signal, Arc::clone(&second))
                 .and_then(|_| flag::register(signal, Arc::clone(&second)))
-                .and_then(|_| flag::register_usize(signal, Arc::clone(&last), signal as usize))
+                .and_then(|_| flag::register_usize(signal, Arc::clone(&LAST), signal as usize))
                 .context("catching signals")?;
         }
-        Ok(Self { last, second, forgives: Arc::default() })
+        Ok(Self { second, forgives: Arc::default() })
     }
 
     /// The signal that came, by its name; `None` if none has.
     pub fn name(&self) -> Option<String> {
-        match self.last.load(Ordering::Relaxed) {
+        match LAST.load(Ordering::Relaxed) {
             0 => None,
             signal => {
                 if self.forgives.load(Ordering::Relaxed) && self.is_ctrl_c() {
@@ -56,13 +57,21 @@ impl EndSignals {
 
     /// Forgets what came: what it was to end has ended.
     pub fn forget(&self) {
-        self.last.store(0, Ordering::Relaxed);
+        LAST.store(0, Ordering::Relaxed);
         self.second.store(false, Ordering::Relaxed);
     }
 
     /// Whether the signal that came ends one thing rather than all.
     pub fn is_ctrl_c(&self) -> bool {
-        self.last.load(Ordering::Relaxed) == SIGINT as usize
+        LAST.load(Ordering::Relaxed) == SIGINT as usize
+    }
+}
+
+/// How a process ends that failed because a signal asked it to: as shells have it, 130 for Ctrl-C. `None` if none did.
+pub fn exit_status() -> Option<u8> {
+    match LAST.load(Ordering::Relaxed) {
+        0 => None,
+        signal => Some(128u8.saturating_add(u8::try_from(signal).unwrap_or(127))),
     }
 }
 

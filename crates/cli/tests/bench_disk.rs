@@ -150,7 +150,7 @@ fn a_signal_ends_the_run_and_what_was_measured_is_printed() {
     let child = command.spawn().unwrap();
     wait_until("a request", || fs::read(&disk).unwrap().iter().any(|&byte| byte != 0));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let outcome = finish(child).failed(1, &["stopped by Ctrl-C"]);
+    let outcome = finish(child).failed(130, &["stopped by Ctrl-C"]);
     let json = outcome.json();
     assert!(json["interrupted"] == Value::Bool(true) && number(&json, "/requests") > 0.0);
 }

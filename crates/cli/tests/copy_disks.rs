@@ -385,6 +385,6 @@ fn a_copy_that_is_told_to_stop_says_that_the_destination_is_incomplete() {
     let (_, _, _, copy, server) = slow_copy(&yard, &[]);
     let pid = rustix::process::Pid::from_child(&copy);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    finish(copy).failed(1, &["socket is incomplete: stopped by Ctrl-C (SIGINT)"]);
+    finish(copy).failed(130, &["socket is incomplete: stopped by Ctrl-C (SIGINT)"]);
     server.stop();
 }

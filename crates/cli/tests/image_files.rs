@@ -623,7 +623,7 @@ fn a_signal_in_mid_convert_leaves_nothing() {
         let child = command.spawn().unwrap();
         support::wait_until_it_catches(child.id(), libc::SIGINT);
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
-        support::finish(child).failed(1, &["stopped by Ctrl-C"]);
+        support::finish(child).failed(130, &["stopped by Ctrl-C"]);
         assert_eq!(yard.names(), names);
         assert!(fs::read(&old).unwrap() == random_bytes(1000, 2));
     }

@@ -188,8 +188,7 @@ fn idle_since(before: &CpuTimes) -> Result<Vec<Option<f64>>> {
     loop {
         let mut idle = IdleTime::default();
         idle.add(before, &CpuTimes::now().context("reading /proc/stat")?);
-        let percent: Vec<_> =
-            idle.percent().into_iter().map(|percent| Some(percent).filter(|p| p.is_finite())).collect();
+        let percent = idle.percent();
         if ticks == TICKS_MAX || percent.iter().all(Option::is_some) {
             return Ok(percent);
         }

@@ -1,6 +1,7 @@
 //! `blockyard bench api`.
 
 use super::comparison::{ComparisonArgs, Progress, this_program};
+use crate::terminal;
 use anyhow::Result;
 use blockyard_bench::api::{self, ApiBench};
 use clap::Args;
@@ -34,6 +35,10 @@ pub fn run(args: &ApiBenchArgs) -> Result<()> {
     };
     let progress = Progress::start()?;
     let results = api::run(&bench, |done, count, next| progress.show(done, count, next))?;
-    let text = if args.comparison.json { serde_json::to_string(&results)? } else { results.table().render() };
+    let text = if args.comparison.json {
+        terminal::json(&results)?
+    } else {
+        results.table().render_within(terminal::output_columns())
+    };
     progress.finish(&text)
 }

@@ -1,11 +1,11 @@
 //! What the measurements beside guestfish share: their options, their bar.
 
+use crate::progress::Line;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, bail};
 use blockyard_bench::guestfish::Guestfish;
 use blockyard_vmm::backend;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -42,7 +42,7 @@ pub fn this_program() -> Result<PathBuf> {
 
 /// A bar on stderr, if that is a terminal, and the signals that end a measurement.
 pub struct Progress {
-    bar: ProgressBar,
+    line: Line,
     signals: EndSignals,
 }
 
@@ -52,16 +52,14 @@ impl Progress {
     /// # Errors
     /// When signals cannot be caught.
     pub fn start() -> Result<Self> {
-        let bar = ProgressBar::no_length();
-        bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({eta} left)")?);
-        Ok(Self { bar, signals: EndSignals::catch()? })
+        let line = Line::new();
+        line.show();
+        Ok(Self { line, signals: EndSignals::catch()? })
     }
 
     /// So much is done, and this is next; whether to go on.
     pub fn show(&self, done: usize, count: usize, next: &str) -> ControlFlow<()> {
-        self.bar.set_length(count as u64);
-        self.bar.set_position(done as u64);
-        self.bar.set_message(next.to_owned());
+        self.line.set_count(done, count, next);
         if self.signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
@@ -70,7 +68,7 @@ impl Progress {
     /// # Errors
     /// When stdout takes no more, or a signal has ended it.
     pub fn finish(self, text: &str) -> Result<()> {
-        self.bar.finish_and_clear();
+        self.line.clear();
         crate::print(text.trim_end())?;
         match self.signals.name() {
             Some(name) => bail!("stopped by {name}"),

@@ -1,6 +1,7 @@
 //! `blockyard bench copy`.
 
-use crate::size;
+use super::comparison::Progress;
+use crate::{size, terminal};
 use anyhow::{Context, Result};
 use blockyard_bench::copy::CopyBench;
 use clap::Args;
@@ -34,16 +35,18 @@ pub struct CopyBenchArgs {
 /// # Errors
 /// When something cannot be measured.
 pub fn run(args: &CopyBenchArgs) -> Result<()> {
-    let results = blockyard_bench::copy::run(&CopyBench {
+    let progress = Progress::start()?;
+    let bench = CopyBench {
         blockyard: std::env::current_exe().context("finding this program's own file")?,
         directory: args.directory.clone(),
         bytes: args.bytes,
         runs: args.runs,
         backend: args.backend.clone(),
-    })?;
-    crate::print(results.table().render().trim_end())?;
+    };
+    let results = blockyard_bench::copy::run(&bench, |done, count, next| progress.show(done, count, next))?;
+    progress.finish(&results.table().render_within(terminal::output_columns()))?;
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&results)?;
+        let text = terminal::json_pretty(&results)?;
         std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())

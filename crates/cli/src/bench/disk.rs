@@ -1,14 +1,15 @@
 //! `blockyard bench disk`: the block tester.
 
 use crate::disk::open_disk;
+use crate::progress::Line;
 use crate::signals::EndSignals;
-use crate::{UsageError, size, time};
+use crate::{UsageError, size, terminal, time};
 use anyhow::{Context, Result, bail};
+use blockyard_bench::cpu_idle::percent_text;
 use blockyard_bench::disk::replay;
 use blockyard_bench::disk::{self, Access, Operations, Progress, Report, Start, Workload, WorkloadError};
 use blockyard_bench::table::Table;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -27,7 +28,7 @@ use std::time::Duration;
 /// all of them back and checks them. When only reading it checks what an earlier run with --write --verify and the same seed wrote.
 ///
 /// Latency is from the submission of a batch to the moment a completion is seen. Exit status: 0 when all was done and, with --verify,
-/// right; 1 on failure; 2 on wrong usage. Ctrl-C ends the run, whose figures so far are printed, with status 1.
+/// right; 1 on failure; 2 on wrong usage. Ctrl-C ends the run, whose figures so far are printed, with status 130.
 #[derive(Args)]
 #[command(args_override_self = true)]
 pub struct DiskBenchArgs {
@@ -119,13 +120,13 @@ pub fn run(args: &DiskBenchArgs) -> Result<()> {
     let workload = args.workload()?;
     let disk = open_disk(&args.specification(), workload.operations == Operations::Read, &args.allow_dir)?;
     let signals = EndSignals::catch()?;
-    let mut bar = Bar::new()?;
+    let mut bar = Bar::new();
     let watch = |progress: &Progress| {
         bar.show(progress);
         if signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let report = disk::run(disk.as_ref(), &workload, watch).map_err(|error| explain(error, &args.disk))?;
-    bar.clear();
+    bar.line.clear();
     crate::print(&if args.json { args.json(&report)? } else { args.table(&report) })?;
     if let Some(name) = signals.name() {
         bail!("stopped by {name}");
@@ -224,7 +225,7 @@ impl DiskBenchArgs {
             verify: self.verify,
             report,
         };
-        Ok(serde_json::to_string(&output)?)
+        terminal::json(&output)
     }
 
     fn table(&self, report: &Report) -> String {
@@ -234,9 +235,10 @@ impl DiskBenchArgs {
         let mut cells = vec![format!("{} {}", self.access_name(), self.operations_name())];
         cells.extend([report.mib_per_s, report.iops].map(|rate| format!("{rate:.1}")));
         cells.extend([latency.p50, latency.p99, latency.p999, latency.max].map(microseconds));
-        cells.push(idle_text(&report.cpu_idle_percent));
+        cells.push(percent_text(&report.cpu_idle_percent));
         table.row(cells);
-        table.render() + &self.details(report)
+        let columns = terminal::output_columns();
+        table.render_within(columns) + "\n" + &terminal::filled(&self.details(report), columns)
     }
 
     fn details(&self, report: &Report) -> String {
@@ -279,11 +281,6 @@ fn microseconds(nanoseconds: u64) -> String {
     format!("{:.1}", nanoseconds as f64 / 1e3)
 }
 
-fn idle_text(percent: &[Option<f64>]) -> String {
-    let each = percent.iter().map(|percent| percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0}")));
-    each.collect::<Vec<_>>().join(" ")
-}
-
 fn start(text: &str) -> Result<Start, String> {
     match text.strip_prefix('-') {
         Some(before_end) => size::parse(before_end).map(Start::FromEnd),
@@ -299,41 +296,35 @@ fn seed(text: &str) -> Result<u64, String> {
     parsed.map_err(|_| "a seed is a number such as 42 or 0xc0ffee".to_owned())
 }
 
-/// A bar on the terminal, for runs over a second.
+/// A line on the terminal, for runs over a second.
 struct Bar {
-    bar: ProgressBar,
-    shown: Option<bool>,
+    line: Line,
+    is_shown: bool,
 }
 
 impl Bar {
     const AFTER: Duration = Duration::from_secs(1);
 
-    fn new() -> Result<Self> {
-        let bar = ProgressBar::hidden();
-        bar.set_style(ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}")?);
-        Ok(Self { bar, shown: None })
+    fn new() -> Self {
+        Self { line: Line::new(), is_shown: false }
     }
 
     fn show(&mut self, progress: &Progress) {
-        if progress.elapsed < Self::AFTER && self.shown.is_none() {
-            return;
+        if !self.is_shown && progress.elapsed >= Self::AFTER {
+            self.is_shown = true;
+            self.line.show();
         }
-        if self.shown != Some(progress.reading_back) {
-            self.shown = Some(progress.reading_back);
-            // indicatif draws on stderr, and only when that is a terminal.
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        if !self.is_shown {
+            return;
         }
         let of_time = progress.runtime.map(|runtime| progress.elapsed.as_secs_f64() / runtime.as_secs_f64());
         let of_bytes = progress.total_bytes.map(|total| progress.done_bytes as f64 / total.max(1) as f64);
-        let part = of_time.into_iter().chain(of_bytes).fold(0.0, f64::max).min(1.0);
-        self.bar.set_length(1000);
-        self.bar.set_position((part * 1000.0) as u64);
+        let part = of_time.into_iter().chain(of_bytes).fold(0.0, f64::max);
         let rate = progress.done_bytes as f64 / progress.elapsed.as_secs_f64().max(1e-3);
         let what = if progress.reading_back { "reading back" } else { "testing" };
-        self.bar.set_message(format!("{what}: {}, {}/s", size::human(progress.done_bytes), size::human(rate as u64)));
-    }
-
-    fn clear(&self) {
-        self.bar.finish_and_clear();
+        self.line.set(
+            part,
+            vec![format!("{}/s", size::human(rate as u64)), size::human(progress.done_bytes), what.to_owned()],
+        );
     }
 }

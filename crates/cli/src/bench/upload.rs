@@ -1,7 +1,7 @@
 //! `blockyard bench upload`.
 
 use super::comparison::{ComparisonArgs, Progress, this_program};
-use crate::{UsageError, size};
+use crate::{UsageError, size, terminal};
 use anyhow::Result;
 use blockyard_bench::upload::{self, UploadBench};
 use clap::Args;
@@ -60,6 +60,10 @@ pub fn run(args: &UploadBenchArgs) -> Result<()> {
     };
     let progress = Progress::start()?;
     let results = upload::run(&bench, |done, count, next| progress.show(done, count, next))?;
-    let text = if args.comparison.json { serde_json::to_string(&results)? } else { results.table().render() };
+    let text = if args.comparison.json {
+        terminal::json(&results)?
+    } else {
+        results.table().render_within(terminal::output_columns())
+    };
     progress.finish(&text)
 }

@@ -80,6 +80,7 @@ fn run_guest(
     watch.until_done(
         // Neither number grows for ever: reading or writing more than there is counts for nothing.
         || input.counts().bytes_read.min(source.length_bytes) + written(&output.counts()).min(source.length_bytes),
+        || input.counts().bytes_read,
         || [source.end.disk.work(), destination.end.disk.work()],
         |device| match device {
             Device::Input => source.end.first_error(),

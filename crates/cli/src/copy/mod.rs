@@ -12,10 +12,9 @@ mod report;
 mod source;
 mod watch;
 
-use crate::print;
+use crate::{print, terminal};
 use anyhow::Result;
 use args::CopyArgs;
-use std::io::{self, Write};
 
 /// Runs the command.
 ///
@@ -25,13 +24,12 @@ pub fn run(args: &CopyArgs) -> Result<()> {
     let mut options = args.options()?;
     let report = job::copy(&mut options)?;
     if options.json {
-        print(&serde_json::to_string(&report)?)?;
+        print(&terminal::json(&report)?)?;
     } else {
         print(&report.summary(&options))?;
     }
     if options.stats {
-        // Nobody is there to be told that stderr is closed.
-        let _ = io::stderr().write_all(report.statistics().as_bytes());
+        terminal::tell(report.statistics().trim_end());
     }
     Ok(())
 }

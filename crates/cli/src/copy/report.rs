@@ -91,9 +91,14 @@ pub struct Phases {
 impl CopyReport {
     /// The summary: one line.
     pub fn summary(&self, options: &CopyOptions) -> String {
-        let rate = if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 };
+        // Holes take no time.
+        let rate = if self.seconds > 0.0 { self.bytes_read as f64 / self.seconds } else { 0.0 };
+        let data = match self.bytes_read.min(self.bytes) {
+            all if all == self.bytes => String::new(),
+            data => format!(", {} of it data,", size::human(data)),
+        };
         let mut text = format!(
-            "{} -> {}: {} in {} ({}/s)",
+            "{} -> {}: {}{data} in {} ({}/s)",
             options.input.named,
             options.output.named,
             size::human(self.bytes),

@@ -2,14 +2,14 @@
 
 use super::args::CopyOptions;
 use super::conversation::Device;
+use crate::progress::Line;
 use crate::signals::EndSignals;
+use crate::terminal;
 use crate::watched_disk::Work;
 use anyhow::{Result, anyhow, bail};
 use blockyard_protocol::frame::FrameError;
 use blockyard_protocol::messages::{self, Complete, GuestMessage, GuestOperation, Stage};
 use blockyard_vmm::event::{MachineEvent, VcpuEnd};
-use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub struct Watch<'a> {
     length_bytes: u64,
     /// Bytes in a sector of each device.
     sector_bytes: [u32; 2],
-    bar: ProgressBar,
+    line: Line,
     complete: Option<Complete>,
     /// Messages so far.
     pub frames: u64,
@@ -50,8 +50,8 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// What an honest guest may ask a disk for beyond the copy itself: padding, mostly.
 const BYTES_SLACK: u64 = 1 << 20;
 
-/// The bar is for copies that take longer than this.
-const BAR_AFTER: Duration = Duration::from_secs(1);
+/// The progress line is for copies that take longer than this.
+const LINE_AFTER: Duration = Duration::from_secs(1);
 
 impl<'a> Watch<'a> {
     /// Watches a guest that is to copy `length_bytes` from one device to the other, in sectors of `sector_bytes`.
@@ -62,15 +62,13 @@ impl<'a> Watch<'a> {
         length_bytes: u64,
         sector_bytes: [u32; 2],
     ) -> Self {
-        let bar = ProgressBar::hidden();
-        bar.set_length(length_bytes);
         Self {
             options,
             events,
             signals,
             length_bytes,
             sector_bytes,
-            bar,
+            line: Line::new(),
             complete: None,
             frames: 0,
             reported: (-1, 0),
@@ -80,18 +78,20 @@ impl<'a> Watch<'a> {
     }
 
     /// Waits until the guest has copied everything and halted. `life` counts what the guest has got done: a number that only
-    /// grows, and not for ever; nor does what the guest reports: so no guest goes on without end. `work` is what the disks have been given to do.
+    /// grows, and not for ever; nor does what the guest reports: so no guest goes on without end. `data_bytes` is how much has been read,
+    /// `work` what the disks have been given to do.
     ///
     /// # Errors
     /// A sentence on what went wrong instead.
     pub fn until_done(
         &mut self,
         life: impl Fn() -> u64,
+        data_bytes: impl Fn() -> u64,
         work: impl Fn() -> [Work; 2],
         disk_error: impl Fn(Device) -> Option<String>,
     ) -> Result<Complete> {
         let started = Instant::now();
-        let mut bar_shown = false;
+        let mut line_shown = false;
         let (mut last_life, mut last_sign) = (None, Instant::now());
         let (mut last_work, mut last_sample) = (work(), Instant::now());
         loop {
@@ -106,12 +106,15 @@ impl<'a> Watch<'a> {
             if let Some(event) = event
                 && let Some(complete) = self.take(event, &disk_error)?
             {
-                self.bar.finish_and_clear();
+                self.line.clear();
                 return Ok(complete);
             }
-            if !bar_shown && started.elapsed() > BAR_AFTER {
-                bar_shown = true;
-                self.show_bar()?;
+            if !line_shown && started.elapsed() > LINE_AFTER {
+                line_shown = true;
+                self.line.show();
+            }
+            if line_shown {
+                self.line.set_bytes(self.reported.1, self.length_bytes, data_bytes());
             }
             let now = Some((self.reported, life()));
             // A disk that has work and gets none of it done for a while is slow; that is not the guest's fault. But an honest
@@ -133,15 +136,6 @@ impl<'a> Watch<'a> {
                 bail!("the guest has shown no progress for {} s: --timeout gives it longer", timeout.as_secs_f64());
             }
         }
-    }
-
-    fn show_bar(&self) -> Result<()> {
-        // indicatif draws on stderr, and only when that is a terminal.
-        let style = "{bar:40} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
-        self.bar.set_style(ProgressStyle::with_template(style)?);
-        self.bar.set_draw_target(indicatif::ProgressDrawTarget::stderr());
-        self.bar.enable_steady_tick(Duration::from_millis(500));
-        Ok(())
     }
 
     fn take(&mut self, event: Event, disk_error: &impl Fn(Device) -> Option<String>) -> Result<Option<Complete>> {
@@ -180,7 +174,6 @@ impl<'a> Watch<'a> {
             GuestMessage::Progress(progress) => {
                 let bytes = progress.bytes.min(self.length_bytes);
                 self.reported.1 = self.reported.1.max(bytes);
-                self.bar.set_position(bytes);
             }
             GuestMessage::Error(error) => return Err(self.guest_error(&error, disk_error)),
             GuestMessage::Complete(complete) if complete.bytes == self.length_bytes => self.complete = Some(complete),
@@ -238,15 +231,8 @@ impl<'a> Watch<'a> {
 
     fn debug(&self, line: impl FnOnce() -> String) {
         if self.options.debug {
-            // Nobody is there to be told that stderr is closed.
-            self.bar.suspend(|| _ = writeln!(io::stderr(), "{}", line()));
+            self.line.suspend(|| terminal::tell(&line()));
         }
-    }
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
     }
 }
 

@@ -4,14 +4,13 @@ use super::named_image::{self, Format};
 use super::shut_in::shut_in;
 use super::verdict::Verdict;
 use crate::disk::complete_change;
-use crate::{print, size};
+use crate::{print, size, terminal};
 use anyhow::{Context, Result};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{CheckReport, Qcow2Check, Repair};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 /// Check an image: refcounts, clusters that nobody uses or two use, entries that lead out of the file.
@@ -73,8 +72,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
             let named = named_image::target(&args.image, args.format)?;
             let completed = complete_change(&named, &args.allow_dir)?;
             if completed && !args.quiet {
-                // Nobody is there to be told that stderr is closed.
-                let _ = writeln!(io::stderr(), "blockyard: a change with --atomic that was cut off is complete now");
+                terminal::say("a change with --atomic that was cut off is complete now");
             }
             if completed && format == Format::Raw {
                 return Ok(());
@@ -118,18 +116,16 @@ fn qcow2(args: &CheckArgs, path: &Path, named: &DiskSpecification) -> Result<()>
     };
     let mut check = Qcow2Check::open(path, repair, !args.force_share)?;
     shut_in(&[named], Vec::new(), 1)?;
-    let (mut lines, mut stderr) = (0_u64, io::stderr().lock());
+    let mut lines = 0_u64;
     let report = check.run(repair, &mut |line| {
         lines += 1;
         if !args.quiet && lines <= LINES_MAX {
-            // Nobody is there to be told that stderr is closed.
-            let _ = writeln!(stderr, "{line}");
+            terminal::tell(&line.to_string());
         }
     })?;
     if !args.quiet && lines > LINES_MAX {
-        let _ = writeln!(stderr, "... and {} more lines", lines - LINES_MAX);
+        terminal::tell(&format!("... and {} more lines", lines - LINES_MAX));
     }
-    drop(stderr);
     Said { filename: path, format: "qcow2", report }.tell(args)
 }
 
@@ -175,7 +171,7 @@ fn is_zero(number: &u64) -> bool {
 impl Said<'_> {
     fn tell(&self, args: &CheckArgs) -> Result<()> {
         if args.json {
-            print(&serde_json::to_string_pretty(&self.json()).context("cannot say it in JSON")?)?;
+            print(&terminal::json_pretty(&self.json()).context("cannot say it in JSON")?)?;
         } else if !args.quiet {
             print(self.text().trim_end())?;
         }

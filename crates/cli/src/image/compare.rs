@@ -5,7 +5,7 @@ use super::shut_in::shut_in;
 use super::verdict::Verdict;
 use super::watch::Watch;
 use crate::print;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use blockyard_block::comparison::{Comparing, Comparison, ComparisonError};
 use clap::Args;
 use std::path::PathBuf;
@@ -67,12 +67,8 @@ fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
     const THREADS: usize = 4;
     let named =
         [named_image::source(&args.first, args.format)?, named_image::source(&args.second, args.second_format)?];
-    let open = |index: usize| -> Result<_> {
-        let named = &named[index];
-        let opened = named_image::open_stream(named, true, &args.allow_dir);
-        Ok(opened.with_context(|| format!("cannot compare {}", [&args.first, &args.second][index]))?.opened.disk)
-    };
-    let disks = [open(0)?, open(1)?];
+    let open = |named| Ok::<_, anyhow::Error>(named_image::open_stream(named, true, &args.allow_dir)?.opened.disk);
+    let disks = [open(&named[0])?, open(&named[1])?];
     let sizes = [disks[0].geometry().capacity_bytes, disks[1].geometry().capacity_bytes];
     let is_same_size = sizes[0] == sizes[1];
     if args.strict && !is_same_size {
@@ -81,7 +77,8 @@ fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
     let watch = Watch::new(args.progress && !args.quiet, sizes[0].max(sizes[1]))?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
     shut_in(&[&named[0], &named[1]], Vec::new(), threads)?;
-    let found = Comparing::new(&*disks[0], &*disks[1], args.strict).run(threads, |done| watch.goes_on(done));
+    let comparing = Comparing::new(&*disks[0], &*disks[1], args.strict);
+    let found = comparing.run(threads, |done| watch.goes_on_with(done, comparing.data_bytes()));
     let found = found.map_err(|error| match error {
         ComparisonError::Stopped => watch.check().err().unwrap_or_else(|| anyhow!("stopped")),
         error => anyhow::Error::from(error).context(format!("cannot compare {} with {}", args.first, args.second)),

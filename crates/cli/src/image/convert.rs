@@ -96,8 +96,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let source_named = named_image::source(&args.source, args.format)?;
     let target_named = named_image::target(&args.target, args.output_format)?;
     refuse_same_disk(&source_named, &target_named)?;
-    let Stream { opened, depth } = named_image::open_stream(&source_named, true, &args.allow_dir)
-        .with_context(|| format!("cannot convert {}", args.source))?;
+    let Stream { opened, depth } = named_image::open_stream(&source_named, true, &args.allow_dir)?;
     let (source, permissions) = (opened.disk, opened.permissions);
     let length_bytes = source.geometry().capacity_bytes;
     let watch = Watch::new(args.progress && !args.quiet, length_bytes)?;
@@ -227,8 +226,7 @@ impl Target {
         if args.compress || !args.options.is_empty() {
             bail!(UsageError(format!("-c and -o are for new images, and {named} is written in place")));
         }
-        let Stream { opened, depth } = named_image::open_stream(named, false, &args.allow_dir)
-            .with_context(|| format!("cannot write to {named}"))?;
+        let Stream { opened, depth } = named_image::open_stream(named, false, &args.allow_dir)?;
         let geometry = opened.disk.geometry();
         if geometry.read_only {
             bail!("{named} is read-only");
@@ -278,7 +276,8 @@ impl Target {
                 ConversionTarget::Disk { disk: &*disk.disk, is_zero: *is_zero, unmap: false }
             }
         };
-        Conversion::new(source, target, options).run(|done_bytes| watch.goes_on(done_bytes))
+        let conversion = Conversion::new(source, target, options);
+        conversion.run(|done_bytes| watch.goes_on_with(done_bytes, conversion.data_bytes()))
     }
 
     /// Gives a new image its name.

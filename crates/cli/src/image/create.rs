@@ -42,8 +42,8 @@ pub struct CreateArgs {
     /// Put a partition table on the disk.
     #[arg(long, value_enum)]
     table: Option<TableKind>,
-    /// A partition: SIZE or rest, then ,type=linux|esp|swap|..., ,name=NAME, ,bootable, ,fs=KIND, ,label=LABEL; may be given more than once.
-    #[arg(long, value_name = "SIZE,...", requires = "table")]
+    /// A partition: SIZE or rest, then ,type=TYPE, ,name=NAME, ,bootable, ,fs=KIND, ,label=LABEL; may be given more than once.
+    #[arg(long, value_name = "SIZE,...", requires = "table", long_help = new_partitions::help())]
     part: Vec<String>,
     /// Make a file system on the disk, which has no partitions: ext2, ext3, ext4, xfs, btrfs, vfat or swap.
     #[arg(long, value_name = "KIND", conflicts_with = "table")]

@@ -4,13 +4,14 @@ use super::copying::{look_at, read_in, write_out};
 use super::file_commands::{Access, FileCommand};
 use super::listing::is_regular;
 use super::open_image::{OpenImage, image_path, path_of};
+use crate::terminal;
 use anyhow::{Context, Result, bail};
+use blockyard_block::{shell_word, shown};
 use blockyard_protocol::appliance::{Operation, Read, Store};
 use blockyard_protocol::pattern::escaped;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,14 +46,13 @@ impl FileCommand for Edit {
         let before = fs::read(&copy).context("reading the copy")?;
         run_editor(&copy)?;
         if fs::read(&copy).context("reading what was edited")? == before {
-            // Nobody is there to be told that stderr is closed.
-            let _ = writeln!(std::io::stderr(), "blockyard: {}: not changed", path.display());
+            terminal::say(&format!("{}: not changed", shown(&path)));
             return Ok(());
         }
         let written = write_back(image, &path, &copy);
         if written.is_err() {
             let kept = directory.keep();
-            let _ = writeln!(std::io::stderr(), "blockyard: what was edited is in {}", kept.display());
+            terminal::say(&format!("what was edited is in {}", shell_word(&kept.to_string_lossy())));
         }
         written
     }

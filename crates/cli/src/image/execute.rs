@@ -4,12 +4,13 @@ use super::file_commands::{Access, FileCommand};
 use super::open_image::{OpenImage, RecordTaker};
 use super::records::RecordStream;
 use super::stdin::Stdin;
-use super::verdict::Verdict;
+use super::verdict::{EndsWith, Verdict};
 use anyhow::{Context, Result};
 use blockyard_appliance::{StreamSink, StreamSource};
 use blockyard_devices::EventFd;
 use blockyard_protocol::appliance::{Execute, Operation, Record};
 use clap::Args;
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +22,7 @@ const ENVIRONMENT: [&str; 4] =
 
 /// Run a program of an image, in the image: in the appliance, as root, without a network.
 ///
-/// It has our stdin, stdout and stderr, though no terminal, and its exit status is ours. /proc, /sys and /dev are there if the image has
+/// It has our stdin, stdout and stderr, though no terminal, and its exit status is ours: 127 when there is no such program, 126 when it is none. /proc, /sys and /dev are there if the image has
 /// the directories. Ctrl-C interrupts it. --timeout is for an appliance that gives no sign of life: a program may take as long as it likes.
 #[derive(Args)]
 pub struct Run {
@@ -58,13 +59,16 @@ impl FileCommand for Run {
             .context("making a stream")?;
         image.appliance.bind_source_stream(&source);
         image.appliance.bind_sink_stream(&sink);
-        let done = image.call(Operation::Execute(execute));
+        let done = image.appliance.call(Operation::Execute(execute));
         // Whoever waits for our stdin need not any more.
         end.ring();
         let printed = sink.finish();
         let given = source.finish();
         image.appliance.release();
-        let program = done?.program;
+        let done = done?;
+        let status = done.failures.first().map_or(1, |failure| status_of(failure.errno));
+        image.told(&done.failures, done.failed).map_err(|error| EndsWith { status, error })?;
+        let program = done.program;
         printed.context("cannot write the program's output")?;
         given.context("cannot read the program's input")?;
         match (program.status, program.signal) {
@@ -73,6 +77,15 @@ impl FileCommand for Run {
             (0, signal) => Err(Verdict(128u8.saturating_add(u8::try_from(signal).unwrap_or(127))).into()),
             (status, _) => Err(Verdict(u8::try_from(status).unwrap_or(1)).into()),
         }
+    }
+}
+
+/// What shells end with when a program cannot be executed: 127 when it is not there, 126 when it is no program.
+fn status_of(errno: u32) -> u8 {
+    match i32::try_from(errno).map(Errno::from_raw_os_error) {
+        Ok(Errno::NOENT | Errno::NOTDIR) => 127,
+        Ok(Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR | Errno::LOOP | Errno::LIBBAD) => 126,
+        _ => 1,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::open_image::{ImageArgs, OpenImage};
 use super::{
-    changes, copying, dd, disk_usage, edit, execute, filesystems, find, fsck, inspect, label, ls, making, mkfs,
-    read_in, space, stat, tar, trim,
+    changes, copying, dd, disk_usage, edit, execute, filesystems, find, fsck, inspect, label, ls, making, misplaced,
+    mkfs, read_in, space, stat, tar, trim,
 };
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -70,18 +70,29 @@ pub struct OnImage<C: Args> {
 }
 
 impl<C: Args + FileCommand> OnImage<C> {
-    /// Opens the image, does it, and closes the image, so that what was changed is on stable storage.
+    /// As [`run_on`].
     ///
     /// # Errors
-    /// When one of these fails.
+    /// As there.
     pub fn run(&self) -> Result<()> {
-        self.command.check()?;
-        let mut image = OpenImage::open(&self.image, &self.how, &self.command)?;
-        let done = self.command.run(&mut image);
-        match done {
-            Err(error) if image.is_atomic() => Err(image.give_up(error)),
-            done => done.and(image.close()),
-        }
+        run_on(&self.image, &self.how, &self.command)
+    }
+}
+
+/// Opens the image, does something, and closes the image, so that what was changed is on stable storage.
+///
+/// # Errors
+/// When one of these fails.
+pub fn run_on(image: &String, how: &ImageArgs, command: &dyn FileCommand) -> Result<()> {
+    let open = || {
+        command.check()?;
+        OpenImage::open(image, how, command)
+    };
+    let mut image = open().map_err(|error| misplaced::explain(error, image))?;
+    let done = command.run(&mut image);
+    match done {
+        Err(error) if image.is_atomic() => Err(image.give_up(error)),
+        done => done.and(image.close()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::file_commands::{Access, FileCommand};
 use super::open_image::OpenImage;
+use crate::terminal::output_columns;
 use crate::{print, size};
 use anyhow::Result;
 use blockyard_bench::table::Table;
@@ -33,6 +34,6 @@ impl FileCommand for Filesystems {
                 printable(&volume.uuid),
             ]);
         }
-        print(table.render().trim_end())
+        print(&table.render_within(output_columns()))
     }
 }

@@ -2,11 +2,11 @@
 
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
-use crate::{print, size};
+use crate::{print, size, terminal};
 use anyhow::{Context, Result};
 use blockyard_block::partition_table::{PartitionTable, Scheme, read};
 use blockyard_block::specification::{DiskSpecification, Kind};
-use blockyard_block::{AllowedDirectories, ChainImage, Disk, FileUsers, Qcow2Info, image_chain, printable};
+use blockyard_block::{AllowedDirectories, ChainImage, Disk, FileUsers, Qcow2Info, image_chain, printable, shown};
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
@@ -39,7 +39,7 @@ pub struct InfoArgs {
 pub fn run(args: &InfoArgs) -> Result<()> {
     let named = named_image::source(&args.image, args.format)?;
     let report = Report::of(&named, args)?;
-    print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.render() })
+    print(&if args.json { terminal::json_pretty(&report)? } else { report.render() })
 }
 
 /// What is known of an image. The names are qemu-img's as far as it has them.
@@ -112,7 +112,8 @@ impl Report {
     fn of(named: &DiskSpecification, args: &InfoArgs) -> Result<Self> {
         let file = named.path().filter(|_| named.kind() == Kind::File);
         let is_qcow2 = file.is_some() && named.format() == Some("qcow2");
-        let failed = || format!("cannot look at {named}");
+        let failed =
+            || format!("cannot look at {}", file.map_or_else(|| args.image.clone(), |path| shown(path).to_string()));
         let qcow2 = file.filter(|_| is_qcow2).map(Qcow2Info::read).transpose()?;
         let chain = match file.filter(|_| is_qcow2 && args.backing_chain) {
             Some(path) => image_chain(path, &AllowedDirectories::new(&args.allow_dir)?)?,
@@ -199,7 +200,7 @@ impl Report {
         }
         match (&self.partitions_unknown, self.partition_table) {
             (Some(why), _) => {
-                let _ = write!(text, "partitions: not known: {why}");
+                let _ = write!(text, "partitions: not known: {}", printable(why));
             }
             (None, None) => text.push_str("partitions: no table"),
             (None, Some(scheme)) => {

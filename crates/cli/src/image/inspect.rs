@@ -5,7 +5,7 @@ use super::layers::is_closed;
 use super::listing::human_size;
 use super::open_image::{OpenImage, RecordTaker};
 use super::operating_system::{Files, OperatingSystem};
-use crate::print;
+use crate::{print, terminal};
 use anyhow::Result;
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
@@ -40,9 +40,9 @@ impl FileCommand for Inspect {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let inspection = image.inspect()?;
         if self.json {
-            print(&serde_json::to_string_pretty(&inspection)?)
+            print(&terminal::json_pretty(&inspection)?)
         } else {
-            print(inspection.render().trim_end())
+            print(inspection.render(terminal::output_columns()).trim_end())
         }
     }
 }
@@ -93,9 +93,9 @@ impl From<Volume> for FileSystem {
         Self {
             is_closed: is_closed(&volume),
             dev: device_path(&volume.device),
-            kind: if volume.r#type.is_empty() { "unknown".to_owned() } else { printable(&volume.r#type) },
-            label: printable(&volume.label),
-            uuid: printable(&volume.uuid),
+            kind: if volume.r#type.is_empty() { "unknown".to_owned() } else { volume.r#type },
+            label: volume.label,
+            uuid: volume.uuid,
             size: volume.size,
         }
     }
@@ -109,7 +109,7 @@ fn device_path(name: &str) -> String {
 
 impl Inspection {
     /// For people.
-    fn render(&self) -> String {
+    fn render(&self, columns: Option<usize>) -> String {
         let mut systems = Table::new(&["root", "system", "version", "machine", "host name", "packages"]);
         for system in &self.operatingsystems {
             systems.row(system.row());
@@ -129,11 +129,11 @@ impl Inspection {
         }
         let systems = match self.operatingsystems.len() {
             0 => "No operating system was found.\n".to_owned(),
-            _ => systems.render(),
+            _ => systems.render_within(columns) + "\n",
         };
         let notes = self.operatingsystems.iter().flat_map(|system| &system.notes);
         let notes: String = notes.map(|note| format!("\n{note}")).collect();
-        format!("{systems}\n{}{notes}", file_systems.render())
+        format!("{systems}\n{}\n{notes}", file_systems.render_within(columns))
     }
 
     /// Whether no operating system was found.
@@ -166,7 +166,7 @@ impl System {
         };
         let point = |point: &MountPoint| MountedOn {
             dev: device_path(&point.device),
-            mountpoint: printable(&String::from_utf8_lossy(&point.directory)),
+            mountpoint: String::from_utf8_lossy(&point.directory).into_owned(),
         };
         Self {
             root: device_path(&root.device),

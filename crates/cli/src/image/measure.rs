@@ -3,7 +3,7 @@
 use super::image_options::ImageOptions;
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
-use crate::{UsageError, print, size};
+use crate::{UsageError, print, size, terminal};
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Extent, ExtentKind, Preallocation, walk_extents};
 use clap::Args;
@@ -86,7 +86,7 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
     };
     let Some(measure) = measure else { bail!("no file can hold a disk of {size_bytes} bytes in this format") };
     if args.json {
-        return print(&serde_json::to_string_pretty(&measure)?);
+        return print(&terminal::json_pretty(&measure)?);
     }
     print(&format!("required size: {}\nfully allocated size: {}", measure.required, measure.fully_allocated))
 }

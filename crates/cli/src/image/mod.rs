@@ -34,6 +34,7 @@ mod ls;
 mod making;
 mod map;
 mod measure;
+mod misplaced;
 mod mkfs;
 mod mount_point;
 mod named_image;
@@ -64,7 +65,8 @@ use clap::{Args, Subcommand};
 pub use compare::NotComparable;
 use file_commands::OnImageCommand;
 pub use open_image::{KernelArgs, run_kernel, try_appliance};
-pub use verdict::Verdict;
+pub use shell::{VerbLine, is_verb, run_verb, verb_line};
+pub use verdict::{EndsWith, Verdict};
 
 /// Make disk images, convert them, look into them and fill them, without root, mounts or KVM.
 ///

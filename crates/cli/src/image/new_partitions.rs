@@ -65,6 +65,19 @@ pub struct WantedPartition {
     pub file_system: Option<WantedFileSystem>,
 }
 
+/// What `--help` says of `--part`.
+pub fn help() -> String {
+    let words = |scheme| PartitionKind::words(scheme).collect::<Vec<_>>().join(", ");
+    let kinds: Vec<_> = FileSystemKind::value_variants().iter().map(|kind| kind.name()).collect();
+    format!(
+        "A partition: SIZE or rest, then ,type=TYPE, ,name=NAME, ,bootable, ,fs=KIND, ,label=LABEL; may be given more than once\n\n\
+         TYPE in a GPT: {}, or a GUID. In an MBR (dos): {}, or two hexadecimal digits. KIND: {}.",
+        words(Scheme::Gpt),
+        words(Scheme::Mbr),
+        kinds.join(", "),
+    )
+}
+
 /// Reads what each `--part` says: `SIZE|rest[,type=TYPE][,name=NAME][,bootable][,fs=KIND][,label=LABEL]`.
 ///
 /// # Errors

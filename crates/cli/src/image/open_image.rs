@@ -10,6 +10,7 @@ use super::requests;
 use crate::UsageError;
 use crate::disk::{self, RECONNECT};
 use crate::signals::EndSignals;
+use crate::terminal;
 use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, Confined, ImageDisk, Kernel, StreamSink, kernel_process};
@@ -42,9 +43,9 @@ const TIMEOUT_SECONDS: u64 = 60;
 pub struct ImageArgs {
     /// Another disk, for what lies on several, after IMAGE; may be repeated.
     #[arg(long, value_name = "DISK")]
-    add: Vec<String>,
+    pub add: Vec<String>,
     #[command(flatten)]
-    how: OpenArgs,
+    pub how: OpenArgs,
 }
 
 /// How an image is opened: options of every command on its files.
@@ -281,7 +282,7 @@ impl OpenImage {
     ///
     /// # Errors
     /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
-    pub fn open(image: &String, args: &ImageArgs, command: &impl FileCommand) -> Result<Self> {
+    pub fn open(image: &String, args: &ImageArgs, command: &dyn FileCommand) -> Result<Self> {
         let access = if args.how.ro && command.may_only_read() { Access::Read } else { command.access() };
         if access == Access::Write && args.how.ro {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
@@ -331,7 +332,7 @@ impl OpenImage {
         };
         let appliance = boot.boot()?;
         if !appliance.confined().is_enough() {
-            let _ = writeln!(io::stderr(), "blockyard: {UNCONFINED}");
+            terminal::say(UNCONFINED);
         }
         let name = disks.first().map_or_else(String::new, |disk| disk.name.to_string());
         let durable = how.cache == Cache::Writeback;
@@ -447,8 +448,7 @@ impl OpenImage {
 
     /// Says something that is no failure.
     pub(super) fn tell(&self, line: &str) {
-        // Nobody is there to be told that stderr is closed.
-        let _ = writeln!(io::stderr(), "blockyard: {}: {}", self.name, printable(line));
+        terminal::say(&format!("{}: {}", printable(&self.name), printable(line)));
     }
 
     /// Finds out which operating systems there are. Afterwards nothing is mounted.

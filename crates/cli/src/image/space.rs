@@ -4,6 +4,7 @@ use super::file_commands::{Access, FileCommand};
 use super::listing::human_size;
 use super::open_image::{OpenImage, RecordTaker};
 use crate::print;
+use crate::terminal::output_columns;
 use anyhow::Result;
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
@@ -38,7 +39,7 @@ impl FileCommand for Df {
         for system in &systems {
             table.row(row(system, self));
         }
-        print(table.render().trim_end())
+        print(&table.render_within(output_columns()))
     }
 }
 

@@ -1,15 +1,15 @@
 //! What a long command tells, and what it listens to.
 
+use crate::progress::Line;
 use crate::signals::EndSignals;
 use anyhow::{Result, bail};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io;
-use std::time::Duration;
 
 /// A progress bar, if one is wanted, and the signals that end a command.
 pub struct Watch {
     signals: EndSignals,
-    bar: ProgressBar,
+    line: Line,
+    length_bytes: u64,
 }
 
 impl Watch {
@@ -18,20 +18,21 @@ impl Watch {
     /// # Errors
     /// When the system does not let us.
     pub fn new(shows_progress: bool, length_bytes: u64) -> Result<Self> {
-        let signals = EndSignals::catch()?;
-        let bar = ProgressBar::with_draw_target(Some(length_bytes), ProgressDrawTarget::hidden());
+        let (signals, line) = (EndSignals::catch()?, Line::new());
         if shows_progress {
-            let style = "{bar:40} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
-            bar.set_style(ProgressStyle::with_template(style)?);
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-            bar.enable_steady_tick(Duration::from_millis(500));
+            line.show();
         }
-        Ok(Self { signals, bar })
+        Ok(Self { signals, line, length_bytes })
     }
 
     /// Takes note of how far it is; false when the command is to end.
     pub fn goes_on(&self, done_bytes: u64) -> bool {
-        self.bar.set_position(done_bytes);
+        self.goes_on_with(done_bytes, done_bytes)
+    }
+
+    /// As [`Watch::goes_on`], when it is known how much of what is done was data.
+    pub fn goes_on_with(&self, done_bytes: u64, data_bytes: u64) -> bool {
+        self.line.set_bytes(done_bytes, self.length_bytes, data_bytes);
         self.signals.name().is_none()
     }
 
@@ -52,11 +53,5 @@ impl Watch {
             Some(signal) => bail!("stopped by {signal}"),
             None => Ok(()),
         }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
     }
 }

@@ -1,5 +1,6 @@
 //! The clients that are served: attached when they may come in, counted while they are there, forgotten when they have gone.
 
+use super::partitions::OWN_SESSION;
 use super::view::{ClientView, ServerView};
 use blockyard_block::Disk;
 use blockyard_block::layers::PartitionDisk;
@@ -93,7 +94,9 @@ impl Grantor for Clients {
         let reason = |(&number, session): (&u64, &Arc<Session>)| Some((number, session.end_reason()?.to_string()));
         let ended: Vec<_> = self.sessions.iter().filter_map(reason).collect();
         for (number, why) in &ended {
-            if let Some(session) = self.sessions.remove(number) {
+            let session = self.sessions.remove(number);
+            // What becomes of our other process is told by who has started it.
+            if let Some(session) = session.filter(|_| *number != OWN_SESSION) {
                 self.tell(&format!("{}: the session is over: {why}", session.name()));
             }
         }

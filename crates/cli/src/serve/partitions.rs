@@ -14,7 +14,7 @@ use std::process::Child;
 use std::sync::Arc;
 
 /// The number of the session that the other process has for itself; the mediator counts its grants from 1.
-const OWN_SESSION: u64 = 0;
+pub const OWN_SESSION: u64 = 0;
 
 /// Serves partitions to clients that a mediator passes on.
 ///

@@ -1,8 +1,9 @@
 //! What people see while a disk is served: messages, and on a terminal what each client does.
 
 use super::view::Look;
+use crate::terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
@@ -28,10 +29,9 @@ impl Screen {
 
     /// Tells people something, above the live view.
     pub fn tell(&self, what: &str) {
-        let line = format!("blockyard: {what}");
         match &self.live {
-            Some(live) => live.suspend(|| print_line(&line)),
-            None => print_line(&line),
+            Some(live) => live.suspend(|| terminal::say(what)),
+            None => terminal::say(what),
         }
     }
 
@@ -49,10 +49,10 @@ impl Screen {
             loop {
                 thread::sleep(REDRAW);
                 let now = view();
-                let text = now.screen(&earlier);
+                let text = now.screen(&earlier, terminal::error_columns());
                 match &live {
                     Some(live) => live.set_message(text),
-                    None if !now.clients.is_empty() => print_line(&text),
+                    None if !now.clients.is_empty() => terminal::tell(&text),
                     None => {}
                 }
                 earlier = now;
@@ -60,9 +60,4 @@ impl Screen {
         };
         thread::Builder::new().name("screen".into()).spawn(draw).map(drop)
     }
-}
-
-fn print_line(line: &str) {
-    // Nobody is there to be told that stderr is closed.
-    let _ = writeln!(io::stderr(), "{line}");
 }

@@ -7,6 +7,7 @@ use super::screen::Screen;
 use super::view::Look;
 use crate::disk;
 use crate::signals::EndSignals;
+use crate::terminal;
 use anyhow::{Context, Result};
 use blockyard_block::specification::Kind;
 use blockyard_block::{Disk, wait_ready};
@@ -166,7 +167,7 @@ fn obey_signals(stop: Arc<EventFd>, view: View) -> Result<()> {
     let obey = move || {
         for signal in &mut signals {
             match (signal, view.get()) {
-                (SIGUSR1, Some(view)) => eprint!("{}", view().histograms()),
+                (SIGUSR1, Some(view)) => terminal::tell(view().histograms().trim_end()),
                 (SIGUSR1, None) => {}
                 _ => stop.ring(),
             }

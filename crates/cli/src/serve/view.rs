@@ -32,8 +32,8 @@ pub struct ClientView {
 pub type Look = Arc<dyn Fn() -> ServerView + Send + Sync>;
 
 impl ServerView {
-    /// A screenful: what each client did since `earlier`.
-    pub fn screen(&self, earlier: &Self) -> String {
+    /// A screenful: what each client did since `earlier`, no wider than so many columns.
+    pub fn screen(&self, earlier: &Self, columns: Option<usize>) -> String {
         let mut table = Table::new(&["client", "IOPS", "MiB/s", "read p50", "p99", "write p50", "p99", "depth"]);
         for client in &self.clients {
             table.row(client.row(earlier.clients.iter().find(|before| before.number == client.number)));
@@ -41,7 +41,7 @@ impl ServerView {
         if self.clients.is_empty() {
             table.row(vec!["(none is connected)".into()]);
         }
-        table.render().trim_end().to_owned()
+        table.render_within(columns)
     }
 
     /// How long requests took, as bars.

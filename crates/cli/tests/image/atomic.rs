@@ -1,6 +1,6 @@
 //! Changes that happen as a whole or not at all.
 
-use crate::rig::{Rig, failure, noise};
+use crate::rig::{Rig, failure, failure_with, noise};
 use crate::shell::{good, script};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -213,7 +213,8 @@ fn a_script_changes_all_or_nothing() {
         ("write /d d\n-!kill -INT $PPID\n", "disk.img is as it was: ended by Ctrl-C"),
         ("umount-all\npart-disk /dev/sda mbr\nnonsense\n", "there is no command nonsense"),
     ] {
-        let said = failure_last(script(&rig, atomic, &format!("{work}{end}")));
+        let status = if end.contains("kill -INT") { 130 } else { 1 };
+        let said = failure_last(status, script(&rig, atomic, &format!("{work}{end}")));
         assert!(said.contains(problem) && said.contains("disk.img is as it was"), "{end}: {said}");
         is_as_it_was(&rig, &before, end);
     }
@@ -227,10 +228,10 @@ fn a_script_changes_all_or_nothing() {
 }
 
 /// As [`failure`], where something was said before.
-fn failure_last(mut output: std::process::Output) -> String {
+fn failure_last(status: i32, mut output: std::process::Output) -> String {
     let said = String::from_utf8(output.stderr).unwrap();
     output.stderr = said.lines().last().unwrap_or_default().as_bytes().to_vec();
-    failure(output)
+    failure_with(status, output)
 }
 
 #[test]
@@ -243,7 +244,7 @@ fn a_script_changes_one_image_as_a_whole() {
     }
     // A new one too, with its partition table, which is written by the host.
     let made = "sparse new.img 32M\npart-disk /dev/sda gpt\nmkfs ext4 /dev/sda1\nmount /dev/sda1 /\nwrite /x x\n";
-    failure_last(script(&rig, &["--atomic"], &format!("{made}nonsense\n")));
+    failure_last(1, script(&rig, &["--atomic"], &format!("{made}nonsense\n")));
     assert!(fs::read(rig.path("new.img")).unwrap().iter().all(|&byte| byte == 0));
     good(&rig, &["--atomic"], made);
     let mut cat = std::process::Command::new(env!("CARGO_BIN_EXE_blockyard"));

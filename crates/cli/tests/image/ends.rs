@@ -1,6 +1,6 @@
 //! However it ends, nothing of the appliance is left, and the image is one that can be repaired.
 
-use crate::rig::{Rig, failure, noise};
+use crate::rig::{Rig, failure, failure_with, noise};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Write;
@@ -86,7 +86,7 @@ fn ctrl_c_ends_it_at_once() {
     let (child, processes) = in_mid_copy(&rig, &[]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let begin = Instant::now();
-    let said = failure(child.wait_with_output().unwrap());
+    let said = failure_with(130, child.wait_with_output().unwrap());
     assert!(begin.elapsed() < PATIENCE);
     assert!(said.contains("ended by Ctrl-C (SIGINT)"), "{said}");
     all_gone(&processes);

@@ -74,7 +74,8 @@ fn end(rig: &Rig, end: End, mut child: Child, kernel: u32, processes: &[u32]) {
     match (end, output.status.code()) {
         (End::CommandKilled, _) | (_, Some(0)) => {}
         (_, code) => {
-            assert_eq!(code, Some(1), "{end:?}: {said}");
+            let status = if matches!(end, End::CtrlC) { 130 } else { 1 };
+            assert_eq!(code, Some(status), "{end:?}: {said}");
             assert!(said.starts_with("blockyard: ") && said.trim_end().lines().count() == 1, "{end:?}: {said}");
         }
     }

@@ -17,6 +17,7 @@ mod rig;
 mod shell;
 mod shut_in;
 mod small_files;
+mod verbs;
 mod volume_making;
 mod volumes;
 mod workshop;

@@ -82,8 +82,13 @@ impl Rig {
 
 /// What a command that failed as it should says: exit status 1, and a sentence.
 pub(crate) fn failure(output: Output) -> String {
+    failure_with(1, output)
+}
+
+/// As [`failure`], with another exit status: 130 after Ctrl-C.
+pub(crate) fn failure_with(status: i32, output: Output) -> String {
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(status), "{said}");
     assert!(said.starts_with("blockyard: "), "{said}");
     said
 }

@@ -6,13 +6,13 @@ mod serve_process;
 mod targets;
 
 use super::disk::{Copying, explain};
+use crate::progress::Line;
 use crate::signals::EndSignals;
-use crate::{UsageError, size, time};
+use crate::{UsageError, size, terminal, time};
 use anyhow::{Result, bail};
 use blockyard_bench::disk::{Access, Operations, Workload};
 use blockyard_bench::layers::{self, LayersBench};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,17 +76,15 @@ pub fn run(args: &LayersBenchArgs) -> Result<()> {
     let chosen =
         TARGETS.iter().filter(|target| args.target.is_empty() || args.target.iter().any(|name| name == target.name));
     let targets = chosen.map(|target| target.on(&yard)).collect();
-    // indicatif draws on stderr, and only when that is a terminal.
-    let bar = ProgressBar::no_length();
-    bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} ({eta} left)")?);
+    let line = Line::new();
+    line.show();
     let watch = |done: usize, count: usize| {
-        bar.set_length(count as u64);
-        bar.set_position(done as u64);
+        line.set_count(done, count, "");
         if signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let results = layers::run(&bench, targets, watch).map_err(|error| explain(error, "bench layers"))?;
-    bar.finish_and_clear();
-    let text = if args.json { serde_json::to_string(&results)? } else { results.text() };
+    line.clear();
+    let text = if args.json { terminal::json(&results)? } else { results.text(terminal::output_columns()) };
     crate::print(text.trim_end())?;
     if let Some(name) = signals.name() {
         bail!("stopped by {name}");

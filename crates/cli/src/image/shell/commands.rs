@@ -83,7 +83,7 @@ fn own(words: &[OsString]) -> Result<Understood> {
 }
 
 /// Clap's message without what it says on a command line only.
-fn sentence(error: &clap::Error) -> String {
+pub fn sentence(error: &clap::Error) -> String {
     if let (ErrorKind::InvalidSubcommand, Some(word)) = (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
         let similar = error.get(ContextKind::SuggestedSubcommand).map(|names| format!(", but {names}"));
         return format!("there is no command {word}{}: `help` lists them", similar.unwrap_or_default());
@@ -92,14 +92,6 @@ fn sentence(error: &clap::Error) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end = text.find("\n\nFor more information").unwrap_or(text.len());
     text[..end].trim_end().to_owned()
-}
-
-/// An error as the shell says it: without what is about this program's own command line.
-pub fn said(error: &anyhow::Error) -> String {
-    match error.downcast_ref() {
-        Some(UsageError(sentence)) => sentence.clone(),
-        None => format!("{error:#}"),
-    }
 }
 
 /// Does it.

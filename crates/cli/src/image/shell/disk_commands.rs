@@ -1,5 +1,6 @@
 //! Commands on disks, partitions and mounts.
 
+use super::commands;
 use super::new_disk::{self, NewTable};
 use super::session::Session;
 use super::verbs::{text, truth};
@@ -88,7 +89,7 @@ fn create_image(options: &[&str], path: &OsStr, size: &OsStr) -> Result<()> {
     words.extend(["-q".into(), "--".into(), path.to_owned()]);
     // guestfish has -1 for the backing file's size.
     words.extend((size != "-1").then(|| size.to_owned()));
-    let line = Line::try_parse_from(words).map_err(|error| UsageError(error.render().to_string()))?;
+    let line = Line::try_parse_from(words).map_err(|error| UsageError(commands::sentence(&error)))?;
     create::run(&line.create)
 }
 

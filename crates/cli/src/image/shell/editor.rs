@@ -4,13 +4,13 @@ use super::commands;
 use super::completion::Completion;
 use super::line;
 use super::session::Session;
+use crate::terminal;
 use anyhow::{Context, Result, bail};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder};
-use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -53,11 +53,9 @@ pub fn run(mut session: Session) -> Result<()> {
 fn greet(session: &Session) {
     let mounted = session.points().len();
     let disks = session.drives().len();
-    // Nobody is there to be told that stderr is closed.
-    let _ = writeln!(
-        io::stderr(),
+    terminal::tell(&format!(
         "{disks} disk(s), {mounted} mounted file system(s). `help` lists the commands, Tab completes, Ctrl-D ends."
-    );
+    ));
 }
 
 fn lines(editor: &mut Editor<Completion, FileHistory>, session: &RefCell<Session>) -> Result<()> {
@@ -80,8 +78,7 @@ fn lines(editor: &mut Editor<Completion, FileHistory>, session: &RefCell<Session
             .map_err(anyhow::Error::from)
             .and_then(|line| commands::perform_line(&mut session, &line));
         if let Err(error) = done {
-            // Nobody is there to be told that stderr is closed.
-            let _ = writeln!(io::stderr(), "blockyard: {}", commands::said(&error));
+            terminal::say(&format!("{error:#}"));
         }
         if session.is_over || (session.signals.name().is_some() && !session.signals.is_ctrl_c()) {
             return ended(&session);

@@ -3,6 +3,7 @@
 use super::commands;
 use super::line::{self, LINE_BYTES_MAX, Request};
 use super::session::Session;
+use crate::terminal;
 use anyhow::{Context, Result, anyhow, bail};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -102,17 +103,13 @@ fn run_line(session: &mut Session, name: &str, number: u64, text: &[u8]) -> Resu
 /// A failure that ends nothing.
 fn say(name: &str, number: u64, done: Result<()>) {
     if let Err(error) = done {
-        // Nobody is there to be told that stderr is closed.
-        let _ = io::Write::write_fmt(
-            &mut io::stderr(),
-            format_args!("blockyard: {:#} (the script goes on)\n", at(name, number, &error)),
-        );
+        terminal::say(&format!("{:#} (the script goes on)", at(name, number, &error)));
     }
 }
 
 /// An error with its line. What is wrong with a script is no wrong usage of this program.
 fn at(name: &str, number: u64, error: &anyhow::Error) -> anyhow::Error {
-    anyhow!("{name}:{number}: {}", commands::said(error))
+    anyhow!("{name}:{number}: {error:#}")
 }
 
 fn check(text: &[u8]) -> Result<()> {

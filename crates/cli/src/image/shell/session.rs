@@ -8,18 +8,18 @@
 //! then all that was done has happened, or else nothing.
 
 use super::new_disk::NewTable;
-use crate::UsageError;
 use crate::image::file_commands::{Access, FileCommand};
 use crate::image::keys::Key;
 use crate::image::layers::{Asking, BOOTS_MAX, Needs};
 use crate::image::open_image::{DISKS_MAX, OpenArgs, OpenImage};
-use crate::signals::EndSignals;
+use crate::image::verdict::EndsWith;
+use crate::signals::{self, EndSignals};
+use crate::{UsageError, terminal};
 use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, ImageDisk};
 use blockyard_block::AtomicChange;
 use blockyard_protocol::appliance::{MountPoint, Operation, Sync};
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 
 /// Disks, the appliance that has them if it runs, and what is mounted in it.
 pub struct Session {
@@ -362,11 +362,7 @@ impl Session {
             return self.give_up("the appliance is gone, and with it what was not synced");
         }
         if self.is_interactive {
-            // Nobody is there to be told that stderr is closed.
-            let _ = writeln!(
-                io::stderr(),
-                "blockyard: the appliance is gone, and with it what was not synced; it boots again when it is needed"
-            );
+            terminal::say("the appliance is gone, and with it what was not synced; it boots again when it is needed");
         }
     }
 
@@ -386,6 +382,15 @@ impl Session {
     /// # Errors
     /// What failed; when what was written is not on stable storage.
     pub fn finish(&mut self, done: Result<()>) -> Result<()> {
+        let status = signals::exit_status();
+        // An error that came of a signal has that one's exit status.
+        self.end(done).map_err(|error| match status {
+            Some(status) => EndsWith { status, error }.into(),
+            None => error,
+        })
+    }
+
+    fn end(&mut self, done: Result<()>) -> Result<()> {
         let Some(change) = self.change.take() else {
             // A signal that ended what was done is no reason to leave the images in disorder.
             self.signals.forget();

@@ -1,12 +1,10 @@
 //! `blockyard partitions`: what it prints, for people and as JSON, and how it fails.
 
-mod support;
-
+use crate::support::{Yard, blockyard, run};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::{Yard, blockyard, run};
 
 const DISK_BYTES: u64 = 64 << 20;
 

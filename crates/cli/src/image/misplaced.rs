@@ -1,0 +1,83 @@
+//! An image that is not where commands expect it.
+
+use blockyard_block::{printable, shell_word};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// An error of a command that could not begin with `image`, and that another word of the command line looks more like one, if it does.
+pub fn explain(error: anyhow::Error, image: &str) -> anyhow::Error {
+    let words: Vec<_> = std::env::args_os().collect();
+    let after = words.iter().skip_while(|word| *word != image).skip(1);
+    match better(image, after.map(|word| word.as_os_str())) {
+        Some(better) => error.context(format!("IMAGE comes first, and {better}")),
+        None => error,
+    }
+}
+
+fn better<'a>(image: &str, words: impl Iterator<Item = &'a OsStr>) -> Option<String> {
+    let is_there = Path::new(image.split(',').next().unwrap_or_default()).exists();
+    if !is_there && (image.starts_with("if=") || image.starts_with("of=")) {
+        return Some(format!("{} is an operand", printable(image)));
+    }
+    if is_there && looks_like_an_image(Path::new(image)) {
+        return None;
+    }
+    let mut others = words.filter(|word| looks_like_an_image(Path::new(word)));
+    others.next().map(|word| {
+        let word = shell_word(&word.to_string_lossy());
+        format!("{word} looks more like one than {}", shell_word(image))
+    })
+}
+
+/// Signatures of formats, tables and file systems, each with its offset.
+const SIGNATURES: [(u64, &[u8]); 9] = [
+    (0, b"QFI\xfb"),
+    (0, b"KDMV"),
+    (0, b"# Disk DescriptorFile"),
+    (0, b"XFSB"),
+    (0, b"LUKS\xba\xbe"),
+    (510, b"\x55\xaa"),
+    (512, b"EFI PART"),
+    (0x438, b"\x53\xef"),
+    (0x1_0040, b"_BHRfS_M"),
+];
+
+/// By its beginning, or else by its name: only for advice, nothing is opened by this.
+fn looks_like_an_image(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    let named = path.extension().is_some_and(|end| ["img", "raw", "qcow2", "vmdk"].iter().any(|own| end == *own));
+    let begins = |file: File| {
+        SIGNATURES.iter().any(|(offset, signature)| {
+            let mut bytes = [0; 32];
+            let bytes = &mut bytes[..signature.len()];
+            file.read_exact_at(bytes, *offset).is_ok() && bytes == *signature
+        })
+    };
+    named || File::open(path).is_ok_and(begins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_word_is_named_if_it_looks_more_like_an_image() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(path("notes"), "text").unwrap();
+        std::fs::write(path("a.img"), "").unwrap();
+        std::fs::write(path("disk"), [&[0; 510][..], b"\x55\xaa"].concat()).unwrap();
+        let told = |image: &str, word: &str| better(image, [OsStr::new(word)].into_iter());
+        for image in ["a.img", "disk"] {
+            assert!(told(&path("notes"), &path(image)).unwrap().contains(&path(image)));
+            assert_eq!(told(&path(image), &path("notes")), None);
+            assert_eq!(told(&path("notes"), "/"), None);
+        }
+        assert!(told("if=a", "of=b").unwrap().contains("if=a is an operand"));
+        assert_eq!(told("missing", "of=b"), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! One of the shell's commands on an image, as a command line: `blockyard image upload IMAGE FILE PATH`.
+
+use super::commands::{self, OwnCommand, Understood};
+use super::session::Session;
+use super::verbs::{VERBS, Verb};
+use crate::image::file_commands::run_on;
+use crate::image::misplaced;
+use crate::image::open_image::ImageArgs;
+use anyhow::{Result, bail};
+use clap::error::ErrorKind;
+use clap::{Args, FromArgMatches};
+use std::ffi::OsString;
+
+/// Commands that are about a session, and nothing without one.
+const OF_A_SESSION: [&str; 25] = [
+    "help",
+    "exit",
+    "abort",
+    "lcd",
+    "echo",
+    "time",
+    "glob",
+    "setenv",
+    "version",
+    "set-verbose",
+    "set-trace",
+    "add",
+    "add-ro",
+    "sparse",
+    "alloc",
+    "disk-create",
+    "run",
+    "shutdown",
+    "smp",
+    "memsize",
+    "mount",
+    "mount-ro",
+    "umount",
+    "umount-all",
+    "cryptsetup-open",
+];
+
+/// A command of the shell, with the image that it is for.
+pub struct VerbLine {
+    verb: &'static Verb,
+    name: &'static str,
+    arguments: VerbArgs,
+}
+
+#[derive(Args)]
+struct VerbArgs {
+    /// The image: a disk specification.
+    #[arg(value_name = "IMAGE")]
+    image: String,
+    /// The command's arguments.
+    #[arg(value_name = "ARGUMENT", allow_negative_numbers = true)]
+    words: Vec<OsString>,
+    #[command(flatten, next_help_heading = "Options of the image")]
+    how: ImageArgs,
+}
+
+fn find(name: &str) -> Option<&'static Verb> {
+    VERBS.iter().find(|verb| verb.names.contains(&name))
+}
+
+/// Whether `blockyard image` understands that word as a command of the shell's.
+pub fn is_verb(name: &str) -> bool {
+    find(name).is_some_and(|verb| !OF_A_SESSION.contains(&verb.names[0]))
+}
+
+/// Reads the command line `words`, whose first is the program, if it begins with one of the shell's commands.
+///
+/// # Errors
+/// What is wrong with it, or help.
+pub fn verb_line(words: &[OsString]) -> Option<Result<VerbLine, clap::Error>> {
+    let [_, image, name, ..] = words else { return None };
+    let verb = find(name.to_str().filter(|_| image == "image")?)?;
+    let name = *verb.names.iter().find(|own| name == **own)?;
+    let usage = format!("blockyard image {name} [OPTIONS] IMAGE {}", verb.arguments);
+    let mut command = VerbArgs::augment_args(clap::Command::new(name))
+        .bin_name(format!("blockyard image {name}"))
+        .about(verb.summary)
+        .override_usage(usage.trim_end().to_owned())
+        .max_term_width(100);
+    if !is_verb(name) {
+        let sentence =
+            format!("{name} is for a session: `blockyard image shell IMAGE` has it, `blockyard image script` too");
+        return Some(Err(command.error(ErrorKind::InvalidSubcommand, sentence)));
+    }
+    let matches = command.try_get_matches_from_mut(&words[2..]);
+    let arguments = matches.and_then(|matches| VerbArgs::from_arg_matches(&matches));
+    Some(arguments.map(|arguments| VerbLine { verb, name, arguments }))
+}
+
+/// Does it.
+///
+/// # Errors
+/// [`crate::UsageError`] when its arguments make no sense; when the image cannot be had, or it fails.
+pub fn run_verb(line: VerbLine) -> Result<()> {
+    let VerbLine { verb, name, arguments: VerbArgs { image, words, how } } = line;
+    let understood = commands::understand(&[&[name.into()], &words[..]].concat());
+    match understood.map_err(|error| misplaced::explain(error, &image))? {
+        Understood::Own(command) => match &*command {
+            OwnCommand::File(command) => run_on(&image, &how, command.get()),
+            OwnCommand::Create(_) | OwnCommand::Info(_) => bail!("{}: it has an image of its own", verb.names[0]),
+        },
+        Understood::Verb(call, words) => {
+            let ImageArgs { add, mut how } = how;
+            how.ro |= verb.only_tells();
+            let points = how.mount_points()?;
+            let mut session = Session::new(how)?;
+            let mut begin = || {
+                [&image].into_iter().chain(&add).try_for_each(|image| session.add(image, false))?;
+                if verb.is_for_files() || !points.is_empty() { session.mount_as_found(points.clone()) } else { Ok(()) }
+            };
+            let done = begin().map_err(|error| misplaced::explain(error, &image));
+            let done = done.and_then(|()| call(&mut session, &words));
+            session.finish(done)
+        }
+        Understood::Text(text) => crate::print(text.trim_end()),
+    }
+}
+
+impl Verb {
+    /// Whether it changes nothing, so that the image is not opened for writing.
+    fn only_tells(&self) -> bool {
+        let begins = |words: &[&str]| words.iter().any(|word| self.summary.starts_with(word));
+        begins(&["Say ", "List ", "Print ", "Count ", "Show "]) && !self.names[0].starts_with("part-set")
+    }
+
+    /// Whether it is about files, so that file systems are mounted for it.
+    fn is_for_files(&self) -> bool {
+        const PLACES: [&str; 8] = ["PATH", "DIR", "LINK", "SRC", "WORDS", "COMMAND", "PATTERN", "TARGET"];
+        let names = self.arguments.split(|letter: char| !letter.is_ascii_uppercase());
+        names.into_iter().any(|name| PLACES.contains(&name)) || self.names[0].starts_with("mount")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn what_is_no_sessions_is_a_command_line_too() {
+        for name in OF_A_SESSION {
+            assert_eq!(find(name).unwrap().names[0], name, "it goes by its first name");
+        }
+        let read = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(|word| OsStr::new(word).to_owned()).collect();
+            verb_line(&words)
+        };
+        let line = read("blockyard image truncate-size disk.img /x 5M -m sda1").unwrap().ok().unwrap();
+        assert_eq!((line.arguments.image.as_str(), line.arguments.words.len()), ("disk.img", 2));
+        assert!(read("blockyard image no-such-verb disk.img").is_none() && read("blockyard upload disk.img").is_none());
+        let error = read("blockyard image mount disk.img sda1 /").unwrap().err().unwrap().to_string();
+        assert!(error.contains("image shell"), "{error}");
+    }
+
+    #[test]
+    fn looking_does_not_write_and_devices_are_not_mounted() {
+        let verb = |name| find(name).unwrap();
+        for name in ["vfs-type", "blkid", "part-list", "checksum", "filesize", "head", "mountpoints", "exists"] {
+            assert!(verb(name).only_tells(), "{name}");
+        }
+        for name in ["write", "part-set-bootable", "part-set-gpt-type", "upload", "zero", "lvcreate", "fill-pattern"] {
+            assert!(!verb(name).only_tells(), "{name}");
+        }
+        for (name, is_for_files) in [("write", true), ("checksum", true), ("vfs-type", false), ("part-disk", false)] {
+            assert_eq!(verb(name).is_for_files(), is_for_files, "{name}");
+        }
+    }
+}
