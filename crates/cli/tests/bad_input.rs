@@ -307,7 +307,7 @@ fn an_error_is_one_sentence_that_repeats_nothing() {
         (
             format!("{missing},format=qcow2"),
             &output,
-            format!("cannot open {missing}: No such file or directory (os error 2)"),
+            format!("cannot open {missing} for reading: No such file or directory (os error 2)"),
         ),
         (format!("{shown},partition=1"), &output, format!("{shown}: there is no partition 1: the disk has none")),
         (
