@@ -4,12 +4,13 @@ use crate::extended_attributes::Attributed;
 use crate::extended_header::Records;
 use crate::file_data::{FileData, describe_holes, ranges};
 use crate::{Report, Status};
-use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
+use rustix::fs::{Advice, Mode, OFlags, ResolveFlags, fadvise, open, openat2};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, BufReader, Read, Write};
 use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -42,11 +43,22 @@ pub struct Source {
 /// # Errors
 /// When `output` takes no more, or a file cannot be read on: the archive is of no use then.
 pub fn pack<W: Write>(sources: &[Source], output: W, report: &mut Report<'_>) -> io::Result<W> {
-    pack_with(&mut OneByOne, sources, output, report)
+    pack_with(&mut OneByOne::default(), sources, output, report)
 }
 
 /// Somebody who opens files for whom a call for many of them costs less than many calls.
 pub trait Opener {
+    /// What is packed from now on is the file at `top`, or a directory and what is below it.
+    fn enter(&mut self, _top: &Path) {}
+
+    /// The names in a directory, and what each is.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn list(&mut self, path: &Path) -> io::Result<Vec<(OsString, FileType)>> {
+        names(&mut fs::read_dir(path)?)
+    }
+
     /// Opens at most 64 files for reading: through no link, without waiting for anything, and having their beginnings read ahead. One
     /// result for each, in order.
     fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<(File, Status)>>;
@@ -86,6 +98,7 @@ struct Packer<'report, 'r, W: Write> {
 
 impl<W: Write> Packer<'_, '_, W> {
     fn tree(&mut self, source: &Source) -> io::Result<()> {
+        self.opener.enter(&source.path);
         let mut pending = vec![source.clone()];
         while let Some(source) = pending.pop() {
             let metadata = match fs::symlink_metadata(&source.path) {
@@ -110,10 +123,7 @@ impl<W: Write> Packer<'_, '_, W> {
 
     /// Packs what is in a directory, but for the directories among it, which it returns.
     fn directory(&mut self, source: &Source) -> io::Result<Vec<Source>> {
-        let entries = fs::read_dir(&source.path).and_then(|entries| {
-            entries.map(|entry| entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?)))).collect()
-        });
-        let mut entries: Vec<(OsString, FileType)> = match entries {
+        let mut entries = match self.opener.list(&source.path) {
             Ok(entries) => entries,
             Err(error) => {
                 (self.report)(&source.path, "cannot list", error);
@@ -311,13 +321,51 @@ fn of(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
 /// How files are opened that are packed: what is no regular file any more must not make us wait, or lead elsewhere.
 pub const OPEN_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// One call for each file.
-struct OneByOne;
+fn names(entries: &mut fs::ReadDir) -> io::Result<Vec<(OsString, FileType)>> {
+    entries.map(|entry| entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?)))).collect()
+}
+
+/// One call for each file. What is below a directory is reached from there through no symbolic link, on the way neither: who owns a part of
+/// the tree may put a link in a directory's place while it is packed.
+#[derive(Default)]
+struct OneByOne {
+    /// Where the directory was found, and the directory.
+    top: Option<(PathBuf, OwnedFd)>,
+}
+
+impl OneByOne {
+    fn open_below(&self, path: &Path, flags: OFlags) -> io::Result<File> {
+        let below = self.top.as_ref().and_then(|(top, directory)| Some((path.strip_prefix(top).ok()?, directory)));
+        Ok(File::from(match below {
+            None => open(path, flags, Mode::empty())?,
+            Some((below, directory)) => {
+                let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+                openat2(directory, below, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?
+            }
+        }))
+    }
+}
 
 impl Opener for OneByOne {
+    fn enter(&mut self, top: &Path) {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What is no directory has nothing below it.
+        self.top = open(top, flags, Mode::empty()).ok().map(|directory| (top.to_owned(), directory));
+    }
+
+    fn list(&mut self, path: &Path) -> io::Result<Vec<(OsString, FileType)>> {
+        let directory = self.open_below(path, OPEN_FLAGS | OFlags::DIRECTORY)?;
+        let entries = match fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd())) {
+            // There is no /proc here.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::read_dir(path),
+            entries => entries,
+        };
+        names(&mut entries?)
+    }
+
     fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<(File, Status)>> {
         let open = |path: &&Path| {
-            let file = File::from(open(*path, OPEN_FLAGS, Mode::empty())?);
+            let file = self.open_below(path, OPEN_FLAGS)?;
             // Without, it is read when it is packed.
             let _ = fadvise(&file, 0, NonZeroU64::new(AHEAD_BYTES), Advice::WillNeed);
             let status = Status::from(&file.metadata()?);
@@ -332,5 +380,52 @@ impl Opener for OneByOne {
 
     fn close(&mut self, files: Vec<File>) {
         drop(files);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// An archive's reader who owns a part of what is packed.
+    struct Swapping<'a> {
+        tree: &'a Path,
+        bytes: Vec<u8>,
+    }
+
+    impl Write for Swapping<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.bytes.extend_from_slice(bytes);
+            // Its header: it is listed next.
+            if bytes.starts_with(b"tree/below") && !self.tree.join("moved").exists() {
+                fs::rename(self.tree.join("below"), self.tree.join("moved")).unwrap();
+                symlink("../secret", self.tree.join("below")).unwrap();
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_link_that_takes_a_directorys_place_meanwhile_leads_nowhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let [tree, secret] = ["tree", "secret"].map(|name| directory.path().join(name));
+        fs::create_dir_all(tree.join("below")).unwrap();
+        fs::create_dir(&secret).unwrap();
+        fs::write(tree.join("a"), "first").unwrap();
+        fs::write(tree.join("below/file"), "own").unwrap();
+        fs::write(secret.join("file"), "hidden").unwrap();
+        let mut reports = Vec::new();
+        let sources = [Source { path: tree.clone(), name: "tree".into() }];
+        let output = Swapping { tree: &tree, bytes: Vec::new() };
+        let packed = pack(&sources, output, &mut |path, what, error| reports.push(format!("{path:?} {what} {error}")));
+        let bytes = packed.unwrap().bytes;
+        let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(holds("first") && !holds("hidden") && !holds("own"), "{reports:?}");
+        assert!(matches!(&reports[..], [report] if report.contains("cannot list")), "{reports:?}");
     }
 }
