@@ -4,6 +4,7 @@ mod build;
 mod figures;
 mod fuzz;
 mod generate;
+mod grounds;
 mod lab;
 mod packages;
 mod peers;
@@ -34,6 +35,9 @@ Commands:
                       FILTER, only figures whose name contains it; with --counts, only what is counted; with --beside,
                       another `blockyard` binary in turn with this one
   peers               Install guestfish (as root), and compare: it reads what we write into images, and we what it writes
+  grounds [FILTER]    Run the image tests on Debian 12, 13 and the next one, each with its own User-Mode Linux, C library
+                      and tools (as root: mmdebstrap makes small root directories below target/grounds, which are
+                      kept), and print a table. With FILTER, only tests whose name contains it
   generate            Write crates/protocol/src/messages.rs from messages.proto
   generate --check    Say whether that file is up to date
 
@@ -60,6 +64,8 @@ fn main() -> ExitCode {
         ["figures", ref options @ ..] if let Some(options) = figures::Options::parse(options) => {
             packages::setup().and_then(|()| figures::figures(&options))
         }
+        ["grounds"] => grounds::grounds(""),
+        ["grounds", filter] if !filter.starts_with('-') => grounds::grounds(filter),
         ["generate"] => generate::generate(false),
         ["generate", "--check"] => generate::generate(true),
         _ => {

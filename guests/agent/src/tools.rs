@@ -3,6 +3,7 @@
 
 use crate::block_devices::{self, Volume};
 use crate::failures::{Failures, failure, refusal};
+use crate::modules;
 use crate::mounts::Mounts;
 use crate::program;
 use crate::stream::TransferDisks;
@@ -17,6 +18,8 @@ use std::process::Command;
 /// Where programs are, and their libraries.
 const PROGRAMS: &str = "/tools/bin";
 const LIBRARIES: &str = "/tools/lib";
+/// A program that looks for a module before it has the kernel want one (since mdadm 4.5, by a shell, and there is none), and which.
+const ARRAYS: (&str, &str) = ("mdadm", "md-mod");
 /// Directories that programs expect.
 const EXPECTED: [&str; 3] = ["/etc", "/run", "/tmp"];
 
@@ -49,6 +52,9 @@ pub(crate) fn run(request: RunTool, mounts: &Mounts) -> Result<ProgramEnd, Failu
     }
     command.env_clear().env("PATH", PROGRAMS).env("LD_LIBRARY_PATH", LIBRARIES).env("LC_ALL", "C").env("HOME", "/");
     command.envs(request.environment.iter().filter_map(|variable| variable.split_once('=')));
+    if request.program == ARRAYS.0 {
+        mounts.outside(|| modules::load(ARRAYS.1))?.map_err(bad("cannot prepare"))?;
+    }
     let child = mounts.outside(|| program::start(command.current_dir("/")))?.map_err(bad("cannot execute"))?;
     let end = program::finish(child, request.stdin).map_err(bad("cannot follow"))?;
     if request.exclusive {
