@@ -30,7 +30,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("image commit", &["blockyard image commit overlay.qcow2"]),
     ("image rebase", &["blockyard image rebase -b base.qcow2 -F qcow2 overlay.qcow2"]),
     ("image resize", &["blockyard image resize vm.qcow2 +10G"]),
-    ("image map", &["blockyard image map --output json vm.qcow2"]),
+    ("image map", &["blockyard image map --json vm.qcow2"]),
     ("image measure", &["blockyard image measure -O qcow2 disk.img"]),
     ("image compare", &["blockyard image compare disk.img vm.qcow2"]),
     ("image ls", &["blockyard image ls -lh vm.qcow2 /etc"]),

@@ -139,7 +139,7 @@ mod tests {
             assert!(text.chars().count() <= columns, "{columns}: {text:?}");
             assert!(columns < 5 || text.contains("61 %"), "{columns}: {text:?}");
         }
-        assert_eq!(line(40, 0.5, &facts), " 50 %  123.45 GiB/200.00 GiB");
+        assert_eq!(line(37, 0.5, &facts), " 50 %  123.45 GiB/200.00 GiB");
         assert_eq!(line(20, 0.5, &["1/2".to_owned()]), " 50 %  1/2");
         assert_eq!(line(21, 0.5, &["1/2".to_owned()]), "█████░░░░░  50 %  1/2");
         assert!(line(120, 1.0, &facts).contains("11h12m left"));
