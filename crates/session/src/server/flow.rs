@@ -28,6 +28,10 @@ const ACTIVE_NS: u64 = 100_000_000;
 /// answered already; fewer would be more system calls for a disk that makes one for each batch.
 const REQUESTS_A_PASS: u16 = 16;
 
+/// And bytes, where no other session's share is less: what is in the page cache is copied while it is submitted, and the driver is to go on
+/// with the first large requests while the next are copied.
+const BYTES_A_PASS: u64 = 256 << 10;
+
 /// How many sessions have something to do, and what they weigh.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contention {
@@ -129,7 +133,7 @@ impl Flow {
         more && !self.backlogged
     }
 
-    const UNLIMITED: Limit = Limit { requests: REQUESTS_A_PASS, cost_bytes: u64::MAX };
+    const UNLIMITED: Limit = Limit { requests: REQUESTS_A_PASS, cost_bytes: BYTES_A_PASS };
 
     fn quantum_bytes(&self, contention: Contention) -> u64 {
         let heaviest = contention.backlogged_weight_max.max(self.weight);

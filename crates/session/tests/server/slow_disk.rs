@@ -22,6 +22,8 @@ struct State {
     at_once: bool,
     gate: Gate,
     log: Vec<(Operation, u64, u64)>,
+    /// Requests that were submitted together.
+    batches: Vec<usize>,
 }
 
 /// Whether the thread that asks next is stopped.
@@ -87,6 +89,11 @@ impl SlowDisk {
     /// From now on requests are answered where they are submitted.
     pub(crate) fn answer_at_once(&self) {
         self.shared.0.lock().unwrap().at_once = true;
+    }
+
+    /// How many requests it was asked for at a time until now.
+    pub(crate) fn batches(&self) -> Vec<usize> {
+        self.shared.0.lock().unwrap().batches.clone()
     }
 
     /// (operation, offset, length) of what it was asked for until now.
@@ -165,6 +172,7 @@ impl Queue for SlowQueue {
     fn submit(&mut self) -> io::Result<()> {
         if !self.pushed.is_empty() {
             let mut state = self.disk.shared.0.lock().unwrap();
+            state.batches.push(self.pushed.len());
             if state.at_once {
                 let answered = self.pushed.drain(..).map(|(_, token, _)| Completion { token, result: Ok(()) });
                 self.done.completions.lock().unwrap().extend(answered);
