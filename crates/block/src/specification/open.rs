@@ -21,6 +21,9 @@ use std::sync::Arc;
 /// What opening gives.
 type OpenedAs = Result<Arc<dyn Disk>, OpenError>;
 
+/// The disk on a file, bytes in a raw one, and what the permission bits of all its files allow.
+type OnFile = (Arc<dyn Disk>, Option<u64>, u32);
+
 /// The disk of a backend.
 struct Opened {
     disk: Arc<dyn Disk>,
@@ -299,7 +302,7 @@ impl FileSpecification {
         format: Format,
         options: &FileOptions,
         allow_dirs: &[PathBuf],
-    ) -> Result<(Arc<dyn Disk>, Option<u64>, u32), OpenError> {
+    ) -> Result<OnFile, OpenError> {
         let failed = |error| OpenError::other(self.path.display().to_string(), error);
         let handle = file.file().try_clone().map_err(failed)?;
         let permissions = file.permissions().map_err(failed)?;
