@@ -5,7 +5,7 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 20] = [
+const PACKAGES: [(&str, &str); 22] = [
     ("acl", "setfacl"),
     ("attr", "setfattr"),
     ("btrfs-progs", "Btrfs in images"),
@@ -13,9 +13,11 @@ const PACKAGES: [(&str, &str); 20] = [
     ("cryptsetup-bin", "encrypted volumes (LUKS)"),
     ("dosfstools", "FAT in images"),
     ("e2fsprogs", "file systems that copies are checked with"),
+    ("f2fs-tools", "F2FS in images"),
     ("fdisk", "sfdisk: partition tables"),
     ("fio", "workloads on what we serve"),
     ("fuse3", "fusermount3"),
+    ("genisoimage", "ISO 9660 images"),
     ("libcap2-bin", "setcap"),
     ("lvm2", "logical volumes"),
     ("mdadm", "RAIDs"),

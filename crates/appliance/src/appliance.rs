@@ -75,6 +75,10 @@ pub struct ApplianceOptions {
     pub lives_on: bool,
 }
 
+/// How often modules are sent for one request, as each may want others; and how many at a time.
+const MODULE_ROUNDS_MAX: u32 = 8;
+const MODULES_MAX: usize = 16;
+
 /// How long the guest may take to give up an operation.
 const GIVING_UP: Duration = Duration::from_secs(6);
 /// How long its streams stay open meanwhile.
@@ -100,6 +104,7 @@ pub struct Appliance {
     options: ApplianceOptions,
     confined: Confined,
     requests: u32,
+    supplied: bool,
     pub(crate) tools: Tools,
     server: Server,
     /// Gone once it runs: so a command that is killed leaves nothing behind.
@@ -115,11 +120,42 @@ impl Appliance {
         Starting::new(options, disks).map_err(without_log)?.boot()
     }
 
-    /// Asks for `operation` and waits until it is done or has failed: both are in the response.
+    /// Asks for `operation` and waits until it is done or has failed: both are in the response. Where its kernel lacks a module for mounting
+    /// that the host has, it gets that and is asked again.
     ///
     /// # Errors
     /// When the appliance is of no more use.
     pub fn call(&mut self, operation: Operation) -> Result<Response, ApplianceError> {
+        let again = matches!(operation, Operation::Mount(_)).then(|| operation.clone());
+        let inspects = matches!(operation, Operation::Inspect(_));
+        let mut response = self.call_logged(operation)?;
+        for _ in 0..MODULE_ROUNDS_MAX {
+            if response.modules.is_empty() || (again.is_none() && !inspects) || !self.supply(&response.modules) {
+                break;
+            }
+            match &again {
+                Some(operation) => response = self.call_logged(operation.clone())?,
+                None => {
+                    self.supplied = true;
+                    break;
+                }
+            }
+        }
+        Ok(response)
+    }
+
+    /// Whether an inspection has shown that its kernel lacked modules, which it has got since: then another shows more.
+    pub fn take_supplied(&mut self) -> bool {
+        std::mem::take(&mut self.supplied)
+    }
+
+    /// Sends in modules; whether there was something to send. What is lacking its kernel says when it is asked again.
+    fn supply(&mut self, modules: &[String]) -> bool {
+        let names: Vec<_> = modules.iter().take(MODULES_MAX).cloned().collect();
+        self.supply_modules(&names).unwrap_or(false)
+    }
+
+    fn call_logged(&mut self, operation: Operation) -> Result<Response, ApplianceError> {
         // Complaints about what was done before say nothing about this.
         self.log.forget();
         self.call_once(operation).map_err(|cause| self.failed(cause))
@@ -520,6 +556,7 @@ impl Starting {
             options: self.options,
             confined: Confined::default(),
             requests: 0,
+            supplied: false,
             tools: Tools::default(),
             server: self.server,
             directory: Some(self.directory),

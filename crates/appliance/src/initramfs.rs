@@ -1,6 +1,7 @@
 //! What the appliance boots: its agent and the kernel's modules.
 
 use crate::kernel::Kernel;
+use crate::kernel_modules;
 use blockyard_linux_guest::Archive;
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -14,7 +15,7 @@ pub(crate) fn write(path: &Path, kernel: &Kernel, agent: &[u8]) -> io::Result<()
     }
     archive.character_device(Path::new("/dev/console"), 5, 1)?;
     archive.file(Path::new("/init"), agent)?;
-    for (name, content) in kernel.read_modules()? {
+    for (name, content) in kernel_modules::initial(kernel)? {
         archive.file(&Path::new("/lib/modules").join(name), &content)?;
     }
     archive.finish().map(drop)

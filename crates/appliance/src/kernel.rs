@@ -13,18 +13,8 @@ const USUAL_DIRECTORY: &str = "/usr/bin";
 /// Where the Debian package has the modules, below its prefix.
 const MODULES: &str = "lib/uml/modules";
 
-/// Modules that are taken along, below the version's `kernel`: the disks' driver, which must be there, then those of file systems that
-/// are not built in.
-const WANTED: [&str; 8] = [
-    "drivers/block/virtio_blk.ko",
-    "fs/fat/fat.ko",
-    "fs/fat/vfat.ko",
-    "fs/nls/nls_cp437.ko",
-    "fs/nls/nls_iso8859-1.ko",
-    "fs/nls/nls_utf8.ko",
-    "fs/isofs/isofs.ko",
-    "fs/squashfs/squashfs.ko",
-];
+/// The disks' driver, below the version's `kernel`.
+const DRIVER: &str = "drivers/block/virtio_blk.ko";
 
 /// User-Mode Linux, on disk.
 #[derive(Clone, Debug)]
@@ -97,24 +87,6 @@ impl Kernel {
         // Of a version that nobody knows: as the latest ones.
         if self.version.is_none_or(|version| version >= FIRST) { Executes::Descriptors } else { Executes::Nothing }
     }
-
-    /// The modules to take along: name and content. Only the first must be there.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub(crate) fn read_modules(&self) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
-        let mut modules = Vec::new();
-        let Some(directory) = &self.modules else { return Ok(modules) };
-        for (index, path) in WANTED.iter().enumerate() {
-            let name = path.rsplit('/').next().unwrap_or(path);
-            match fs::read(directory.join(path)) {
-                Ok(content) => modules.push((name, content)),
-                Err(error) if index == 0 => return Err(error),
-                Err(_) => {}
-            }
-        }
-        Ok(modules)
-    }
 }
 
 fn on_path() -> Option<PathBuf> {
@@ -135,7 +107,7 @@ fn modules(program: &Path) -> Result<(Option<PathBuf>, Option<String>), KernelEr
     let release = release(&bytes);
     let found = release.as_ref().and_then(|release| {
         let trees = [&beside, &Path::new("/usr").join(MODULES)];
-        trees.map(|tree| modules_of(tree, release)).into_iter().find(|modules| modules.join(WANTED[0]).is_file())
+        trees.map(|tree| modules_of(tree, release)).into_iter().find(|modules| modules.join(DRIVER).is_file())
     });
     if found.is_none() && (release.is_none() || position(&bytes, b"virtio_blk\0").is_none()) {
         return Err(KernelError::Modules { program: program.to_owned(), looked: beside });
@@ -151,7 +123,7 @@ fn modules_of(tree: &Path, release: &str) -> PathBuf {
 fn releases(tree: &Path) -> Vec<String> {
     let names =
         fs::read_dir(tree).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|release| modules_of(tree, release).join(WANTED[0]).is_file()).collect()
+    names.filter(|release| modules_of(tree, release).join(DRIVER).is_file()).collect()
 }
 
 /// What `uname -r` says in a kernel: its banner says so too.

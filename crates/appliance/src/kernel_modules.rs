@@ -1,14 +1,19 @@
-//! Modules of the kernel's that an appliance gets when an image has arrays, logical volumes or encrypted volumes.
+//! Modules of the kernel's: those that an appliance boots with, and those that it gets when its kernel wants them. What they need comes
+//! along, as depmod(8) has written it down.
 
 use crate::kernel::Kernel;
 use crate::tools::ToolError;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Those that the kernel may want; it loads what it uses. What they need comes along.
-const WANTED: [&str; 32] = [
+/// Those that every appliance has: its disks' driver, and what EFI's partitions need, which most images have.
+const INITIAL: [&str; 5] = ["virtio_blk", "vfat", "nls_cp437", "nls_iso8859-1", "nls_utf8"];
+
+/// Those that the kernel may want when an image has arrays, logical volumes or encrypted volumes; it loads what it uses. They come at once, as
+/// whoever opens such a volume cannot be asked to do so again.
+pub(crate) const LAYERS: [&str; 32] = [
     "dm-mod",
     "dm-crypt",
     "dm-snapshot",
@@ -46,35 +51,111 @@ const WANTED: [&str; 32] = [
 /// Where the agent looks for modules.
 const DIRECTORY: &str = "lib/modules";
 
-/// An archive of them for the appliance's root, with the agent's tables: which needs which, and what else they are called.
-pub(crate) fn bundle(kernel: &Kernel) -> Result<Vec<u8>, ToolError> {
-    let unreadable = |path: &Path, error| ToolError::Unreadable { path: path.to_owned(), error };
-    let Some(modules) = kernel.modules() else {
-        // All of them are built in.
-        return tar::Builder::new(Vec::new()).into_inner().map_err(|error| unreadable(&kernel.program, error));
-    };
-    let tables = modules.parent().unwrap_or(modules);
-    let read = |path: &Path| fs::read_to_string(path).map_err(|error| unreadable(path, error));
-    let needs = read(&tables.join("modules.dep"))?;
-    let aliases = read(&tables.join("modules.alias"))?;
-    let lines: Vec<_> = needs.lines().filter(|line| WANTED.contains(&name_of(line))).collect();
-    let paths = lines.iter().flat_map(|line| line.split([':', ' '])).filter(|path| !path.is_empty());
-    // The same path is needed by many.
-    let paths: BTreeSet<_> = paths.collect();
-    let names: BTreeSet<_> = paths.iter().map(|path| name_of(path).replace('-', "_")).collect();
-    let known = |line: &&str| line.rsplit(' ').next().is_some_and(|module| names.contains(module));
-    let aliases: Vec<_> = aliases.lines().filter(known).collect();
+/// Files that an appliance boots with, below the directory of its modules: names and contents.
+///
+/// # Errors
+/// When one cannot be read.
+pub(crate) fn initial(kernel: &Kernel) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let Some(tables) = Tables::read(kernel)? else { return Ok(Vec::new()) };
+    tables.files(&tables.lines_of(&INITIAL), &BTreeSet::new())
+}
+
+/// An archive for the appliance's root of the modules that are called so, by whatever name, and are not there with those of `names_before`:
+/// with the agent's tables, which say which needs which, and what else they are called. Nothing if there are no more such modules.
+///
+/// # Errors
+/// When one cannot be read.
+pub(crate) fn bundle<N: AsRef<str>>(
+    kernel: &Kernel,
+    names: &[N],
+    names_before: &[String],
+) -> Result<Option<Vec<u8>>, ToolError> {
+    let directory = kernel.modules().unwrap_or(&kernel.program).to_owned();
     let pack = || {
-        let mut archive = tar::Builder::new(Vec::new());
-        for path in &paths {
-            let name = path.rsplit('/').next().unwrap_or(path);
-            append(&mut archive, name, &fs::read(tables.join(path))?)?;
+        let Some(tables) = Tables::read(kernel)? else { return Ok(None) };
+        let mut lines = tables.lines_of(&INITIAL);
+        lines.append(&mut tables.lines_of(names_before));
+        let before = lines.clone();
+        lines.append(&mut tables.lines_of(names));
+        if lines == before {
+            return Ok(None);
         }
-        append(&mut archive, "modules.dep", lines.join("\n").as_bytes())?;
-        append(&mut archive, "modules.alias", aliases.join("\n").as_bytes())?;
-        archive.into_inner()
+        let mut archive = tar::Builder::new(Vec::new());
+        for (name, content) in tables.files(&lines, &before)? {
+            append(&mut archive, &name, &content)?;
+        }
+        archive.into_inner().map(Some)
     };
-    pack().map_err(|error| unreadable(modules, error))
+    pack().map_err(|error| ToolError::Unreadable { path: directory, error })
+}
+
+/// What depmod(8) has written down.
+struct Tables {
+    /// Where they lie, and what their paths begin at.
+    directory: PathBuf,
+    needs: String,
+    aliases: String,
+}
+
+impl Tables {
+    /// Nothing where all is built in.
+    fn read(kernel: &Kernel) -> io::Result<Option<Self>> {
+        let Some(modules) = kernel.modules() else { return Ok(None) };
+        let directory = modules.parent().unwrap_or(modules).to_owned();
+        let needs = fs::read_to_string(directory.join("modules.dep"))?;
+        let aliases = fs::read_to_string(directory.join("modules.alias"))?;
+        Ok(Some(Self { directory, needs, aliases }))
+    }
+
+    /// The lines of modules that are called so, and of those that they need.
+    fn lines_of<N: AsRef<str>>(&self, names: &[N]) -> BTreeSet<&str> {
+        let called = |name: &N| {
+            let aliases = self.aliases.lines().filter_map(alias);
+            let modules = aliases.filter(|(pattern, _)| matches(pattern, name.as_ref())).map(|(_, module)| module);
+            modules.chain([name.as_ref()]).map(plain).collect::<Vec<_>>()
+        };
+        let names: BTreeSet<_> = names.iter().flat_map(called).collect();
+        let own = self.needs.lines().filter(|line| names.contains(&plain(name_of(line))));
+        let paths: BTreeSet<_> = own.flat_map(paths_of).collect();
+        self.needs.lines().filter(|line| paths_of(line).next().is_some_and(|own| paths.contains(own))).collect()
+    }
+
+    /// The modules of `lines` but for those of `before`, and tables of all of them.
+    fn files(&self, lines: &BTreeSet<&str>, before: &BTreeSet<&str>) -> io::Result<Vec<(String, Vec<u8>)>> {
+        let mut files = Vec::new();
+        for path in lines.difference(before).filter_map(|line| paths_of(line).next()) {
+            files.push((path.rsplit('/').next().unwrap_or(path).to_owned(), fs::read(self.directory.join(path))?));
+        }
+        let names: BTreeSet<_> = lines.iter().map(|line| plain(name_of(line))).collect();
+        let known = |line: &&str| alias(line).is_some_and(|(_, module)| names.contains(&plain(module)));
+        let aliases: Vec<_> = self.aliases.lines().filter(known).collect();
+        let lines: Vec<_> = lines.iter().copied().collect();
+        files.push(("modules.dep".to_owned(), lines.join("\n").into_bytes()));
+        files.push(("modules.alias".to_owned(), aliases.join("\n").into_bytes()));
+        Ok(files)
+    }
+}
+
+/// What a line of aliases calls which module.
+fn alias(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("alias ")?.rsplit_once(' ')
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => plain(pattern) == plain(name),
+    }
+}
+
+/// A - and a _ are the same in a module's name.
+fn plain(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// The module's own path, and those of what it needs.
+fn paths_of(line: &str) -> impl Iterator<Item = &str> {
+    line.split([':', ' ']).filter(|path| !path.is_empty())
 }
 
 /// Of the module whose path a line begins with.
@@ -97,20 +178,41 @@ mod tests {
     use std::collections::HashMap;
     use std::io::Read;
 
+    fn unpacked(archive: &[u8]) -> HashMap<String, Vec<u8>> {
+        let mut archive = tar::Archive::new(archive);
+        let file = |entry: io::Result<tar::Entry<'_, &[u8]>>| {
+            let mut entry = entry.unwrap();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            (entry.path().unwrap().to_str().unwrap().to_owned(), content)
+        };
+        archive.entries().unwrap().map(file).collect()
+    }
+
+    #[test]
+    fn what_the_kernel_asks_for_comes_once() {
+        let kernel = Kernel::find().unwrap();
+        let archive =
+            bundle(&kernel, &["fs-iso9660", "quota_v2", "../../etc/passwd", "nothing"], &[]).unwrap().unwrap();
+        let files = unpacked(&archive);
+        for name in ["isofs.ko", "cdrom.ko", "quota_v2.ko", "quota_tree.ko"] {
+            assert!(files.contains_key(&format!("lib/modules/{name}")), "{name}");
+        }
+        // Tables are of what is there already, too.
+        let table = String::from_utf8(files["lib/modules/modules.dep"].clone()).unwrap();
+        assert!(table.contains("isofs.ko: kernel/drivers/cdrom/cdrom.ko") && table.contains("/vfat.ko:"), "{table}");
+        assert!(!files.contains_key("lib/modules/vfat.ko"));
+        let before = ["fs-iso9660".to_owned()];
+        assert!(bundle(&kernel, &["isofs", "cdrom", "vfat", "nothing"], &before).unwrap().is_none());
+        let udf = unpacked(&bundle(&kernel, &["fs-udf"], &before).unwrap().unwrap());
+        assert!(udf.contains_key("lib/modules/udf.ko") && !udf.contains_key("lib/modules/cdrom.ko"));
+    }
+
     #[test]
     fn modules_come_with_what_they_need_and_their_other_names() {
-        let archive = bundle(&Kernel::find().unwrap()).unwrap();
-        let mut archive = tar::Archive::new(&archive[..]);
-        let files: HashMap<_, _> = archive
-            .entries()
-            .unwrap()
-            .map(|entry| {
-                let mut entry = entry.unwrap();
-                let mut content = Vec::new();
-                entry.read_to_end(&mut content).unwrap();
-                (entry.path().unwrap().to_str().unwrap().to_owned(), content)
-            })
-            .collect();
+        let kernel = Kernel::find().unwrap();
+        let archive = bundle(&kernel, &LAYERS, &[]).unwrap().unwrap();
+        let files = unpacked(&archive);
         for name in ["dm-crypt.ko", "encrypted-keys.ko", "raid456.ko", "async_xor.ko", "xts.ko"] {
             assert!(files.contains_key(&format!("lib/modules/{name}")), "{name}");
         }

@@ -10285,6 +10285,8 @@ pub mod r#blockyard {
             pub r#notes: ::alloc::vec::Vec<::alloc::string::String>,
             /// by Mount: some volumes have to be opened, or put together, before they have files
             pub r#closed: bool,
+            /// by Mount and Inspect: what the kernel asked for and nobody has sent
+            pub r#modules: ::alloc::vec::Vec<::alloc::string::String>,
             /// Tracks presence of optional and message fields
             pub _has: Response_::_Hazzer,
         }
@@ -10300,6 +10302,7 @@ pub mod r#blockyard {
                 ret &= (self.r#trimmed == other.r#trimmed);
                 ret &= (self.r#notes == other.r#notes);
                 ret &= (self.r#closed == other.r#closed);
+                ret &= (self.r#modules == other.r#modules);
                 ret
             }
         }
@@ -10449,6 +10452,23 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        43u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::string::String = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_string(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#modules.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -10556,6 +10576,17 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.Response.modules) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -10619,6 +10650,12 @@ pub mod r#blockyard {
                     if *val_ref {
                         encoder.encode_varint32(328u32)?;
                         encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#modules.iter().enumerate() {
+                        encoder.encode_varint32(346u32)?;
+                        encoder.encode_string(val_ref)?;
                     }
                 }
                 Ok(())
@@ -10691,6 +10728,13 @@ pub mod r#blockyard {
                     let val_ref = &self.r#closed;
                     if *val_ref {
                         size += 2usize + 1;
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#modules.iter().enumerate() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
                     }
                 }
                 size

@@ -4,8 +4,9 @@ use crate::content::{self, Content, LUKS};
 use crate::failures::refusal;
 use crate::partition_table::{PartitionNames, Table};
 use blockyard_protocol::appliance::{self, Failure};
+use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 
 /// Disks that have names of one letter, but for the two transfer disks.
 const DISKS_MAX: u32 = 24;
@@ -83,7 +84,31 @@ pub(crate) fn volumes(disks: u32) -> Vec<Volume> {
     let assembled = names_in("/sys/block");
     volumes.extend(in_order("md", &assembled).flat_map(|array| volumes_of(array)));
     volumes.extend(in_order("dm-", &assembled).filter_map(|node| mapped(node)));
+    let btrfs = volumes.iter().filter(|volume| volume.content.kind == Some("btrfs"));
+    if btrfs.clone().nth(1).is_some() {
+        btrfs.for_each(|volume| tell_btrfs(&volume.node));
+    }
     volumes
+}
+
+/// Has Btrfs look at a device: it finds the others of a file system on several only so.
+fn tell_btrfs(node: &str) {
+    const SCAN_DEVICE: Opcode = opcode::write::<BtrfsDevice>(0x94, 4);
+    let path = format!("/dev/{node}");
+    let mut device = BtrfsDevice { number: 0, path: [0; 4088] };
+    device.path[..path.len()].copy_from_slice(path.as_bytes());
+    // SAFETY: BTRFS_IOC_SCAN_DEV reads a `struct btrfs_ioctl_vol_args`, which `BtrfsDevice` is laid out as.
+    let setter = unsafe { Setter::<SCAN_DEVICE, BtrfsDevice>::new(device) };
+    // Without, mounting says what is missing.
+    // SAFETY: as above.
+    let _ = File::open("/dev/btrfs-control").map(|control| unsafe { ioctl(&control, setter) });
+}
+
+/// `struct btrfs_ioctl_vol_args` (Linux, include/uapi/linux/btrfs.h).
+#[repr(C)]
+struct BtrfsDevice {
+    number: i64,
+    path: [u8; 4088],
 }
 
 /// The kernel's name of a disk.

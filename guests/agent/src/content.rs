@@ -114,6 +114,13 @@ impl<'bytes> Fields<'bytes> {
         String::from_utf8_lossy(&bytes[..end]).trim_end().to_owned()
     }
 
+    /// Up to the first NUL, of letters of two bytes.
+    fn utf16(&self, offset: usize, letters: usize) -> String {
+        let pairs = self.bytes(offset, 2 * letters).chunks_exact(2);
+        let letters = pairs.map(|pair| u16::from_le_bytes([pair[0], pair[1]])).take_while(|letter| *letter != 0);
+        char::decode_utf16(letters).map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+    }
+
     fn le32(&self, offset: usize) -> u32 {
         self.bytes(offset, 4).try_into().map_or(0, u32::from_le_bytes)
     }
@@ -152,8 +159,26 @@ fn content_of(head: &[u8]) -> Content {
     if head.has(0x8001, b"CD001") {
         return content("iso9660", String::new(), head.text(0x8028, 32));
     }
+    // In one of the descriptors that follow the first (ECMA-167, 2/9.1).
+    if (0x8800..0xd000).step_by(0x800).any(|at| head.has(at + 1, b"NSR0")) {
+        return plain("udf");
+    }
     if head.has(0, b"hsqs") {
         return plain("squashfs");
+    }
+    if head.has(0x400, &[0x10, 0x20, 0xf5, 0xf2]) {
+        return content("f2fs", uuid_text(head.bytes(0x400 + 108, 16)), head.utf16(0x400 + 124, 512));
+    }
+    if head.has(0x400, b"H+\0\x04") || head.has(0x400, b"HX\0\x05") {
+        return plain("hfsplus");
+    }
+    // Versions 1 and 2, with names of 14 and 30 bytes, and version 3 (Linux, include/uapi/linux/magic.h).
+    let minix = [(0x410, 0x137f), (0x410, 0x138f), (0x410, 0x2468), (0x410, 0x2478), (0x418, 0x4d5a)];
+    if minix.into_iter().any(|(at, magic): (usize, u16)| head.has(at, &magic.to_le_bytes())) && head.has(0, &[0; 16]) {
+        return plain("minix");
+    }
+    if head.has(3, b"EXFAT   ") {
+        return plain("exfat");
     }
     if head.has(4086, b"SWAPSPACE2") || head.has(4086, b"SWAP-SPACE") {
         return content("swap", uuid_text(head.bytes(0x40c, 16)), head.text(0x41c, 16));

@@ -3,6 +3,7 @@
 use crate::block_devices;
 use crate::directory_walk::write_record;
 use crate::failures::refusal;
+use crate::modules;
 use crate::mount_options::MountOptions;
 use crate::mounts::{Mounts, ROOT};
 use crate::roots;
@@ -70,6 +71,7 @@ pub(crate) fn inspect(mounts: &mut Mounts, request: &Inspect, sink: &mut dyn Wri
         let mounted = mounts.mount_all(&Mount { read_only: true, synchronous: false, disks: request.disks, points });
         report.system(mounts, mounted)?;
     }
+    mounts.wanted.extend(modules::wanted());
     Ok(())
 }
 

@@ -1,21 +1,27 @@
 //! The kernel's modules: those that the initramfs has, and those that come later.
 //!
-//! The kernel asks for some by itself, under names that they have for it (a cipher, a kind of array): it executes /sbin/modprobe
-//! (modprobe(8)), which is this program.
+//! The kernel asks for some by itself, under names that they have for it (a cipher, a kind of array or of file system): it executes
+//! /sbin/modprobe (modprobe(8)), which is this program. What is not here is remembered for the host, which sends it for the next time.
 
 use rustix::io::Errno;
 use rustix::system::init_module;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Where they are, with two tables in depmod(8)'s formats: which needs which, and other names. Those of the initramfs need no others.
+/// Where they are, with two tables in depmod(8)'s formats: which needs which, and other names.
 const MODULES: &str = "/lib/modules";
 const NEEDS: &str = "/lib/modules/modules.dep";
 const ALIASES: &str = "/lib/modules/modules.alias";
 /// What the kernel executes, and what is called so.
 const LOADER: &str = "/sbin/modprobe";
+
+/// Names that were asked for in vain, one a line: another process of this program writes them.
+const WANTED: &str = "/modules-wanted";
+/// How many of them are told, and how long they may be (Linux, include/linux/module.h, MODULE_NAME_LEN).
+const WANTED_MAX: usize = 16;
+const NAME_BYTES_MAX: usize = 64;
 
 /// Lets the kernel find this program when it wants a module.
 pub(crate) fn serve_kernel() -> io::Result<()> {
@@ -34,14 +40,42 @@ pub(crate) fn asked_by_kernel() -> Option<i32> {
     Some(wanted.map(|name| load_by_any_name(&name)).fold(0, |status, loaded| if loaded { status } else { 1 }))
 }
 
-/// Loads what has that name, or is called so.
+/// Loads what has that name, or is called so; what is not here is wanted.
 fn load_by_any_name(name: &str) -> bool {
     if file_of(name).is_some() {
         return load(name).is_ok();
     }
     let table = fs::read_to_string(ALIASES).unwrap_or_default();
     let modules: Vec<_> = called(&table, name).collect();
+    if modules.is_empty() {
+        want(name);
+    }
     !modules.is_empty() && modules.into_iter().all(|module| load(module).is_ok())
+}
+
+/// Loads what mounts file systems of that kind, if it is not there.
+pub(crate) fn load_file_system(kind: &str) {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if !known.split_whitespace().any(|name| name == kind) {
+        load_by_any_name(&format!("fs-{kind}"));
+    }
+}
+
+/// Remembers that somebody asked for it.
+fn want(name: &str) {
+    let wanted = fs::OpenOptions::new().append(true).create(true).open(WANTED);
+    // It fails whoever asked, who says so.
+    let _ = wanted.and_then(|mut wanted| wanted.write_all(format!("{name}\n").as_bytes()));
+}
+
+/// What was asked for in vain since this was asked last.
+pub(crate) fn wanted() -> Vec<String> {
+    let names = fs::read_to_string(WANTED).unwrap_or_default();
+    let _ = fs::remove_file(WANTED);
+    let mut names: Vec<_> = names.lines().filter(|name| name.len() < NAME_BYTES_MAX).map(str::to_owned).collect();
+    names.dedup();
+    names.truncate(WANTED_MAX);
+    names
 }
 
 /// The modules that a table calls `name`.

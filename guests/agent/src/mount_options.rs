@@ -4,7 +4,6 @@ use crate::modules;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use std::ffi::CString;
-use std::io;
 use std::path::Path;
 
 /// What somebody wants of a mount.
@@ -89,14 +88,14 @@ impl MountOptions {
 }
 
 /// Loads what mounts file systems of that kind.
-pub(crate) fn load_driver(kind: &str) -> io::Result<()> {
-    let modules: &[&str] = match kind {
-        "vfat" => &["fat", "vfat", "nls_cp437", "nls_iso8859-1", "nls_utf8"],
-        "iso9660" => &["isofs"],
-        "squashfs" => &["squashfs"],
-        _ => &[],
-    };
-    modules.iter().try_for_each(|module| modules::load(module))
+pub(crate) fn load_driver(kind: &str) {
+    modules::load_file_system(kind);
+    if kind == "vfat" {
+        // The kernel asks for them, one by one, and takes a new process for each.
+        for names in ["nls_cp437", "nls_iso8859-1", "nls_utf8"] {
+            let _ = modules::load(names);
+        }
+    }
 }
 
 #[cfg(test)]

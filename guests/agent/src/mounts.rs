@@ -3,6 +3,7 @@
 use crate::block_devices::{self, Volume};
 use crate::failures::{failure, refusal};
 use crate::fstab::{self, Line};
+use crate::modules;
 use crate::mount_options::{MountOptions, load_driver};
 use crate::roots::{self, Source};
 use crate::system;
@@ -34,6 +35,8 @@ pub(crate) struct Mounts {
     pub(crate) notes: Vec<String>,
     /// Some volumes have no files before they are opened, or put together.
     pub(crate) closed: bool,
+    /// Modules that the kernel asked for and nobody has sent, since the last request.
+    pub(crate) wanted: Vec<String>,
     /// Nothing is written, so there is nothing to flush.
     read_only: bool,
 }
@@ -51,7 +54,7 @@ impl Mounts {
     pub(crate) fn new() -> io::Result<Self> {
         fs::create_dir_all(ROOT)?;
         let outside = File::open("/")?.into();
-        Ok(Self { outside, mounted: Vec::new(), notes: Vec::new(), closed: false, read_only: true })
+        Ok(Self { outside, mounted: Vec::new(), notes: Vec::new(), closed: false, wanted: Vec::new(), read_only: true })
     }
 
     /// Mounts what is asked for, and moves in. All or nothing.
@@ -59,7 +62,9 @@ impl Mounts {
         self.unmount()?;
         self.notes.clear();
         self.read_only = request.read_only;
-        self.mount_all(request)
+        let mounted = self.mount_all(request);
+        self.wanted.extend(modules::wanted());
+        mounted
             .and_then(|()| enter(Path::new(ROOT)).map_err(|error| failure(Path::new("/"), "cannot enter", &error)))
             .inspect_err(|_| {
                 // The first failure is the one to tell.
@@ -126,7 +131,7 @@ impl Mounts {
             "" => (volume.content.kind.unwrap_or_default(), volume.content.driver()),
             kind => (kind, kind),
         };
-        load_driver(driver).map_err(|error| failure(Path::new(&volume.name), "cannot load its driver", &error))?;
+        load_driver(driver);
         // The image may have put a link there.
         let bad = |errno: Errno| failure(Path::new(directory), "cannot mount there", &errno.into());
         let tree = Tree::open(Path::new(ROOT)).map_err(bad)?;
@@ -136,8 +141,15 @@ impl Mounts {
             fs::read_link(&through).map_err(|error| failure(Path::new(directory), "cannot mount there", &error))?;
         let options = options.with(source.subvolume.as_deref().unwrap_or_default());
         let note = options.mount(&volume.node, Path::new(&through), driver).map_err(|errno| {
-            let what = format!("cannot mount the {kind} file system, which may be damaged (`fsck` it)");
-            failure(Path::new(&source.name()), &what, &errno.into())
+            let (name, wanted) = (source.name(), modules::wanted());
+            self.wanted.extend_from_slice(&wanted);
+            match wanted.last() {
+                Some(module) => refusal(format!("{name}: cannot mount the {kind} file system: {}", without(module))),
+                None => {
+                    let what = format!("cannot mount the {kind} file system, which may be damaged (`fsck` it)");
+                    failure(Path::new(&name), &what, &errno.into())
+                }
+            }
         })?;
         let point = MountPoint {
             device: source.name(),
@@ -195,6 +207,14 @@ impl Mounts {
     /// Whether there is an image to work on.
     pub(crate) fn is_mounted(&self) -> bool {
         !self.mounted.is_empty()
+    }
+}
+
+/// What somebody is told who lacks a module: the kernel asks for a kind of file system by another name.
+fn without(module: &str) -> String {
+    match module.strip_prefix("fs-") {
+        Some(kind) => format!("the appliance's kernel has no driver for {kind}"),
+        None => format!("the appliance's kernel has no module {module}, which it needs for that"),
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) fn perform(request: Request, mounts: &mut Mounts, disks: &TransferDis
     }
     response.failures = failures.first;
     response.failed = failures.count;
+    response.modules = std::mem::take(&mut mounts.wanted);
     response
 }
 

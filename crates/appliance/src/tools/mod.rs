@@ -129,7 +129,8 @@ pub enum ToolError {
 #[derive(Default)]
 pub(crate) struct Tools {
     installed: Installed,
-    has_modules: bool,
+    /// What the modules that it has were asked for by.
+    modules: Vec<String>,
 }
 
 impl Appliance {
@@ -168,12 +169,16 @@ impl Appliance {
     /// # Errors
     /// As [`Appliance::run_tool`].
     pub fn install_modules(&mut self) -> Result<(), ToolError> {
-        if !self.tools.has_modules {
-            let archive = kernel_modules::bundle(self.kernel())?;
-            self.install("the kernel's modules", archive)?;
-            self.tools.has_modules = true;
-        }
-        Ok(())
+        self.supply_modules(&kernel_modules::LAYERS.map(str::to_owned)).map(drop)
+    }
+
+    /// Sends in the modules that are called so, and says whether there are any that it had not got yet.
+    pub(crate) fn supply_modules(&mut self, names: &[String]) -> Result<bool, ToolError> {
+        let archive = kernel_modules::bundle(self.kernel(), names, &self.tools.modules)?;
+        let Some(archive) = archive else { return Ok(false) };
+        self.install("the kernel's modules", archive)?;
+        self.tools.modules.extend_from_slice(names);
+        Ok(true)
     }
 
     fn install(&mut self, what: &'static str, archive: Vec<u8>) -> Result<(), ToolError> {

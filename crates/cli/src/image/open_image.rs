@@ -476,8 +476,14 @@ impl OpenImage {
     }
 
     fn inspect_opened(&mut self) -> Result<Inspection> {
-        let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
-        self.records(Operation::Inspect(inspect), Inspector::default()).with_context(|| self.name.clone())
+        loop {
+            let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
+            let found = self.records(Operation::Inspect(inspect), Inspector::default());
+            // It ends: each time there are modules that were not there before.
+            if !self.appliance.take_supplied() {
+                return found.with_context(|| self.name.clone());
+            }
+        }
     }
 
     /// Has the appliance do something.

@@ -7,6 +7,7 @@ mod corpus;
 mod damage;
 mod data;
 mod destinations;
+mod drivers;
 mod ends;
 mod filesystems;
 mod inspection;

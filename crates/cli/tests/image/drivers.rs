@@ -1,0 +1,69 @@
+//! File systems whose drivers are modules of the kernel's, which come when they are wanted.
+
+use crate::rig::{Rig, tool};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+/// An image of so many MiB with nothing in it, for a tool to make a file system in.
+fn blank(megabytes: u64) -> Rig {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("disk.img");
+    File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
+    Rig { directory, image }
+}
+
+/// A file put into it comes out again.
+fn takes_files(rig: &Rig) {
+    fs::write(rig.path("input"), "hello\n").unwrap();
+    rig.run("put", &["input", "/file"]);
+    assert_eq!(rig.run("cat", &["/file"]), "hello\n");
+}
+
+#[test]
+fn iso_9660_is_read() {
+    let rig = blank(1);
+    fs::create_dir(rig.path("tree")).unwrap();
+    fs::write(rig.path("tree/greeting"), "hello\n").unwrap();
+    let (image, tree) = (rig.image.to_str().unwrap(), rig.path("tree"));
+    tool("genisoimage", "genisoimage", ["-quiet", "-R", "-o", image, tree.to_str().unwrap()]);
+    assert_eq!(rig.run("ls", &["/"]), "greeting\n");
+    assert_eq!(rig.run("cat", &["/greeting"]), "hello\n");
+    assert!(rig.run("inspect", &[]).contains("iso9660"));
+}
+
+#[test]
+fn ext4_with_quota_is_written() {
+    let rig = Rig::made(32, &["-O", "quota"], |_| {});
+    takes_files(&rig);
+    rig.check();
+}
+
+#[test]
+fn f2fs_and_minix_are_read_and_written() {
+    for (program, package) in [("mkfs.f2fs", "f2fs-tools"), ("mkfs.minix", "util-linux")] {
+        let rig = blank(64);
+        tool(program, package, [rig.image.to_str().unwrap()]);
+        rig.run("mkdir", &["/made"]);
+        assert_eq!(rig.run("ls", &["/"]), "made\n");
+    }
+}
+
+#[test]
+fn btrfs_over_two_disks_is_mounted() {
+    let rig = blank(128);
+    let second = rig.path("second.img");
+    File::create(&second).unwrap().set_len(128 << 20).unwrap();
+    let (first, second) = (rig.image.to_str().unwrap(), second.to_str().unwrap());
+    tool("mkfs.btrfs", "btrfs-progs", ["-q", "-d", "raid0", first, second]);
+    fs::write(rig.path("input"), "hello\n").unwrap();
+    rig.run("put", &["--add", second, "-m", "vda", "input", "/file"]);
+    assert_eq!(rig.run("cat", &["--add", second, "-m", "vda", "/file"]), "hello\n");
+}
+
+#[test]
+fn a_driver_that_there_is_not_is_named() {
+    let rig = blank(1);
+    File::options().write(true).open(&rig.image).unwrap().write_all_at(b"EXFAT   ", 3).unwrap();
+    let said = rig.fail("ls", &["/"]);
+    assert!(said.contains("the appliance's kernel has no driver for exfat") && !said.contains("damaged"), "{said}");
+}
