@@ -46,8 +46,8 @@ pub enum KernelError {
     },
     /// It has no modules.
     #[error(
-        "{} has no virtio_blk, neither built in nor as a module at {}: the Debian package user-mode-linux has both, and \
-         docs/own-kernel.md says how to build one", program.display(), looked.display()
+        "{} has no virtio_blk, neither built in nor as a module at {}: the Debian package user-mode-linux has both", program.display(),
+        looked.display()
     )]
     Modules {
         /// The kernel.
