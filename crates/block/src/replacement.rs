@@ -6,6 +6,7 @@ mod new_file;
 #[cfg(test)]
 mod tests;
 
+use crate::size;
 use destination::{Destination, OldFile};
 pub use error::ReplacementError;
 pub(crate) use new_file::NewFile;
@@ -139,7 +140,7 @@ impl ReplacementFile {
     /// # Errors
     /// When the file system cannot hold a file of that length.
     pub fn set_length(&self, length_bytes: u64) -> Result<(), ReplacementError> {
-        self.file().set_len(length_bytes).map_err(|error| self.failed("set the length of", error))
+        size::set_length(self.file(), length_bytes).map_err(|error| self.failed("set the length of", error))
     }
 
     /// Reserves storage for a range, without changing the file's length. On a file system that cannot, does nothing.

@@ -1,40 +1,72 @@
 //! Sizes in bytes as people write and read them.
 
-/// Reads a number of bytes with an optional binary suffix: `512`, `64K`, `8M`, `1.5G`, `1T`, `1P`, `1E`, also `KiB`; `kB` is refused. What is
-/// less than a byte is dropped.
+use std::fs::File;
+use std::io;
+
+/// What may stand behind a number, and how many bytes it makes of one: powers of 1024 for a letter and for `KiB`, powers of 1000 for `KB`, as dd and
+/// truncate have it. qemu-img has the letters alone, with the same meaning.
+const UNITS: [(&str, &str, &str); 6] = [
+    ("K", "KiB", "KB"),
+    ("M", "MiB", "MB"),
+    ("G", "GiB", "GB"),
+    ("T", "TiB", "TB"),
+    ("P", "PiB", "PB"),
+    ("E", "EiB", "EB"),
+];
+
+/// Reads a number of bytes with an optional unit: `512`, `64K`, `8M`, `1.5G`, `1T`, `1P` and `1E` count in steps of 1024, as do `KiB` and so on;
+/// `KB`, `MB` and so on count in steps of 1000. Upper and lower case are the same. What is less than a byte is dropped.
 ///
 /// # Errors
 /// A sentence on what a size looks like.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" | "B" => 0,
-        "K" | "k" | "KiB" => 10,
-        "M" | "m" | "MiB" => 20,
-        "G" | "g" | "GiB" => 30,
-        "T" | "t" | "TiB" => 40,
-        "P" | "p" | "PiB" => 50,
-        "E" | "e" | "EiB" => 60,
-        _ => return Err(not_a_size(text)),
-    };
+    let unit_bytes = unit_bytes(&text[digits.len()..]).ok_or_else(|| not_a_size(text))?;
     let (whole, fraction) = match digits.split_once('.') {
-        Some((whole, fraction)) if shift > 0 => (whole, part_of(fraction, shift).ok_or_else(|| not_a_size(text))?),
+        Some((whole, fraction)) if unit_bytes > 1 => {
+            (whole, part_of(fraction, unit_bytes).ok_or_else(|| not_a_size(text))?)
+        }
         _ => (digits, 0),
     };
     let whole: u64 = whole.parse().map_err(|_| not_a_size(text))?;
-    let bytes = whole.checked_mul(1 << shift).and_then(|bytes| bytes.checked_add(fraction));
+    let bytes = whole.checked_mul(unit_bytes).and_then(|bytes| bytes.checked_add(fraction));
     bytes.ok_or_else(|| format!("'{text}' is more bytes than there can be"))
 }
 
-/// How many of `1 << shift` bytes the decimal digits behind a point are.
-fn part_of(digits: &str, shift: u32) -> Option<u64> {
+fn unit_bytes(unit: &str) -> Option<u64> {
+    if unit.is_empty() || unit.eq_ignore_ascii_case("B") {
+        return Some(1);
+    }
+    UNITS.iter().zip(1..).find_map(|((letter, binary, decimal), power)| {
+        let is = |name: &str| unit.eq_ignore_ascii_case(name);
+        match (is(letter) || is(binary), is(decimal)) {
+            (true, _) => Some(1 << (10 * power)),
+            (_, true) => Some(1000_u64.pow(power)),
+            _ => None,
+        }
+    })
+}
+
+/// How many of `unit_bytes` the decimal digits behind a point are.
+fn part_of(digits: &str, unit_bytes: u64) -> Option<u64> {
     let parts: u64 = digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
     let of = 10_u64.checked_pow(digits.len().try_into().ok()?)?;
-    u64::try_from((u128::from(parts) << shift) / u128::from(of)).ok()
+    u64::try_from(u128::from(parts) * u128::from(unit_bytes) / u128::from(of)).ok()
 }
 
 fn not_a_size(text: &str) -> String {
-    format!("'{text}' is not a size: a number of bytes such as 4096, 64K, 8M or 2G")
+    format!("'{text}' is not a size: a number of bytes such as 4096, 64K, 8M or 2G (of 1024), or 10GB (of 1000)")
+}
+
+/// Sets a file's length: what is new reads as zeros.
+///
+/// # Errors
+/// The file system's, and EFBIG for more than any file can have.
+pub fn set_length(file: &File, length_bytes: u64) -> io::Result<()> {
+    if i64::try_from(length_bytes).is_err() {
+        return Err(rustix::io::Errno::FBIG.into());
+    }
+    file.set_len(length_bytes)
 }
 
 /// Writes a number of bytes so that [`parse`] reads the same number: with the largest suffix that leaves it whole.
@@ -68,6 +100,17 @@ mod tests {
             sizes,
             [3 << 29, 512, 1 << 20, 1, (15 << 60) + (9_999_999_999_u128 * (1 << 60) / 10_u128.pow(10)) as u64]
         );
+    }
+
+    #[test]
+    fn two_letters_count_in_thousands_and_three_do_not() {
+        let sizes =
+            ["10GB", "10gb", "10GiB", "10gib", "10G", "10g", "1.5KB", "1EB", "7B"].map(|text| parse(text).unwrap());
+        assert_eq!(sizes[..2], [10_000_000_000; 2]);
+        assert_eq!(sizes[2..6], [10 << 30; 4]);
+        assert_eq!(sizes[6..], [1500, 1_000_000_000_000_000_000, 7]);
+        let message = parse("10GX").unwrap_err();
+        assert!(message.contains("10GB (of 1000)"), "{message}");
     }
 
     #[test]

@@ -7,10 +7,17 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// The one place where it is decided: the file that is replaced as a whole, or appears; `None` for a disk that is there and is
-/// written in place, as `in_place` asks for. The file's format is another matter.
-pub fn replaced_file(output: &DiskSpecification, in_place: bool) -> Option<&Path> {
+/// written in place, as `in_place` asks for. The file's format is another matter, as long as it is one that can be made.
+///
+/// # Errors
+/// When the file's name says a format that is not supported.
+pub fn replaced_file(output: &DiskSpecification, in_place: bool) -> Result<Option<&Path>> {
     let is_block_device = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
-    output.image_file().filter(|path| !in_place && !is_block_device(path))
+    let file = output.image_file().filter(|path| !in_place && !is_block_device(path));
+    if file.is_some() {
+        output.check_new_name()?;
+    }
+    Ok(file)
 }
 
 /// An error of a command with -n: says that a mount point can be written in place.

@@ -3,7 +3,7 @@
 use crate::{UsageError, terminal};
 use anyhow::{Context, Result};
 use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk, SessionSpecification};
-use blockyard_block::{Disk, OpenedFile, printable};
+use blockyard_block::{Disk, OpenedFile, Qcow2Info, printable};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -106,10 +106,29 @@ pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Res
         let _ = session.set(Arc::clone(&disk));
         Ok(disk)
     };
+    if !access.read_only {
+        tell_of_bitmaps(specification);
+    }
     let note = |note: &str| terminal::say(&format!("note: {}", printable(note)));
     let (allow_dirs, read_only) = (access.allow_dirs, access.read_only);
     let opened = specification.open_measured(&OpenContext { allow_dirs, connect: &connect, read_only, note: &note })?;
     Ok(OpenDisk::on(opened, session.into_inner()))
+}
+
+/// Says on stderr which bitmaps of an image will be out of date when it has been written to.
+fn tell_of_bitmaps(specification: &DiskSpecification) {
+    let file = specification.written_file().filter(|_| specification.format() == Some("qcow2"));
+    // An image that cannot be read is an error when it is opened.
+    let Some((path, Ok(info))) = file.map(|path| (path, Qcow2Info::read(path))) else { return };
+    let fresh: Vec<_> =
+        info.bitmaps.iter().filter(|bitmap| !bitmap.is_in_use).map(|bitmap| printable(&bitmap.name)).collect();
+    if !fresh.is_empty() {
+        terminal::say(&format!(
+            "{} has bitmaps of what changed, which are not kept up to date here and are marked so: {}",
+            printable(&path.display().to_string()),
+            fresh.join(", ")
+        ));
+    }
 }
 
 /// How long a server that went away is waited for: somebody restarts it, or it is gone.

@@ -10,6 +10,7 @@
 mod allowed_directories;
 mod atomic_change;
 mod error;
+mod file_format;
 mod fold;
 mod journal_record;
 mod qcow2;
@@ -20,10 +21,12 @@ mod vmdk;
 pub use allowed_directories::AllowedDirectories;
 pub use atomic_change::{AtomicChange, ForeignJournal, FoundJournal, UnfinishedChange};
 pub use error::ImageError;
+pub use file_format::FileFormat;
 pub(crate) use fold::fold;
 pub(crate) use qcow2::create_delta;
-pub use qcow2::{ChainImage, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, image_chain};
+pub use qcow2::{ChainImage, Qcow2Bitmap, Qcow2Encryption, Qcow2Info, Qcow2Snapshot, image_chain};
 pub use qcow2::{CheckReport, Qcow2Check, Qcow2Commit, Qcow2Rebase, Repair, write_differences};
+pub use qcow2::{LuksHeader, LuksSlot, Qcow2Mapping, Qcow2MappingKind};
 pub use qcow2::{Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Writer};
 pub use vmdk::VmdkDisk;
 

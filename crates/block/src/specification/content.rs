@@ -1,56 +1,62 @@
-//! What a file's first bytes say it is.
+//! Whether a file is what its name or its user says.
 
 use super::{Format, OpenError};
+use crate::FileFormat;
 use std::fs::File;
-use std::io::{Read, Seek};
 use std::path::Path;
 
-/// qcow2 begins with "QFI\xfb" (QEMU's docs/interop/qcow2.txt, Header).
-const QCOW2_MAGIC: &[u8] = b"QFI\xfb";
-/// A VMDK is text (VMware's Virtual Disk Format 5.0, The Descriptor) or begins with a sparse extent's magic (Hosted
-/// Sparse Extent Header; ESXi's is COWD).
-const VMDK_BEGINNINGS: [&[u8]; 3] = [b"# Disk DescriptorFile", b"KDMV", b"COWD"];
+/// What is raw overrules both name and contents by saying so.
+const OR_RAW: &str = "format=raw if these bytes are the disk's own";
 
 /// Makes sure that a file is what its name or its user says. A guest that writes an image's header to its raw disk must
 /// not make an image of it for whoever opens it next, and an image must not be taken for a raw disk and be spoiled.
 ///
 /// `said`: what the user said it is; without that, the name's ending decides.
 pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Format, OpenError> {
-    let format = said.unwrap_or_else(|| Format::of_name(path));
-    let wrong = |problem: String| Err(OpenError::Content { path: path.to_owned(), problem });
+    if said == Some(Format::Raw) {
+        return Ok(Format::Raw);
+    }
     // Whoever opens it as a disk says better what is wrong with a file that cannot be read.
-    let Some(found) = beginning(file).map(|bytes| looks_like(&bytes)) else { return Ok(format) };
-    if found == format || said == Some(Format::Raw) {
-        return Ok(format);
-    }
-    match (format, found) {
-        (Format::Raw, image) => wrong(format!(
-            "begins like a {image} image, but its name does not say so: add format={image} if it is one, or format=raw if \
-             these bytes are the disk's own",
-            image = image.word()
-        )),
-        (format, found) => wrong(format!(
+    let Some(found) = FileFormat::of_file(file) else { return check_name(path, said) };
+    let named = FileFormat::of_name(path);
+    // `None`: what is not supported.
+    let wanted = said.or_else(|| named.map_or(Some(Format::Raw), Format::of));
+    let is = found.map_or(Some(Format::Raw), Format::of);
+    let problem = match (wanted, is) {
+        (Some(wanted), Some(is)) if wanted == is => return Ok(is),
+        (_, None) => found.map_or_else(String::new, |found| {
+            let begins = if found.begins_files() { "begins" } else { "ends" };
+            format!("{begins} like {}, which is not supported: {}, or add {OR_RAW}", found.name, found.remedy())
+        }),
+        (None, Some(Format::Raw)) => {
+            named.map_or_else(String::new, |named| format!("{}: {}, or add {OR_RAW}", by_name(named), named.remedy()))
+        }
+        (Some(Format::Raw) | None, Some(is)) => format!(
+            "begins like a {is} image, but its name does not say so: add format={is} if it is one, or {OR_RAW}",
+            is = is.word()
+        ),
+        (Some(wanted), Some(is)) => format!(
             "does not begin like a {} image, though its {} says so: add format={} if it is one",
-            format.word(),
+            wanted.word(),
             if said.is_some() { "format=" } else { "name" },
-            found.word()
-        )),
+            is.word()
+        ),
+    };
+    Err(OpenError::Content { path: path.to_owned(), problem })
+}
+
+/// The same of a file that need not be there, or whose contents do not matter as they are replaced.
+pub(super) fn check_name(path: &Path, said: Option<Format>) -> Result<Format, OpenError> {
+    match (said, FileFormat::of_name(path)) {
+        (Some(said), _) => Ok(said),
+        (None, None) => Ok(Format::Raw),
+        (None, Some(named)) => Format::of(named).ok_or_else(|| OpenError::Content {
+            path: path.to_owned(),
+            problem: format!("{}: choose another name, or add {OR_RAW}", by_name(named)),
+        }),
     }
 }
 
-/// What begins like no image is raw.
-fn looks_like(beginning: &[u8]) -> Format {
-    if beginning.starts_with(QCOW2_MAGIC) {
-        return Format::Qcow2;
-    }
-    let is_vmdk = VMDK_BEGINNINGS.iter().any(|magic| beginning.starts_with(magic));
-    if is_vmdk { Format::Vmdk } else { Format::Raw }
-}
-
-/// Up to 512 bytes from the start; `None` where there is nothing to read.
-fn beginning(mut file: &File) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(512);
-    file.rewind().ok()?;
-    file.take(512).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+fn by_name(named: &FileFormat) -> String {
+    format!("is {} by its name, which is not supported", named.name)
 }

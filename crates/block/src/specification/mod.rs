@@ -12,7 +12,7 @@
 //!
 //! | key | kinds | meaning |
 //! |---|---|---|
-//! | `format=raw\|qcow2\|vmdk` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, else raw), and contents that say otherwise are an error |
+//! | `format=raw\|qcow2\|vmdk` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, else raw); contents that say otherwise, and names and contents of formats that are not supported ([`FileFormat`](crate::FileFormat)), are an error |
 //! | `ro` | all | refuse changes |
 //! | `direct` | file | past the page cache (O_DIRECT) |
 //! | `engine=auto\|uring\|threads\|sync` | file | who carries requests out |
@@ -39,9 +39,9 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-use crate::Engine;
 use crate::layers::{Faults, Latency, ThrottleLimits};
 use crate::partition_table::TableChoice;
+use crate::{Engine, FileFormat};
 pub use error::SpecificationError;
 pub use open::{OpenContext, OpenError, OpenedDisk};
 use std::num::NonZeroU32;
@@ -202,6 +202,25 @@ impl DiskSpecification {
         }
     }
 
+    /// Refuses a file that is to be made under the name of a format that cannot be: nobody could open it afterwards.
+    ///
+    /// # Errors
+    /// When it is such a file, and does not say its format.
+    pub fn check_new_name(&self) -> Result<(), OpenError> {
+        match &self.backend {
+            Backend::File(file) => content::check_name(&file.path, file.format).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// The file or block device that changes go to, unless it is opened for reading only.
+    pub fn written_file(&self) -> Option<&Path> {
+        match &self.backend {
+            Backend::File(file) if !self.read_only && self.delta.is_none() => Some(&file.path),
+            _ => None,
+        }
+    }
+
     /// Whether its file is locked when it is opened.
     pub fn is_locked(&self) -> bool {
         matches!(&self.backend, Backend::File(FileSpecification { lock: true, .. }))
@@ -212,6 +231,11 @@ impl DiskSpecification {
     pub fn whole(&self) -> Self {
         let backend = self.backend.clone();
         Self { backend, read_only: false, delta: None, partition: None, limits: None, latency: None, faults: None }
+    }
+
+    /// Whether it says its format, and does not leave that to its name.
+    pub fn says_format(&self) -> bool {
+        matches!(&self.backend, Backend::File(FileSpecification { format: Some(_), .. }))
     }
 
     /// The word of the image format that it says or that its name has; `None` for a disk that is in no file.
@@ -292,11 +316,14 @@ impl Format {
         }
     }
 
-    /// What a file of this name is unless somebody says otherwise.
+    /// The one among those that are supported.
+    fn of(format: &FileFormat) -> Option<Self> {
+        Self::ALL.into_iter().find(|supported| supported.word() == format.word)
+    }
+
+    /// What a file of this name is unless somebody says otherwise. What is not supported is refused when it is opened.
     fn of_name(path: &Path) -> Self {
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        let named = Self::ALL.into_iter().find(|format| ending.eq_ignore_ascii_case(format.word()));
-        named.unwrap_or(Self::Raw)
+        FileFormat::of_name(path).and_then(Self::of).unwrap_or(Self::Raw)
     }
 }
 

@@ -213,15 +213,35 @@ fn contents_that_contradict_the_name_are_refused() {
             "does not begin like a qcow2 image, though its name says so: add format=vmdk if it is one",
         ),
         ("6.vmdk", &[0; 8], "", "does not begin like a vmdk image"),
+        (
+            "vhdx.img",
+            b"vhdxfile",
+            "",
+            "begins like VHDX, which is not supported: convert it with `qemu-img convert`, or add format=raw if",
+        ),
+        ("gz.img", b"\x1f\x8b\x08\0", "", "begins like gzip, which is not supported: decompress it first"),
+        ("1.vdi", &[0; 8], "", "is VDI by its name, which is not supported: convert it"),
+        ("2.VDI", qcow2, "", "begins like a qcow2 image, but its name does not say so: add format=qcow2"),
+        ("3.qcow2", b"vhdxfile", "", "begins like VHDX"),
+        (
+            "4.vhdx",
+            &[0; 8],
+            ",format=qcow2",
+            "does not begin like a qcow2 image, though its format= says so: add format=raw",
+        ),
         ("7.img", &[0; 8], ",format=qcow2", "does not begin like a qcow2 image, though its format= says so"),
         ("8.img", qcow2, ",format=vmdk", "does not begin like a vmdk image"),
     ] {
         let message = refused(file(name, bytes) + keys);
         assert!(message.contains(words), "{name}{keys}: {message}");
     }
-    for (name, bytes, keys) in
-        [("12.img", qcow2, ",format=raw"), ("13.qcow2", qcow2, ",format=raw"), ("14.raw", &[0; 8], ""), ("15", b"", "")]
-    {
+    for (name, bytes, keys) in [
+        ("5.vhdx", &b"vhdxfile"[..], ",format=raw"),
+        ("12.img", qcow2, ",format=raw"),
+        ("13.qcow2", qcow2, ",format=raw"),
+        ("14.raw", &[0; 8], ""),
+        ("15", b"", ""),
+    ] {
         open(&(file(name, bytes) + keys)).unwrap();
     }
     // These are taken for what they say, and found to be cut short.

@@ -32,7 +32,7 @@ impl Destination {
         let (input, output) = (&options.input.named, &options.output.named);
         refuse_same_disk(input, output)?;
         // Of images, only the data can be copied into one that is there.
-        match replaced_file(output, options.in_place).filter(|_| output.raw_file().is_some()) {
+        match replaced_file(output, options.in_place)?.filter(|_| output.raw_file().is_some()) {
             Some(path) => Self::replacement(options, source, path),
             None => Self::in_place(options, source),
         }

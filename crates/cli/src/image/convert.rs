@@ -197,7 +197,7 @@ impl Target {
         watch: &Watch,
     ) -> Result<Self> {
         let length_bytes = source.geometry().capacity_bytes;
-        if replaced_file(named, args.no_create).is_none() {
+        if replaced_file(named, args.no_create)?.is_none() {
             return Self::in_place(args, named, length_bytes);
         }
         let image = NewImage { permissions, ..args.new_image(named, length_bytes)? };

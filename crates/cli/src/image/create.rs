@@ -21,7 +21,7 @@ use std::path::PathBuf;
 pub struct CreateArgs {
     /// New image: a file name; its ending says the format (.qcow2, else raw).
     image: String,
-    /// Size of the disk, such as 8G.
+    /// Size of the disk, such as 8G. K, M, G, T (and KiB ...) count in steps of 1024, KB, MB, GB, TB in steps of 1000.
     #[arg(value_parser = size::parse)]
     size: Option<u64>,
     /// Format of the image.
@@ -65,6 +65,7 @@ pub struct CreateArgs {
 /// When the options make no sense or the image cannot be written. Then nothing has changed.
 pub fn run(args: &CreateArgs) -> Result<()> {
     let (path, format) = named_image::parse_new(&args.image, args.format)?;
+    named_image::target(&args.image, args.format)?.check_new_name()?;
     if format == Format::Vmdk {
         bail!(UsageError("VMDK images can be read, not made: choose raw or qcow2".to_owned()));
     }
@@ -77,6 +78,11 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     if let Some(backing) = &backing {
         // Who names it allows it.
         allow_dirs.push(directory_of(&backing_path(&path, &backing.name)));
+    }
+    if let (Some(size), Some(other)) = (args.size, options.size_bytes)
+        && size != other
+    {
+        bail!(UsageError(format!("size={other} and a size of {size} bytes contradict each other: give one of them")));
     }
     let size_bytes = match (args.size.or(options.size_bytes), &backing) {
         (Some(size), _) => size,

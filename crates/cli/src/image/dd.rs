@@ -6,7 +6,7 @@ use super::open_image::{OpenImage, image_path};
 use super::stdin::{self, Stdin};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
-use blockyard_block::{FileDisk, FileOptions, ReplacementFile};
+use blockyard_block::{FileDisk, FileFormat, FileOptions, ReplacementFile};
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
 use clap::Args;
 use std::ffi::OsStr;
@@ -132,6 +132,34 @@ impl Copy {
         Ok(Self { from, to, ..copy })
     }
 
+    /// The bytes of a disk and those of a file that has a disk in a format of its own are not each other's.
+    fn refuse_containers(&self) -> Result<()> {
+        let format = |path: &Path| FileFormat::of_file_at(path).flatten().or_else(|| FileFormat::of_name(path));
+        match (&self.from, &self.to) {
+            (End::Host(path), End::Device(device)) => match format(path) {
+                Some(FileFormat { name, .. }) => bail!(
+                    "{} is {name}, whose bytes are no disk's: convert or unpack it first, or give them on stdin if that is what \
+                     {device} is to hold (if=-)",
+                    path.display()
+                ),
+                None => Ok(()),
+            },
+            // What is replaced was something else; its name stays.
+            (End::Device(_), End::Host(path)) => {
+                let there = if self.truncates && self.seek == 0 { FileFormat::of_name(path) } else { format(path) };
+                match there {
+                    Some(FileFormat { name, .. }) => bail!(
+                        "{} would be taken for {name}, and dd writes the disk's own bytes: choose another name, or write to \
+                         stdout (of=-)",
+                        path.display()
+                    ),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn offset(&self, blocks: u64) -> Result<u64> {
         blocks.checked_mul(self.block_bytes).context("so many blocks of that size are more than there can be")
     }
@@ -248,6 +276,7 @@ impl FileCommand for Dd {
 
     fn check(&self) -> Result<()> {
         let copy = Copy::parse(&self.operands)?;
+        copy.refuse_containers()?;
         match &copy.from {
             End::Host(path) => File::open(path).map(drop).with_context(|| path.display().to_string()),
             _ => Ok(()),

@@ -1,12 +1,16 @@
 //! `blockyard image info`: what an image is.
 
 use super::named_image::{self, Format};
+use super::qcow2_report::Qcow2Report;
 use super::shut_in::shut_in;
 use crate::{print, size, terminal};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{PartitionTable, Scheme, read};
-use blockyard_block::specification::{DiskSpecification, Kind};
-use blockyard_block::{AllowedDirectories, ChainImage, Disk, FileUsers, Qcow2Info, image_chain, printable, shown};
+use blockyard_block::specification::{DiskSpecification, Kind, OpenError};
+use blockyard_block::{
+    AllowedDirectories, ChainImage, Disk, FileFormat, FileUsers, ImageError, Qcow2Info, explain, image_chain,
+    printable, shown,
+};
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
@@ -14,6 +18,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// Show what an image is: format, sizes, backing files, partitions, and who uses it.
+///
+/// It says what a file is, too, that other commands refuse, and why they do.
 #[derive(Args)]
 pub struct InfoArgs {
     /// Image: [KIND:]PATH[,KEY=VALUE...]
@@ -35,7 +41,7 @@ pub struct InfoArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// When it is no image.
+/// When there is nothing to look at.
 pub fn run(args: &InfoArgs) -> Result<()> {
     let named = named_image::source(&args.image, args.format)?;
     let report = Report::of(&named, args)?;
@@ -48,11 +54,13 @@ pub fn run(args: &InfoArgs) -> Result<()> {
 struct Report {
     filename: String,
     format: String,
-    virtual_size: u64,
+    /// Null where only somebody could tell who understands the format.
+    virtual_size: Option<u64>,
     /// Bytes of storage; null for what is in no file.
     actual_size: Option<u64>,
+    dirty_flag: bool,
     #[serde(flatten)]
-    qcow2: Option<Qcow2>,
+    qcow2: Option<Qcow2Report>,
     /// The images behind it, the nearest first; only when they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     backing_chain: Vec<Behind>,
@@ -66,21 +74,9 @@ struct Report {
     /// Why there is nothing on partitions, if that is not because there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     partitions_unknown: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Qcow2 {
-    cluster_size: u64,
-    compat: &'static str,
-    refcount_bits: u32,
-    snapshots: u32,
+    /// Why other commands refuse the image.
     #[serde(skip_serializing_if = "Option::is_none")]
-    backing_filename: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    backing_filename_format: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data_file: Option<String>,
+    unusable: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -108,48 +104,67 @@ struct Partition {
     name: String,
 }
 
+/// Whether the image itself is in the way, and not who uses it or what it may refer to.
+fn is_unusable(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref();
+    matches!(error, Some(OpenError::Content { .. } | OpenError::Image(ImageError::Unusable { .. })))
+}
+
 impl Report {
     fn of(named: &DiskSpecification, args: &InfoArgs) -> Result<Self> {
         let file = named.path().filter(|_| named.kind() == Kind::File);
-        let is_qcow2 = file.is_some() && named.format() == Some("qcow2");
         let failed =
             || format!("cannot look at {}", file.map_or_else(|| args.image.clone(), |path| shown(path).to_string()));
-        let qcow2 = file.filter(|_| is_qcow2).map(Qcow2Info::read).transpose()?;
-        let chain = match file.filter(|_| is_qcow2 && args.backing_chain) {
+        let metadata = file.map(|path| path.metadata()).transpose().with_context(failed)?;
+        if let Some(path) = file.filter(|path| path.is_dir()) {
+            bail!("{} is a directory", path.display());
+        }
+        // What it is: as it was said, else as it looks, whatever its name.
+        let seen = file.filter(|_| !named.says_format()).and_then(FileFormat::of_file_at).flatten();
+        let format = match (seen, file) {
+            (Some(seen), _) => seen.word,
+            (None, Some(_)) if !named.says_format() => "raw",
+            _ => named.format().unwrap_or(named.kind().word()),
+        };
+        let qcow2 = file.filter(|_| format == "qcow2").map(Qcow2Info::read);
+        let users = file.map(FileUsers::of).transpose().with_context(failed)?.unwrap_or_default();
+        let opened = named_image::open_stream(named, true, &args.allow_dir).map(|stream| stream.opened);
+        let qcow2 = qcow2.and_then(Result::ok);
+        let chain = match file.filter(|_| qcow2.is_some() && args.backing_chain) {
             Some(path) => image_chain(path, &AllowedDirectories::new(&args.allow_dir)?)?,
             None => Vec::new(),
         };
-        let users = file.map(FileUsers::of).transpose().with_context(failed)?.unwrap_or_default();
-        let metadata = file.map(|path| path.metadata()).transpose().with_context(failed)?;
-        let opened = named_image::open_stream(named, true, &args.allow_dir).map(|stream| stream.opened);
         let virtual_size = match (&qcow2, &opened) {
-            (Some(info), _) => info.size_bytes,
-            (None, Ok(opened)) => opened.length_bytes,
+            (Some(info), _) => Some(info.size_bytes),
+            (None, Ok(opened)) => Some(opened.length_bytes),
             // Somebody who writes to a raw image keeps others from opening it, not from looking at how long it is.
-            (None, Err(_)) if users.writer.is_some() && named.format() == Some("raw") => {
-                metadata.as_ref().map_or(0, |metadata| metadata.len())
-            }
-            (None, Err(_)) => return Err(opened.err().unwrap_or_else(|| anyhow::anyhow!("no disk"))),
+            (None, Err(_)) if format == "raw" => metadata.as_ref().map(|metadata| metadata.len()),
+            (None, Err(_)) => None,
         };
         let unfinished = opened.as_ref().ok().and_then(|opened| opened.unfinished.as_ref());
         let unfinished_change = unfinished.map(|path| path.display().to_string());
         shut_in(&[named], Vec::new(), 1)?;
-        let table = opened.and_then(|opened| Ok(read(&*opened.disk as &dyn Disk)?));
         let mut report = Self {
             filename: file.map_or_else(|| named.to_string(), |path| path.display().to_string()),
-            format: named.format().unwrap_or(named.kind().word()).to_owned(),
+            format: format.to_owned(),
             virtual_size,
             actual_size: metadata.as_ref().map(|metadata| metadata.blocks() * 512),
-            qcow2: qcow2.map(Qcow2::from),
+            dirty_flag: qcow2.as_ref().is_some_and(|info| info.is_dirty),
+            qcow2: qcow2.map(|info| Qcow2Report::of(file, info)),
             backing_chain: chain.iter().skip(1).map(Behind::from).collect(),
             users: Users { writer: users.writer, reader: users.reader },
             unfinished_change,
             partition_table: None,
             partitions: Vec::new(),
             partitions_unknown: None,
+            unusable: None,
         };
-        match table {
-            Ok(table) => report.set_table(&table),
+        match opened.map(|opened| read(&*opened.disk as &dyn Disk)) {
+            Ok(Ok(table)) => report.set_table(&table),
+            Ok(Err(error)) => report.partitions_unknown = Some(explain(&error)),
+            // There is no disk, and no file that could be looked at.
+            Err(error) if file.is_none() => return Err(error),
+            Err(error) if is_unusable(&error) => report.unusable = Some(format!("{error:#}")),
             Err(error) => report.partitions_unknown = Some(format!("{error:#}")),
         }
         Ok(report)
@@ -171,18 +186,19 @@ impl Report {
     }
 
     fn render(&self) -> String {
-        let size = |bytes: u64| format!("{} ({bytes} bytes)", size::human(bytes));
-        let mut text = format!(
-            "image: {}\nfile format: {}\nvirtual size: {}\n",
-            printable(&self.filename),
-            self.format,
-            size(self.virtual_size)
-        );
+        let mut text = format!("image: {}\nfile format: {}\n", printable(&self.filename), self.format);
+        if let Some(bytes) = self.virtual_size {
+            let _ = writeln!(text, "virtual size: {} ({bytes} bytes)", size::human(bytes));
+        }
         if let Some(bytes) = self.actual_size {
             let _ = writeln!(text, "disk size: {}", size::human(bytes));
         }
         if let Some(qcow2) = &self.qcow2 {
             qcow2.render(&mut text);
+        }
+        if let Some(why) = &self.unusable {
+            let _ = writeln!(text, "not usable here: {}", printable(why));
+            return text.trim_end().to_owned();
         }
         for Behind { filename, format, virtual_size, actual_size } in &self.backing_chain {
             let (virtual_size, actual_size) = (size::human(*virtual_size), size::human(*actual_size));
@@ -213,40 +229,6 @@ impl Report {
             }
         }
         text
-    }
-}
-
-impl Qcow2 {
-    fn render(&self, text: &mut String) {
-        let _ = writeln!(text, "cluster_size: {}", self.cluster_size);
-        if let Some(name) = &self.backing_filename {
-            let _ = writeln!(text, "backing file: {}", printable(name));
-        }
-        if let Some(format) = &self.backing_filename_format {
-            let _ = writeln!(text, "backing file format: {}", printable(format));
-        }
-        if let Some(name) = &self.data_file {
-            let _ = writeln!(text, "data file: {}", printable(name));
-        }
-        let Self { compat, refcount_bits, snapshots, .. } = self;
-        let _ = writeln!(text, "compat: {compat}\nrefcount bits: {refcount_bits}");
-        if *snapshots > 0 {
-            let _ = writeln!(text, "snapshots: {snapshots}");
-        }
-    }
-}
-
-impl From<Qcow2Info> for Qcow2 {
-    fn from(info: Qcow2Info) -> Self {
-        Self {
-            cluster_size: info.cluster_bytes,
-            compat: if info.version == 2 { "0.10" } else { "1.1" },
-            refcount_bits: info.refcount_bits,
-            snapshots: info.snapshots,
-            backing_filename: info.backing_name,
-            backing_filename_format: info.backing_format,
-            data_file: info.data_file,
-        }
     }
 }
 

@@ -43,6 +43,7 @@ mod new_image;
 mod new_partitions;
 mod open_image;
 mod operating_system;
+mod qcow2_report;
 mod read_in;
 mod rebase;
 mod records;

@@ -7,6 +7,7 @@ use super::watch::Watch;
 use crate::disk::{self, Access, RECONNECT};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
+use blockyard_block::size::set_length;
 use blockyard_block::{AllowedDirectories, FileOptions, OpenedFile, Preallocation, Qcow2Disk};
 use clap::Args;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 pub struct ResizeArgs {
     /// Image: raw or qcow2.
     image: String,
-    /// New size, or +SIZE to add, -SIZE to take away.
+    /// New size such as 8G (of 1024) or 8GB (of 1000), or +SIZE to add, -SIZE to take away.
     #[arg(allow_hyphen_values = true, value_parser = change)]
     size: Change,
     /// Format of the image.
@@ -122,7 +123,7 @@ fn resize_raw(path: &Path, sizes: Range<u64>, preallocation: Preallocation) -> R
     }
     let watch = Watch::new(false, 0)?;
     let grow = || -> Result<()> {
-        file.set_len(sizes.end)?;
+        set_length(&file, sizes.end)?;
         match preallocation {
             Preallocation::Off | Preallocation::Metadata => {}
             Preallocation::Falloc if sizes.is_empty() => {}

@@ -10,7 +10,7 @@ use super::layer::{COPIED, ZERO};
 use super::medium::ImageFile;
 use super::references::{self, Part, Reference};
 use super::snapshots::{self, Directory, L1_MAX_BYTES};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
 /// What a check of an image found. The counts are `qemu-img check`'s.
@@ -145,6 +145,7 @@ impl<'a> Census<'a> {
     /// Which clusters have a refcount of one, as tables say that they know.
     fn look_at_refcounts(&mut self) -> io::Result<()> {
         let per_block = self.refcounts_per_block();
+        let mut seen = HashSet::new();
         for refblock in references::in_refcount_table(self.file, self.header)? {
             let Reference { index, offset_bytes, length_bytes, .. } = refblock;
             let is_usable = refblock.is_aligned(self.header) && self.file.has(offset_bytes, 1);
@@ -155,12 +156,18 @@ impl<'a> Census<'a> {
                 self.lacks_refcounts = true;
                 continue;
             }
+            if !seen.insert(offset_bytes) {
+                self.corrupt(&format!("refcount block {index} at {offset_bytes:#x} is that of other clusters, too"));
+                self.lacks_refcounts = true;
+                continue;
+            }
             self.refblocks.resize(index, 0);
             self.refblocks.push(offset_bytes);
             debug_assert_eq!(length_bytes, self.header.cluster_bytes());
-            let block = Refblock::read(self.file, self.header, offset_bytes)?;
             let first = index as u64 * per_block;
-            let flags = self.flags.get_mut(first as usize..).unwrap_or_default();
+            // What is behind the end of the file is not counted.
+            let Some(flags) = self.flags.get_mut(first as usize..).filter(|flags| !flags.is_empty()) else { continue };
+            let block = Refblock::read(self.file, self.header, offset_bytes)?;
             for (at, flags) in flags.iter_mut().take(per_block as usize).enumerate() {
                 *flags |= if block.get(at) == 1 { ONE } else { 0 };
             }
@@ -211,14 +218,19 @@ impl<'a> Census<'a> {
         for table in directory.tables.iter().filter(|table| table.length_bytes > 0) {
             *tables.entry((table.offset_bytes, table.length_bytes)).or_default() += 1;
         }
-        let mut sound = Vec::new();
+        let (mut sound, mut end_bytes) = (Vec::new(), 0);
         for ((offset_bytes, length_bytes), users) in tables {
             let table = Table { offset_bytes, length_bytes };
-            if length_bytes > L1_MAX_BYTES {
+            // Any number of them, each of a length of its own, would be claimed for ever.
+            if offset_bytes < end_bytes {
+                self.is_incomplete = true;
+                self.corrupt(&format!("a table of {length_bytes} bytes at {offset_bytes:#x} overlaps another"));
+            } else if length_bytes > L1_MAX_BYTES {
                 self.is_incomplete = true;
                 self.corrupt(&format!("a table at {offset_bytes:#x} has {length_bytes} bytes, which is too large"));
             } else if self.claim_table(table, users) {
                 sound.push((table, users));
+                end_bytes = offset_bytes + length_bytes;
             }
         }
         sound

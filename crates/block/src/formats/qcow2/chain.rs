@@ -3,6 +3,7 @@
 use super::check;
 use super::grace::Grace;
 use super::header::{FIRST_CLUSTER_MAX_BYTES, Header};
+use super::header_change;
 use super::image::{Access, Below, Image};
 use super::l2_cache::L2Cache;
 use super::layer::Layer;
@@ -172,7 +173,8 @@ impl<'a> Chain<'a> {
 
     fn open_qcow2(&mut self, file: File, path: &Path, read_only: bool, base: Base) -> Result<Top, ImageError> {
         self.see(&file, path)?;
-        let header = read_header(&file, path)?;
+        let parse = if read_only { Header::parse_to_read } else { Header::parse };
+        let header = parse_header(&file, path, parse)?;
         // Data past the page cache, metadata through it: the two must not meet in one page.
         let direct = self.options.direct && header.cluster_bytes() >= PAGE_BYTES;
         let file_options = FileOptions { read_only, direct, ..self.options };
@@ -185,6 +187,10 @@ impl<'a> Chain<'a> {
         let order = order.map(|order| Arc::new(Mutex::new(order)));
         let medium = Medium::file(index, Arc::clone(&image_file), order.clone());
         let mut qcow2 = Qcow2::<Medium>::open_image(medium, !read_only).map_err(failed)?;
+        if !read_only && header.bitmaps.is_some() {
+            // Imago forgets that they are there.
+            header_change::mark_bitmaps_stale(&image_file, &header).map_err(failed)?;
+        }
         let mut own = vec![index];
         if let Some(name) = &header.data_file {
             let (index, data_file) = self.open_data_file(path, name, read_only, header.cluster_bytes())?;
@@ -356,6 +362,15 @@ pub(super) fn refuse_snapshots(header: &Header, path: &Path, because: &str) -> R
 }
 
 pub(super) fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {
+    parse_header(file, path, Header::parse)
+}
+
+/// The header as `parse` takes it, of the first cluster and the file's length.
+pub(super) fn parse_header(
+    file: &File,
+    path: &Path,
+    parse: fn(&[u8], u64) -> Result<Header, String>,
+) -> Result<Header, ImageError> {
     let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
     let mut first = Vec::new();
     let mut reader = file;
@@ -363,5 +378,5 @@ pub(super) fn read_header(file: &File, path: &Path) -> Result<Header, ImageError
     reader.take(FIRST_CLUSTER_MAX_BYTES).read_to_end(&mut first).map_err(failed)?;
     // A block device's length is where it ends, too.
     let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
-    Header::parse(&first, length_bytes).map_err(|problem| unusable(path, problem))
+    parse(&first, length_bytes).map_err(|problem| unusable(path, problem))
 }

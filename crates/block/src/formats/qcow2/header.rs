@@ -22,10 +22,11 @@ pub(super) const DISK_MAX_BYTES: u64 = 1 << 56;
 
 const BACKING_NAME_MAX_BYTES: u32 = 1023;
 
-const INCOMPATIBLE_DIRTY: u64 = 1 << 0;
-const INCOMPATIBLE_CORRUPT: u64 = 1 << 1;
+pub(super) const INCOMPATIBLE_DIRTY: u64 = 1 << 0;
+pub(super) const INCOMPATIBLE_CORRUPT: u64 = 1 << 1;
 const INCOMPATIBLE_DATA_FILE: u64 = 1 << 2;
 const INCOMPATIBLE_COMPRESSION: u64 = 1 << 3;
+pub(super) const INCOMPATIBLE_EXTENDED_L2: u64 = 1 << 4;
 /// Where the low bytes of the incompatible features are in the header.
 pub(super) const INCOMPATIBLE_AT: u64 = 72;
 /// Where the refcount table's offset and its clusters are.
@@ -34,12 +35,18 @@ pub(super) const REFCOUNTS_AT: u64 = 48;
 pub(super) const INCOMPATIBLE_MARKS: u64 = INCOMPATIBLE_DIRTY | INCOMPATIBLE_CORRUPT;
 
 /// Whether the bitmaps extension means anything; else a program wrote to the image that does not know bitmaps.
-const AUTOCLEAR_BITMAPS: u64 = 1 << 0;
+pub(super) const AUTOCLEAR_BITMAPS: u64 = 1 << 0;
+const AUTOCLEAR_DATA_FILE_RAW: u64 = 1 << 1;
+const COMPATIBLE_LAZY_REFCOUNTS: u64 = 1 << 0;
+
+/// Where the type of compression is, in headers that are long enough.
+const COMPRESSION_AT: usize = 104;
 
 const EXTENSION_END: u32 = 0;
 pub(super) const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
 const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
 const EXTENSION_BITMAPS: u32 = 0x2385_2875;
+const EXTENSION_ENCRYPTION: u32 = 0x0537_be77;
 
 /// A checked header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +68,16 @@ pub(super) struct Header {
     pub(super) backing: Option<Reference>,
     /// An external data file's name, where the data are in one.
     pub(super) data_file: Option<String>,
+    /// Whether the external data file is a raw image of the disk.
+    pub(super) is_data_file_raw: bool,
+    /// Refcounts may be behind, which the dirty mark tells.
+    pub(super) has_lazy_refcounts: bool,
+    /// Of compressed clusters, as the header has it.
+    pub(super) compression: u8,
+    /// How clusters are encrypted, as the header has it: 0 if they are not.
+    pub(super) encryption: u32,
+    /// Where the header of the encryption is, if it has one.
+    pub(super) encryption_header: Option<Table>,
 }
 
 /// A table of 64-bit entries in the file.
@@ -91,6 +108,16 @@ impl Header {
         Self::parse_for(first, file_bytes, Purpose::Use)
     }
 
+    /// The same, of an image that is only read: where refcounts are behind, that is no matter.
+    pub(super) fn parse_to_read(first: &[u8], file_bytes: u64) -> Result<Self, String> {
+        Self::parse_for(first, file_bytes, Purpose::Read)
+    }
+
+    /// The same, of an image that may be unusable: what it says is not judged, but for what the rest could not be understood without.
+    pub(super) fn parse_to_look(first: &[u8], file_bytes: u64) -> Result<Self, String> {
+        Self::parse_for(first, file_bytes, Purpose::Look)
+    }
+
     /// The same, of an image that may need to be repaired, or cannot be used here but has tables like others.
     pub(super) fn parse_to_check(first: &[u8], file_bytes: u64) -> Result<Self, String> {
         Self::parse_for(first, file_bytes, Purpose::Check)
@@ -111,12 +138,18 @@ impl Header {
         if first.len() < length {
             return Err(cut_off());
         }
-        let incompatible = if version == 3 { fields.u64_at(72) } else { 0 };
+        let is_looked_at = purpose == Purpose::Look;
+        let unless_looked_at = |checked: Result<(), String>| if is_looked_at { Ok(()) } else { checked };
+        let features = |at: usize| if version == 3 { fields.u64_at(at) } else { 0 };
+        let (incompatible, autoclear) = (features(INCOMPATIBLE_AT as usize), features(88));
         check_features(match purpose {
             Purpose::Use => incompatible,
+            Purpose::Read => incompatible & !INCOMPATIBLE_DIRTY,
             Purpose::Check => incompatible & !(INCOMPATIBLE_MARKS | INCOMPATIBLE_COMPRESSION),
+            Purpose::Look => 0,
         })?;
-        if fields.u32_at(32) != 0 {
+        let encryption = fields.u32_at(32);
+        if encryption != 0 && !is_looked_at {
             return Err("is encrypted, which is not supported: convert it with `qemu-img convert`".into());
         }
         let cluster_bits = fields.u32_at(20);
@@ -128,16 +161,16 @@ impl Header {
             return Err(format!("has refcounts of 2^{refcount_order} bits; 1 to 64 are possible"));
         }
         let size_bytes = fields.u64_at(24);
-        if size_bytes > DISK_MAX_BYTES {
+        if size_bytes > DISK_MAX_BYTES && !is_looked_at {
             return Err(format!("claims to hold {size_bytes} bytes, more than a qcow2 image can"));
         }
         let cluster_bytes = 1_u64 << cluster_bits;
         let first = &first[..first.len().min(cluster_bytes as usize)];
         let l1 = Table { offset_bytes: fields.u64_at(40), length_bytes: u64::from(fields.u32_at(36)) * 8 };
-        l1.check("L1 table", cluster_bytes, file_bytes)?;
+        unless_looked_at(l1.check("L1 table", cluster_bytes, file_bytes))?;
         let refcount_clusters = u64::from(fields.u32_at(56));
         let refcounts = Table { offset_bytes: fields.u64_at(48), length_bytes: refcount_clusters * cluster_bytes };
-        refcounts.check("refcount table", cluster_bytes, file_bytes)?;
+        unless_looked_at(refcounts.check("refcount table", cluster_bytes, file_bytes))?;
         let header_bytes = if version == 3 { fields.u32_at(100) as usize } else { HEADER_V2_BYTES };
         if header_bytes < length || header_bytes > first.len() || !header_bytes.is_multiple_of(8) {
             return Err(format!("has a header of {header_bytes} bytes, which cannot be"));
@@ -145,13 +178,20 @@ impl Header {
         // QEMU ends them where the backing file's name begins, and old images have nothing else there to end them.
         let named_at = usize::try_from(fields.u64_at(8)).ok().filter(|named_at| version == 2 && *named_at != 0);
         let end = named_at.unwrap_or(usize::MAX).min(cluster_bytes as usize);
-        let mut extensions = Extensions::parse(first, header_bytes..end, version)?;
-        let autoclear = if version == 3 { fields.u64_at(88) } else { 0 };
+        let mut extensions = match Extensions::parse(first, header_bytes..end, version) {
+            Err(_) if is_looked_at => Extensions::default(),
+            parsed => parsed?,
+        };
         let bitmaps = extensions.bitmaps.take().filter(|_| autoclear & AUTOCLEAR_BITMAPS != 0);
-        let backing = backing_name(first, &fields)?.map(|name| Reference { name, format: extensions.backing_format });
+        let backing = match backing_name(first, &fields) {
+            Err(_) if is_looked_at => None,
+            found => found?,
+        };
+        let backing = backing.map(|name| Reference { name, format: extensions.backing_format });
         let data_file = match (incompatible & INCOMPATIBLE_DATA_FILE != 0, extensions.data_file) {
             (false, _) => None,
             (true, Some(name)) => Some(name),
+            (true, None) if is_looked_at => None,
             (true, None) => return Err("has its data in another file, but does not say which".into()),
         };
         Ok(Self {
@@ -167,6 +207,11 @@ impl Header {
             incompatible,
             backing,
             data_file,
+            is_data_file_raw: autoclear & AUTOCLEAR_DATA_FILE_RAW != 0,
+            has_lazy_refcounts: features(80) & COMPATIBLE_LAZY_REFCOUNTS != 0,
+            compression: if header_bytes > COMPRESSION_AT { first[COMPRESSION_AT] } else { 0 },
+            encryption,
+            encryption_header: extensions.encryption,
         })
     }
 
@@ -179,7 +224,9 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Use,
+    Read,
     Check,
+    Look,
 }
 
 impl Table {
@@ -230,6 +277,7 @@ struct Extensions {
     backing_format: Option<String>,
     data_file: Option<String>,
     bitmaps: Option<BitmapDirectory>,
+    encryption: Option<Table>,
 }
 
 impl Extensions {
@@ -255,6 +303,10 @@ impl Extensions {
             if kind == EXTENSION_BITMAPS && length >= 24 {
                 let table = Table { offset_bytes: fields.u64_at(at + 24), length_bytes: fields.u64_at(at + 16) };
                 extensions.bitmaps = Some(BitmapDirectory { bitmaps: fields.u32_at(at + 8), table });
+            }
+            if kind == EXTENSION_ENCRYPTION && length >= 16 {
+                let table = Table { offset_bytes: fields.u64_at(at + 8), length_bytes: fields.u64_at(at + 16) };
+                extensions.encryption = Some(table);
             }
             let target = match kind {
                 EXTENSION_BACKING_FORMAT => Some(&mut extensions.backing_format),

@@ -4,8 +4,10 @@
 //! use, and then one sector, which disks write whole, puts it in force. All else that changes is kept in that sector.
 
 use super::create::Qcow2Backing;
-use super::header::{EXTENSION_BACKING_FORMAT, Header};
+use super::header::{AUTOCLEAR_BITMAPS, EXTENSION_BACKING_FORMAT, Header};
+use super::info::BITMAP_IN_USE;
 use super::medium::ImageFile;
+use super::snapshots::{self, u32_of};
 use std::io;
 use std::ops::Range;
 
@@ -53,21 +55,42 @@ pub(super) fn set_backing(file: &ImageFile, header: &Header, backing: Option<&Qc
     sector[NAME_AT..NAME_AT + 8].copy_from_slice(&offset.to_be_bytes());
     sector[NAME_AT + 8..NAME_AT + 12].copy_from_slice(&length.to_be_bytes());
     if header.version >= 3 {
-        // What other programs keep beside the data, such as bitmaps, is no longer theirs.
-        sector[AUTOCLEAR_AT..AUTOCLEAR_AT + 8].fill(0);
+        // What other programs keep beside the data is no longer true.
+        sector[AUTOCLEAR_AT..AUTOCLEAR_AT + 8].copy_from_slice(&autoclear(header).to_be_bytes());
     }
     if name_inside > 0 {
         sector[name_at..][..name.len()].copy_from_slice(name);
     } else if !name.is_empty() {
         file.write(name, name_at as u64)?;
     }
+    mark_bitmaps_stale(file, header)?;
     file.sync()?;
     file.write_stable(&sector, 0)
 }
 
-/// Says that what other programs keep beside the data, such as bitmaps, is no longer true.
-pub(super) fn clear_autoclear(file: &ImageFile, header: &Header) -> io::Result<()> {
-    if header.version >= 3 { file.write_stable(&[0; 8], AUTOCLEAR_AT as u64) } else { Ok(()) }
+/// Says that the bitmaps which other programs keep of changes are no longer true: those stay listed, so that nothing is leaked, and
+/// whoever made them can remove them. What else was kept beside the data is no longer said to be there.
+///
+/// # Errors
+/// When the image cannot be read or written.
+pub(super) fn mark_bitmaps_stale(file: &ImageFile, header: &Header) -> io::Result<()> {
+    let mut entries = Vec::new();
+    snapshots::walk_bitmaps(file, header, |entry, at| entries.push((u32_of(entry, FLAGS_AT), at)))?;
+    for (flags, at) in entries.into_iter().filter(|(flags, _)| flags & BITMAP_IN_USE == 0) {
+        file.write_stable(&(flags | BITMAP_IN_USE).to_be_bytes(), at + FLAGS_AT as u64)?;
+    }
+    if header.version < 3 {
+        return Ok(());
+    }
+    file.write_stable(&autoclear(header).to_be_bytes(), AUTOCLEAR_AT as u64)
+}
+
+/// Where the flags of a bitmap are in its entry.
+const FLAGS_AT: usize = 12;
+
+/// What is true of an image that somebody wrote to who knows of bitmaps, and of nothing else.
+fn autoclear(header: &Header) -> u64 {
+    if header.bitmaps.is_some() { AUTOCLEAR_BITMAPS } else { 0 }
 }
 
 /// What a first cluster has where.

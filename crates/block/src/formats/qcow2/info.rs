@@ -1,15 +1,18 @@
 //! What images say of themselves, without opening them as disks.
 
-use super::chain::{CHAIN_MAX, read_header};
-use super::header::Header;
+use super::chain::{CHAIN_MAX, parse_header};
+use super::encryption::{self, Qcow2Encryption};
+use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
+use super::medium::ImageFile;
+use super::snapshots::{self, BITMAP_BYTES, Qcow2Snapshot, u16_of, u32_of};
 use crate::FileDisk;
 use crate::formats::{AllowedDirectories, ImageError};
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What the header of a qcow2 image says.
+/// What a qcow2 image says of itself, whether it can be used here or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Qcow2Info {
     /// 2 or 3: what QEMU calls compat 0.10 and 1.1.
@@ -20,42 +23,106 @@ pub struct Qcow2Info {
     pub size_bytes: u64,
     /// Width of a refcount.
     pub refcount_bits: u32,
-    /// How many internal snapshots there are.
-    pub snapshots: u32,
+    /// The internal snapshots.
+    pub snapshots: Vec<Qcow2Snapshot>,
+    /// Bitmaps that programs keep of changes.
+    pub bitmaps: Vec<Qcow2Bitmap>,
     /// The backing file's name, as the header has it.
     pub backing_name: Option<String>,
     /// Its format, if the header says.
     pub backing_format: Option<String>,
     /// The name of the file that the data are in, if it is another.
     pub data_file: Option<String>,
+    /// Whether that file is a raw image of the disk.
+    pub is_data_file_raw: bool,
+    /// How clusters are compressed: the number that the header has.
+    pub compression: u8,
+    /// How clusters are encrypted.
+    pub encryption: Option<Qcow2Encryption>,
+    /// Refcounts may be behind while somebody writes.
+    pub has_lazy_refcounts: bool,
+    /// Refcounts are behind, as after a crash.
+    pub is_dirty: bool,
+    /// A program found damage.
+    pub is_corrupt: bool,
+    /// L2 entries say more than where a cluster is.
+    pub has_extended_l2: bool,
+}
+
+/// A bitmap of changes, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Qcow2Bitmap {
+    /// Its name, as its maker liked.
+    pub name: String,
+    /// Bytes of the disk that a bit stands for.
+    pub granularity_bytes: u64,
+    /// It was not closed well, or the disk was written to by who does not keep it: it says nothing any more.
+    pub is_in_use: bool,
+    /// Who opens the image keeps it up to date.
+    pub is_auto: bool,
 }
 
 impl Qcow2Info {
-    /// Reads the header of the image at `path`. Nothing is locked, and nothing but that file is opened.
+    /// Reads what the image at `path` says of itself. Nothing is locked, nothing but that file is opened, and what cannot be used is told, too.
     ///
     /// # Errors
-    /// When it cannot be read, or is no qcow2 image that can be used.
+    /// When it cannot be read, or no qcow2 header can be made out.
     pub fn read(path: &Path) -> Result<Self, ImageError> {
-        Ok(Self::of(read_header(&FileDisk::open_file(path, true)?, path)?))
+        Self::of(&FileDisk::open_file(path, true)?, path)
     }
 
-    fn of(header: Header) -> Self {
-        let (backing_name, backing_format) = match header.backing.as_ref() {
-            Some(backing) => (Some(backing.name.clone()), backing.format.clone()),
-            None => (None, None),
-        };
-        Self {
+    fn of(file: &File, path: &Path) -> Result<Self, ImageError> {
+        let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
+        let header = parse_header(file, path, Header::parse_to_look)?;
+        let mut reader = file.try_clone().map_err(failed)?;
+        let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
+        Self::of_header(&ImageFile::new(reader, length_bytes, false, false, 0), header).map_err(failed)
+    }
+
+    fn of_header(file: &ImageFile, header: Header) -> io::Result<Self> {
+        let snapshots = snapshots::described(file, &header)?;
+        let mut bitmaps = Vec::new();
+        snapshots::walk_bitmaps(file, &header, |entry, _| bitmaps.push(Qcow2Bitmap::of(entry)))?;
+        let encryption = encryption::of(file, &header)?;
+        let is = |feature: u64| header.incompatible & feature != 0;
+        Ok(Self {
             version: header.version,
             cluster_bytes: header.cluster_bytes(),
             size_bytes: header.size_bytes,
             refcount_bits: 1 << header.refcount_order,
-            snapshots: header.snapshots,
-            backing_name,
-            backing_format,
+            snapshots,
+            bitmaps,
+            is_data_file_raw: header.is_data_file_raw,
+            compression: header.compression,
+            encryption,
+            has_lazy_refcounts: header.has_lazy_refcounts,
+            is_dirty: is(INCOMPATIBLE_DIRTY),
+            is_corrupt: is(INCOMPATIBLE_CORRUPT),
+            has_extended_l2: is(INCOMPATIBLE_EXTENDED_L2),
+            backing_name: header.backing.as_ref().map(|backing| backing.name.clone()),
+            backing_format: header.backing.and_then(|backing| backing.format),
             data_file: header.data_file,
+        })
+    }
+}
+
+impl Qcow2Bitmap {
+    /// "Bitmap directory": an entry, of 24 bytes and more.
+    fn of(entry: &[u8]) -> Self {
+        let flags = u32_of(entry, 12);
+        let name_at = BITMAP_BYTES + u32_of(entry, 20) as usize;
+        let name = entry.get(name_at..).unwrap_or_default();
+        Self {
+            name: String::from_utf8_lossy(&name[..name.len().min(u16_of(entry, 18).into())]).into_owned(),
+            granularity_bytes: 1_u64.checked_shl(entry[17].into()).unwrap_or(0),
+            is_in_use: flags & BITMAP_IN_USE != 0,
+            is_auto: flags & BITMAP_AUTO != 0,
         }
     }
 }
+
+pub(super) const BITMAP_IN_USE: u32 = 1 << 0;
+const BITMAP_AUTO: u32 = 1 << 1;
 
 /// An image of a chain of backing files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +167,7 @@ pub(super) fn chain_of(file: File, path: &Path, allowed: &AllowedDirectories) ->
 fn read_image(mut file: File, path: &Path, is_qcow2: bool) -> Result<ChainImage, ImageError> {
     let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
     let allocated_bytes = file.metadata().map_err(failed)?.blocks() * 512;
-    let qcow2 = if is_qcow2 { Some(Qcow2Info::of(read_header(&file, path)?)) } else { None };
+    let qcow2 = if is_qcow2 { Some(Qcow2Info::of(&file, path)?) } else { None };
     let size_bytes = match &qcow2 {
         Some(info) => info.size_bytes,
         None => file.seek(SeekFrom::End(0)).map_err(failed)?,

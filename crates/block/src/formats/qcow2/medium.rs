@@ -1,7 +1,7 @@
 //! What an image lies on, as imago sees it. Metadata, and data where imago copies them, pass through here; what queues
 //! carry does not.
 
-use super::header::Table;
+use super::header::{INCOMPATIBLE_AT, INCOMPATIBLE_DIRTY, Table};
 use super::order::Order;
 #[cfg(test)]
 use crate::layers::WriteLog;
@@ -373,7 +373,12 @@ impl imago::Storage for Medium {
         for mut slice in bufv.into_inner() {
             match &self.kind {
                 Kind::File { .. } if self.order().is_some_and(|order| order.read(&mut slice, offset)) => {}
-                Kind::File { file, .. } => file.read(&mut slice, offset)?,
+                Kind::File { file, order, .. } => {
+                    file.read(&mut slice, offset)?;
+                    if order.is_none() {
+                        hide_dirty_mark(&mut slice, offset);
+                    }
+                }
                 Kind::Disk(reader) => {
                     reader.lock().unwrap_or_else(PoisonError::into_inner).read(&mut slice, offset)?;
                 }
@@ -445,6 +450,14 @@ impl imago::Storage for Medium {
             PreallocateMode::None | PreallocateMode::Zero => file.extend(new_size),
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+}
+
+/// Who only reads needs no refcounts, which is all that an image marked dirty may have wrong; imago opens none that is.
+fn hide_dirty_mark(bytes: &mut [u8], offset: u64) {
+    let at = INCOMPATIBLE_AT + 7;
+    if let Some(byte) = at.checked_sub(offset).and_then(|at| bytes.get_mut(usize::try_from(at).ok()?)) {
+        *byte &= !(INCOMPATIBLE_DIRTY as u8);
     }
 }
 

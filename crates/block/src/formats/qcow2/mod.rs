@@ -10,6 +10,8 @@
 //! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it.
 //! What was flushed is on stable storage, and a power cut leaves an image with nothing wrong but clusters that nobody uses ([`order`]).
 
+#[cfg(test)]
+mod bounded;
 mod census;
 mod chain;
 mod check;
@@ -19,6 +21,7 @@ mod cost;
 mod create;
 #[cfg(test)]
 mod cut_short;
+mod encryption;
 #[cfg(test)]
 mod fuzz;
 mod grace;
@@ -49,12 +52,14 @@ pub use census::{CheckReport, Repair};
 pub use commit::Qcow2Commit;
 pub(crate) use create::create_delta;
 pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions};
+pub use encryption::{LuksHeader, LuksSlot, Qcow2Encryption};
 use image::Image;
-pub use info::{ChainImage, Qcow2Info, image_chain};
+pub use info::{ChainImage, Qcow2Bitmap, Qcow2Info, image_chain};
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
 use queue::Qcow2Split;
 pub use rebase::{Qcow2Rebase, write_differences};
 pub use repair::Qcow2Check;
+pub use snapshots::Qcow2Snapshot;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -66,7 +71,7 @@ pub use writer::Qcow2Writer;
 /// A disk in a qcow2 image, versions 2 and 3, with backing files (raw or qcow2) and external data files.
 ///
 /// Refused, with a sentence that says what to do: images that are encrypted, compressed by zstd, have extended L2 entries, are
-/// marked dirty or corrupt, or need what is not known here.
+/// marked corrupt, or need what is not known here; and for writing, those that are marked dirty.
 #[derive(Debug)]
 pub struct Qcow2Disk {
     worker: Arc<Worker>,

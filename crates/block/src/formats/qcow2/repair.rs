@@ -54,6 +54,11 @@ impl Qcow2Check {
         Ok(Self { path, file, header })
     }
 
+    #[cfg(test)]
+    pub(super) fn file(&self) -> &ImageFile {
+        &self.file
+    }
+
     /// Cuts off what lies behind all that is in use.
     pub(in crate::formats) fn truncate(&self, length_bytes: u64) -> io::Result<()> {
         self.file.truncate(length_bytes)

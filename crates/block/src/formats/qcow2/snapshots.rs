@@ -11,7 +11,7 @@ const TABLES_MAX_BYTES: u64 = 64 << 20;
 pub(super) const L1_MAX_BYTES: u64 = 32 << 20;
 
 const SNAPSHOT_BYTES: usize = 40;
-const BITMAP_BYTES: usize = 24;
+pub(super) const BITMAP_BYTES: usize = 24;
 const BITMAP_OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 
 /// A table, and the tables that its entries name.
@@ -23,8 +23,65 @@ pub(super) struct Directory {
     pub(super) flaw: Option<String>,
 }
 
+/// A snapshot, for people. Texts are as its maker liked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Qcow2Snapshot {
+    /// A number, mostly.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Bytes of a machine's state that are kept with it.
+    pub vm_state_bytes: u64,
+    /// When it was made: seconds since 1970, and nanoseconds.
+    pub date: (u32, u32),
+    /// How long the machine had run, in nanoseconds.
+    pub vm_clock_ns: u64,
+    /// How many instructions the machine had executed, if that was counted.
+    pub instructions: Option<u64>,
+}
+
 /// The snapshots, and their L1 tables.
 pub(super) fn snapshots(file: &ImageFile, header: &Header) -> io::Result<Directory> {
+    walk_snapshots(file, header, |_, _| Ok(()))
+}
+
+/// What the snapshots say of themselves, as far as they can be read.
+pub(super) fn described(file: &ImageFile, header: &Header) -> io::Result<Vec<Qcow2Snapshot>> {
+    let mut found = Vec::new();
+    walk_snapshots(file, header, |entry, at| {
+        found.push(describe(file, entry, at)?);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Of the snapshot whose entry begins at `at`.
+fn describe(file: &ImageFile, entry: &[u8; SNAPSHOT_BYTES], at: u64) -> io::Result<Qcow2Snapshot> {
+    const EXTRA_BYTES: usize = 24;
+    let (extra_bytes, id_bytes, name_bytes) = (u32_of(entry, 36), u16_of(entry, 12), u16_of(entry, 14));
+    let mut extra = [0; EXTRA_BYTES];
+    let known_bytes = EXTRA_BYTES.min(extra_bytes as usize);
+    file.read(&mut extra[..known_bytes], at + SNAPSHOT_BYTES as u64)?;
+    let mut texts = vec![0; usize::from(id_bytes) + usize::from(name_bytes)];
+    file.read(&mut texts, at + SNAPSHOT_BYTES as u64 + u64::from(extra_bytes))?;
+    let (id, name) = texts.split_at(id_bytes.into());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Qcow2Snapshot {
+        id: text(id),
+        name: text(name),
+        vm_state_bytes: if known_bytes >= 8 { u64_of(&extra, 0) } else { u32_of(entry, 32).into() },
+        date: (u32_of(entry, 16), u32_of(entry, 20)),
+        vm_clock_ns: u64_of(entry, 24),
+        instructions: (known_bytes == EXTRA_BYTES).then(|| u64_of(&extra, 16)).filter(|&count| count != u64::MAX),
+    })
+}
+
+/// Goes through the entries of the snapshot table, and shows each and where it begins to `see`.
+fn walk_snapshots(
+    file: &ImageFile,
+    header: &Header,
+    mut see: impl FnMut(&[u8; SNAPSHOT_BYTES], u64) -> io::Result<()>,
+) -> io::Result<Directory> {
     let mut found = Directory::default();
     let start = header.snapshots_offset_bytes;
     if header.snapshots == 0 {
@@ -42,6 +99,7 @@ pub(super) fn snapshots(file: &ImageFile, header: &Header) -> io::Result<Directo
             break;
         }
         file.read(&mut entry, at)?;
+        see(&entry, at)?;
         let length_bytes = u64::from(u32_of(&entry, 8)) * 8;
         found.tables.push(Table { offset_bytes: u64_of(&entry, 0), length_bytes });
         let texts = u64::from(u16_of(&entry, 12)) + u64::from(u16_of(&entry, 14));
@@ -53,6 +111,16 @@ pub(super) fn snapshots(file: &ImageFile, header: &Header) -> io::Result<Directo
 
 /// The bitmaps, and their tables.
 pub(super) fn bitmaps(file: &ImageFile, header: &Header) -> io::Result<Directory> {
+    walk_bitmaps(file, header, |_, _| ())
+}
+
+/// Goes through the entries of the bitmap directory, and shows each with where it begins to `see`: 24 bytes, and as many as there are of the
+/// rest.
+pub(super) fn walk_bitmaps(
+    file: &ImageFile,
+    header: &Header,
+    mut see: impl FnMut(&[u8], u64),
+) -> io::Result<Directory> {
     let mut found = Directory::default();
     let Some(directory) = header.bitmaps else { return Ok(found) };
     let Table { offset_bytes, length_bytes } = directory.table;
@@ -73,6 +141,8 @@ pub(super) fn bitmaps(file: &ImageFile, header: &Header) -> io::Result<Directory
         let length_bytes = u64::from(u32_of(entry, 8)) * 8;
         found.tables.push(Table { offset_bytes: u64_of(entry, 0), length_bytes });
         let texts = u32_of(entry, 20) as usize + usize::from(u16_of(entry, 18));
+        let length = (BITMAP_BYTES + texts).min(rest.len());
+        see(&rest[..length], offset_bytes + (bytes.len() - rest.len()) as u64);
         rest = rest.get((BITMAP_BYTES + texts).next_multiple_of(8)..).unwrap_or_default();
     }
     Ok(found)
@@ -84,14 +154,14 @@ pub(super) fn in_bitmap_table(file: &ImageFile, table: Table) -> io::Result<impl
     Ok(entries.map(|entry| entry & BITMAP_OFFSET_MASK).filter(|&offset| offset != 0))
 }
 
-fn u64_of(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_of(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-fn u32_of(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u32_of(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().fold(0, |value, &byte| value << 8 | u32::from(byte))
 }
 
-fn u16_of(bytes: &[u8], at: usize) -> u16 {
+pub(super) fn u16_of(bytes: &[u8], at: usize) -> u16 {
     u16::from(bytes[at]) << 8 | u16::from(bytes[at + 1])
 }

@@ -79,7 +79,7 @@ impl Qcow2Writer {
         // Whoever writes does so in a thread of its own.
         let disk = FileDisk::growing(handle, &FileOptions { engine: Engine::Sync, ..FileOptions::default() })?;
         let l1_entries = size_bytes.div_ceil(1 << (2 * cluster_bits - 3));
-        let l1_clusters = (l1_entries * 8).div_ceil(1 << cluster_bits).max(1);
+        let l1_clusters = (l1_entries * 8).div_ceil(1 << cluster_bits);
         let layout = Layout {
             free_cluster: 1 + l1_clusters,
             packed: 0..0,

@@ -1,0 +1,262 @@
+//! The formats of files that hold disks: the one table of names and signatures, also of formats that are not read here.
+//!
+//! What is not in it is a raw disk. So that a container is never taken for one, and written into, the table has what else people keep
+//! disks in: the formats of other hypervisors, compressed files and archives.
+
+use rustix::fs::{FileType, Mode, OFlags};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A format other than raw.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FileFormat {
+    /// Its word: qemu-img's, where it has one.
+    pub word: &'static str,
+    /// What people call it.
+    pub name: &'static str,
+    sort: Sort,
+    /// Endings of names, without the dot.
+    endings: &'static [&'static str],
+    signatures: &'static [Signature],
+}
+
+/// What a format is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    Disk,
+    Compressed,
+    Archive,
+}
+
+/// Bytes that only this format has at that place.
+#[derive(Debug, PartialEq, Eq)]
+struct Signature {
+    from: Origin,
+    bytes: &'static [u8],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// So many bytes from the beginning.
+    Start(usize),
+    /// So many bytes into the last 512.
+    LastSector(usize),
+}
+
+const SECTOR_BYTES: usize = 512;
+
+const fn at(offset: usize, bytes: &'static [u8]) -> Signature {
+    Signature { from: Origin::Start(offset), bytes }
+}
+
+const fn in_last_sector(offset: usize, bytes: &'static [u8]) -> Signature {
+    Signature { from: Origin::LastSector(offset), bytes }
+}
+
+const fn disk(
+    word: &'static str,
+    name: &'static str,
+    endings: &'static [&'static str],
+    signatures: &'static [Signature],
+) -> FileFormat {
+    FileFormat { word, name, sort: Sort::Disk, endings, signatures }
+}
+
+const fn compressed(
+    word: &'static str,
+    name: &'static str,
+    endings: &'static [&'static str],
+    signatures: &'static [Signature],
+) -> FileFormat {
+    FileFormat { word, name, sort: Sort::Compressed, endings, signatures }
+}
+
+const fn archive(
+    word: &'static str,
+    name: &'static str,
+    endings: &'static [&'static str],
+    signatures: &'static [Signature],
+) -> FileFormat {
+    FileFormat { word, name, sort: Sort::Archive, endings, signatures }
+}
+
+/// The first whose signature is there is what a file is.
+///
+/// Sources: QEMU's docs/interop (qcow2, qed, parallels, vpc) and the drivers in its block/; VMware's Virtual Disk Format 5.0; Microsoft's
+/// Virtual Hard Disk Image Format Specification and [MS-VHDX]; RFC 1952 (gzip) and 8878 (Zstandard); the formats' own pages for the rest.
+static FORMATS: [FileFormat; 20] = [
+    disk("qcow", "qcow (version 1)", &["qcow"], &[at(0, b"QFI\xfb\0\0\0\x01")]),
+    disk("qcow2", "qcow2", &["qcow2"], &[at(0, b"QFI\xfb")]),
+    disk(
+        "vmdk",
+        "VMDK",
+        &["vmdk"],
+        &[at(0, b"# Disk DescriptorFile"), at(0, b"KDMV"), at(0, b"COWD"), at(0, b"\xbe\xba\xfe\xca\0\0\0\0")],
+    ),
+    disk("vhdx", "VHDX", &["vhdx", "avhdx", "vhds"], &[at(0, b"vhdxfile")]),
+    // A dynamic disk begins with a copy of its footer; a fixed one has nothing but the footer, with its version.
+    disk(
+        "vpc",
+        "VHD",
+        &["vhd", "avhd", "vpc"],
+        &[at(0, b"conectix"), in_last_sector(0, b"conectix\0\0\0\x02\0\x01\0\0")],
+    ),
+    disk("vdi", "VDI", &["vdi"], &[at(64, b"\x7f\x10\xda\xbe\x01\0\x01\0"), at(64, b"\x7f\x10\xda\xbe\x01\0\0\0")]),
+    disk("qed", "QED", &["qed"], &[at(0, b"QED\0")]),
+    disk("parallels", "Parallels", &["hdd", "hds"], &[at(0, b"WithoutFreeSpace"), at(0, b"WithouFreSpacExt")]),
+    disk("dmg", "Apple disk image (dmg)", &["dmg"], &[in_last_sector(0, b"koly\0\0\0\x04\0\0\x02\0")]),
+    disk("simg", "Android sparse image", &["simg"], &[at(0, b"\x3a\xff\x26\xed\x01\0\0\0\x1c\0\x0c\0")]),
+    archive("vma", "Proxmox backup (VMA)", &["vma"], &[at(0, b"VMA\0\0\0\0\x01")]),
+    compressed("gz", "gzip", &["gz", "tgz"], &[at(0, b"\x1f\x8b\x08")]),
+    compressed("xz", "xz", &["xz", "txz"], &[at(0, b"\xfd7zXZ\0")]),
+    compressed("zst", "Zstandard", &["zst", "zstd", "tzst"], &[at(0, b"\x28\xb5\x2f\xfd")]),
+    // Each block begins with the digits of pi; a file without any with those of its square root.
+    compressed("bz2", "bzip2", &["bz2", "tbz2"], &[at(4, b"1AY&SY"), at(4, b"\x17\x72\x45\x38\x50\x90")]),
+    compressed("lz4", "LZ4", &["lz4"], &[at(0, b"\x04\x22\x4d\x18")]),
+    compressed("lzma", "LZMA", &["lzma"], &[]),
+    archive("zip", "ZIP", &["zip"], &[at(0, b"PK\x03\x04"), at(0, b"PK\x05\x06")]),
+    archive("7z", "7-Zip", &["7z"], &[at(0, b"7z\xbc\xaf\x27\x1c")]),
+    archive("tar", "tar", &["tar", "ova"], &[at(257, b"ustar")]),
+];
+
+impl FileFormat {
+    /// The format that a file of this name is in, going by its ending in whatever case; `None` for raw.
+    pub fn of_name(path: &Path) -> Option<&'static Self> {
+        let ending = path.extension()?.to_str()?;
+        FORMATS.iter().find(|format| format.endings.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+    }
+
+    /// The format that a file's contents show; `None` for raw. The outer `None`: there is nothing to read, as in a directory.
+    pub fn of_file(file: &File) -> Option<Option<&'static Self>> {
+        Ends::read(file).map(|ends| ends.format())
+    }
+
+    /// The same, of the file or device at a path, which is not waited for.
+    pub fn of_file_at(path: &Path) -> Option<Option<&'static Self>> {
+        // What is neither a file nor a device may block in open or in read.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&file).ok()?.st_mode);
+        if kind.is_file() || kind.is_block_device() { Self::of_file(&file) } else { None }
+    }
+
+    /// What to do about a file in this format, where it is not supported: an imperative clause.
+    pub fn remedy(&self) -> &'static str {
+        match self.sort {
+            Sort::Disk => "convert it with `qemu-img convert`",
+            Sort::Compressed => "decompress it first",
+            Sort::Archive => "unpack it first",
+        }
+    }
+
+    /// Whether the signature is at the file's beginning.
+    pub(crate) fn begins_files(&self) -> bool {
+        self.signatures.iter().any(|signature| matches!(signature.from, Origin::Start(_)))
+    }
+}
+
+/// The parts of a file that have signatures.
+struct Ends {
+    first: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl Ends {
+    fn read(mut file: &File) -> Option<Self> {
+        let (mut first, mut last) = (Vec::with_capacity(SECTOR_BYTES), vec![0; SECTOR_BYTES]);
+        file.rewind().ok()?;
+        file.take(SECTOR_BYTES as u64).read_to_end(&mut first).ok()?;
+        let length_bytes = file.seek(SeekFrom::End(0)).ok()?;
+        match length_bytes.checked_sub(SECTOR_BYTES as u64) {
+            Some(start) => file.read_exact_at(&mut last, start).ok()?,
+            None => last.clear(),
+        }
+        Some(Self { first, last })
+    }
+
+    fn format(&self) -> Option<&'static FileFormat> {
+        FORMATS.iter().find(|format| {
+            // A boot sector is code from its first byte on, and no archive has its mark but by chance.
+            let is_possible = format.sort == Sort::Disk || !self.is_bootable();
+            is_possible && format.signatures.iter().any(|signature| self.has(signature))
+        })
+    }
+
+    fn is_bootable(&self) -> bool {
+        self.first.get(510..) == Some(&[0x55, 0xaa])
+    }
+
+    fn has(&self, signature: &Signature) -> bool {
+        let (sector, offset) = match signature.from {
+            Origin::Start(offset) => (&self.first, offset),
+            Origin::LastSector(offset) => (&self.last, offset),
+        };
+        sector.get(offset..).is_some_and(|bytes| bytes.starts_with(signature.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format_of(first: &[u8], last: &[u8]) -> Option<&'static str> {
+        let mut bytes = vec![0; 4096];
+        bytes[..first.len()].copy_from_slice(first);
+        bytes[4096 - SECTOR_BYTES..][..last.len()].copy_from_slice(last);
+        let ends = Ends { first: bytes[..SECTOR_BYTES].to_vec(), last: bytes[4096 - SECTOR_BYTES..].to_vec() };
+        ends.format().map(|format| format.word)
+    }
+
+    #[test]
+    fn every_signature_is_found_where_it_is_and_nowhere_else() {
+        for format in &FORMATS {
+            for signature in format.signatures {
+                let (mut first, mut last, mut elsewhere) = (Vec::new(), Vec::new(), vec![0xaa; 7]);
+                let bytes = match signature.from {
+                    Origin::Start(offset) => {
+                        first.resize(offset, 0);
+                        &mut first
+                    }
+                    Origin::LastSector(_) => &mut last,
+                };
+                bytes.extend(signature.bytes);
+                elsewhere.extend(bytes.iter());
+                // qcow2's is that of its first version, and more follows.
+                assert_eq!(format_of(&first, &last), Some(format.word));
+                assert_eq!(format_of(&elsewhere, &[]), None, "{format:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_boot_sector_is_no_archive_whatever_its_code_is() {
+        for code in [&b"\x1f\x8b\x08"[..], b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"] {
+            let mut sector = code.to_vec();
+            assert!(format_of(&sector, &[]).is_some());
+            sector.resize(510, 0);
+            sector.extend([0x55, 0xaa]);
+            assert_eq!(format_of(&sector, &[]), None);
+        }
+    }
+
+    #[test]
+    fn names_say_formats_in_any_case() {
+        let word = |name: &str| FileFormat::of_name(Path::new(name)).map(|format| format.word);
+        for (name, format) in [
+            ("x.VHDX", Some("vhdx")),
+            ("a.b/x.vhd", Some("vpc")),
+            ("x.img.gz", Some("gz")),
+            ("x.Ova", Some("tar")),
+            ("x.qcow2", Some("qcow2")),
+            ("x.qcow2.img", None),
+            ("vdi", None),
+            (".vdi", None),
+            ("x.iso", None),
+            ("x", None),
+        ] {
+            assert_eq!(word(name), format, "{name}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `image info` says what qemu-img's does, also of images that no other command here takes.
+
+use super::*;
+use serde_json::Value;
+
+/// All that qemu-img says is said here, in the same words; what is said beside that is ours.
+#[track_caller]
+fn says_all_that(name: &str, ours: &Value, theirs: &Value) {
+    match theirs {
+        Value::Object(theirs) => {
+            for (key, value) in theirs {
+                says_all_that(&format!("{name}: {key}"), &ours[key], value);
+            }
+        }
+        Value::Array(theirs) => {
+            assert_eq!(ours.as_array().map(Vec::len), Some(theirs.len()), "{name}");
+            for (index, value) in theirs.iter().enumerate() {
+                says_all_that(&format!("{name} {index}"), &ours[index], value);
+            }
+        }
+        value => assert_eq!(ours, value, "{name}"),
+    }
+}
+
+#[test]
+fn info_says_what_qemu_img_does_of_any_qcow2_image() {
+    let yard = Yard::new();
+    fs::create_dir(yard.path("bases")).unwrap();
+    let secret = "--object secret,id=key,data=abc";
+    for line in [
+        "create -q -f qcow2 bases/plain.qcow2 10M".to_owned(),
+        "create -q -f qcow2 -o compat=0.10,cluster_size=4k old.qcow2 10M".to_owned(),
+        "create -q -f qcow2 -o extended_l2=on,compression_type=zstd,lazy_refcounts=on,refcount_bits=1 new.qcow2 10M"
+            .to_owned(),
+        format!(
+            "create -q {secret} -f qcow2 -o encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10 luks.qcow2 1M"
+        ),
+        format!("create -q {secret} -f qcow2 -o encryption=on,encrypt.key-secret=key,compat=0.10 aes.qcow2 10M"),
+        "create -q -f qcow2 -b bases/plain.qcow2 -F qcow2 over.qcow2".to_owned(),
+        "create -q -f qcow2 -o data_file=data.raw,data_file_raw=on elsewhere.qcow2 10M".to_owned(),
+        "create -q -f qcow2 snapshots.qcow2 10M".to_owned(),
+        "snapshot -c first snapshots.qcow2".to_owned(),
+        "snapshot -c second snapshots.qcow2".to_owned(),
+        "create -q -f qcow2 marks.qcow2 10M".to_owned(),
+        "bitmap --add over.qcow2 auto".to_owned(),
+        "bitmap --add --disable -g 4k over.qcow2 other".to_owned(),
+        "create -q -f raw disk.img 10M".to_owned(),
+    ] {
+        qemu_img(&yard, &line);
+    }
+    let marks = File::options().write(true).open(yard.path("marks.qcow2")).unwrap();
+    let compare = |name: &str| {
+        let theirs = qemu_img(&yard, &format!("info --output=json {name}")).json();
+        let ours = image(&yard, ["info", "--json", name]).succeeded().json();
+        says_all_that(name, &ours, &theirs);
+        let text = image(&yard, ["info", name]).succeeded().stdout;
+        assert!(text.contains(&format!("file format: {}", theirs["format"].as_str().unwrap())), "{text}");
+        (ours, text)
+    };
+    for name in ["bases/plain.qcow2", "old.qcow2", "over.qcow2", "elsewhere.qcow2", "snapshots.qcow2", "disk.img"] {
+        compare(name);
+    }
+    for (name, word) in [("new.qcow2", "zstd"), ("luks.qcow2", "luks, aes-256-xts-plain64"), ("aes.qcow2", "aes")] {
+        let (ours, text) = compare(name);
+        assert!(ours["unusable"].is_string() && text.contains("not usable here") && text.contains(word), "{text}");
+    }
+    // Dirty, then corrupt.
+    for (mark, word) in [(1, None), (2, Some("corrupt"))] {
+        marks.write_all_at(&[mark], 79).unwrap();
+        let (ours, _) = compare("marks.qcow2");
+        let why = ours["unusable"].as_str();
+        assert!(
+            why.is_some() == word.is_some() && why.unwrap_or_default().contains(word.unwrap_or_default()),
+            "{ours}"
+        );
+    }
+}
+
+#[test]
+fn info_says_what_a_file_in_another_format_is() {
+    let yard = Yard::new();
+    for (format, name, word) in
+        [("vhdx", "a.vhdx", "vhdx"), ("vdi", "b.img", "vdi"), ("vpc", "c.vhd", "vpc"), ("qed", "d.qcow2", "qed")]
+    {
+        qemu_img(&yard, &format!("create -q -f {format} {name} 10M"));
+        let ours = image(&yard, ["info", "--json", name]).succeeded().json();
+        assert_eq!((ours["format"].as_str(), &ours["virtual-size"]), (Some(word), &Value::Null));
+        assert!(ours["unusable"].as_str().unwrap().contains("not supported"), "{ours}");
+    }
+    fs::write(yard.path("e.img.xz"), b"\xfd7zXZ\0 and more").unwrap();
+    let text = image(&yard, ["info", "e.img.xz"]).succeeded().stdout;
+    assert!(text.contains("file format: xz") && text.contains("decompress it first"), "{text}");
+    image(&yard, ["create", "-q", "called.qcow2", "1M"]).succeeded();
+    fs::rename(yard.path("called.qcow2"), yard.path("called.img")).unwrap();
+    let text = image(&yard, ["info", "called.img"]).succeeded().stdout;
+    assert!(text.contains("file format: qcow2") && text.contains("add format=qcow2"), "{text}");
+}
