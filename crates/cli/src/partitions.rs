@@ -175,6 +175,7 @@ fn flags(partition: &Partition) -> Vec<String> {
         Some(Restriction::Container) => flags.push("extended".to_owned()),
         Some(Restriction::Overlaps { other }) => flags.push(format!("overlaps-{other}")),
         Some(Restriction::CoversTable) => flags.push("covers-table".to_owned()),
+        Some(Restriction::CutOff) => flags.push("cut-off".to_owned()),
     }
     flags
 }

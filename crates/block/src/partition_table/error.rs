@@ -77,6 +77,9 @@ pub enum Warning {
     /// A partition covers bytes of the table.
     #[error("partition {0} lies over the partition table itself: it can only be read")]
     CoversTable(u32),
+    /// A partition ends behind the disk's last block.
+    #[error("partition {0} reaches past the end of the disk: what there is of it can only be read")]
+    CutOff(u32),
     /// A chain of logical partitions comes back to where it was.
     #[error("the chain of logical partitions loops: what comes after partition {last} is unknown")]
     ChainLoops {
@@ -175,4 +178,7 @@ pub enum PartitionError {
     /// Writing would change the table.
     #[error("partition {0} lies over the partition table itself: it can only be read")]
     CoversTable(u32),
+    /// Writing would change a part of something whose rest is missing.
+    #[error("partition {0} reaches past the end of the disk: it can only be read")]
+    CutOff(u32),
 }

@@ -6,7 +6,7 @@
 use super::boot_sector;
 use super::error::{LeftOut, Warning};
 use super::kind::PartitionKind;
-use super::{Found, Partition};
+use super::{Found, Partition, Restriction};
 use crate::DiskReader;
 use std::io;
 use std::ops::Range;
@@ -142,7 +142,7 @@ pub(super) fn partitions(
     for (number, entry) in (1..).zip(entries) {
         // A protective entry has nothing of its own: it stands for a GPT.
         if entry.is_used() && !entry.is_protective() {
-            chain.add(number, entry, entry.blocks(0), 0..blocks, LeftOut::PastTheEnd);
+            chain.add(number, entry, entry.blocks(0), &(0..u64::MAX), LeftOut::PastTheEnd);
         }
     }
     for entry in entries.iter().filter(|entry| entry.is_used() && entry.is_extended() && entry.start_block > 0) {
@@ -227,19 +227,25 @@ impl Chain<'_> {
             }
             self.last += 1;
             if entry.is_used() {
-                self.add(self.last, entry, blocks, extended.clone(), LeftOut::OutsideExtended);
+                self.add(self.last, entry, blocks, extended, LeftOut::OutsideExtended);
             }
         }
         true
     }
 
-    /// Adds a partition, unless it reaches past the end of the disk or, which is `otherwise`, out of `within`.
-    fn add(&mut self, number: u32, entry: &Entry, blocks: Range<u64>, within: Range<u64>, otherwise: LeftOut) {
-        if blocks.end > self.blocks {
+    /// Adds a partition, unless it lies past the end of the disk or, which is `otherwise`, reaches out of `within`. Of one that begins on the
+    /// disk and ends behind it, there is what the disk has.
+    fn add(&mut self, number: u32, entry: &Entry, mut blocks: Range<u64>, within: &Range<u64>, otherwise: LeftOut) {
+        let is_cut_off = blocks.end > self.blocks;
+        if blocks.start >= self.blocks {
             self.warn(Warning::LeftOut { number, why: LeftOut::PastTheEnd });
-        } else if !lies_within(&blocks, &within) {
-            self.warn(Warning::LeftOut { number, why: otherwise });
+        } else if !lies_within(&blocks, within) {
+            self.warn(Warning::LeftOut { number, why: if is_cut_off { LeftOut::PastTheEnd } else { otherwise } });
         } else {
+            if is_cut_off {
+                blocks.end = self.blocks;
+                self.warn(Warning::CutOff(number));
+            }
             let range_bytes = self.bytes(&blocks);
             self.found.partitions.push(Partition {
                 number,
@@ -248,7 +254,7 @@ impl Chain<'_> {
                 name: String::new(),
                 guid: None,
                 attributes: u64::from(entry.boot_indicator),
-                restriction: None,
+                restriction: is_cut_off.then_some(Restriction::CutOff),
             });
         }
     }

@@ -106,6 +106,8 @@ pub enum Restriction {
     },
     /// It shares bytes with the table: not to be written.
     CoversTable,
+    /// The disk ends before it does, and its range is what there is: not to be written.
+    CutOff,
 }
 
 /// Reads the table of a disk, as [`TableChoice::Auto`] says.
@@ -245,6 +247,7 @@ impl PartitionTable {
             Some(Restriction::Container) => Err(PartitionError::Container(number)),
             Some(Restriction::Overlaps { other }) if !read_only => Err(PartitionError::Overlaps { number, other }),
             Some(Restriction::CoversTable) if !read_only => Err(PartitionError::CoversTable(number)),
+            Some(Restriction::CutOff) if !read_only => Err(PartitionError::CutOff(number)),
             _ => Ok(partition.range_bytes.clone()),
         }
     }

@@ -94,7 +94,7 @@ fn logical_partitions_on_a_disk_cut_short_are_told_one_by_one() {
     image.bytes.truncate(cut as usize);
     let table = image.read().unwrap();
     let kept: Vec<u32> = table.partitions.iter().map(|partition| partition.number).collect();
-    let fits = |partition: &&blockyard_block::partition_table::Partition| partition.range_bytes.end <= cut;
+    let fits = |partition: &&blockyard_block::partition_table::Partition| partition.range_bytes.start < cut;
     let expected: Vec<u32> = whole.partitions.iter().filter(fits).map(|partition| partition.number).collect();
     assert!(kept.iter().all(|number| expected.contains(number)), "{kept:?}");
     assert!([1, 5, 6].iter().all(|number| kept.contains(number)), "{kept:?}");
@@ -103,6 +103,27 @@ fn logical_partitions_on_a_disk_cut_short_are_told_one_by_one() {
         Err(PartitionError::LeftOut { number: 3, why: LeftOut::PastTheEnd }),
         "{:?}",
         table.warnings
+    );
+}
+
+#[test]
+fn a_partition_longer_than_its_disk_is_read_as_far_as_there_is_something() {
+    let mut image = Image::new(256, 512);
+    image.put_record(0, &[entry(0x83, 10, 20), entry(0x83, 100, u32::MAX), entry(0x83, 256, 1), entry(5, 60, 300)]);
+    image.put_record(60, &[entry(0x83, 1, 200)]);
+    assert_eq!(image.partitions(), [(1, 10, 20), (2, 100, 156), (4, 60, 196), (5, 61, 195)]);
+    let table = image.read().unwrap();
+    let left_out = Warning::LeftOut { number: 3, why: LeftOut::PastTheEnd };
+    for warning in [Warning::CutOff(2), left_out, Warning::CutOff(4), Warning::CutOff(5)] {
+        assert!(table.warnings.contains(&warning), "{:?}", table.warnings);
+    }
+    assert_eq!(table.range(2, true), Ok(100 * 512..256 * 512));
+    let mut alone = Image::new(256, 512);
+    alone.put_record(0, &[entry(0x83, 100, 1000)]);
+    let table = alone.read().unwrap();
+    assert_eq!(
+        (table.range(1, true), table.range(1, false)),
+        (Ok(100 * 512..256 * 512), Err(PartitionError::CutOff(1)))
     );
 }
 
