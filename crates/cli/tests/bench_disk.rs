@@ -53,7 +53,7 @@ fn requests_allocate_nothing() {
     let file = yard.random("disk.img", 4 << 20, 1);
     for disk in ["null:4M", "mem:4M", path_text(&file)] {
         for more in ["--batch 64", "--random --batch 64 --copy yes", "--write --verify --batch 32 --jobs 2"] {
-            let json = bench_disk(&format!("{disk} {more} --total 64M --json"));
+            let json = bench_disk(&format!("{disk} {more} --total 64M --json --force"));
             // A null disk keeps nothing: that is not what is asked here.
             let json = json.json();
             assert_eq!(number(&json, "/allocations"), 0.0, "{disk} {more}");
@@ -66,11 +66,11 @@ fn what_one_run_wrote_a_later_one_verifies() {
     let yard = Yard::new();
     let file = yard.random("disk.img", 3 << 20, 1);
     let file = path_text(&file);
-    let written = bench_disk(&format!("{file} --write --verify --random --total 12M --batch 16 --jobs 2 --json"));
+    let written = bench_disk(&format!("{file} --write --verify --random --total 12M --batch 16 --jobs 2 --json -f"));
     let json = written.succeeded().json();
     assert!(json["verified"] == Value::Bool(true) && number(&json, "/verified_bytes") > 0.0);
 
-    bench_disk(&format!("{file} --write --verify --seed 0x10")).succeeded();
+    bench_disk(&format!("{file} --write --verify --seed 0x10 --force")).succeeded();
     let outcome = bench_disk(&format!("{file} --verify --seed 16 --batch 8")).succeeded();
     assert!(outcome.stdout.contains("verified 3.00 MiB: all as it should be"), "{outcome:#?}");
 
@@ -95,9 +95,32 @@ fn nothing_is_written_that_was_not_asked_for() {
     bench_disk(&format!("{file},ro --write")).failed(2, &["--write", "read-only"]);
     bench_disk(&format!("{file},ro --mix 50")).failed(2, &["--mix", "read-only"]);
     assert!(fs::read(file).unwrap() == before);
-    bench_disk(&format!("{file} --replay {replay} --write")).succeeded();
+    bench_disk(&format!("{file} --replay {replay} --write --force")).succeeded();
     let after = fs::read(file).unwrap();
     assert!(after[..512] == before[..512] && after[512..1024] != before[512..1024] && after[1024..] == before[1024..]);
+}
+
+#[test]
+fn a_disk_that_holds_anything_is_not_written_over_by_mistake() {
+    let yard = Yard::new();
+    let refused = |disk: &std::path::Path, word: &str| {
+        let before = fs::read(disk).unwrap();
+        for option in ["--write", "--mix 50"] {
+            bench_disk(&format!("{} {option}", path_text(disk))).failed(1, &[path_text(disk), word, "--force"]);
+        }
+        assert!(fs::read(disk).unwrap() == before, "it has changed");
+        bench_disk(path_text(disk)).succeeded();
+    };
+    refused(&yard.sparse("early.img", 8 << 20, &[(5 << 20, 512)], 1), "something at byte 524");
+    refused(&yard.sparse("late.img", 8 << 20, &[((8 << 20) - 512, 512)], 1), "something at byte 838");
+    let table = yard.path("table.img");
+    let mut create = blockyard();
+    run(create.args(["image", "create"]).arg(&table).args(["8M", "--table", "gpt", "--part", "rest"])).succeeded();
+    refused(&table, "a GPT (partitions: 1)");
+    // Zeros that have storage are nothing.
+    let zeros = yard.path("zeros.img");
+    fs::write(&zeros, vec![0; 4 << 20]).unwrap();
+    bench_disk(&format!("{} --write --length 1M", path_text(&zeros))).succeeded();
 }
 
 #[test]

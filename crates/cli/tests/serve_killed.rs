@@ -154,7 +154,7 @@ fn under_load(disk: &SessionDisk, meanwhile: impl FnOnce(&dyn Fn(u64))) {
 fn writing_client(partitions: &Partitions) -> Child {
     let image = File::options().read(true).write(true).open(partitions.directory.path().join("disk.img")).unwrap();
     let mut command = Command::new(BLOCKYARD);
-    command.args(["bench", "disk", "--write", "--random", "--batch", "16", "--runtime", "600"]);
+    command.args(["bench", "disk", "--write", "--force", "--random", "--batch", "16", "--runtime", "600"]);
     command.arg(format!("session:{}", partitions.socket(2).display())).stdout(Stdio::null()).stderr(Stdio::null());
     let start = Instant::now();
     let mut bytes = vec![0; PARTITION_BYTES as usize];

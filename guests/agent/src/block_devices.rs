@@ -239,12 +239,28 @@ pub(crate) fn find<'volumes>(volumes: &'volumes [Volume], name: &str) -> Result<
     };
     let found = lookup(volumes, name).map(|volume| opened(&volume).unwrap_or(volume));
     found.ok_or_else(|| {
+        let partitions = partitions_of(volumes, name);
+        if !partitions.is_empty() {
+            let partitions = partitions.join(", ");
+            return refusal(format!("{name} has partitions, and what it holds is in those: name one of {partitions}"));
+        }
         let names: Vec<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
         let closed = volumes.iter().filter(|volume| volume.is_closed());
         let closed: Vec<_> =
             closed.map(|volume| format!("; {} {}", volume.name, volume.why_not().unwrap_or_default())).collect();
         refusal(format!("there is no {name}: the image has {}{}", names.join(", "), closed.concat()))
     })
+}
+
+/// The partitions of the disk that somebody calls `name`.
+fn partitions_of<'volumes>(volumes: &'volumes [Volume], name: &str) -> Vec<&'volumes str> {
+    let disk = kernel_name(name);
+    let is_its = |volume: &&Volume| {
+        let number = volume.node.strip_prefix(&disk).filter(|_| !disk.is_empty());
+        let number = number.map(|rest| rest.strip_prefix('p').unwrap_or(rest));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    volumes.iter().filter(is_its).map(|volume| volume.name.as_str()).collect()
 }
 
 /// The volume that somebody calls `name`: UUID=, LABEL=, PARTUUID=, PARTLABEL=, the names in /dev/disk, /dev/vda1, /dev/sda1,

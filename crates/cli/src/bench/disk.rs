@@ -1,5 +1,6 @@
 //! `blockyard bench disk`: the block tester.
 
+use super::contents;
 use crate::disk::open_disk;
 use crate::progress::Line;
 use crate::signals::EndSignals;
@@ -22,7 +23,7 @@ use std::time::Duration;
 /// Test a disk: how fast it is, and with --verify whether it keeps what it was given.
 ///
 /// Reads DISK sequentially unless told otherwise: --random, --ping-pong or --replay choose where, --write or --mix what. Writing
-/// destroys what is on the disk; without --write or --mix the disk is opened read-only.
+/// destroys what is on the disk, so one that holds anything is left alone without --force; without --write or --mix the disk is opened read-only.
 ///
 /// --verify writes blocks that carry their offset, the seed, how often they were written, and a checksum; then it flushes, reads
 /// all of them back and checks them. When only reading it checks what an earlier run with --write --verify and the same seed wrote.
@@ -47,6 +48,9 @@ pub struct DiskBenchArgs {
     /// Write instead of reading; with --replay: do also what changes the disk.
     #[arg(long, group = "operations")]
     write: bool,
+    /// Write to a disk that has a partition table or anything but zeros.
+    #[arg(short, long)]
+    force: bool,
     /// Read and write, so many reads in a hundred requests.
     #[arg(long, value_name = "PERCENT", group = "operations", value_parser = clap::value_parser!(u8).range(0..=100))]
     mix: Option<u8>,
@@ -119,6 +123,11 @@ struct Output<'a> {
 pub fn run(args: &DiskBenchArgs) -> Result<()> {
     let workload = args.workload()?;
     let disk = open_disk(&args.specification(), workload.operations == Operations::Read, &args.allow_dir)?;
+    // What is in no file or session holds nothing yet.
+    let keeps = !["mem:", "null:"].iter().any(|kind| args.disk.starts_with(kind));
+    if keeps && workload.operations != Operations::Read && !args.force && !disk.geometry().read_only {
+        contents::refuse(&*disk, &args.disk)?;
+    }
     let signals = EndSignals::catch()?;
     let mut bar = Bar::new();
     let watch = |progress: &Progress| {

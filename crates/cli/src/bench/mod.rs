@@ -5,6 +5,7 @@
 
 mod api;
 mod comparison;
+mod contents;
 mod copy;
 mod disk;
 mod layers;

@@ -4,10 +4,14 @@ use super::file_commands::{Access, FileCommand};
 use super::file_system_kind::{FileSystemKind, NewFileSystem};
 use super::open_image::OpenImage;
 use crate::UsageError;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use blockyard_block::printable;
+use blockyard_protocol::appliance::Volume;
 use clap::{Args, ValueEnum};
 
-/// Make a file system on a partition of an image, or on a disk without any: what was there is lost.
+/// Make a file system on a partition of an image, or on a disk without any.
+///
+/// What holds something that is known already, a file system, swap space, LUKS, a part of a volume group or of an array, is left alone without -f.
 ///
 /// The kinds are ext2, ext3, ext4, xfs, btrfs, vfat and swap. This machine's own tools make them, in the appliance: mke2fs, mkfs.xfs, mkfs.btrfs,
 /// mkfs.vfat and mkswap, whose other options may follow --.
@@ -16,6 +20,9 @@ pub struct Mkfs {
     /// The partition, such as sda1, vda1 or 1, and the kind; the kind alone for a disk without partitions.
     #[arg(value_name = "PART] [TYPE", num_args = 1..=2, required = true)]
     words: Vec<String>,
+    /// Whatever is there: it is lost.
+    #[arg(short, long)]
+    force: bool,
     /// Its label.
     #[arg(short = 'L', long, default_value = "")]
     label: String,
@@ -58,9 +65,25 @@ impl FileCommand for Mkfs {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let (kind, part) = self.parsed()?;
         let volume = image.volume(part)?;
+        if !self.force {
+            refuse_contents(image.name(), &volume)?;
+        }
         let new = NewFileSystem { label: &self.label, options: &self.options, ..NewFileSystem::default() };
         image.make_file_system(kind, &volume.device, new)
     }
+}
+
+/// Names are easily swapped, and what is lost is lost.
+fn refuse_contents(image: &str, volume: &Volume) -> Result<()> {
+    if volume.r#type.is_empty() {
+        return Ok(());
+    }
+    let label = match volume.label.as_str() {
+        "" => String::new(),
+        label => format!(" with the label '{}'", printable(label)),
+    };
+    let (device, kind) = (printable(&volume.device), printable(&volume.r#type));
+    bail!("{image}: {device} holds {kind}{label}, which would be lost: add -f if that is what you want")
 }
 
 impl OpenImage {

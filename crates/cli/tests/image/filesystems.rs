@@ -121,19 +121,46 @@ fn a_disk_without_partitions_has_a_file_system_too() {
     assert!(fs::metadata(&rig.image).unwrap().blocks() * 512 < 2 * MEGABYTE);
 
     // Its own options, another label, another kind.
-    rig.run("mkfs", &["ext4", "-L", "second", "--", "-b", "4096", "-N", "64"]);
+    let living = fs::read(&rig.image).unwrap();
+    for arguments in [&["ext4"][..], &["sda", "xfs", "-L", "other"]] {
+        let said = rig.fail("mkfs", arguments);
+        assert!(said.contains("vda holds ext4 with the label 'data', which would be lost: add -f"), "{said}");
+        assert!(fs::read(&rig.image).unwrap() == living, "it has changed");
+    }
+    rig.run("mkfs", &["-f", "ext4", "-L", "second", "--", "-b", "4096", "-N", "64"]);
     rig.check();
     assert!(rig.debugfs("stats").contains("Inode count:              64"), "{}", rig.debugfs("stats"));
     rig.run("label", &["vda", "third"]);
     assert_eq!(blkid(&rig.image, "LABEL"), "third");
-    rig.run("mkfs", &["vda", "vfat"]);
+    rig.run("mkfs", &["vda", "vfat", "--force"]);
     rig.run("label", &["vda", "FOURTH"]);
     check("vfat", &rig.image);
     assert_eq!(blkid(&rig.image, "LABEL"), "FOURTH");
-    rig.run("mkfs", &["vda", "btrfs", "--label", "", "--", "--mixed"]);
+    rig.run("mkfs", &["-f", "vda", "btrfs", "--label", "", "--", "--mixed"]);
     rig.run("label", &["vda", "fifth"]);
     check("btrfs", &rig.image);
     assert_eq!((blkid(&rig.image, "TYPE"), blkid(&rig.image, "LABEL")), ("btrfs".to_owned(), "fifth".to_owned()));
+}
+
+/// LUKS, swap and the others are as easily lost as a file system; a new partition holds nothing.
+#[test]
+fn a_partition_that_holds_something_is_not_made_anew_by_mistake() {
+    let rig = without_image();
+    rig.run(
+        "create",
+        &["200M", "--table", "gpt", "--part", "50M,fs=swap,label=pages", "--part", "50M,fs=vfat", "--part", "rest"],
+    );
+    for (arguments, word) in [
+        (["sda1", "ext4"], "vda1 holds swap with the label 'pages'"),
+        (["ext4", "sda2"], "vda2 holds vfat"),
+        (["sda", "ext4"], "sda has partitions, and what it holds is in those: name one of vda1, vda2, vda3"),
+    ] {
+        let said = rig.fail("mkfs", &arguments);
+        assert!(said.contains(word), "{said}");
+    }
+    rig.run("mkfs", &["sda3", "ext4"]);
+    assert!(rig.fail("mkfs", &["sda3", "xfs"]).contains("vda3 holds ext4"));
+    rig.run("mkfs", &["sda1", "ext4", "-f"]);
 }
 
 #[test]
@@ -153,8 +180,8 @@ fn what_cannot_be_made_is_said_and_leaves_nothing_behind() {
     }
     let rig = Rig::empty(16);
     assert!(rig.fail("mkfs", &["vda1", "ext4"]).contains("there is no vda1: the image has vda"));
-    assert!(rig.fail("mkfs", &["-m", "vda", "ext4"]).contains("vda is mounted on /: unmount it first"));
-    let said = rig.fail("mkfs", &["ext4", "--", "--no-such-option"]);
+    assert!(rig.fail("mkfs", &["-m", "vda", "-f", "ext4"]).contains("vda is mounted on /: unmount it first"));
+    let said = rig.fail("mkfs", &["-f", "ext4", "--", "--no-such-option"]);
     assert!(said.contains("mke2fs says: "), "{said}");
     rig.check();
 }
