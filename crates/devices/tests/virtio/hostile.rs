@@ -4,6 +4,7 @@ use crate::driver::*;
 use blockyard_block::MemoryDisk;
 use blockyard_devices::virtio::QueueCounts;
 use bolero::TypeGenerator;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -94,6 +95,19 @@ struct Entry {
     next: u16,
 }
 
+impl Entry {
+    fn parse(bytes: &[u8; 16]) -> Self {
+        let number =
+            |range: Range<usize>| bytes[range].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        Self {
+            address: number(0..8),
+            length: number(8..12) as u32,
+            flags: number(12..14) as u16,
+            next: number(14..16) as u16,
+        }
+    }
+}
+
 impl Hostile {
     fn request_type(&self, request: usize) -> u32 {
         [0, 0, 1, 1, 4, 8, 11, 13][usize::from(self.headers[request].0 % 8)] + u32::from(self.headers[request].0 > 0xf0)
@@ -132,9 +146,8 @@ impl Hostile {
         [queue, indirect]
     }
 
-    fn write(&self, queue: &DriverQueue) -> [Vec<Entry>; 2] {
-        let tables = self.tables();
-        for (place, table) in [queue.table, INDIRECT_PLACE].into_iter().zip(&tables) {
+    fn write(&self, queue: &DriverQueue) {
+        for (place, table) in [queue.table, INDIRECT_PLACE].into_iter().zip(&self.tables()) {
             for (index, entry) in table.iter().enumerate() {
                 queue.descriptor_at(place + 16 * index as u64, entry.address, entry.length, entry.flags, entry.next);
             }
@@ -152,12 +165,53 @@ impl Hostile {
             let head = self.heads.get(index).map_or(good, |&head| u16::from(head % 20));
             queue.put16(queue.available + 4 + 2 * index as u64, head);
         }
-        queue.put16(queue.available + 2, u16::from(self.available % 18));
-        tables
     }
 }
 
-/// What may change is the used ring, and the buffers that a descriptor says are writable.
+/// What the descriptors in memory say, the queue's and those of the indirect tables that they name, followed or not.
+struct Described {
+    tables: Vec<Range<u64>>,
+    /// What a device may write to.
+    buffers: Vec<Range<u64>>,
+}
+
+impl Described {
+    fn in_memory(memory: &[u8], table: u64) -> Self {
+        let mut described = Self { tables: Vec::new(), buffers: Vec::new() };
+        for entry in described.read_table(memory, table, 16 * u64::from(QUEUE_SIZE)) {
+            if entry.flags & INDIRECT_TABLE != 0 {
+                // The longest chain that a device follows.
+                described.read_table(memory, entry.address, u64::from(entry.length).min(16 << 16));
+            }
+        }
+        described
+    }
+
+    fn read_table(&mut self, memory: &[u8], address: u64, length: u64) -> Vec<Entry> {
+        let range = within_memory(address, length);
+        let (entries, _) = memory[range.start as usize..range.end as usize].as_chunks::<16>();
+        let entries: Vec<_> = entries.iter().map(Entry::parse).collect();
+        self.tables.push(range);
+        let is_writable = |entry: &&Entry| entry.flags & (WRITE | INDIRECT_TABLE) == WRITE;
+        self.buffers
+            .extend(entries.iter().filter(is_writable).map(|entry| within_memory(entry.address, entry.length.into())));
+        entries
+    }
+
+    /// Whether what a device writes may change what it reads next.
+    fn changes_itself(&self) -> bool {
+        let meets = |one: &Range<u64>, other: &Range<u64>| one.start < other.end && other.start < one.end;
+        self.buffers.iter().any(|buffer| self.tables.iter().any(|table| meets(buffer, table)))
+    }
+}
+
+fn within_memory(address: u64, length: u64) -> Range<u64> {
+    let end = address.saturating_add(length).min(MEMORY_BYTES);
+    address.min(end)..end
+}
+
+/// What may change is the used ring, and the buffers that a descriptor says are writable: as it was when the device could last read
+/// it. Where a request's own bytes may land in a table, requests are made available one by one, and each is judged by the tables that it found.
 #[test]
 fn random_rings() {
     let disk = Arc::new(MemoryDisk::new(1 << 20, 512).unwrap());
@@ -172,23 +226,28 @@ fn random_rings() {
         let queue = machine.start(features).remove(0);
         // Cleared, as a driver would.
         memory.write_slice(&[0; 0x9000], GuestAddress(queue.table)).unwrap();
-        let tables = hostile.write(&queue);
+        hostile.write(&queue);
 
-        let mut expected = vec![0; MEMORY_BYTES as usize];
-        memory.read_slice(&mut expected, GuestAddress(0)).unwrap();
-        let _ = machine.run();
-        let mut found = vec![0; MEMORY_BYTES as usize];
-        memory.read_slice(&mut found, GuestAddress(0)).unwrap();
-        let mut permit = |address: u64, length: u64| {
-            let end = address.saturating_add(length).min(MEMORY_BYTES);
-            let range = address.min(end) as usize..end as usize;
-            expected[range.clone()].copy_from_slice(&found[range]);
+        let contents = || {
+            let mut bytes = vec![0; MEMORY_BYTES as usize];
+            memory.read_slice(&mut bytes, GuestAddress(0)).unwrap();
+            bytes
         };
-        permit(queue.used, 6 + 8 * u64::from(QUEUE_SIZE));
-        for entry in tables.iter().flatten().filter(|entry| entry.flags & (WRITE | INDIRECT_TABLE) == WRITE) {
-            permit(entry.address, entry.length.into());
+        let available = u16::from(hostile.available % 18);
+        let one_by_one = Described::in_memory(&contents(), queue.table).changes_itself();
+        for available in if one_by_one { 1..=available } else { available..=available } {
+            queue.put16(queue.available + 2, available);
+            let mut expected = contents();
+            let described = Described::in_memory(&expected, queue.table);
+            let _ = machine.run();
+            let found = contents();
+            let used_ring = queue.used..queue.used + 6 + 8 * u64::from(QUEUE_SIZE);
+            for range in described.buffers.into_iter().chain([used_ring]) {
+                let range = range.start as usize..range.end as usize;
+                expected[range.clone()].copy_from_slice(&found[range]);
+            }
+            assert!(expected == found, "a byte outside the descriptors was touched");
         }
-        assert!(expected == found, "a byte outside the descriptors was touched");
         let mut served = served.lock().unwrap();
         *served = *served + machine.transport.device().statistics()[0].counts();
     });
