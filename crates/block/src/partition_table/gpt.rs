@@ -59,27 +59,29 @@ pub enum GptFault {
 /// A copy that was judged: its checksums are right, and it keeps out of its own range for partitions.
 #[derive(Clone, Debug)]
 pub(super) struct Copy {
-    header: Header,
-    array: Vec<u8>,
+    /// Where its header is.
+    pub(super) block: u64,
+    pub(super) header: Header,
+    pub(super) array: Vec<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Header {
+pub(super) struct Header {
     /// Where the other copy's header is, if it is where it should be.
     other_block: u64,
     /// For partitions: never empty, within the disk.
-    usable_blocks: Range<u64>,
-    disk: Guid,
-    array_block: u64,
+    pub(super) usable_blocks: Range<u64>,
+    pub(super) disk: Guid,
+    pub(super) array_block: u64,
     entry_count: u32,
-    entry_bytes: u32,
+    pub(super) entry_bytes: u32,
     array_checksum: u32,
 }
 
 /// Both copies.
 pub(super) struct Gpt {
-    primary: Result<Copy, GptFault>,
-    backup: Result<Copy, GptFault>,
+    pub(super) primary: Result<Copy, GptFault>,
+    pub(super) backup: Result<Copy, GptFault>,
     /// Whether the backup was found where the primary copy says, and that is not the end of the disk.
     backup_not_at_end: bool,
 }
@@ -234,7 +236,7 @@ impl Copies<'_> {
         if crc32(&[&array]) != header.array_checksum {
             return Err(GptFault::ArrayChecksum);
         }
-        Ok(Copy { header, array })
+        Ok(Copy { block, header, array })
     }
 
     fn read_bytes(&mut self, block: u64, bytes: &mut [u8]) -> Result<(), GptFault> {

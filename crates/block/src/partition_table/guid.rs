@@ -1,6 +1,8 @@
 //! GUIDs as GPT stores them.
 
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 
 /// A GUID in the order of its bytes on disk: the first three fields little-endian (UEFI 2.10, appendix A).
@@ -24,6 +26,18 @@ impl Guid {
         self.0
     }
 
+    /// A new one, of version 4 (RFC 9562).
+    ///
+    /// # Errors
+    /// When the kernel gives no random bytes.
+    pub fn random() -> io::Result<Self> {
+        let mut bytes = random_bytes()?;
+        // On disk, the version is in the upper half of the eighth byte.
+        bytes[7] = bytes[7] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        Ok(Self(bytes))
+    }
+
     /// From the text's number: `0x0fc63daf_8483_4772_8e79_3d69d8477de4`.
     pub(super) const fn from_number(number: u128) -> Self {
         let text = number.to_be_bytes();
@@ -35,6 +49,13 @@ impl Guid {
         }
         Self(bytes)
     }
+}
+
+/// Bytes that nobody can guess.
+pub(super) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let count = getrandom(&mut bytes, GetRandomFlags::empty())?;
+    if count < N { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
 }
 
 impl fmt::Display for Guid {

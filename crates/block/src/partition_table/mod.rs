@@ -7,11 +7,12 @@
 //! Which table counts is decided as Genode's part_block does, see [`TableChoice`]. A table is hostile input: reading one
 //! takes bounded time and memory, whatever is in it.
 //!
-//! [`PartitionTable::create`] makes a new table.
+//! [`PartitionTable::create`] makes a new table, [`PartitionTable::change`] changes one in place.
 //!
-//! Deliberately absent: changing tables, and older kinds of table (BSD disk labels, Sun, Amiga).
+//! Deliberately absent: changing logical partitions, and older kinds of table (BSD disk labels, Sun, Amiga).
 
 mod boot_sector;
+mod change;
 mod crc32;
 mod error;
 mod gpt;
@@ -21,6 +22,7 @@ mod mbr;
 mod new_table;
 mod restriction;
 
+pub use change::{ChangeError, EntryChange, TableChange};
 pub use error::{LeftOut, PartitionError, PartitionTableError, Warning};
 pub use gpt::GptFault;
 pub use guid::{Guid, NotAGuid};
@@ -73,6 +75,8 @@ pub struct PartitionTable {
     pub partitions: Vec<Partition>,
     /// What is odd; for people.
     pub warnings: Vec<Warning>,
+    /// The disk's own GUID, in a GPT.
+    pub disk_guid: Option<Guid>,
 }
 
 /// A partition. Its range lies within the disk, is not empty and is made of whole logical blocks.
@@ -199,7 +203,9 @@ impl Tables {
         match gpt.choose() {
             Ok((copy, about_copies)) => {
                 warnings.extend(about_copies);
-                Ok(PartitionTable::new(Scheme::Gpt, copy.partitions(self.blocks, self.block_bytes), warnings))
+                let found = copy.partitions(self.blocks, self.block_bytes);
+                let table = PartitionTable::new(Scheme::Gpt, found, warnings);
+                Ok(PartitionTable { disk_guid: Some(copy.header.disk), ..table })
             }
             Err((primary, backup)) => {
                 self.check_block_size()?;
@@ -225,14 +231,14 @@ fn remains(gpt: &Gpt) -> Vec<Warning> {
 
 impl PartitionTable {
     fn none(warnings: Vec<Warning>) -> Self {
-        Self { scheme: None, partitions: Vec::new(), warnings }
+        Self { scheme: None, partitions: Vec::new(), warnings, disk_guid: None }
     }
 
     fn new(scheme: Scheme, found: Found, mut warnings: Vec<Warning>) -> Self {
         let Found { mut partitions, table, warnings: about_partitions } = found;
         warnings.extend(about_partitions);
         restriction::restrict(&mut partitions, &table, &mut warnings);
-        Self { scheme: Some(scheme), partitions, warnings }
+        Self { scheme: Some(scheme), partitions, warnings, disk_guid: None }
     }
 
     /// The bytes of partition `number`, for reading only or for writing too.

@@ -3,11 +3,10 @@
 //! Partitions begin at multiples of a mebibyte, as all current tools have it, and follow one another.
 
 use super::crc32::crc32;
-use super::guid::Guid;
+use super::guid::{Guid, random_bytes};
 use super::kind::PartitionKind;
 use super::{PartitionTable, Scheme};
 use crate::{Disk, size, write_bytes};
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use std::ops::Range;
 
@@ -18,7 +17,7 @@ const ALIGNMENT_BYTES: u64 = 1 << 20;
 const GPT_ENTRIES: u64 = 128;
 const GPT_ENTRY_BYTES: u64 = 128;
 /// UTF-16 units of a name.
-const GPT_NAME_UNITS_MAX: usize = 36;
+pub(super) const GPT_NAME_UNITS_MAX: usize = 36;
 
 /// Entries in an MBR.
 const MBR_ENTRIES: usize = 4;
@@ -157,10 +156,10 @@ impl PartitionTable {
         match scheme {
             Scheme::Mbr => write_bytes(disk, 0, &mbr(partitions, ranges, block_bytes)?)?,
             Scheme::Gpt => {
-                let gpt = NewGpt::new(partitions, ranges, geometry.capacity_bytes / block_bytes, block_bytes)?;
-                // The primary copy last: until it is there, there is no table.
-                write_bytes(disk, (gpt.backup_array()) * block_bytes, &gpt.backup())?;
-                write_bytes(disk, 0, &gpt.primary())?;
+                let blocks = geometry.capacity_bytes / block_bytes;
+                let gpt = GptCopies::new(partitions, ranges, blocks, block_bytes)?;
+                gpt.write(disk)?;
+                write_bytes(disk, 0, &gpt.block(&boot_record(0, &[protective(blocks)])))?;
             }
         }
         Ok(())
@@ -212,42 +211,52 @@ fn array_blocks(block_bytes: u64) -> u64 {
     (GPT_ENTRIES * GPT_ENTRY_BYTES).div_ceil(block_bytes)
 }
 
-/// Two copies of a GPT.
-struct NewGpt {
-    blocks: u64,
-    block_bytes: u64,
-    disk_guid: Guid,
-    array: Vec<u8>,
+/// Both copies of a GPT, and where they are.
+pub(super) struct GptCopies {
+    pub(super) block_bytes: u64,
+    pub(super) disk: Guid,
+    pub(super) entry_bytes: u32,
+    /// The array: a multiple of `entry_bytes`.
+    pub(super) entries: Vec<u8>,
+    /// For partitions.
+    pub(super) usable_blocks: Range<u64>,
+    /// Where the primary copy's array begins.
+    pub(super) primary_array: u64,
+    /// Where the backup's header is.
+    pub(super) backup: u64,
+    /// Where its array begins.
+    pub(super) backup_array: u64,
 }
 
-impl NewGpt {
+impl GptCopies {
     fn new(partitions: &[NewPartition], ranges: &[Range<u64>], blocks: u64, block_bytes: u64) -> io::Result<Self> {
-        let mut array = Vec::with_capacity((array_blocks(block_bytes) * block_bytes) as usize);
+        let mut entries = Vec::with_capacity((GPT_ENTRIES * GPT_ENTRY_BYTES) as usize);
         for (partition, range) in partitions.iter().zip(ranges) {
-            array.extend(entry(partition, range, block_bytes, random_guid()?));
+            entries.extend(entry(partition, range, block_bytes, Guid::random()?));
         }
-        array.resize((array_blocks(block_bytes) * block_bytes) as usize, 0);
-        Ok(Self { blocks, block_bytes, disk_guid: random_guid()?, array })
+        entries.resize((GPT_ENTRIES * GPT_ENTRY_BYTES) as usize, 0);
+        let backup_array = blocks - 1 - array_blocks(block_bytes);
+        Ok(Self {
+            block_bytes,
+            disk: Guid::random()?,
+            entry_bytes: GPT_ENTRY_BYTES as u32,
+            entries,
+            usable_blocks: 2 + array_blocks(block_bytes)..backup_array,
+            primary_array: 2,
+            backup: blocks - 1,
+            backup_array,
+        })
     }
 
-    /// The first block of the backup's array, which its header follows.
-    fn backup_array(&self) -> u64 {
-        self.blocks - 1 - array_blocks(self.block_bytes)
-    }
-
-    /// Protective MBR, header, array.
-    fn primary(&self) -> Vec<u8> {
-        let mut bytes = self.block(&boot_record(0, &[protective(self.blocks)]));
-        bytes.extend(self.block(&self.header(1, self.blocks - 1, 2)));
-        bytes.extend(&self.array);
-        bytes
-    }
-
-    /// Array, header.
-    fn backup(&self) -> Vec<u8> {
-        let mut bytes = self.array.clone();
-        bytes.extend(self.block(&self.header(self.blocks - 1, 1, self.backup_array())));
-        bytes
+    /// Writes both, the backup first, so that one of them is whole whatever happens.
+    pub(super) fn write(&self, disk: &dyn Disk) -> io::Result<()> {
+        let mut array = self.entries.clone();
+        array.resize(array.len().next_multiple_of(self.block_bytes as usize), 0);
+        for (own, other, at) in [(self.backup, 1, self.backup_array), (1, self.backup, self.primary_array)] {
+            write_bytes(disk, at * self.block_bytes, &array)?;
+            write_bytes(disk, own * self.block_bytes, &self.block(&self.header(own, other, at)))?;
+        }
+        Ok(())
     }
 
     fn block(&self, beginning: &[u8]) -> Vec<u8> {
@@ -259,20 +268,19 @@ impl NewGpt {
     /// UEFI 2.10, table 5-5.
     fn header(&self, own_block: u64, other_block: u64, array_block: u64) -> Vec<u8> {
         const HEADER_BYTES: u32 = 92;
-        let first_usable = 2 + array_blocks(self.block_bytes);
         let mut bytes = Vec::with_capacity(HEADER_BYTES as usize);
         bytes.extend(b"EFI PART");
         bytes.extend(0x0001_0000_u32.to_le_bytes());
         bytes.extend(HEADER_BYTES.to_le_bytes());
         bytes.extend([0; 8]); // The checksum, and zeros.
-        for block in [own_block, other_block, first_usable, self.backup_array() - 1] {
+        for block in [own_block, other_block, self.usable_blocks.start, self.usable_blocks.end - 1] {
             bytes.extend(block.to_le_bytes());
         }
-        bytes.extend(self.disk_guid.to_bytes());
+        bytes.extend(self.disk.to_bytes());
         bytes.extend(array_block.to_le_bytes());
-        bytes.extend((GPT_ENTRIES as u32).to_le_bytes());
-        bytes.extend((GPT_ENTRY_BYTES as u32).to_le_bytes());
-        bytes.extend(crc32(&[&self.array[..(GPT_ENTRIES * GPT_ENTRY_BYTES) as usize]]).to_le_bytes());
+        bytes.extend((self.entries.len() as u32 / self.entry_bytes).to_le_bytes());
+        bytes.extend(self.entry_bytes.to_le_bytes());
+        bytes.extend(crc32(&[&self.entries]).to_le_bytes());
         let checksum = crc32(&[&bytes]);
         bytes[16..20].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -280,7 +288,12 @@ impl NewGpt {
 }
 
 /// UEFI 2.10, table 5-6.
-fn entry(partition: &NewPartition, range: &Range<u64>, block_bytes: u64, guid: Guid) -> [u8; GPT_ENTRY_BYTES as usize] {
+pub(super) fn entry(
+    partition: &NewPartition,
+    range: &Range<u64>,
+    block_bytes: u64,
+    guid: Guid,
+) -> [u8; GPT_ENTRY_BYTES as usize] {
     const LEGACY_BOOT: u64 = 1 << 2;
     let kind = if let PartitionKind::Gpt(kind) = partition.kind { kind } else { Guid::ZERO };
     let attributes = if partition.is_bootable { LEGACY_BOOT } else { 0 };
@@ -297,7 +310,13 @@ fn entry(partition: &NewPartition, range: &Range<u64>, block_bytes: u64, guid: G
 }
 
 /// An MBR's entry, 16 bytes.
-fn record(indicator: u8, kind: u8, cylinders: [[u8; 3]; 2], start_block: u32, length_blocks: u32) -> [u8; 16] {
+pub(super) fn record(
+    indicator: u8,
+    kind: u8,
+    cylinders: [[u8; 3]; 2],
+    start_block: u32,
+    length_blocks: u32,
+) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[0] = indicator;
     bytes[1..4].copy_from_slice(&cylinders[0]);
@@ -309,7 +328,7 @@ fn record(indicator: u8, kind: u8, cylinders: [[u8; 3]; 2], start_block: u32, le
 }
 
 /// The entry that covers the disk: UEFI 2.10, table 5-4.
-fn protective(blocks: u64) -> [u8; 16] {
+pub(super) fn protective(blocks: u64) -> [u8; 16] {
     let length = u32::try_from(blocks - 1).unwrap_or(u32::MAX);
     record(0, 0xee, [[0, 2, 0], [0xff; 3]], 1, length)
 }
@@ -324,10 +343,11 @@ fn boot_record(identifier: u32, records: &[[u8; 16]]) -> [u8; 512] {
     bytes
 }
 
+/// What says that only the block numbers count.
+pub(super) const CYLINDERS: [[u8; 3]; 2] = [[0xfe, 0xff, 0xff]; 2];
+
 /// All of the first block.
 fn mbr(partitions: &[NewPartition], ranges: &[Range<u64>], block_bytes: u64) -> Result<Vec<u8>, NewTableError> {
-    /// What says that only the block numbers count.
-    const CYLINDERS: [[u8; 3]; 2] = [[0xfe, 0xff, 0xff]; 2];
     let mut records = Vec::with_capacity(MBR_ENTRIES);
     for (partition, range) in partitions.iter().zip(ranges) {
         let block = |bytes: u64| u32::try_from(bytes / block_bytes).ok();
@@ -337,25 +357,9 @@ fn mbr(partitions: &[NewPartition], ranges: &[Range<u64>], block_bytes: u64) -> 
         let PartitionKind::Mbr(kind) = partition.kind else { continue };
         records.push(record(if partition.is_bootable { 0x80 } else { 0 }, kind, CYLINDERS, start, length));
     }
-    let [a, b, c, d, ..] = random()?;
-    let mut bytes = boot_record(u32::from_le_bytes([a, b, c, d]), &records).to_vec();
+    let mut bytes = boot_record(u32::from_le_bytes(random_bytes()?), &records).to_vec();
     bytes.resize(block_bytes as usize, 0);
     Ok(bytes)
-}
-
-/// Version 4 of RFC 9562.
-fn random_guid() -> io::Result<Guid> {
-    let mut bytes = random()?;
-    // On disk, the version is in the upper half of the eighth byte.
-    bytes[7] = bytes[7] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    Ok(Guid::from_bytes(bytes))
-}
-
-fn random() -> io::Result<[u8; 16]> {
-    let mut bytes = [0; 16];
-    let count = getrandom(&mut bytes, GetRandomFlags::empty())?;
-    if count < bytes.len() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
 }
 
 #[cfg(test)]
