@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 /// Those that every appliance has: its disks' driver, and what EFI's partitions need, which most images have.
 const INITIAL: [&str; 5] = ["virtio_blk", "vfat", "nls_cp437", "nls_iso8859-1", "nls_utf8"];
 
-/// Those that the kernel may want when an image has arrays, logical volumes or encrypted volumes; it loads what it uses. They come at once, as
+/// Those that the kernel may want when an image has arrays, logical volumes or encrypted volumes, or a file of it is mounted; it loads what it uses. They come at once, as
 /// whoever opens such a volume cannot be asked to do so again.
-pub(crate) const LAYERS: [&str; 32] = [
+pub(crate) const LAYERS: [&str; 33] = [
+    "loop",
     "dm-mod",
     "dm-crypt",
     "dm-snapshot",

@@ -66,6 +66,11 @@ pub trait Opener {
     /// The first bytes of the `index`th of the files that were opened last, as far as they are known.
     fn beginning(&self, index: usize) -> &[u8];
 
+    /// Whether a file is to be packed under that name; what is in a directory that is not, is not either.
+    fn wants(&self, _name: &Path) -> bool {
+        true
+    }
+
     /// Closes files.
     fn close(&mut self, files: Vec<File>);
 }
@@ -130,6 +135,7 @@ impl<W: Write> Packer<'_, '_, W> {
                 return Ok(Vec::new());
             }
         };
+        entries.retain(|(file, _)| self.opener.wants(&source.name.join(file)));
         entries.sort_by(|left, right| left.0.cmp(&right.0));
         let mut below = Vec::new();
         for window in entries.chunks(OPEN_AHEAD) {

@@ -125,7 +125,7 @@ pub mod r#blockyard {
         /// A file system, and where it shall be, or is.
         #[derive(Debug, Default, PartialEq, Clone)]
         pub struct MountPoint {
-            /// vda1, vg/root, btrfsvol:/dev/vda1/@; empty: whatever is found to be the root
+            /// vda1, vg/root, btrfsvol:/dev/vda1/@, loop:/a/file/of/what/is/mounted; empty: whatever is found to be the root
             pub r#device: ::alloc::string::String,
             /// absolute
             pub r#directory: ::alloc::vec::Vec<u8>,
@@ -614,6 +614,8 @@ pub mod r#blockyard {
             pub r#one_file_system: bool,
             /// of regular files: the extended ones that users set
             pub r#attributes: bool,
+            /// of directories: whether something is in them
+            pub r#emptiness: bool,
         }
         impl Walk {}
         impl ::micropb::MessageDecode for Walk {
@@ -710,6 +712,19 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        70u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#emptiness;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -782,6 +797,16 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -830,6 +855,13 @@ pub mod r#blockyard {
                         encoder.encode_bool(*val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#emptiness;
+                    if *val_ref {
+                        encoder.encode_varint32(560u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -872,6 +904,12 @@ pub mod r#blockyard {
                         size += 1usize + 1;
                     }
                 }
+                {
+                    let val_ref = &self.r#emptiness;
+                    if *val_ref {
+                        size += 2usize + 1;
+                    }
+                }
                 size
             }
         }
@@ -909,6 +947,10 @@ pub mod r#blockyard {
             pub r#attributes: ::alloc::vec::Vec<Attribute>,
             /// it has more than that
             pub r#more_attributes: bool,
+            pub r#accessed_ns: u32,
+            pub r#changed_ns: u32,
+            /// a directory with nothing in it, if that was asked for
+            pub r#empty: bool,
         }
         impl Entry {}
         impl ::micropb::MessageDecode for Entry {
@@ -1174,6 +1216,45 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        70u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#accessed_ns;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        71u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#changed_ns;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        72u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#empty;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -1394,6 +1475,36 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -1540,6 +1651,27 @@ pub mod r#blockyard {
                         encoder.encode_bool(*val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#accessed_ns;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(560u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#changed_ns;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(568u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#empty;
+                    if *val_ref {
+                        encoder.encode_varint32(576u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -1672,6 +1804,24 @@ pub mod r#blockyard {
                 }
                 {
                     let val_ref = &self.r#more_attributes;
+                    if *val_ref {
+                        size += 2usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#accessed_ns;
+                    if *val_ref != 0 {
+                        size += 2usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#changed_ns;
+                    if *val_ref != 0 {
+                        size += 2usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#empty;
                     if *val_ref {
                         size += 2usize + 1;
                     }
@@ -2086,6 +2236,7 @@ pub mod r#blockyard {
             Volume(Volume),
             Root(Root),
             RootFile(RootFile),
+            Attribute(Attribute),
             #[default]
             None,
         }
@@ -2174,6 +2325,17 @@ pub mod r#blockyard {
                                     break &mut *variant;
                                 }
                                 *self = Self::RootFile(::core::default::Default::default());
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        70u32 => {
+                            let mut_ref = loop {
+                                if let Self::Attribute(variant) = self {
+                                    break &mut *variant;
+                                }
+                                *self = Self::Attribute(
+                                    ::core::default::Default::default(),
+                                );
                             };
                             decoder.decode_submessage_delimited(mut_ref)?;
                         }
@@ -2302,6 +2464,20 @@ pub mod r#blockyard {
                             break 'oneof (::core::result::Result::<usize, _>::Err(err));
                         }
                     }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Attribute as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
                     ::core::result::Result::Ok(max_size)
                 } {
                     ::core::result::Result::Ok(size) => {
@@ -2357,6 +2533,11 @@ pub mod r#blockyard {
                     Self::RootFile(val_ref) => {
                         let val_ref = &*val_ref;
                         encoder.encode_varint32(330u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                    Self::Attribute(val_ref) => {
+                        let val_ref = &*val_ref;
+                        encoder.encode_varint32(562u32)?;
                         val_ref.encode_len_delimited(encoder)?;
                     }
                     Self::None => {}
@@ -2424,6 +2605,14 @@ pub mod r#blockyard {
                                 );
                     }
                     Self::RootFile(val_ref) => {
+                        let val_ref = &*val_ref;
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                    Self::Attribute(val_ref) => {
                         let val_ref = &*val_ref;
                         size
                             += 2usize
@@ -3893,6 +4082,8 @@ pub mod r#blockyard {
             /// none: all that is in the directory
             pub r#paths: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
             pub r#compression: Compression,
+            /// patterns for paths in the directory, or for names below it: what they match is left out
+            pub r#excludes: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
         }
         impl TarOut {}
         impl ::micropb::MessageDecode for TarOut {
@@ -3949,6 +4140,23 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        70u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut val: ::alloc::vec::Vec<u8> = ::core::default::Default::default();
+                            let mut_ref = &mut val;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Explicit)?;
+                            };
+                            if let (Err(_), false) = (
+                                self.r#excludes.pb_push(val),
+                                decoder.ignore_repeated_cap_err,
+                            ) {
+                                return Err(::micropb::DecodeError::Capacity);
+                            }
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -3994,6 +4202,17 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::core::result::Result::<
+                    usize,
+                    &'static str,
+                >::Err("(.blockyard.appliance.TarOut.excludes) unbounded vec") {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -4021,6 +4240,12 @@ pub mod r#blockyard {
                         encoder.encode_int32(val_ref.0 as _)?;
                     }
                 }
+                {
+                    for (i, val_ref) in self.r#excludes.iter().enumerate() {
+                        encoder.encode_varint32(562u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -4045,6 +4270,13 @@ pub mod r#blockyard {
                     let val_ref = &self.r#compression;
                     if val_ref.0 != 0 {
                         size += 1usize + ::micropb::size::sizeof_int32(val_ref.0 as _);
+                    }
+                }
+                {
+                    for (i, val_ref) in self.r#excludes.iter().enumerate() {
+                        size
+                            += 2usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
                     }
                 }
                 size
@@ -8852,6 +9084,769 @@ pub mod r#blockyard {
                 size
             }
         }
+        /// Make a file that is a device, a fifo or a socket.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct MakeNode {
+            pub r#path: ::alloc::vec::Vec<u8>,
+            /// type and permissions, as mknod(2) has them
+            pub r#mode: u32,
+            /// of a device
+            pub r#major: u32,
+            pub r#minor: u32,
+        }
+        impl MakeNode {}
+        impl ::micropb::MessageDecode for MakeNode {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#mode;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#major;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#minor;
+                            {
+                                let val = decoder.decode_varint32()?;
+                                let val_ref = &val;
+                                if *val_ref != 0 {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for MakeNode {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.MakeNode.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(5usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#mode;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#major;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(24u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#minor;
+                    if *val_ref != 0 {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_varint32(*val_ref as _)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#mode;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#major;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#minor;
+                    if *val_ref != 0 {
+                        size += 1usize + ::micropb::size::sizeof_varint32(*val_ref as _);
+                    }
+                }
+                size
+            }
+        }
+        /// All extended attributes of a file: a stream of Records.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct ReadAttributes {
+            pub r#path: ::alloc::vec::Vec<u8>,
+            /// if it is a link: of what it leads to
+            pub r#follow: bool,
+        }
+        impl ReadAttributes {}
+        impl ::micropb::MessageDecode for ReadAttributes {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#follow;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for ReadAttributes {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.ReadAttributes.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#follow;
+                    if *val_ref {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#follow;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// Set an extended attribute of a file, or remove it.
+        #[derive(Debug, Default, Clone)]
+        pub struct SetAttribute {
+            pub r#path: ::alloc::vec::Vec<u8>,
+            pub r#follow: bool,
+            /// *Note:* The presence of this field is tracked separately in the `_has` field. It's recommended to access this field via the accessor rather than directly.
+            pub r#attribute: Attribute,
+            pub r#remove: bool,
+            /// Tracks presence of optional and message fields
+            pub _has: SetAttribute_::_Hazzer,
+        }
+        impl ::core::cmp::PartialEq for SetAttribute {
+            fn eq(&self, other: &Self) -> bool {
+                let mut ret = true;
+                ret &= (self.r#path == other.r#path);
+                ret &= (self.r#follow == other.r#follow);
+                ret &= (self.r#attribute() == other.r#attribute());
+                ret &= (self.r#remove == other.r#remove);
+                ret
+            }
+        }
+        impl SetAttribute {
+            /// Return a reference to `attribute` as an `Option`
+            #[inline]
+            pub fn r#attribute(&self) -> ::core::option::Option<&Attribute> {
+                self._has.r#attribute().then_some(&self.r#attribute)
+            }
+        }
+        impl ::micropb::MessageDecode for SetAttribute {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#follow;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        3u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#attribute;
+                            {
+                                decoder.decode_submessage_delimited(mut_ref)?;
+                            };
+                            self._has.set_attribute();
+                        }
+                        4u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#remove;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for SetAttribute {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.SetAttribute.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::micropb::const_map!(< Attribute as ::micropb::MessageEncode >
+                    ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                    size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#follow;
+                    if *val_ref {
+                        encoder.encode_varint32(16u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                {
+                    if let ::core::option::Option::Some(val_ref) = self.r#attribute() {
+                        encoder.encode_varint32(26u32)?;
+                        val_ref.encode_len_delimited(encoder)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#remove;
+                    if *val_ref {
+                        encoder.encode_varint32(32u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#follow;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                {
+                    if let ::core::option::Option::Some(val_ref) = self.r#attribute() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(
+                                    val_ref.compute_size(),
+                                );
+                    }
+                }
+                {
+                    let val_ref = &self.r#remove;
+                    if *val_ref {
+                        size += 1usize + 1;
+                    }
+                }
+                size
+            }
+        }
+        /// Inner types for `SetAttribute`
+        pub mod SetAttribute_ {
+            /// Compact bitfield for tracking presence of optional and message fields
+            #[derive(Debug, Default, PartialEq, Clone, Copy)]
+            pub struct _Hazzer([u8; 1]);
+            impl _Hazzer {
+                /// New hazzer with all fields set to off
+                #[inline]
+                pub const fn _new() -> Self {
+                    Self([0; 1])
+                }
+                /// Query presence of `attribute`
+                #[inline]
+                pub const fn r#attribute(&self) -> bool {
+                    (self.0[0] & 1) != 0
+                }
+                /// Set presence of `attribute`
+                #[inline]
+                pub const fn set_attribute(&mut self) -> &mut Self {
+                    let elem = &mut self.0[0];
+                    *elem |= 1;
+                    self
+                }
+                /// Clear presence of `attribute`
+                #[inline]
+                pub const fn clear_attribute(&mut self) -> &mut Self {
+                    let elem = &mut self.0[0];
+                    *elem &= !1;
+                    self
+                }
+                /// Builder method that sets the presence of `attribute`. Useful for initializing the Hazzer.
+                #[inline]
+                pub const fn init_attribute(mut self) -> Self {
+                    self.set_attribute();
+                    self
+                }
+            }
+        }
+        /// The path of a file without links and dots, as a stream.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct ResolvePath {
+            pub r#path: ::alloc::vec::Vec<u8>,
+        }
+        impl ResolvePath {}
+        impl ::micropb::MessageDecode for ResolvePath {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#path;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for ResolvePath {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.ResolvePath.path) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#path;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
+        /// Whether two files hold the same bytes.
+        #[derive(Debug, Default, PartialEq, Clone)]
+        pub struct Compare {
+            pub r#one: ::alloc::vec::Vec<u8>,
+            pub r#other: ::alloc::vec::Vec<u8>,
+        }
+        impl Compare {}
+        impl ::micropb::MessageDecode for Compare {
+            fn decode<IMPL_MICROPB_READ: ::micropb::PbRead>(
+                &mut self,
+                decoder: &mut ::micropb::PbDecoder<IMPL_MICROPB_READ>,
+                len: usize,
+            ) -> Result<(), ::micropb::DecodeError<IMPL_MICROPB_READ::Error>> {
+                use ::micropb::{PbBytes, PbString, PbVec, PbMap, FieldDecode};
+                let before = decoder.bytes_read();
+                while decoder.bytes_read() - before < len {
+                    let tag = decoder.decode_tag()?;
+                    match tag.field_num() {
+                        0 => return Err(::micropb::DecodeError::ZeroField),
+                        1u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#one;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        2u32 => {
+                            if tag.wire_type() != 2u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#other;
+                            {
+                                decoder
+                                    .decode_bytes(mut_ref, ::micropb::Presence::Implicit)?;
+                            };
+                        }
+                        _ => {
+                            decoder.skip_wire_value(tag.wire_type())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+        impl ::micropb::MessageEncode for Compare {
+            const MAX_SIZE: ::core::result::Result<usize, &'static str> = 'msg: {
+                let mut max_size = 0;
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Compare.one) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                match ::micropb::const_map!(
+                    ::core::result::Result:: < usize, & 'static str >
+                    ::Err("(.blockyard.appliance.Compare.other) unbounded string or bytes"),
+                    | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
+                ::core::result::Result::Ok(max_size)
+            };
+            fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
+                &self,
+                encoder: &mut ::micropb::PbEncoder<IMPL_MICROPB_WRITE>,
+            ) -> Result<(), IMPL_MICROPB_WRITE::Error> {
+                use ::micropb::{PbMap, FieldEncode};
+                {
+                    let val_ref = &self.r#one;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(10u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#other;
+                    if !val_ref.is_empty() {
+                        encoder.encode_varint32(18u32)?;
+                        encoder.encode_bytes(val_ref)?;
+                    }
+                }
+                Ok(())
+            }
+            fn compute_size(&self) -> usize {
+                use ::micropb::{PbMap, FieldEncode};
+                let mut size = 0;
+                {
+                    let val_ref = &self.r#one;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#other;
+                    if !val_ref.is_empty() {
+                        size
+                            += 1usize
+                                + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                size
+            }
+        }
         #[derive(Debug, Default, PartialEq, Clone)]
         pub struct Request {
             /// comes back
@@ -9377,6 +10372,91 @@ pub mod r#blockyard {
                             };
                             decoder.decode_submessage_delimited(mut_ref)?;
                         }
+                        70u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::MakeNode(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::MakeNode(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        71u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::ReadAttributes(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::ReadAttributes(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        72u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::SetAttribute(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::SetAttribute(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        73u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::ResolvePath(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::ResolvePath(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
+                        74u32 => {
+                            let mut_ref = loop {
+                                if let ::core::option::Option::Some(variant) = &mut self
+                                    .r#operation
+                                {
+                                    if let Request_::Operation::Compare(variant) = &mut *variant {
+                                        break &mut *variant;
+                                    }
+                                }
+                                self.r#operation = ::core::option::Option::Some(
+                                    Request_::Operation::Compare(
+                                        ::core::default::Default::default(),
+                                    ),
+                                );
+                            };
+                            decoder.decode_submessage_delimited(mut_ref)?;
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -9806,6 +10886,76 @@ pub mod r#blockyard {
                             break 'oneof (::core::result::Result::<usize, _>::Err(err));
                         }
                     }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< MakeNode as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< ReadAttributes as
+                        ::micropb::MessageEncode > ::MAX_SIZE, | size |
+                        ::micropb::size::sizeof_len_record(size)), | size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< SetAttribute as ::micropb::MessageEncode
+                        > ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)),
+                        | size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< ResolvePath as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
+                    match ::micropb::const_map!(
+                        ::micropb::const_map!(< Compare as ::micropb::MessageEncode >
+                        ::MAX_SIZE, | size | ::micropb::size::sizeof_len_record(size)), |
+                        size | size + 2usize
+                    ) {
+                        ::core::result::Result::Ok(size) => {
+                            if size > max_size {
+                                max_size = size;
+                            }
+                        }
+                        ::core::result::Result::Err(err) => {
+                            break 'oneof (::core::result::Result::<usize, _>::Err(err));
+                        }
+                    }
                     ::core::result::Result::Ok(max_size)
                 } {
                     ::core::result::Result::Ok(size) => {
@@ -9976,6 +11126,31 @@ pub mod r#blockyard {
                             encoder.encode_varint32(330u32)?;
                             val_ref.encode_len_delimited(encoder)?;
                         }
+                        Request_::Operation::MakeNode(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(562u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::ReadAttributes(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(570u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::SetAttribute(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(578u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::ResolvePath(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(586u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
+                        Request_::Operation::Compare(val_ref) => {
+                            let val_ref = &*val_ref;
+                            encoder.encode_varint32(594u32)?;
+                            val_ref.encode_len_delimited(encoder)?;
+                        }
                     }
                 }
                 Ok(())
@@ -10223,6 +11398,46 @@ pub mod r#blockyard {
                                         val_ref.compute_size(),
                                     );
                         }
+                        Request_::Operation::MakeNode(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::ReadAttributes(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::SetAttribute(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::ResolvePath(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
+                        Request_::Operation::Compare(val_ref) => {
+                            let val_ref = &*val_ref;
+                            size
+                                += 2usize
+                                    + ::micropb::size::sizeof_len_record(
+                                        val_ref.compute_size(),
+                                    );
+                        }
                     }
                 }
                 size
@@ -10261,6 +11476,11 @@ pub mod r#blockyard {
                 Trim(super::Trim),
                 Discard(super::Discard),
                 Inspect(super::Inspect),
+                MakeNode(super::MakeNode),
+                ReadAttributes(super::ReadAttributes),
+                SetAttribute(super::SetAttribute),
+                ResolvePath(super::ResolvePath),
+                Compare(super::Compare),
             }
         }
         /// How a request ended.
@@ -10287,6 +11507,8 @@ pub mod r#blockyard {
             pub r#closed: bool,
             /// by Mount and Inspect: what the kernel asked for and nobody has sent
             pub r#modules: ::alloc::vec::Vec<::alloc::string::String>,
+            /// by Compare
+            pub r#same: bool,
             /// Tracks presence of optional and message fields
             pub _has: Response_::_Hazzer,
         }
@@ -10303,6 +11525,7 @@ pub mod r#blockyard {
                 ret &= (self.r#notes == other.r#notes);
                 ret &= (self.r#closed == other.r#closed);
                 ret &= (self.r#modules == other.r#modules);
+                ret &= (self.r#same == other.r#same);
                 ret
             }
         }
@@ -10469,6 +11692,19 @@ pub mod r#blockyard {
                                 return Err(::micropb::DecodeError::Capacity);
                             }
                         }
+                        70u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#same;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -10587,6 +11823,16 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -10656,6 +11902,13 @@ pub mod r#blockyard {
                     for (i, val_ref) in self.r#modules.iter().enumerate() {
                         encoder.encode_varint32(346u32)?;
                         encoder.encode_string(val_ref)?;
+                    }
+                }
+                {
+                    let val_ref = &self.r#same;
+                    if *val_ref {
+                        encoder.encode_varint32(560u32)?;
+                        encoder.encode_bool(*val_ref)?;
                     }
                 }
                 Ok(())
@@ -10735,6 +11988,12 @@ pub mod r#blockyard {
                         size
                             += 2usize
                                 + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#same;
+                    if *val_ref {
+                        size += 2usize + 1;
                     }
                 }
                 size

@@ -4,7 +4,8 @@
 //!
 //! Everything here is without `std`, without an allocator and without `unsafe`: the guest has none, and what it does can be
 //! tested on the host. The exception is the appliance's part (feature `appliance`): its messages are [`appliance`], generated from
-//! `appliance.proto`, how data go through its transfer disks is [`stream`], and what patterns of file names mean is [`pattern`].
+//! `appliance.proto`, how data go through its transfer disks is [`stream`], what patterns of file names mean is
+//! [`pattern`], and what chmod(1) makes of permissions is [`file_mode`].
 //!
 //! Deliberately absent: anything that touches a port or a device.
 #![no_std]
@@ -15,6 +16,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[cfg(feature = "appliance")]
+pub mod file_mode;
 pub mod frame;
 pub mod layout;
 #[cfg(feature = "appliance")]

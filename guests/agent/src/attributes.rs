@@ -1,13 +1,22 @@
-//! Permissions and owners.
+//! Permissions, owners and extended attributes.
 
-use crate::failures::{Failures, refusal};
+use crate::directory_walk::write_record;
+use crate::failures::{Failures, failure, refusal};
 use crate::glob;
 use crate::interruption;
+use crate::mounts::path_of;
 use crate::owner_names::OwnerNames;
 use crate::seen_directories::SeenDirectories;
-use blockyard_protocol::appliance::{ChangeMode, ChangeOwner, Failure, ModeClause};
+use blockyard_protocol::appliance::{
+    Attribute, ChangeMode, ChangeOwner, FRAME_BYTES_MAX, Failure, ReadAttributes, Record, SetAttribute,
+};
+use blockyard_protocol::file_mode::applied;
+use rustix::fs::{
+    XattrFlags, getxattr, lgetxattr, listxattr, llistxattr, lremovexattr, lsetxattr, removexattr, setxattr,
+};
+use rustix::io::Errno;
 use std::fs::{self, Metadata, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
 use std::path::{Path, PathBuf};
 
@@ -23,36 +32,6 @@ pub(crate) fn change_mode(request: &ChangeMode, failures: &mut Failures) {
             fs::set_permissions(path, Permissions::from_mode(mode & 0o7777))
         });
     });
-}
-
-/// A file's mode after one clause.
-fn applied(clause: &ModeClause, mode: u32) -> u32 {
-    let is_directory = mode & 0o170_000 == 0o040_000;
-    let mut bits = match clause.copy_from {
-        0 => clause.bits,
-        from => {
-            let shift = match from as u8 {
-                b'u' => 6,
-                b'g' => 3,
-                _ => 0,
-            };
-            let copied = (mode >> shift) & 0o7;
-            copied * 0o111
-        }
-    };
-    if clause.if_executable && (is_directory || mode & 0o111 != 0) {
-        bits |= 0o111;
-    }
-    let bits = bits & clause.affected;
-    match clause.operator as u8 {
-        b'+' => mode | bits,
-        b'-' => mode & !bits,
-        // A directory keeps its set-ID bits unless they are named, as chmod(1) has it.
-        _ => {
-            let kept = if is_directory { 0o6000 } else { 0 };
-            (mode & !(clause.affected & !kept)) | bits
-        }
-    }
 }
 
 /// chown(1).
@@ -115,24 +94,54 @@ fn visit(
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Longest value of an extended attribute, and longest list of their names (xattr(7)).
+const ATTRIBUTE_BYTES_MAX: usize = 1 << 16;
 
-    fn clause(affected: u32, operator: u8, bits: u32) -> ModeClause {
-        ModeClause { affected, operator: operator.into(), bits, ..ModeClause::default() }
+/// Writes a record for each extended attribute of a file to `sink`, in order of name.
+pub(crate) fn read(request: &ReadAttributes, sink: &mut dyn Write) -> io::Result<()> {
+    let path = path_of(&request.path);
+    let mut frame = vec![0; FRAME_BYTES_MAX];
+    match all_of(path, request.follow) {
+        Err(error) => {
+            let what = "cannot read the extended attributes of";
+            write_record(&Record::Failure(failure(path, what, &error)), &mut frame, sink)
+        }
+        Ok(attributes) => attributes.into_iter().try_for_each(|attribute| {
+            // The longest are longer than a record.
+            let record = match attribute.name.len() + attribute.value.len() + RECORD_OVERHEAD_BYTES > FRAME_BYTES_MAX {
+                true => Record::Failure(failure(path, "an extended attribute is too long", &Errno::TOOBIG.into())),
+                false => Record::Attribute(attribute),
+            };
+            write_record(&record, &mut frame, sink)
+        }),
     }
+}
 
-    #[test]
-    fn clauses_do_what_chmod_does() {
-        assert_eq!(applied(&clause(0o7777, b'=', 0o644), 0o100_777), 0o100_644);
-        assert_eq!(applied(&clause(0o4700, b'+', 0o111), 0o100_600), 0o100_700);
-        assert_eq!(applied(&clause(0o1007, b'-', 0o666), 0o100_666), 0o100_660);
-        let executable =
-            ModeClause { affected: 0o777, operator: b'+'.into(), if_executable: true, ..Default::default() };
-        assert_eq!(applied(&executable, 0o100_644), 0o100_644);
-        assert_eq!(applied(&executable, 0o040_644), 0o040_755);
-        let copy = ModeClause { affected: 0o070, operator: b'='.into(), copy_from: b'u'.into(), ..Default::default() };
-        assert_eq!(applied(&copy, 0o100_704), 0o100_774);
-    }
+/// What an attribute takes in a record besides its bytes, and more.
+const RECORD_OVERHEAD_BYTES: usize = 64;
+
+fn all_of(path: &Path, follow: bool) -> io::Result<Vec<Attribute>> {
+    let mut names = vec![0; ATTRIBUTE_BYTES_MAX];
+    let length = if follow { listxattr(path, &mut names[..])? } else { llistxattr(path, &mut names[..])? };
+    let mut names: Vec<_> = names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()).collect();
+    names.sort_unstable();
+    let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
+    let mut one = |name: &[u8]| -> io::Result<Attribute> {
+        let bytes = if follow { getxattr(path, name, &mut value[..])? } else { lgetxattr(path, name, &mut value[..])? };
+        Ok(Attribute { name: name.to_vec(), value: value[..bytes].to_vec() })
+    };
+    names.into_iter().map(&mut one).collect()
+}
+
+/// setfattr(1).
+pub(crate) fn set(request: &SetAttribute) -> Result<(), Failure> {
+    let SetAttribute { path, follow, attribute: Attribute { name, value }, remove, .. } = request;
+    let (path, name) = (path_of(path), name.as_slice());
+    let done = match (remove, follow) {
+        (true, true) => removexattr(path, name),
+        (true, false) => lremovexattr(path, name),
+        (false, true) => setxattr(path, name, value, XattrFlags::empty()),
+        (false, false) => lsetxattr(path, name, value, XattrFlags::empty()),
+    };
+    done.map_err(|errno| failure(path, "cannot change an extended attribute of", &errno.into()))
 }

@@ -41,6 +41,11 @@ impl Volume {
         Self { name, node, aliases: Vec::new(), size, content, partition, made_of, used }
     }
 
+    /// A device that is no part of the image's disks, with a name for people.
+    pub(crate) fn of_node(name: String, node: String) -> Self {
+        Self::new(name, node, PartitionNames::default())
+    }
+
     /// Whether it has files that this kernel may be able to read.
     pub(crate) fn is_mountable(&self) -> bool {
         self.why_not().is_none()

@@ -125,6 +125,12 @@ impl Walker<'_> {
             modified_ns: metadata.mtime_nsec() as u32,
             accessed: metadata.atime(),
             changed: metadata.ctime(),
+            accessed_ns: metadata.atime_nsec() as u32,
+            changed_ns: metadata.ctime_nsec() as u32,
+            // What cannot be looked into is told of when it is looked into.
+            empty: self.request.emptiness
+                && metadata.is_dir()
+                && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()),
             major: rustix::fs::major(metadata.rdev()),
             minor: rustix::fs::minor(metadata.rdev()),
             ..Entry::default()

@@ -7,7 +7,7 @@ use crate::glob;
 use crate::interruption;
 use crate::mounts::path_of;
 use crate::replacing::replacing;
-use blockyard_protocol::appliance::{CopyFiles, Failure, Fill, Touch};
+use blockyard_protocol::appliance::{CopyFiles, Failure, Fill, MakeNode, Touch};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags, chownat, lgetxattr,
     llistxattr, lsetxattr, mknodat, utimensat,
@@ -72,6 +72,15 @@ pub(crate) fn touch(request: &Touch, failures: &mut Failures) {
         });
         failures.note(path, "cannot touch", touched);
     }
+}
+
+/// mknod(1): a device, a fifo or a socket.
+pub(crate) fn make_node(request: &MakeNode) -> Result<(), Failure> {
+    let path = path_of(&request.path);
+    let kind = FileType::from_raw_mode(request.mode);
+    let mode = Mode::from_raw_mode(request.mode & 0o7777);
+    let made = mknodat(CWD, path, kind, mode, rustix::fs::makedev(request.major, request.minor));
+    made.map_err(|errno| failure(path, "cannot make", &errno.into()))
 }
 
 /// cp(1).

@@ -3,6 +3,7 @@
 use crate::block_devices::{self, Volume};
 use crate::failures::{failure, refusal};
 use crate::fstab::{self, Line};
+use crate::loop_device;
 use crate::modules;
 use crate::mount_options::{MountOptions, load_driver};
 use crate::roots::{self, Source};
@@ -82,7 +83,15 @@ impl Mounts {
             return self.mount_system(&root, &volumes, &options);
         };
         for point in &request.points {
-            let source = Source::find(&volumes, &point.device)?;
+            // What makes a device of a file keeps it until it is mounted.
+            let (looped, _device);
+            let source = match point.device.strip_prefix(LOOP) {
+                Some(path) if !std::ptr::eq(point, root) => {
+                    (looped, _device) = loop_volume(&point.device, path, request.read_only)?;
+                    Source::whole(&looped)
+                }
+                _ => Source::find(&volumes, &point.device)?,
+            };
             let options = options.with(&String::from_utf8_lossy(&point.options));
             let directory =
                 if std::ptr::eq(point, root) { "/".into() } else { String::from_utf8_lossy(&point.directory) };
@@ -170,8 +179,13 @@ impl Mounts {
             let device = PathBuf::from(format!("/dev/{node}"));
             let unmounted = unmount(&target, UnmountFlags::NOFOLLOW).map_err(io::Error::from);
             // Not every file system flushes the disk's cache when it is unmounted.
-            let flushed =
-                if self.read_only { Ok(()) } else { File::open(&device).and_then(|device| device.sync_all()) };
+            // What is in a file is flushed with that.
+            let is_file = node.starts_with("loop");
+            let flushed = if self.read_only || is_file {
+                Ok(())
+            } else {
+                File::open(&device).and_then(|device| device.sync_all())
+            };
             let result = unmounted.and(flushed).map_err(|error| failure(&device, "cannot unmount", &error));
             first = first.and(result);
         }
@@ -216,6 +230,20 @@ fn without(module: &str) -> String {
         Some(kind) => format!("the appliance's kernel has no driver for {kind}"),
         None => format!("the appliance's kernel has no module {module}, which it needs for that"),
     }
+}
+
+/// What a name of a file that is mounted as a device begins with.
+const LOOP: &str = "loop:";
+
+/// The device that is made of a file of what is mounted already.
+fn loop_volume(name: &str, path: &str, read_only: bool) -> Result<(Volume, File), Failure> {
+    let bad = |error: io::Error| failure(Path::new(path), "cannot make a device of it", &error);
+    let tree = Tree::open(Path::new(ROOT)).map_err(|errno| bad(errno.into()))?;
+    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    // A fifo would make us wait.
+    let file = tree.file(path, access | OFlags::NONBLOCK).map_err(|errno| bad(errno.into()))?;
+    let (node, device) = loop_device::attach(&file, read_only).map_err(bad)?;
+    Ok((Volume::of_node(name.to_owned(), node), device))
 }
 
 fn leave(outside: &OwnedFd) -> Result<(), Failure> {

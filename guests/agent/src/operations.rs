@@ -4,11 +4,11 @@ use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
 use crate::{
-    attributes, block_copy, directory_walk, execution, file_changes, file_copy, file_making, inspect, system, tar_in,
-    tar_out, tools, trim, volume_list,
+    attributes, block_copy, directory_walk, execution, file_changes, file_copy, file_making, file_queries, inspect,
+    system, tar_in, tar_out, tools, trim, volume_list,
 };
 use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Carries out a request. Whatever happens to it, there is a response.
@@ -120,6 +120,18 @@ fn perform_operation(
         // What it is about is done.
         Operation::Interrupt(_) => Ok(()),
         Operation::Link(link) => file_changes::link(&link),
+        Operation::MakeNode(make) => file_making::make_node(&make),
+        Operation::ReadAttributes(read) => {
+            response.bytes = to_sink(disks, |sink| attributes::read(&read, sink))?;
+            Ok(())
+        }
+        Operation::SetAttribute(set) => attributes::set(&set),
+        Operation::ResolvePath(resolve) => {
+            let resolved = file_queries::resolve(&resolve)?;
+            response.bytes = to_sink(disks, |sink| sink.write_all(&resolved))?;
+            Ok(())
+        }
+        Operation::Compare(compare) => file_queries::compare(&compare).map(|same| response.same = same),
         Operation::ChangeMode(change) => {
             attributes::change_mode(&change, failures);
             Ok(())

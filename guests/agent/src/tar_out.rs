@@ -5,6 +5,7 @@ use crate::mounts::path_of;
 use crate::ring::{CALLS_MAX, Opening, Ring};
 use blockyard_archive::{OPEN_FLAGS, Opener, Source, Status, Time, pack_with};
 use blockyard_protocol::appliance::{Compression, TarOut};
+use blockyard_protocol::pattern::matches;
 use rustix::fs::{CWD, Mode, Statx, makedev};
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -42,20 +43,22 @@ fn plain<W: Write>(request: &TarOut, output: W, failures: &mut Failures) -> io::
     let paths = if request.paths.is_empty() { &everything[..] } else { &request.paths[..] };
     let sources: Vec<_> = paths.iter().map(|path| source(path_of(path))).collect();
     let report = &mut |path: &Path, what: &str, error| failures.note(path, what, Err(error));
-    pack_with(&mut ByRing::new(), &sources, output, report)
+    pack_with(&mut ByRing::new(&request.excludes), &sources, output, report)
 }
 
 /// A system call for many files.
-struct ByRing {
+struct ByRing<'request> {
     ring: Ring,
+    /// Patterns for what is left out.
+    excludes: &'request [Vec<u8>],
     /// Beginnings of the files that were opened last, and where each is.
     data: Box<[u8]>,
     beginnings: Vec<Range<usize>>,
 }
 
-impl ByRing {
-    fn new() -> Self {
-        Self { ring: Ring::new(), data: vec![0; CALLS_MAX * BEGINNING_BYTES].into(), beginnings: Vec::new() }
+impl<'request> ByRing<'request> {
+    fn new(excludes: &'request [Vec<u8>]) -> Self {
+        Self { ring: Ring::new(), excludes, data: vec![0; CALLS_MAX * BEGINNING_BYTES].into(), beginnings: Vec::new() }
     }
 
     fn open_all(&mut self, paths: &[&Path]) -> io::Result<Vec<io::Result<(File, Status)>>> {
@@ -88,7 +91,7 @@ impl ByRing {
     }
 }
 
-impl Opener for ByRing {
+impl Opener for ByRing<'_> {
     fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<(File, Status)>> {
         let same = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
         self.open_all(paths).unwrap_or_else(|error| paths.iter().map(|_| Err(same(&error))).collect())
@@ -96,6 +99,14 @@ impl Opener for ByRing {
 
     fn beginning(&self, index: usize) -> &[u8] {
         self.beginnings.get(index).and_then(|place| self.data.get(place.clone())).unwrap_or_default()
+    }
+
+    /// As GNU tar has it: a pattern is for what a name ends with, from one of its slashes on.
+    fn wants(&self, name: &Path) -> bool {
+        let name = name.strip_prefix(".").unwrap_or(name).as_os_str().as_bytes();
+        let after_slashes = name.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at + 1);
+        let mut ends = std::iter::once(0).chain(after_slashes).map(|at| &name[at..]);
+        !ends.any(|end| self.excludes.iter().any(|pattern| matches(pattern, end)))
     }
 
     fn close(&mut self, files: Vec<File>) {

@@ -48,6 +48,10 @@ pub static FATLABEL: Tool = tool("fatlabel", "dosfstools");
 pub static MKSWAP: Tool = tool("mkswap", "util-linux");
 /// Labels it.
 pub static SWAPLABEL: Tool = tool("swaplabel", "util-linux");
+/// Says what is on a device.
+pub static BLKID: Tool = tool("blkid", "util-linux");
+/// Removes what says that.
+pub static WIPEFS: Tool = tool("wipefs", "util-linux");
 /// Logical volumes.
 pub static LVM: Tool = tool("lvm", "lvm2");
 /// RAIDs.
@@ -56,7 +60,7 @@ pub static MDADM: Tool = tool("mdadm", "mdadm");
 pub static CRYPTSETUP: Tool = Tool { libraries: &["libgcc_s.so.1"], ..tool("cryptsetup", "cryptsetup-bin") };
 
 /// All of them.
-pub static ALL: [&Tool; 17] = [
+pub static ALL: [&Tool; 19] = [
     &MKE2FS,
     &E2FSCK,
     &TUNE2FS,
@@ -71,6 +75,8 @@ pub static ALL: [&Tool; 17] = [
     &FATLABEL,
     &MKSWAP,
     &SWAPLABEL,
+    &BLKID,
+    &WIPEFS,
     &LVM,
     &MDADM,
     &CRYPTSETUP,

@@ -550,6 +550,7 @@ fn get_tree(image: &mut OpenImage, path: &Path, to: &Path) -> Result<()> {
         directory: path.parent().unwrap_or(Path::new("/")).as_os_str().as_bytes().to_vec(),
         paths: vec![name.as_bytes().to_vec()],
         compression: Compression::None,
+        excludes: Vec::new(),
     };
     let sent = write_out(image, Operation::TarOut(request), input);
     let sent = sent.map(drop);

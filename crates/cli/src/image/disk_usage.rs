@@ -1,11 +1,13 @@
 //! `blockyard image du`.
 
 use super::file_commands::{Access, FileCommand};
+use super::file_json::{JsonList, Name};
 use super::listing::{Names, human_size, is_directory};
 use super::open_image::{OpenImage, RecordTaker, image_paths};
 use anyhow::Result;
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use clap::Args;
+use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
@@ -26,6 +28,9 @@ pub struct Du {
     /// Stay on the file systems that the paths are on.
     #[arg(short = 'x', long)]
     one_file_system: bool,
+    /// Print a list of JSON objects on stdout: paths and bytes.
+    #[arg(long)]
+    json: bool,
     /// Say how this command is used.
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -45,6 +50,7 @@ impl FileCommand for Du {
         };
         let sums = Sums {
             names: Names::new(),
+            list: self.json.then(JsonList::new),
             summarize: self.summarize,
             human: self.human,
             open: Vec::new(),
@@ -64,8 +70,17 @@ const AHEAD_BYTES_MAX: usize = 16 << 20;
 /// Directories that one can be in: a path has no more.
 const DEPTH_MAX: usize = 4096;
 
+#[derive(Serialize)]
+struct Usage<'path> {
+    #[serde(flatten)]
+    path: Name<'path>,
+    bytes: u64,
+}
+
 struct Sums {
     names: Names,
+    /// For JSON.
+    list: Option<JsonList>,
     summarize: bool,
     human: bool,
     /// The directories that the walk is in, outermost first: path, depth, blocks of 512 bytes of all below so far.
@@ -109,6 +124,9 @@ impl Sums {
 
     fn print(&mut self, path: &[u8], blocks: u64) -> io::Result<()> {
         let bytes = blocks.saturating_mul(512);
+        if let Some(list) = &mut self.list {
+            return list.push(&Usage { path: path.into(), bytes });
+        }
         let size = if self.human { human_size(bytes) } else { bytes.div_ceil(1024).to_string() };
         self.names.text(&format!("{size}\t"))?;
         self.names.name(path)?;
@@ -170,6 +188,9 @@ impl RecordTaker for Sums {
 
     fn finish(mut self) -> io::Result<()> {
         self.leave_all()?;
-        self.names.finish()
+        match self.list {
+            Some(list) => list.finish(),
+            None => self.names.finish(),
+        }
     }
 }

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// What a program finds in its environment.
-const ENVIRONMENT: [&str; 4] =
+pub const ENVIRONMENT: [&str; 4] =
     ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "TERM=dumb"];
 
 /// Run a program of an image, in the image: in the appliance, as root, without a network.

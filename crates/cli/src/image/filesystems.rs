@@ -1,15 +1,19 @@
 //! `blockyard image filesystems`.
 
 use super::file_commands::{Access, FileCommand};
+use super::layers::Asking;
 use super::open_image::OpenImage;
 use crate::terminal::output_columns;
 use crate::{print, size};
 use anyhow::Result;
+use blockyard_appliance::tools::ToolError;
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
 use clap::Args;
 
 /// List what is on an image's partitions, or on its disk if it has none: file systems with their labels, swap space, and other things.
+///
+/// What lies in volume groups and arrays is listed too, and what lies in encrypted volumes whose keys are given.
 #[derive(Args)]
 pub struct Filesystems {}
 
@@ -23,6 +27,13 @@ impl FileCommand for Filesystems {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
+        if let Err(error) = image.open_layers(Asking::Nobody) {
+            // What there is besides can be told all the same.
+            match error.downcast_ref() {
+                Some(ToolError::Missing { .. }) => image.tell(&error.to_string()),
+                _ => return Err(error.context(image.name().to_owned())),
+            }
+        }
         let mut table = Table::new(&["device", "type", "size", "label", "uuid"]);
         for volume in image.volumes()? {
             let kind = if volume.r#type.is_empty() { "unknown" } else { &volume.r#type };

@@ -5,6 +5,7 @@ use super::layers::is_closed;
 use super::listing::human_size;
 use super::open_image::{OpenImage, RecordTaker};
 use super::operating_system::{Files, OperatingSystem};
+use super::packages::Package;
 use crate::{print, terminal};
 use anyhow::Result;
 use blockyard_bench::table::Table;
@@ -22,6 +23,9 @@ pub struct Inspect {
     /// Print one JSON object on stdout, with virt-inspector's names.
     #[arg(long)]
     json: bool,
+    /// List the packages of each system too, as its dpkg, apk or rpm has them; --json does anyway.
+    #[arg(long)]
+    packages: bool,
 }
 
 impl FileCommand for Inspect {
@@ -38,7 +42,10 @@ impl FileCommand for Inspect {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let inspection = image.inspect()?;
+        let mut inspection = image.inspect()?;
+        if self.json || self.packages {
+            inspection.operatingsystems.iter_mut().for_each(|system| system.look_for_packages(image));
+        }
         if self.json {
             print(&terminal::json_pretty(&inspection)?)
         } else {
@@ -63,6 +70,12 @@ struct System {
     facts: OperatingSystem,
     mountpoints: Vec<MountedOn>,
     filesystems: Vec<FileSystem>,
+    /// None were looked for, or there is no telling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    applications: Option<Vec<Package>>,
+    /// As the appliance takes them.
+    #[serde(skip)]
+    points: Vec<MountPoint>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
@@ -133,7 +146,8 @@ impl Inspection {
         };
         let notes = self.operatingsystems.iter().flat_map(|system| &system.notes);
         let notes: String = notes.map(|note| format!("\n{note}")).collect();
-        format!("{systems}\n{}\n{notes}", file_systems.render_within(columns))
+        let packages: String = self.operatingsystems.iter().map(System::render_packages).collect();
+        format!("{systems}\n{}\n{packages}{notes}", file_systems.render_within(columns))
     }
 
     /// Whether no operating system was found.
@@ -175,7 +189,28 @@ impl System {
             filesystems: volumes.iter().filter(is_there).cloned().map(FileSystem::from).collect(),
             mountpoints: root.mounted.iter().map(point).collect(),
             notes: root.notes.iter().map(|note| printable(note)).collect(),
+            applications: None,
+            points: root.mounted,
         }
+    }
+
+    /// Finds out which packages it has, or notes why not.
+    fn look_for_packages(&mut self, image: &mut OpenImage) {
+        let format = self.facts.package_format.clone().unwrap_or_default();
+        let found = image.mount_for_a_look(self.points.clone()).and_then(|()| image.packages(&format));
+        match found {
+            Ok(packages) => self.applications = packages,
+            Err(error) => self.notes.push(format!("{}: its packages cannot be listed: {error:#}", self.root)),
+        }
+    }
+
+    fn render_packages(&self) -> String {
+        let Some(packages) = &self.applications else { return String::new() };
+        let mut table = Table::new(&["package", "version", "machine"]);
+        packages.iter().for_each(|package| {
+            table.row(vec![package.name.clone(), package.full_version(), package.arch.clone()]);
+        });
+        format!("\nPackages of {}:\n{}", self.root, table.render())
     }
 
     fn title(&self) -> &str {

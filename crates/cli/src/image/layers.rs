@@ -26,7 +26,7 @@ const SYSTEM_BYTES: u64 = 128 << 20;
 /// What a header may ask for without being asked whether it is serious: what cryptsetup takes at most (cryptsetup(8), --pbkdf-memory).
 const KEY_BYTES_MAX: u64 = 4 << 30;
 /// How long it may take to make a key of a passphrase: nothing moves meanwhile.
-pub(super) const KEY_TIMEOUT: Duration = Duration::from_secs(600);
+pub const KEY_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What was opened, in that order, and what was tried.
 #[derive(Debug, Default)]

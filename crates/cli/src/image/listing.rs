@@ -113,8 +113,8 @@ pub fn time_text(seconds: i64, with_seconds: bool) -> String {
     text
 }
 
-/// Days since 1970 as a date (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-fn civil(days: i64) -> (i64, i64, i64) {
+/// Year, month and day of a number of days since 1970 (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+pub fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -140,6 +140,11 @@ impl Names {
     /// Text of our own.
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         self.output.write_all(text.as_bytes())
+    }
+
+    /// Bytes of the user's.
+    pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.output.write_all(bytes)
     }
 
     /// A name: as it is, except on a terminal.

@@ -1,6 +1,7 @@
 //! `blockyard image ls`.
 
 use super::file_commands::{Access, FileCommand};
+use super::file_json::Files;
 use super::listing::{Names, is_directory, is_link, mode_text, owner, size_text, time_text};
 use super::open_image::{OpenImage, RecordTaker, image_paths};
 use anyhow::Result;
@@ -35,6 +36,9 @@ pub struct Ls {
     /// With -l, sizes like 1.5K.
     #[arg(short = 'h', short_alias = 'H', long = "human-readable")]
     human: bool,
+    /// Print a list of JSON objects on stdout, with all that is known of each file.
+    #[arg(long)]
+    json: bool,
     /// Say how this command is used.
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -54,10 +58,18 @@ impl FileCommand for Ls {
         let walk = Walk {
             paths: image_paths(&self.paths),
             depth,
-            details: self.long,
+            details: self.long || self.json,
             follow: !self.long && !self.directory,
             ..Walk::default()
         };
+        if self.json {
+            let (all, looks_in) = (self.all, depth > 0);
+            let is_wanted = move |entry: &Entry| match entry.name.contains(&b'/') {
+                true => !(looks_in && is_directory(entry.mode)),
+                false => all || !entry.name.starts_with(b"."),
+            };
+            return image.records(Operation::Walk(walk), Files::new(is_wanted));
+        }
         let lister = Lister {
             names: Names::new(),
             long: self.long,

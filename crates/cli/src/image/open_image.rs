@@ -386,6 +386,9 @@ impl OpenImage {
         if how.inspect {
             self.inspect()?.greeting().iter().for_each(|line| self.tell(line));
         }
+        if self.points.iter().any(|point| point.device.starts_with("loop:")) {
+            self.appliance.install_modules()?;
+        }
         let mut response = self.try_mount(how.sync)?;
         // Other failures have an error's number.
         let fails = response.failures.first().is_some_and(|failure| failure.errno == 0);
@@ -473,6 +476,15 @@ impl OpenImage {
     pub fn inspect_all(&mut self) -> Result<Inspection> {
         self.points.clear();
         self.inspect()
+    }
+
+    /// Mounts a system for a look, instead of all that is mounted.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn mount_for_a_look(&mut self, points: Vec<MountPoint>) -> Result<()> {
+        let mount = Mount { read_only: true, synchronous: false, disks: self.disks(), points };
+        self.call(Operation::Mount(mount)).map(drop)
     }
 
     fn inspect_opened(&mut self) -> Result<Inspection> {

@@ -1,11 +1,12 @@
 //! `blockyard image df`.
 
 use super::file_commands::{Access, FileCommand};
+use super::file_json::JsonList;
 use super::listing::human_size;
 use super::open_image::{OpenImage, RecordTaker};
 use crate::print;
 use crate::terminal::output_columns;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{FileSystem, Operation, Record, Usage};
@@ -22,6 +23,9 @@ pub struct Df {
     /// Inodes instead of space.
     #[arg(short = 'i', long)]
     inodes: bool,
+    /// Print a list of JSON objects on stdout: sizes in bytes, and inodes.
+    #[arg(long)]
+    json: bool,
     /// Say how this command is used.
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
@@ -34,6 +38,11 @@ impl FileCommand for Df {
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let systems = mounted(image)?;
+        if self.json {
+            let mut list = JsonList::new();
+            let printed = systems.iter().try_for_each(|system| list.push(&object(system)));
+            return printed.and_then(|()| list.finish()).context("cannot write to stdout");
+        }
         let what = if self.inodes { "inodes" } else { "size" };
         let mut table = Table::new(&["device", "type", what, "used", "available", "use", "mounted on"]);
         for system in &systems {
@@ -49,6 +58,20 @@ impl FileCommand for Df {
 /// When one of them cannot be looked at.
 pub fn mounted(image: &mut OpenImage) -> Result<Vec<FileSystem>> {
     image.records(Operation::Usage(Usage::default()), FileSystems::default())
+}
+
+fn object(system: &FileSystem) -> serde_json::Value {
+    let bytes = |blocks: u64| blocks.saturating_mul(system.block_size);
+    serde_json::json!({
+        "device": system.device,
+        "type": system.r#type,
+        "directory": String::from_utf8_lossy(&system.directory),
+        "size": bytes(system.blocks),
+        "used": bytes(system.blocks.saturating_sub(system.free)),
+        "available": bytes(system.available),
+        "inodes": system.files,
+        "inodes_used": system.files.saturating_sub(system.free_files),
+    })
 }
 
 fn row(system: &FileSystem, args: &Df) -> Vec<String> {

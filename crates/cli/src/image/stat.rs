@@ -1,6 +1,7 @@
 //! `blockyard image stat`.
 
 use super::file_commands::{Access, FileCommand};
+use super::file_json::Files;
 use super::listing::{Names, is_link, mode_text, owner, time_text, type_name};
 use super::open_image::{OpenImage, RecordTaker, image_paths};
 use anyhow::Result;
@@ -18,6 +19,9 @@ pub struct Stat {
     /// Of links, what they lead to.
     #[arg(short = 'L', long)]
     dereference: bool,
+    /// Print a list of JSON objects on stdout.
+    #[arg(long)]
+    json: bool,
 }
 
 impl FileCommand for Stat {
@@ -27,6 +31,9 @@ impl FileCommand for Stat {
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let walk = Walk { paths: image_paths(&self.paths), details: true, follow: self.dereference, ..Walk::default() };
+        if self.json {
+            return image.records(Operation::Walk(walk), Files::new(|_: &Entry| true));
+        }
         image.records(Operation::Walk(walk), Printer(Names::new()))
     }
 }

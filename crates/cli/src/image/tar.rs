@@ -9,8 +9,10 @@ use anyhow::{Context, Result};
 use blockyard_block::ReplacementFile;
 use blockyard_protocol::appliance::{self, Compression, Operation};
 use clap::{Args, ValueEnum};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Unpack a tar archive into an image: plain, gzip or zstd, whatever it is called.
@@ -71,7 +73,13 @@ pub struct TarOut {
     /// How to compress [default: as the archive's name ends].
     #[arg(long, value_enum)]
     compress: Option<Compress>,
+    /// Leave out what matches, as GNU tar does: a name, or the end of a path; may be repeated.
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
 }
+
+/// Bytes of patterns: they fit in a request.
+const EXCLUDES_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Compress {
@@ -114,13 +122,19 @@ impl FileCommand for TarOut {
         if self.is_standard() && io::IsTerminal::is_terminal(&io::stdout()) {
             return Err(UsageError("an archive is nothing for a terminal: name a file".to_owned()).into());
         }
+        if self.exclude.iter().map(|pattern| pattern.len()).sum::<usize>() > EXCLUDES_BYTES_MAX {
+            let problem = format!("--exclude: the patterns have more than {} KiB", EXCLUDES_BYTES_MAX >> 10);
+            return Err(UsageError(problem).into());
+        }
         Ok(())
     }
 
     /// When something could not be packed, there is no archive.
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let compression = self.compress.unwrap_or_else(|| Compress::of(&self.archive)).message();
-        let request = appliance::TarOut { directory: image_path(&self.directory), paths: Vec::new(), compression };
+        let excludes: Vec<_> = self.exclude.iter().map(|pattern| pattern.as_bytes().to_vec()).collect();
+        let directory = image_path(&self.directory);
+        let request = appliance::TarOut { directory, paths: Vec::new(), compression, excludes };
         if self.is_standard() {
             let mut output = write_out(image, Operation::TarOut(request), io::stdout())?;
             return output.flush().context("cannot write to stdout");

@@ -22,7 +22,9 @@ fn debian(root: &Path) {
     fs::copy("/bin/sh", root.join("usr/bin/sh")).unwrap();
     fs::write(root.join("etc/debian_version"), "12.5\n").unwrap();
     fs::write(root.join("etc/hostname"), "box\n").unwrap();
-    fs::write(root.join("var/lib/dpkg/status"), "").unwrap();
+    let status = "Package: bash\nStatus: install ok installed\nVersion: 1:5.2.15-2+b8\nArchitecture: amd64\n\n\
+                  Package: gone\nStatus: deinstall ok config-files\nVersion: 1\nArchitecture: all\n";
+    fs::write(root.join("var/lib/dpkg/status"), status).unwrap();
 }
 
 #[test]
@@ -50,7 +52,14 @@ fn an_operating_system_is_described_with_virt_inspectors_names() {
     assert_eq!(system["mountpoints"][0]["mountpoint"], "/");
     assert_eq!(system["filesystems"][0]["type"], "ext4");
     assert!(system["notes"][0].as_str().unwrap().contains("PARTLABEL=elsewhere on /srv"), "{json:#}");
+    let packages = serde_json::json!([
+        { "name": "bash", "epoch": 1, "version": "5.2.15", "release": "2+b8", "arch": "amd64" }
+    ]);
+    assert_eq!(system["applications"], packages);
+    let table = rig.run("inspect", &["--packages"]);
+    assert!(table.contains("Packages of /dev/vda:") && table.contains("1:5.2.15-2+b8"), "{table}");
     let table = rig.run("inspect", &[]);
+    assert!(!table.contains("5.2.15"), "{table}");
     assert!(table.contains("Debian GNU/Linux 12 (bookworm)") && table.contains("deb (apt)"), "{table}");
     let output = rig.command("ls", &["--inspect", "/etc/hostname"]).output().unwrap();
     assert_eq!(output.stdout, b"/etc/hostname\n");

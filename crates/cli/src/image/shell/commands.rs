@@ -59,7 +59,7 @@ fn understand_at(words: &[OsString], depth: usize) -> Result<Understood> {
     let words = verbs::as_ours(words);
     let Some((first, arguments)) = words.split_first() else { return Ok(Understood::Text(String::new())) };
     let asks_for_help = arguments.len() == 1 && (arguments[0] == "--help" || arguments[0] == "-h");
-    match verbs::find(first, arguments.len()) {
+    match verbs::find(first, arguments) {
         Some(verb) if asks_for_help => Ok(Understood::Text(verb.help())),
         Some(verb) => {
             let arguments: Vec<_> = arguments.iter().map(|argument| verbs::home(argument)).collect();

@@ -1,19 +1,22 @@
 //! Commands on disks, partitions and mounts.
 
 use super::commands;
-use super::new_disk::{self, NewTable};
+use super::new_disk::{self, Plan, usual_kind};
 use super::session::Session;
 use super::verbs::{text, truth};
 use crate::image::create;
 use crate::image::layers::LUKS;
+use crate::image::tool_run::{self, complaint};
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
-use blockyard_appliance::tools::{RESIZE2FS, ToolCall};
-use blockyard_block::partition_table::{self, Partition, PartitionKind, Scheme};
+use blockyard_appliance::tools::{BLKID, RESIZE2FS, TUNE2FS, ToolCall, WIPEFS};
+use blockyard_block::partition_table::{self, EntryChange, Guid, Partition, PartitionKind, Scheme, TableChange};
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{MountPoint, Volume};
+use blockyard_protocol::pattern::{is_pattern, matches};
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
 /// `key:value` arguments.
@@ -51,10 +54,13 @@ fn add_as(session: &mut Session, words: &[OsString], mut read_only: bool) -> Res
     session.add(&specification, read_only)
 }
 
-/// `sparse` and `alloc`.
+/// `sparse` and `alloc`: of exactly so many bytes, where `create` makes whole sectors.
 pub fn make(session: &mut Session, words: &[OsString], allocated: bool) -> Result<()> {
     let preallocation = if allocated { "preallocation=falloc" } else { "preallocation=off" };
     create_image(&["-f", "raw", "-o", preallocation], &words[0], &words[1])?;
+    let size = super::verbs::bytes(&words[1])?;
+    let made = File::options().write(true).open(&words[0]).and_then(|file| file.set_len(size));
+    made.with_context(|| words[0].display().to_string())?;
     session.add(&format!("{},format=raw", text(&words[0])?.replace(',', ",,")), false)
 }
 
@@ -184,18 +190,26 @@ fn scheme(word: &OsStr) -> Result<Scheme> {
     }
 }
 
-/// `part-init`.
-pub fn part_init(session: &mut Session, words: &[OsString]) -> Result<()> {
+/// What guestfish counts.
+const SECTOR_BYTES: u64 = 512;
+
+/// `part-init`, and `part-disk` with one partition.
+pub fn part_init(session: &mut Session, words: &[OsString], plan: fn(Scheme) -> Plan) -> Result<()> {
     let (index, scheme) = (disk_index(session, &words[0])?, scheme(&words[1])?);
-    new_disk::write(session, index, NewTable::new(scheme), true)
+    new_disk::write(session, index, &plan(scheme))
 }
 
-/// `part-disk`.
-pub fn part_disk(session: &mut Session, words: &[OsString]) -> Result<()> {
-    let (index, scheme) = (disk_index(session, &words[0])?, scheme(&words[1])?);
-    let disk = &session.drives()[index].image.disk;
-    let table = NewTable::whole(scheme, &**disk)?;
-    new_disk::write(session, index, table, true)
+/// The byte at which a sector begins; negative ones are counted from the disk's end.
+fn sector_start(session: &Session, index: usize, word: &OsStr) -> Result<u64> {
+    let bytes = session.drives()[index].image.disk.geometry().capacity_bytes;
+    let sectors = i64::try_from(bytes / SECTOR_BYTES).unwrap_or(i64::MAX);
+    let number = text(word)?.parse::<i64>();
+    let sector = number.map_err(|_| UsageError(format!("{} is no number of a sector", word.display())))?;
+    let absolute = if sector < 0 { sectors.saturating_add(sector) } else { sector };
+    match absolute {
+        0.. if absolute < sectors => Ok(absolute as u64 * SECTOR_BYTES),
+        _ => bail!("there is no sector {sector}: the disk has {sectors}"),
+    }
 }
 
 /// `part-add`.
@@ -205,20 +219,11 @@ pub fn part_add(session: &mut Session, words: &[OsString]) -> Result<()> {
         "primary" | "p" => {}
         other => bail!("{other} partitions cannot be made here: primary ones can"),
     }
-    let Some(mut table) = session.tables.get(&index).cloned() else {
-        bail!("{}: begin the table with part-init: one that was there before is left as it is", words[0].display());
-    };
-    let sector = |word: &OsStr| {
-        let number = text(word)?.parse::<i64>();
-        number.map_err(|_| UsageError(format!("{} is no number of a sector", word.display())).into())
-    };
-    let (start, end): (i64, i64) = match (sector(&words[2]), sector(&words[3])) {
-        (Ok(start), Ok(end)) => (start, end),
-        (Err(error), _) | (_, Err(error)) => return Err(error),
-    };
-    let disk = &session.drives()[index].image.disk;
-    table.add(&**disk, start, end)?;
-    new_disk::write(session, index, table, false)
+    let start = sector_start(session, index, &words[2])?;
+    let end = sector_start(session, index, &words[3])? + SECTOR_BYTES;
+    let scheme =
+        table_of(session, &words[0])?.scheme.context("the disk has no partition table: `part-init` makes one")?;
+    new_disk::write(session, index, &Plan::Change(TableChange::Add(start..end, usual_kind(scheme)?)))
 }
 
 fn table_of(session: &mut Session, name: &OsStr) -> Result<partition_table::PartitionTable> {
@@ -252,29 +257,68 @@ pub fn part_type(session: &mut Session, words: &[OsString]) -> Result<()> {
     }
 }
 
-/// What `part-set-*` changes of a partition.
-pub enum PartChange {
-    Name,
-    Kind,
-    Bootable,
-}
+/// What `part-set-…` and their like do to a partition: out of their arguments behind its number.
+pub type PartChange = fn(&Session, usize, Scheme, &[OsString]) -> Result<EntryChange>;
 
 /// `part-set-name` and its like.
 pub fn part_set(session: &mut Session, words: &[OsString], change: PartChange) -> Result<()> {
-    let index = disk_index(session, &words[0])?;
-    let Some(mut table) = session.tables.get(&index).cloned() else {
-        bail!("{}: begin the table with part-init: one that was there before is left as it is", words[0].display());
+    let (index, number) = (disk_index(session, &words[0])?, number(&words[1])?);
+    let scheme = table_of(session, &words[0])?.scheme.unwrap_or(Scheme::Gpt);
+    let change = change(session, index, scheme, &words[2..])?;
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    new_disk::write(session, index, &Plan::Change(TableChange::Entry(number, change)))
+}
+
+/// `part-resize`: the last sector.
+pub fn new_end(session: &Session, index: usize, _: Scheme, words: &[OsString]) -> Result<EntryChange> {
+    Ok(EntryChange::End(sector_start(session, index, &words[0])? + SECTOR_BYTES))
+}
+
+/// `part-set-gpt-type` and `part-set-mbr-id`.
+pub fn new_kind(_: &Session, _: usize, scheme: Scheme, words: &[OsString]) -> Result<EntryChange> {
+    let word = text(&words[0])?;
+    let kind = PartitionKind::of_word(word, scheme).with_context(|| format!("{word} is no type of such a table"))?;
+    Ok(EntryChange::Kind(kind))
+}
+
+/// `part-set-gpt-attributes`.
+pub fn new_attributes(_: &Session, _: usize, _: Scheme, words: &[OsString]) -> Result<EntryChange> {
+    let word = text(&words[0])?;
+    let number = match word.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => word.parse(),
     };
-    let number = number(&words[1])?;
-    match change {
-        PartChange::Name => table.partition(number)?.name = text(&words[2])?.to_owned(),
-        PartChange::Kind => {
-            let kind = table.kind(text(&words[2])?)?;
-            table.partition(number)?.kind = kind;
-        }
-        PartChange::Bootable => table.partition(number)?.is_bootable = truth(&words[2])?,
+    Ok(EntryChange::Attributes(number.map_err(|_| UsageError(format!("{word} is no number of attributes")))?))
+}
+
+/// A GUID.
+pub fn guid(word: &OsStr) -> Result<Guid> {
+    let parsed = text(word)?.parse::<Guid>();
+    parsed.map_err(|error| UsageError(format!("{}: {error}", word.display())).into())
+}
+
+/// `part-set-disk-guid` and its like, and `part-expand-gpt`.
+pub fn part_change(session: &mut Session, words: &[OsString], change: TableChange) -> Result<()> {
+    let index = disk_index(session, &words[0])?;
+    new_disk::write(session, index, &Plan::Change(change))
+}
+
+/// `part-get-disk-guid`.
+pub fn disk_guid(session: &mut Session, words: &[OsString]) -> Result<()> {
+    match table_of(session, &words[0])?.disk_guid {
+        Some(guid) => print(&guid.to_string()),
+        None => bail!("{}: it has no GPT", words[0].display()),
     }
-    new_disk::write(session, index, table, false)
+}
+
+/// `part-get-mbr-part-type`.
+pub fn mbr_place(partition: &Partition) -> String {
+    match (partition.is_logical(), partition.kind.is_extended()) {
+        (true, _) => "logical",
+        (_, true) => "extended",
+        _ => "primary",
+    }
+    .to_owned()
 }
 
 fn number(word: &OsStr) -> Result<usize> {
@@ -292,11 +336,11 @@ pub fn part_get(session: &mut Session, words: &[OsString], what: fn(&Partition) 
     }
 }
 
-/// Whether a BIOS boots from a partition: MBR's active flag, GPT's bit 2 (UEFI 2.10, 5.3.3).
+/// Whether a machine boots from a partition: MBR's active flag; in a GPT an EFI system partition, or bit 2 (UEFI 2.10, 5.3.3).
 pub fn is_bootable(partition: &Partition) -> String {
     let is = match partition.kind {
         PartitionKind::Mbr(_) => partition.attributes & 0x80 != 0,
-        PartitionKind::Gpt(_) => partition.attributes & 4 != 0,
+        kind => partition.attributes & 4 != 0 || PartitionKind::of_word("esp", Scheme::Gpt) == Some(kind),
     };
     is.to_string()
 }
@@ -323,13 +367,90 @@ pub fn of_partition(_: &mut Session, words: &[OsString], wants_disk: bool) -> Re
     }
 }
 
-/// `blkid`: what is known of a volume.
+/// `blkid`: what blkid(8) finds on a device, with its names.
 pub fn identify(session: &mut Session, words: &[OsString]) -> Result<()> {
+    /// Its exit status when there is nothing that it knows.
+    const NOTHING: u32 = 2;
     session.open_layers()?;
-    let volume = session.image()?.volume(Some(text(&words[0])?))?;
-    let known = [("LABEL", &volume.label), ("UUID", &volume.uuid), ("TYPE", &volume.r#type)];
-    let mut known = known.into_iter().filter(|(_, value)| !value.is_empty());
-    known.try_for_each(|(key, value)| print(&format!("{key}: {}", printable(value))))
+    let call = ToolCall::new().arguments(["-c", "/dev/null", "-p", "-i", "-o", "export"]);
+    let end = session.image()?.run_tool(&BLKID, call.device(text(&words[0])?))?;
+    if ![Some(0), Some(NOTHING)].contains(&end.status) {
+        bail!("{}", complaint(&BLKID, &end));
+    }
+    let said = tool_run::text(&end.output);
+    let known = said.lines().filter_map(|line| line.split_once('=')).filter(|(key, _)| *key != "DEVNAME");
+    known.map(|(key, value)| print(&format!("{key}: {value}"))).collect()
+}
+
+/// `tune2fs-l`: what tune2fs(8) says of an ext file system.
+pub fn list_superblock(session: &mut Session, words: &[OsString]) -> Result<()> {
+    session.open_layers()?;
+    let call = ToolCall::new().argument("-l").device(text(&words[0])?);
+    let said = session.image()?.run_tool_well(&TUNE2FS, call)?;
+    let known = said.lines().filter_map(|line| line.split_once(':'));
+    known.map(|(key, value)| print(&format!("{}: {}", key.trim(), value.trim()))).collect()
+}
+
+/// `wipefs`: nothing says any more what is on a device.
+pub fn wipe_signatures(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let call = ToolCall::new().arguments(["--all", "--force"]).device(text(&words[0])?).changes_devices();
+    session.changing()?.run_tool_well(&WIPEFS, call).map(drop)
+}
+
+/// `scratch`: a disk that is gone when the session ends.
+pub fn scratch(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let directory = tempfile::tempdir().context("making a scratch disk")?;
+    let path = directory.path().join("scratch.img");
+    // The session has it open: it needs no name.
+    make(session, &[path.into(), words[0].clone()], false)
+}
+
+/// `mount-loop`: the file system in a file of what is mounted.
+pub fn mount_loop(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let Some(path) = words[0].to_str() else {
+        bail!("{} is no text, so it cannot be mounted", words[0].display());
+    };
+    let device = OsString::from(format!("loop:/{}", path.trim_start_matches('/')));
+    mount(session, &device, &words[1], "", "")
+}
+
+/// `glob`: a command for each device that its patterns stand for. What is a path may be a pattern anyway.
+pub fn glob(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let is_device = |word: &OsString| word.as_bytes().starts_with(b"/dev/") && is_pattern(word.as_bytes());
+    if !words.iter().any(is_device) {
+        return super::commands::perform_words(session, words);
+    }
+    session.open_layers()?;
+    let disks = (0..session.drives().len()).map(disk_name);
+    let volumes = session.image()?.volumes()?;
+    let mut devices: Vec<_> = disks.chain(volumes.iter().map(|volume| their_name(&volume.device))).collect();
+    devices.sort();
+    devices.dedup();
+    let mut lines = vec![Vec::new()];
+    for word in words {
+        let choices: Vec<OsString> = match is_device(word) {
+            true => {
+                let fits = |device: &&String| fits(word.as_bytes(), device.as_bytes());
+                devices.iter().filter(fits).map(OsString::from).collect()
+            }
+            false => vec![word.clone()],
+        };
+        if choices.is_empty() {
+            bail!("{}: no device matches", word.display());
+        }
+        let longer = |line: &Vec<OsString>| {
+            let with = |choice: &OsString| [&line[..], std::slice::from_ref(choice)].concat();
+            choices.iter().map(with).collect::<Vec<_>>()
+        };
+        lines = lines.iter().flat_map(longer).collect();
+    }
+    lines.iter().try_for_each(|line| super::commands::perform_words(session, line))
+}
+
+/// Whether a pattern stands for a device: name by name, as for a path.
+fn fits(pattern: &[u8], device: &[u8]) -> bool {
+    let (steps, names) = (pattern.split(|&byte| byte == b'/'), device.split(|&byte| byte == b'/'));
+    steps.clone().count() == names.clone().count() && steps.zip(names).all(|(step, name)| matches(step, name))
 }
 
 /// `findfs-label` and `findfs-uuid`.
@@ -446,5 +567,8 @@ pub fn mount_points(session: &mut Session, _: &[OsString]) -> Result<()> {
 }
 
 fn device_of(point: &MountPoint) -> String {
-    their_name(point.device.strip_prefix("/dev/").unwrap_or(&point.device))
+    match point.device.starts_with("loop:") {
+        true => printable(&point.device),
+        false => their_name(point.device.strip_prefix("/dev/").unwrap_or(&point.device)),
+    }
 }

@@ -3,11 +3,18 @@
 use super::commands;
 use super::session::Session;
 use super::verbs::{look, text};
-use crate::image::open_image::image_path;
+use crate::image::copying::write_out;
+use crate::image::file_json::path_within;
+use crate::image::listing::{Names, is_directory};
+use crate::image::open_image::{RecordTaker, image_path};
 use crate::image::space::mounted;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
+use blockyard_protocol::appliance::{
+    Attribute, Compare, Entry, Operation, Read, ReadAttributes, Record, ResolvePath, Walk,
+};
 use std::ffi::{OsStr, OsString};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -46,14 +53,17 @@ pub fn grep(session: &mut Session, words: &[OsString], option: &str) -> Result<(
     piped(session, &words[1], &format!("grep {option} -e '{pattern}' || test $? = 1"))
 }
 
-/// `statns` and `lstatns`, with guestfish's fields as far as they are known.
+fn entry_of(session: &mut Session, path: &OsStr, follow: bool) -> Result<Entry> {
+    look(session, path, follow)?.with_context(|| format!("{}: no such file in the image", path.display()))
+}
+
+/// `stat` and `lstat`, with guestfish's fields as far as they are known.
 pub fn stat(session: &mut Session, words: &[OsString], follow: bool) -> Result<()> {
-    let entry = look(session, &words[0], follow)?;
-    let entry = entry.with_context(|| format!("{}: no such file in the image", words[0].display()))?;
+    let entry = entry_of(session, &words[0], follow)?;
     let device = rustix::fs::makedev(entry.major, entry.minor);
     print(&format!(
-        "st_dev: {}\nst_ino: {}\nst_mode: {}\nst_nlink: {}\nst_uid: {}\nst_gid: {}\nst_rdev: {device}\nst_size: {}\nst_blocks: {}\n\
-         st_atime_sec: {}\nst_mtime_sec: {}\nst_mtime_nsec: {}\nst_ctime_sec: {}",
+        "dev: {}\nino: {}\nmode: {}\nnlink: {}\nuid: {}\ngid: {}\nrdev: {device}\nsize: {}\nblocks: {}\natime: {}\nmtime: {}\n\
+         ctime: {}",
         entry.device,
         entry.inode,
         entry.mode,
@@ -64,9 +74,271 @@ pub fn stat(session: &mut Session, words: &[OsString], follow: bool) -> Result<(
         entry.blocks,
         entry.accessed,
         entry.modified,
-        entry.modified_ns,
         entry.changed,
     ))
+}
+
+/// `statns` and `lstatns`, with guestfish's fields as far as they are known.
+pub fn stat_with_nanoseconds(session: &mut Session, words: &[OsString], follow: bool) -> Result<()> {
+    let entry = entry_of(session, &words[0], follow)?;
+    let device = rustix::fs::makedev(entry.major, entry.minor);
+    print(&format!(
+        "st_dev: {}\nst_ino: {}\nst_mode: {}\nst_nlink: {}\nst_uid: {}\nst_gid: {}\nst_rdev: {device}\nst_size: {}\nst_blocks: {}\n\
+         st_atime_sec: {}\nst_atime_nsec: {}\nst_mtime_sec: {}\nst_mtime_nsec: {}\nst_ctime_sec: {}\nst_ctime_nsec: {}",
+        entry.device,
+        entry.inode,
+        entry.mode,
+        entry.links,
+        entry.user_id,
+        entry.group_id,
+        entry.size,
+        entry.blocks,
+        entry.accessed,
+        entry.accessed_ns,
+        entry.modified,
+        entry.modified_ns,
+        entry.changed,
+        entry.changed_ns,
+    ))
+}
+
+/// Files that `find` lists in order of name: an image may have any number.
+const FILES_MAX: usize = 1 << 20;
+
+/// `find`: what is below a directory, relative to it, in order of name.
+pub fn find(session: &mut Session, words: &[OsString]) -> Result<()> {
+    if !is_directory(entry_of(session, &words[0], true)?.mode) {
+        bail!("{}: not a directory", words[0].display());
+    }
+    let paths = vec![image_path(Path::new(&words[0]))];
+    let walk = Walk { paths, depth: u32::MAX, follow: true, ..Walk::default() };
+    session.image()?.records(Operation::Walk(walk), Below::default())
+}
+
+#[derive(Default)]
+struct Below {
+    start: Vec<u8>,
+    directory: Vec<u8>,
+    paths: Vec<Vec<u8>>,
+}
+
+impl RecordTaker for Below {
+    type Output = ();
+
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        match record {
+            Record::Directory(directory) => self.directory = directory.path,
+            Record::Entry(entry) if entry.name.contains(&b'/') => self.start = entry.name,
+            Record::Entry(_) if self.paths.len() == FILES_MAX => return Err(io::Error::other("too many files")),
+            Record::Entry(entry) => {
+                let path = path_within(&self.directory, &entry);
+                let below = path.strip_prefix(&self.start[..]).unwrap_or(&path);
+                self.paths.push(below.strip_prefix(b"/").unwrap_or(below).to_vec());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.paths.sort_unstable();
+        let mut names = Names::new();
+        for path in &self.paths {
+            names.name(path)?;
+            names.text("\n")?;
+        }
+        names.finish()
+    }
+}
+
+/// `equal`: whether two files hold the same bytes.
+pub fn equal(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let [one, other] = [0, 1].map(|index: usize| image_path(Path::new(&words[index])));
+    let same = session.image()?.call(Operation::Compare(Compare { one, other }))?.same;
+    print(if same { "true" } else { "false" })
+}
+
+/// `realpath`: where a path leads, without links and dots.
+pub fn resolve(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let path = image_path(Path::new(&words[0]));
+    let resolved = write_out(session.image()?, Operation::ResolvePath(ResolvePath { path }), Vec::new())?;
+    let mut names = Names::new();
+    names.name(&resolved)?;
+    names.text("\n")?;
+    Ok(names.finish()?)
+}
+
+/// `getxattrs` and `lgetxattrs`, and with a name `getxattr` and `lgetxattr`.
+pub fn attributes(session: &mut Session, words: &[OsString], follow: bool) -> Result<()> {
+    let request = ReadAttributes { path: image_path(Path::new(&words[0])), follow };
+    let all = session.image()?.records(Operation::ReadAttributes(request), Attributes::default())?;
+    let mut names = Names::new();
+    match words.get(1) {
+        Some(name) => {
+            let found = all.iter().find(|attribute| attribute.name == name.as_bytes());
+            let missing = || format!("{}: it has no attribute {}", words[0].display(), name.display());
+            names.name(&found.with_context(missing)?.value)?;
+        }
+        None => {
+            for (index, Attribute { name, value }) in all.iter().enumerate() {
+                names.text(&format!("[{index}] = {{\n  attrname: "))?;
+                names.name(name)?;
+                names.text("\n  attrval: ")?;
+                names.name(value)?;
+                names.text("\n}\n")?;
+            }
+        }
+    }
+    Ok(names.finish()?)
+}
+
+/// Attributes of a file that are listed: Linux's bound on their names, in names of one letter.
+const ATTRIBUTES_MAX: usize = 1 << 15;
+
+#[derive(Default)]
+struct Attributes(Vec<Attribute>);
+
+impl RecordTaker for Attributes {
+    type Output = Vec<Attribute>;
+
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        match record {
+            Record::Attribute(attribute) if self.0.len() < ATTRIBUTES_MAX => self.0.push(attribute),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> io::Result<Self::Output> {
+        Ok(self.0)
+    }
+}
+
+/// `hexdump`: as `hexdump -C` has it.
+pub fn hexdump(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let dump = Hexdump { output: BufWriter::new(io::stdout()), line: Vec::new(), at: 0, last: None, skips: false };
+    let mut dump = read(session, &words[0], dump)?;
+    dump.end_line()?;
+    if dump.at > 0 {
+        writeln!(dump.output, "{:08x}", dump.at)?;
+    }
+    Ok(dump.output.flush()?)
+}
+
+fn read<W: Write + Send + 'static>(session: &mut Session, path: &OsStr, output: W) -> Result<W> {
+    let paths = vec![image_path(Path::new(path))];
+    write_out(session.image()?, Operation::Read(Read { paths }), output)
+}
+
+struct Hexdump {
+    output: BufWriter<io::Stdout>,
+    line: Vec<u8>,
+    /// Where the line ends.
+    at: u64,
+    /// The line before.
+    last: Option<Vec<u8>>,
+    /// Lines that are the same are left out.
+    skips: bool,
+}
+
+impl Hexdump {
+    fn end_line(&mut self) -> io::Result<()> {
+        const BYTES: usize = 16;
+        if self.line.is_empty() {
+            return Ok(());
+        }
+        let line = std::mem::take(&mut self.line);
+        if self.last.as_ref() == Some(&line) {
+            if !self.skips {
+                self.output.write_all(b"*\n")?;
+            }
+            self.skips = true;
+            return Ok(());
+        }
+        write!(self.output, "{:08x} ", self.at - line.len() as u64)?;
+        for index in 0..BYTES {
+            let gap = if index % 8 == 0 { " " } else { "" };
+            match line.get(index) {
+                Some(byte) => write!(self.output, "{gap}{byte:02x} ")?,
+                None => write!(self.output, "{gap}   ")?,
+            }
+        }
+        let letters = line.iter().map(|&byte| if is_letter(byte) { char::from(byte) } else { '.' });
+        writeln!(self.output, " |{}|", letters.collect::<String>())?;
+        (self.last, self.skips) = (Some(line), false);
+        Ok(())
+    }
+}
+
+impl Write for Hexdump {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for &byte in bytes {
+            self.line.push(byte);
+            self.at += 1;
+            if self.at.is_multiple_of(16) {
+                self.end_line()?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_graphic() || byte == b' '
+}
+
+/// `strings`: what looks like text, four letters or more, as strings(1) has it.
+pub fn strings(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let output = BufWriter::new(io::stdout());
+    let mut strings = read(session, &words[0], Strings { output, letters: Vec::new(), length: 0 })?;
+    strings.end()?;
+    Ok(strings.output.flush()?)
+}
+
+struct Strings {
+    output: BufWriter<io::Stdout>,
+    /// The first of them, until they are enough.
+    letters: Vec<u8>,
+    length: u64,
+}
+
+impl Strings {
+    const LETTERS_MIN: u64 = 4;
+
+    fn end(&mut self) -> io::Result<()> {
+        if self.length >= Self::LETTERS_MIN {
+            self.output.write_all(b"\n")?;
+        }
+        self.letters.clear();
+        self.length = 0;
+        Ok(())
+    }
+}
+
+impl Write for Strings {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for &byte in bytes {
+            if !(is_letter(byte) || byte == b'\t') {
+                self.end()?;
+                continue;
+            }
+            self.length += 1;
+            self.letters.push(byte);
+            if self.length >= Self::LETTERS_MIN {
+                self.output.write_all(&self.letters)?;
+                self.letters.clear();
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// `statvfs`, with guestfish's fields as far as they are known.

@@ -1,94 +1,80 @@
-//! Partition tables that a session makes.
+//! Partition tables that a session makes and changes.
 //!
 //! The host writes them, as `image create` does: they are small, and come from here. The appliance then reads them again.
 
 use super::disk_commands::their_name;
 use super::session::Session;
 use anyhow::{Context, Result, bail};
-use blockyard_block::partition_table::{NewPartition, PartitionKind, PartitionTable, Scheme, lay_out};
+use blockyard_block::partition_table::{NewPartition, PartitionKind, PartitionTable, Scheme, TableChange};
 use blockyard_block::{Disk, flush, write_bytes};
 use blockyard_protocol::appliance::{Operation, ReadPartitions, Volume};
-use std::ops::Range;
+use std::sync::Arc;
 
-/// What guestfish counts.
-const SECTOR_BYTES: u64 = 512;
 /// What is cleared at both ends of a disk: every table that may be there, and the first bytes of a file system.
 const CLEARED_BYTES: u64 = 1 << 20;
 
-/// A table that is being made.
-#[derive(Clone, Debug)]
-pub struct NewTable {
-    scheme: Scheme,
-    ranges: Vec<Range<u64>>,
-    partitions: Vec<NewPartition>,
+/// What becomes of a disk's partition table.
+pub enum Plan {
+    /// A new one without partitions takes the place of all that was there.
+    Empty(Scheme),
+    /// The same with one partition, which is the whole disk.
+    Whole(Scheme),
+    /// It is changed. What lies in the partitions stays.
+    Change(TableChange),
 }
 
-impl NewTable {
-    /// Without partitions.
-    pub fn new(scheme: Scheme) -> Self {
-        Self { scheme, ranges: Vec::new(), partitions: Vec::new() }
-    }
-
-    /// With one partition, which is the whole disk.
-    ///
-    /// # Errors
-    /// When the disk is too small.
-    pub fn whole(scheme: Scheme, disk: &dyn Disk) -> Result<Self> {
-        let geometry = disk.geometry();
-        let partitions = vec![partition(scheme)?];
-        let ranges = lay_out(scheme, &partitions, geometry.capacity_bytes, geometry.logical_block_bytes.into())?;
-        Ok(Self { scheme, ranges, partitions })
-    }
-
-    /// Adds a partition: its first and its last sector, negative ones counted from the disk's end.
-    ///
-    /// # Errors
-    /// When it is not on the disk.
-    pub fn add(&mut self, disk: &dyn Disk, start: i64, end: i64) -> Result<()> {
-        let sectors = i64::try_from(disk.geometry().capacity_bytes / SECTOR_BYTES).unwrap_or(i64::MAX);
-        let absolute = |sector: i64| if sector < 0 { sectors.saturating_add(sector) } else { sector };
-        let (start, end) = (absolute(start), absolute(end));
-        if start < 0 || end < start || end >= sectors {
-            bail!("there are no sectors {start} to {end}: the disk has {sectors}");
-        }
-        self.ranges.push(start as u64 * SECTOR_BYTES..(end as u64 + 1) * SECTOR_BYTES);
-        self.partitions.push(partition(self.scheme)?);
-        Ok(())
-    }
-
-    /// Partition `number`, from 1, to change what it is called and is for.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn partition(&mut self, number: usize) -> Result<&mut NewPartition> {
-        let partition = number.checked_sub(1).and_then(|index| self.partitions.get_mut(index));
-        partition.with_context(|| format!("there is no partition {number}"))
-    }
-
-    /// What a partition is for, by a word or as such tables write it.
-    ///
-    /// # Errors
-    /// When there is no such kind.
-    pub fn kind(&self, word: &str) -> Result<PartitionKind> {
-        PartitionKind::of_word(word, self.scheme).with_context(|| format!("{word} is no type of such a table"))
-    }
+/// The kind of new partitions.
+///
+/// # Errors
+/// When there is none for Linux.
+pub fn usual_kind(scheme: Scheme) -> Result<PartitionKind> {
+    PartitionKind::of_word("linux", scheme).context("there is no kind of partition for Linux")
 }
 
-fn partition(scheme: Scheme) -> Result<NewPartition> {
-    let kind = PartitionKind::of_word("linux", scheme).context("there is no kind of partition for Linux")?;
-    Ok(NewPartition { length_bytes: None, kind, name: String::new(), is_bootable: false })
-}
-
-/// Writes a table to a disk, has the appliance read it, and remembers it. One that is new takes the place of all that was there; what lies in
-/// the partitions of another stays.
+/// Does that to a disk, and has the appliance read its table.
 ///
 /// # Errors
 /// When the disk is in use or is not to be written, or the partitions do not fit.
-pub fn write(session: &mut Session, index: usize, table: NewTable, is_new: bool) -> Result<()> {
+pub fn write(session: &mut Session, index: usize, plan: &Plan) -> Result<()> {
     let drive = &session.drives()[index];
     if drive.read_only {
         bail!("{} is open for reading only", drive.image.name);
     }
+    let disk = Arc::clone(&drive.image.disk);
+    must_be_unused(session, index)?;
+    session.sync()?;
+    match plan {
+        Plan::Empty(scheme) => {
+            PartitionTable::check_ranges(&*disk, *scheme, &[], &[])?;
+            clear(&*disk)?;
+            PartitionTable::create_at(&*disk, *scheme, &[], &[])?;
+        }
+        Plan::Whole(scheme) => {
+            let kind = usual_kind(*scheme)?;
+            let partitions = [NewPartition { length_bytes: None, kind, name: String::new(), is_bootable: false }];
+            let geometry = disk.geometry();
+            // Before anything is cleared.
+            blockyard_block::partition_table::lay_out(
+                *scheme,
+                &partitions,
+                geometry.capacity_bytes,
+                geometry.logical_block_bytes.into(),
+            )?;
+            clear(&*disk)?;
+            PartitionTable::create(&*disk, *scheme, &partitions)?;
+        }
+        Plan::Change(change) => PartitionTable::change(&*disk, change)?,
+    }
+    flush(&*disk).context("cannot write the partition table")?;
+    if session.is_running() {
+        let image = session.image()?;
+        let disks = image.disks();
+        image.call(Operation::ReadPartitions(ReadPartitions { disks }))?;
+    }
+    Ok(())
+}
+
+fn must_be_unused(session: &mut Session, index: usize) -> Result<()> {
     let letter = char::from(b'a' + (index % 26) as u8);
     let is_its = |device: &str| {
         let short = device.strip_prefix("/dev/").unwrap_or(device);
@@ -103,24 +89,10 @@ pub fn write(session: &mut Session, index: usize, table: NewTable, is_new: bool)
             bail!("{} is in use: unmount and close what lies on it first", their_name(&volume.device));
         }
     }
-    if let Some(point) = session.points().iter().find(|point| is_its(&point.device)) {
-        bail!("{} is mounted: unmount it first", point.device);
+    match session.points().iter().find(|point| is_its(&point.device)) {
+        Some(point) => bail!("{} is mounted: unmount it first", point.device),
+        None => Ok(()),
     }
-    let disk = std::sync::Arc::clone(&session.drives()[index].image.disk);
-    PartitionTable::check_ranges(&*disk, table.scheme, &table.partitions, &table.ranges)?;
-    session.sync()?;
-    if is_new {
-        clear(&*disk)?;
-    }
-    PartitionTable::create_at(&*disk, table.scheme, &table.partitions, &table.ranges)?;
-    flush(&*disk).context("cannot write the partition table")?;
-    session.tables.insert(index, table);
-    if session.is_running() {
-        let image = session.image()?;
-        let disks = image.disks();
-        image.call(Operation::ReadPartitions(ReadPartitions { disks }))?;
-    }
-    Ok(())
 }
 
 fn clear(disk: &dyn Disk) -> Result<()> {

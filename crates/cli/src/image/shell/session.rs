@@ -7,7 +7,6 @@
 //! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when the session ends well:
 //! then all that was done has happened, or else nothing.
 
-use super::new_disk::NewTable;
 use crate::image::file_commands::{Access, FileCommand};
 use crate::image::keys::Key;
 use crate::image::layers::{Asking, BOOTS_MAX, Needs};
@@ -19,7 +18,6 @@ use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, ImageDisk};
 use blockyard_block::AtomicChange;
 use blockyard_protocol::appliance::{MountPoint, Operation, Sync};
-use std::collections::BTreeMap;
 
 /// Disks, the appliance that has them if it runs, and what is mounted in it.
 pub struct Session {
@@ -36,8 +34,6 @@ pub struct Session {
     points: Vec<MountPoint>,
     /// Encrypted volumes that somebody has opened and named.
     pub mappings: Vec<Mapping>,
-    /// Partition tables that were begun here.
-    pub tables: BTreeMap<usize, NewTable>,
     /// Nobody asks for commands any more.
     pub is_over: bool,
     /// There is somebody to talk to.
@@ -94,7 +90,6 @@ impl Session {
             image: None,
             points: Vec::new(),
             mappings: Vec::new(),
-            tables: BTreeMap::new(),
             is_over: false,
             is_interactive: false,
             reads_stdin: false,
@@ -123,6 +118,21 @@ impl Session {
         self.change = self.change.take().or(change);
         self.stop()?;
         self.drives.push(Drive { image, read_only });
+        Ok(())
+    }
+
+    /// Lets go of all disks: what was done is on stable storage, and nothing is there any more.
+    ///
+    /// # Errors
+    /// With `--atomic`, where that has an end of its own; when what was written is not on stable storage.
+    pub fn reopen(&mut self) -> Result<()> {
+        if self.is_atomic() {
+            bail!("with --atomic the change happens at the end: `exit` is that");
+        }
+        self.unmount_all()?;
+        self.stop()?;
+        self.mappings.clear();
+        self.drives.clear();
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use super::disk_commands::{options, their_name};
 use super::session::{Mapping, Session};
 use super::verbs::{text, truth};
 use crate::image::keys::Key;
-use crate::image::layers::{LVM_MEMBER, cryptsetup, is_group_name};
+use crate::image::layers::{KEY_TIMEOUT, LVM_MEMBER, cryptsetup, is_group_name};
 use crate::image::open_image::OpenImage;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
@@ -188,21 +188,24 @@ pub fn is_logical_volume(session: &mut Session, words: &[OsString]) -> Result<()
 struct KeyOptions {
     read_only: bool,
     key: Option<Key>,
+    /// One that shall open it too.
+    new_key: Option<Key>,
     /// Milliseconds that it takes to make a key of a passphrase.
     time: Option<String>,
 }
 
 impl KeyOptions {
     fn parse(words: &[OsString]) -> Result<Self> {
-        let mut parsed = Self { read_only: false, key: None, time: None };
+        let mut parsed = Self { read_only: false, key: None, new_key: None, time: None };
         for (key, value) in options(words)? {
             match key {
                 "readonly" => parsed.read_only = truth(OsStr::new(value))?,
                 "keyfile" => parsed.key = Some(Key::read(Path::new(value))?),
+                "newkeyfile" => parsed.new_key = Some(Key::read(Path::new(value))?),
                 "itertime" if value.parse().is_ok_and(|time: u32| time > 0) => parsed.time = Some(value.to_owned()),
                 "crypttype" if value == "luks" => {}
                 _ => bail!(UsageError(format!(
-                    "{key}:{value}: keyfile:FILE, readonly:true and itertime:MILLISECONDS are known"
+                    "{key}:{value}: keyfile:FILE, newkeyfile:FILE, readonly:true and itertime:MILLISECONDS are known"
                 ))),
             }
         }
@@ -252,10 +255,7 @@ pub fn close_encrypted(session: &mut Session, words: &[OsString]) -> Result<()> 
 /// `luks-format` and `luks-format-cipher`.
 pub fn format_encrypted(session: &mut Session, words: &[OsString], cipher: Option<&OsStr>) -> Result<()> {
     let (device, more) = (text(&words[0])?, if cipher.is_some() { 3 } else { 2 });
-    let slot = match text(&words[1])?.parse::<u32>() {
-        Ok(slot @ 0..=31) => slot.to_string(),
-        _ => bail!(UsageError(format!("{} is no number of a key slot", words[1].display()))),
-    };
+    let slot = key_slot(&words[1])?;
     let KeyOptions { key, time, .. } = KeyOptions::parse(&words[more..])?;
     let image = session.changing()?;
     let key = match key {
@@ -270,6 +270,13 @@ pub fn format_encrypted(session: &mut Session, words: &[OsString], cipher: Optio
         options.extend(["--cipher", text(cipher)?]);
     }
     image.format_encrypted(device, &key, &options)
+}
+
+fn key_slot(word: &OsStr) -> Result<String> {
+    match text(word)?.parse::<u32>() {
+        Ok(slot @ 0..=31) => Ok(slot.to_string()),
+        _ => bail!(UsageError(format!("{} is no number of a key slot", word.display()))),
+    }
 }
 
 /// Asked for twice: nobody sees what is typed, and without it everything is lost.
@@ -374,18 +381,51 @@ pub fn array_details(session: &mut Session, words: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-/// `luks-kill-slot`: with a key of another slot.
-pub fn kill_slot(session: &mut Session, words: &[OsString]) -> Result<()> {
-    let slot = text(&words[1])?.to_owned();
-    let KeyOptions { key, .. } = KeyOptions::parse(&words[2..])?;
+/// An encrypted volume, and a key that opens it: the one that a command names, or one that was given for it, or what is typed.
+fn volume_and_key(session: &mut Session, device: &str, key: Option<Key>, question: &str) -> Result<(Volume, Key)> {
     let image = session.changing()?;
-    let volume = image.encrypted(text(&words[0])?)?;
-    let keys = image.keys();
+    let (volume, keys) = (image.encrypted(device)?, image.keys());
     let key = match key.or_else(|| keys.of(&volume).into_iter().next()) {
         Some(key) => key,
-        None => keys.ask("A passphrase that is left: ")?.context("give the key with keyfile:FILE, or a terminal")?,
+        None => keys.ask(question)?.context("give the key with keyfile:FILE, or a terminal")?,
     };
+    Ok((volume, key))
+}
+
+/// `luks-kill-slot`: with a key of another slot.
+pub fn kill_slot(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let slot = key_slot(&words[1])?;
+    let KeyOptions { key, .. } = KeyOptions::parse(&words[2..])?;
+    let (volume, key) = volume_and_key(session, text(&words[0])?, key, "A passphrase that is left: ")?;
     let call = cryptsetup("luksKillSlot").arguments(["--batch-mode", "--key-file", "-"]);
-    let call = call.device(volume.device.as_str());
-    image.run_tool_well(&CRYPTSETUP, call.argument(slot).stdin(key.bytes())).map(drop)
+    let call = call.device(volume.device.as_str()).argument(slot).stdin(key.bytes());
+    session.changing()?.run_tool_well(&CRYPTSETUP, call).map(drop)
+}
+
+/// `luks-add-key`: another key, with one that opens it already.
+pub fn add_key(session: &mut Session, words: &[OsString]) -> Result<()> {
+    let (device, slot) = (text(&words[0])?, key_slot(&words[1])?);
+    let KeyOptions { key, new_key: given, time, .. } = KeyOptions::parse(&words[2..])?;
+    let (volume, key) = volume_and_key(session, device, key, "A passphrase that opens it: ")?;
+    session.needing(|image| image.needs_key_memory(&volume))?;
+    let image = session.changing()?;
+    let new = match given {
+        Some(key) => key,
+        None => new_key(image, device)?,
+    };
+    if new.bytes().is_empty() {
+        bail!("{device}: a key that is empty keeps nobody out");
+    }
+    // Both come on stdin, one behind the other.
+    let length = key.bytes().len().to_string();
+    let mut call = cryptsetup("luksAddKey").arguments(["--batch-mode", "--key-slot", &slot, "--key-file", "-"]);
+    call = call.arguments(["--keyfile-size", &length]);
+    if let Some(time) = &time {
+        call = call.arguments(["--iter-time", time]);
+    }
+    let call = call.device(volume.device.as_str()).argument("-").stdin([key.bytes(), new.bytes()].concat());
+    let usual = image.appliance.set_timeout(KEY_TIMEOUT);
+    let done = image.run_tool_well(&CRYPTSETUP, call);
+    image.appliance.set_timeout(usual);
+    done.map(drop)
 }
