@@ -231,7 +231,7 @@ fn size_bytes(node: &str) -> u64 {
     number_in(&format!("{SYSFS}/{node}/size")).saturating_mul(512)
 }
 
-fn sector_bytes(disk: &str) -> u64 {
+pub(crate) fn sector_bytes(disk: &str) -> u64 {
     number_in(&format!("{SYSFS}/{disk}/queue/logical_block_size")).max(512)
 }
 

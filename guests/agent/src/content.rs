@@ -1,5 +1,6 @@
 //! What a partition or a disk holds, by the magic numbers that blkid(8) knows it by.
 
+use crate::block_devices::sector_bytes;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -27,7 +28,7 @@ pub(crate) struct Array {
 }
 
 /// Kinds that hold no files, with why not.
-const NO_FILES: [(&str, &str); 8] = [
+const NO_FILES: [(&str, &str); 10] = [
     ("swap", "is swap space"),
     (LUKS, "is encrypted (LUKS)"),
     (LVM_MEMBER, "is part of an LVM volume group"),
@@ -36,7 +37,19 @@ const NO_FILES: [(&str, &str); 8] = [
     ("BitLocker", "is encrypted (BitLocker), which is not supported"),
     ("zfs_member", "is part of a ZFS pool, which is not supported"),
     ("bcache", "is part of a bcache, which is not supported"),
+    (
+        GPT_4096,
+        "has a partition table (GPT) for blocks of 4096 bytes: open the image with `,block-size=4096` behind its name",
+    ),
+    (
+        GPT_512,
+        "has a partition table (GPT) for blocks of 512 bytes: open the image with `,block-size=512` behind its name",
+    ),
 ];
+
+/// Partition tables that the kernel does not find, as they were made for disks with other blocks.
+const GPT_4096: &str = "GPT, needs block-size=4096";
+const GPT_512: &str = "GPT, needs block-size=512";
 
 pub(crate) const LUKS: &str = "crypto_LUKS";
 pub(crate) const LVM_MEMBER: &str = "LVM2_member";
@@ -77,6 +90,13 @@ pub(crate) fn identify(node: &str, size: u64) -> Content {
     }
     let head = read(&device, 0, HEAD_BYTES);
     let mut content = content_of(&head);
+    let has_table = |at: usize| Fields(&head).has(at, b"EFI PART");
+    match sector_bytes(node) {
+        _ if content.kind.is_some() => {}
+        512 if has_table(4096) && !has_table(512) => content.kind = Some(GPT_4096),
+        4096 if has_table(512) && !has_table(4096) => content.kind = Some(GPT_512),
+        _ => {}
+    }
     if content.kind == Some(LUKS) {
         content.key_memory_bytes = key_memory_bytes(&device, &head);
     }
