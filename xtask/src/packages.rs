@@ -5,7 +5,7 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: [(&str, &str); 22] = [
+const PACKAGES: &[(&str, &str)] = &[
     ("acl", "setfacl"),
     ("attr", "setfattr"),
     ("btrfs-progs", "Btrfs in images"),
@@ -19,10 +19,12 @@ const PACKAGES: [(&str, &str); 22] = [
     ("fuse3", "fusermount3"),
     ("genisoimage", "ISO 9660 images"),
     ("libcap2-bin", "setcap"),
+    ("libarchive-tools", "bsdtar"),
     ("lvm2", "logical volumes"),
     ("mdadm", "RAIDs"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
+    ("squashfs-tools", "mksquashfs"),
     ("strace", "what a command executes"),
     ("user-mode-linux", "a Linux guest that needs no hypervisor"),
     ("util-linux", "losetup, unshare"),
@@ -35,7 +37,7 @@ const PACKAGES: [(&str, &str); 22] = [
 /// # Errors
 /// When something is missing and this is not root, or apt-get fails.
 pub(crate) fn setup() -> anyhow::Result<()> {
-    install(&PACKAGES)
+    install(PACKAGES)
 }
 
 /// Installs what of these packages is missing: name, and what for.

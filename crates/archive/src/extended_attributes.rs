@@ -1,7 +1,9 @@
 //! Extended attributes of files (xattr(7)).
 
+use crate::{ACCESS_LIST, DEFAULT_LIST};
 use rustix::fs::{
-    XattrFlags, fgetxattr, flistxattr, flistxattr_query, fsetxattr, lgetxattr, llistxattr, llistxattr_query,
+    XattrFlags, fgetxattr, flistxattr, flistxattr_query, fremovexattr, fsetxattr, lgetxattr, llistxattr,
+    llistxattr_query,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -77,14 +79,9 @@ pub fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Attributed::Named(path).attributes()
 }
 
-/// Those of them that its owner may set.
-///
-/// # Errors
-/// When they cannot be read.
-pub fn user_attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut attributes = attributes(path)?;
-    attributes.retain(|(name, _)| name.starts_with(USER_ATTRIBUTE));
-    Ok(attributes)
+/// Whether an attribute is one that a file's owner may set.
+pub fn is_user_attribute(name: &[u8]) -> bool {
+    name.starts_with(USER_ATTRIBUTE)
 }
 
 /// Sets an attribute of a file that came out of an image, if its owner may: others say what the host's kernel shall make of a file. Where
@@ -93,13 +90,25 @@ pub fn user_attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
 /// # Errors
 /// When it cannot be set.
 pub fn set_user_attribute(file: impl AsFd, name: &OsStr, value: &[u8]) -> io::Result<()> {
-    if !name.as_bytes().starts_with(USER_ATTRIBUTE) {
+    if !is_user_attribute(name.as_bytes()) {
         return Ok(());
     }
     match fsetxattr(file, name, value, XattrFlags::empty()) {
         Err(Errno::OPNOTSUPP) => Ok(()),
         set => Ok(set?),
     }
+}
+
+/// Takes a new file's or directory's access control lists away, which its directory gave it: its mode is all that counts then.
+///
+/// # Errors
+/// When it has one that cannot be removed.
+pub fn remove_lists(file: impl AsFd) -> Result<(), Errno> {
+    [ACCESS_LIST, DEFAULT_LIST].into_iter().try_for_each(|list| match fremovexattr(&file, list) {
+        // A file has no default list; some file systems have none at all.
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS | Errno::ACCESS | Errno::INVAL) => Ok(()),
+        removed => removed,
+    })
 }
 
 /// Reads something that has about `bytes` bytes.

@@ -1,5 +1,6 @@
 //! pax's extended headers: what does not fit into an archive's headers (POSIX.1-2024, pax, "pax Header Block").
 
+use crate::access_control_list::{ACCESS_LIST, AccessControlList, DEFAULT_LIST};
 use crate::sparse_map::SparseRecords;
 use crate::time::Time;
 use std::ffi::OsString;
@@ -8,9 +9,18 @@ use std::os::unix::ffi::OsStringExt;
 
 /// How extended attributes are named.
 const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
+/// Access control lists, as star names them, and everybody after it.
+const ACCESS: &[u8] = b"SCHILY.acl.access";
+const DEFAULT: &[u8] = b"SCHILY.acl.default";
+/// SELinux's label, as GNU tar names it, and its attribute, whose value ends with a NUL.
+const LABEL: &[u8] = b"RHT.security.selinux";
+const LABEL_ATTRIBUTE: &str = "security.selinux";
+/// What star says of a file that its header has no type for.
+const FILE_TYPE: &[u8] = b"SCHILY.filetype";
+const SOCKET: &[u8] = b"socket";
 
 /// What the records of a file say.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ExtendedHeader {
     pub(crate) path: Option<Vec<u8>>,
     pub(crate) link_path: Option<Vec<u8>>,
@@ -19,38 +29,81 @@ pub(crate) struct ExtendedHeader {
     pub(crate) group: Option<i64>,
     pub(crate) modified: Option<Time>,
     pub(crate) attributes: Vec<(OsString, Vec<u8>)>,
+    pub(crate) access: Option<AccessControlList>,
+    pub(crate) default: Option<AccessControlList>,
+    pub(crate) is_socket: bool,
     pub(crate) sparse: Option<SparseRecords>,
+    /// What is wrong with a value.
+    pub(crate) damage: Option<&'static str>,
 }
 
 impl ExtendedHeader {
-    /// Adds records. Those that nobody here knows, or whose values are none, say nothing.
+    /// Adds records, which count more than those that are there. Those that nobody here knows say nothing, and those without a value take
+    /// back what was said before.
     pub(crate) fn add(&mut self, mut records: &[u8]) -> io::Result<()> {
         let damaged = || io::Error::other("the archive is damaged: an extended header has no records");
         // Some fill them up with NULs.
         while records.first().is_some_and(|&byte| byte != 0) {
             let (key, value, rest) = split_record(records).ok_or_else(damaged)?;
             records = rest;
-            self.record(key, value);
+            self.record(key, value)?;
         }
         Ok(())
     }
 
-    fn record(&mut self, key: &[u8], value: &[u8]) {
+    fn record(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let given = Some(value).filter(|value| !value.is_empty());
         match key {
-            b"path" => self.path = Some(value.to_vec()),
-            b"linkpath" => self.link_path = Some(value.to_vec()),
-            b"size" => self.size = decimal(value),
-            b"uid" => self.user = decimal(value),
-            b"gid" => self.group = decimal(value),
-            b"mtime" => self.modified = Time::of_decimal(value),
+            b"path" => self.path = given.map(<[u8]>::to_vec),
+            b"linkpath" => self.link_path = given.map(<[u8]>::to_vec),
+            // Where the next header is depends on it.
+            b"size" => {
+                let no_number = || io::Error::other("the archive is damaged: a file's size is no number");
+                self.size = given.map(|value| decimal(value).ok_or_else(no_number)).transpose()?;
+            }
+            b"uid" => self.user = given.and_then(|value| self.checked(decimal(value), "its owner is no number")),
+            b"gid" => self.group = given.and_then(|value| self.checked(decimal(value), "its group is no number")),
+            b"mtime" => self.modified = given.and_then(|value| self.checked(Time::of_decimal(value), "it has no time")),
+            ACCESS => self.access = given.and_then(|text| self.list(AccessControlList::of_text(text))),
+            DEFAULT => self.default = given.and_then(|text| self.list(AccessControlList::of_text(text))),
+            LABEL => {
+                let label = [value.strip_suffix(b"\0").unwrap_or(value), b"\0"].concat();
+                self.attributes.extend(given.map(|_| (LABEL_ATTRIBUTE.into(), label)));
+            }
+            FILE_TYPE => self.is_socket = value == SOCKET,
             key => {
                 if let Some(name) = key.strip_prefix(ATTRIBUTE) {
-                    self.attributes.push((OsString::from_vec(unescaped(name)), value.to_vec()));
+                    self.attribute(OsString::from_vec(unescaped(name)), value);
                 } else if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
                     self.sparse.get_or_insert_default().record(key, value);
                 }
             }
         }
+        Ok(())
+    }
+
+    /// A list as an attribute has numbers, and counts more than the same one as text.
+    fn attribute(&mut self, name: OsString, value: &[u8]) {
+        if name == ACCESS_LIST {
+            self.access = self.list(AccessControlList::of_attribute(value));
+        } else if name == DEFAULT_LIST {
+            self.default = self.list(AccessControlList::of_attribute(value));
+        } else {
+            // Mostly the label, which came before by another name.
+            self.attributes.pop_if(|(before, _)| *before == name);
+            self.attributes.push((name, value.to_vec()));
+        }
+    }
+
+    fn list(&mut self, list: io::Result<AccessControlList>) -> Option<AccessControlList> {
+        self.checked(list.ok(), "its access control list is none")
+    }
+
+    fn checked<T>(&mut self, value: Option<T>, otherwise: &'static str) -> Option<T> {
+        if value.is_none() {
+            self.damage = Some(otherwise);
+        }
+        value
     }
 }
 
@@ -81,8 +134,27 @@ impl Records {
         self.add(b"mtime", time.decimal().as_bytes());
     }
 
+    /// An extended attribute, and the same in the words of those who have their own for it.
     pub(crate) fn attribute(&mut self, name: &[u8], value: &[u8]) {
+        let list = |key: &[u8], records: &mut Self| {
+            // One that is none stays what it is.
+            if let Ok(list) = AccessControlList::of_attribute(value) {
+                records.add(key, &list.text());
+            }
+        };
+        if name == ACCESS_LIST.as_bytes() {
+            list(ACCESS, self);
+        } else if name == DEFAULT_LIST.as_bytes() {
+            list(DEFAULT, self);
+        } else if name == LABEL_ATTRIBUTE.as_bytes() {
+            self.add(LABEL, value.strip_suffix(b"\0").unwrap_or(value));
+        }
         self.add(&[ATTRIBUTE, &escaped(name)].concat(), value);
+    }
+
+    /// The file is a socket.
+    pub(crate) fn socket(&mut self) {
+        self.add(FILE_TYPE, SOCKET);
     }
 
     fn add(&mut self, key: &[u8], value: &[u8]) {

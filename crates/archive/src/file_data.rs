@@ -12,8 +12,19 @@ use tar::{EntryType, GnuExtSparseHeader, Header};
 /// Ranges of data that are kept in mind; a file with more is packed with its holes.
 const RANGES_MAX: usize = 1 << 18;
 
+/// Bytes that are looked at together, and at least as many in a hole that is found by reading.
+const PIECE_BYTES: usize = 64 << 10;
+/// Shorter files are not read for their holes' sake.
+const SEARCHED_BYTES_MIN: u64 = 1 << 20;
+
 /// The ranges of a file of `length` bytes that has holes, the last of them at its end; `None` when it is better packed as a whole.
 pub(crate) fn ranges(file: &File, length: u64) -> Option<Ranges> {
+    let ranges = ranges_told(file, length)?;
+    if ranges == [(0, length)] && length >= SEARCHED_BYTES_MIN { ranges_found(file, length) } else { Some(ranges) }
+}
+
+/// Where the file system says that there are data: everywhere, if it does not know, as squashfs.
+fn ranges_told(file: &File, length: u64) -> Option<Ranges> {
     let (mut ranges, mut at) = (Ranges::new(), 0);
     while at < length {
         let start = match seek(file, SeekFrom::Data(at)) {
@@ -29,11 +40,38 @@ pub(crate) fn ranges(file: &File, length: u64) -> Option<Ranges> {
         ranges.push((start, end - start));
         at = end;
     }
-    if at < length {
-        // The format's way to say how long it is.
+    Some(with_end(ranges, at, length))
+}
+
+/// Where there is something else than zeros.
+fn ranges_found(file: &File, length: u64) -> Option<Ranges> {
+    let (mut ranges, mut at) = (Ranges::new(), 0);
+    let mut buffer = vec![0; PIECE_BYTES];
+    while at < length {
+        let wanted = usize::try_from(length - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
+        let piece = &mut buffer[..wanted];
+        // What cannot be read is told when it is packed.
+        file.read_exact_at(piece, at).ok()?;
+        if piece.iter().any(|&byte| byte != 0) {
+            let is_full = ranges.len() == RANGES_MAX;
+            match ranges.last_mut() {
+                Some((offset, length)) if *offset + *length == at => *length += wanted as u64,
+                _ if is_full => return None,
+                _ => ranges.push((at, wanted as u64)),
+            }
+        }
+        at += wanted as u64;
+    }
+    let end = ranges.last().map_or(0, |(offset, length)| offset + length);
+    Some(with_end(ranges, end, length))
+}
+
+/// Ranges that end at `end`, with the format's way to say how long the file is.
+fn with_end(mut ranges: Ranges, end: u64, length: u64) -> Ranges {
+    if end < length {
         ranges.push((length, 0));
     }
-    Some(ranges)
+    ranges
 }
 
 /// Makes `header` that of a file with holes; returns the headers that follow it (GNU tar, "Old GNU Format").

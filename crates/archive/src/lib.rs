@@ -5,6 +5,7 @@
 //! (The appliance unpacks by itself, in an image's own root.) Both read archives with [`ArchiveReader`].
 #![forbid(unsafe_code)]
 
+mod access_control_list;
 mod extended_attributes;
 mod extended_header;
 mod file_data;
@@ -16,9 +17,10 @@ mod status;
 mod time;
 mod unpack;
 
-pub use extended_attributes::{attributes, set_user_attribute, user_attributes};
+pub use access_control_list::{ACCESS_LIST, AccessControlList, DEFAULT_LIST, NameOf};
+pub use extended_attributes::{attributes, is_user_attribute, remove_lists, set_user_attribute};
 pub use new_file::make;
-pub use pack::{OPEN_FLAGS, Opener, Source, pack, pack_with};
+pub use pack::{OPEN_FLAGS, Opener, Sockets, Source, pack, pack_with};
 pub use reader::{ArchiveReader, Member, MemberKind};
 pub use status::Status;
 pub use time::Time;

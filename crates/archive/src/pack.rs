@@ -12,7 +12,6 @@ use std::io::{self, BufReader, Read, Write};
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
@@ -36,14 +35,23 @@ pub struct Source {
     pub name: PathBuf,
 }
 
-/// Writes an archive of `sources` to `output`: owners, permissions, times, extended attributes, hard links, holes and devices are kept.
-/// Sockets are left out. What cannot be read is reported and left out; a file that becomes shorter while it is read is reported, and
-/// has zeros at its end.
+/// Writes an archive of `sources` to `output`: owners, permissions, access control lists, extended attributes, times, hard links, holes, devices
+/// and sockets are kept. What cannot be read is reported and left out; a file that becomes shorter while it is read is reported, and has
+/// zeros at its end.
 ///
 /// # Errors
 /// When `output` takes no more, or a file cannot be read on: the archive is of no use then.
 pub fn pack<W: Write>(sources: &[Source], output: W, report: &mut Report<'_>) -> io::Result<W> {
-    pack_with(&mut OneByOne::default(), sources, output, report)
+    pack_with(&mut OneByOne::default(), Sockets::Packed, sources, output, report)
+}
+
+/// What becomes of sockets, which star alone has a word for: others make them empty files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    /// They are packed as star does it: for [`ArchiveReader`](crate::ArchiveReader).
+    Packed,
+    /// They are left out, and reported with [`io::ErrorKind::Unsupported`].
+    LeftOut,
 }
 
 /// Somebody who opens files for whom a call for many of them costs less than many calls.
@@ -81,13 +89,14 @@ pub trait Opener {
 /// As there.
 pub fn pack_with<W: Write>(
     opener: &mut dyn Opener,
+    sockets: Sockets,
     sources: &[Source],
     output: W,
     report: &mut Report<'_>,
 ) -> io::Result<W> {
     let mut builder = Builder::new(output);
     builder.follow_symlinks(false);
-    let mut packer = Packer { builder, opener, links: HashMap::new(), report, buffer: Vec::new() };
+    let mut packer = Packer { builder, opener, sockets, links: HashMap::new(), report, buffer: Vec::new() };
     sources.iter().try_for_each(|source| packer.tree(source))?;
     packer.builder.into_inner()
 }
@@ -95,6 +104,7 @@ pub fn pack_with<W: Write>(
 struct Packer<'report, 'r, W: Write> {
     builder: Builder<W>,
     opener: &'report mut dyn Opener,
+    sockets: Sockets,
     /// The first name of files that have several.
     links: HashMap<(u64, u64), PathBuf>,
     report: &'report mut Report<'r>,
@@ -182,8 +192,8 @@ impl<W: Write> Packer<'_, '_, W> {
         if self.is_link(&source.name, status)? {
             return Ok(());
         }
-        let records = self.records(source, status, Attributed::Open(file));
-        let (length, mut header) = (status.size, status.header()?);
+        let (mut header, records) = self.description(source, status, Attributed::Open(file))?;
+        let length = status.size;
         header.set_size(length);
         let with_holes = status.blocks.saturating_mul(512) < length;
         let whole = usize::try_from(length).ok().and_then(|length| self.opener.beginning(index).get(..length));
@@ -223,7 +233,12 @@ impl<W: Write> Packer<'_, '_, W> {
     /// Anything else.
     fn other(&mut self, source: &Source, metadata: &Metadata) -> io::Result<()> {
         let (status, is_symlink) = (Status::from(metadata), metadata.is_symlink());
-        if metadata.file_type().is_socket() || self.is_link(&source.name, &status)? {
+        if status.is_socket() && self.sockets == Sockets::LeftOut {
+            let error = io::Error::new(io::ErrorKind::Unsupported, "it is a socket, which archives have no word for");
+            (self.report)(&source.path, "left out", error);
+            return Ok(());
+        }
+        if self.is_link(&source.name, &status)? {
             return Ok(());
         }
         let target = match is_symlink.then(|| fs::read_link(&source.path)).transpose() {
@@ -233,8 +248,8 @@ impl<W: Write> Packer<'_, '_, W> {
                 return Ok(());
             }
         };
-        let records = self.records(source, &status, Attributed::Named(&source.path));
-        append_link(&mut self.builder, &source.name, status.header()?, &records, target.as_deref())
+        let (header, records) = self.description(source, &status, Attributed::Named(&source.path))?;
+        append_link(&mut self.builder, &source.name, header, &records, target.as_deref())
     }
 
     /// Packs a file that is in the archive already, under another name; false when it is not.
@@ -246,13 +261,18 @@ impl<W: Write> Packer<'_, '_, W> {
         append_link(&mut self.builder, name, header, &Records::default(), Some(target)).map(|()| true)
     }
 
-    /// What comes before the file's own header.
-    fn records(&mut self, source: &Source, status: &Status, attributed: Attributed<'_>) -> Records {
+    /// The file's own header, and what comes before it.
+    fn description(
+        &mut self,
+        source: &Source,
+        status: &Status,
+        attributed: Attributed<'_>,
+    ) -> io::Result<(Header, Records)> {
         let attributes = attributed.attributes().unwrap_or_else(|error| {
             (self.report)(&source.path, "cannot read the extended attributes of", error);
             Vec::new()
         });
-        status.records(&attributes)
+        Ok((status.header_with(&attributes)?, status.records(&attributes)))
     }
 
     /// Another name of the same file, that is in the archive already.

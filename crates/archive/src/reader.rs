@@ -3,6 +3,7 @@
 //! Formats: POSIX.1-2024, pax, "ustar Interchange Format" and "pax Header Block"; GNU tar's manual, "Basic Tar Format" and "Storing Sparse
 //! Files".
 
+use crate::access_control_list::AccessControlList;
 use crate::extended_header::ExtendedHeader;
 use crate::sparse_map::{self, Ranges};
 use crate::time::Time;
@@ -16,6 +17,8 @@ use tar::Header;
 pub(crate) const BLOCK_BYTES: u64 = 512;
 /// What may come before a file's own header: names and attributes, which are kept in memory.
 const DESCRIPTION_BYTES_MAX: u64 = 16 << 20;
+/// The same of what holds for all files that follow, each of which gets a copy.
+const GLOBAL_BYTES_MAX: u64 = 64 << 10;
 
 /// A file of an archive, without its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +39,19 @@ pub struct Member {
     pub size: u64,
     /// It has holes: where it has data is in the archive.
     pub is_sparse: bool,
-    /// Extended attributes: names and values.
+    /// Extended attributes but for access control lists: names and values.
     pub attributes: Vec<(OsString, Vec<u8>)>,
+    /// Its access control list.
+    pub access: Option<AccessControlList>,
+    /// The list that new files in it get.
+    pub default: Option<AccessControlList>,
+}
+
+impl Member {
+    /// Its permissions where it cannot have its list: nobody gets more than that gives him.
+    pub fn mode_without_list(&self) -> u32 {
+        self.access.as_ref().map_or(self.mode, |list| list.mode_without(self.mode))
+    }
 }
 
 /// What a file of an archive is.
@@ -57,14 +71,21 @@ pub enum MemberKind {
     BlockDevice(u32, u32),
     /// A fifo.
     Fifo,
+    /// A socket, which star has a word for and others have not (star(5), "SCHILY.filetype").
+    Socket,
     /// The rest of a file that another archive begins with (GNU tar, "Multi-Volume Archives").
     Continuation,
+    /// It is said of it what cannot be: why. The archive goes on behind it.
+    Damaged(&'static str),
 }
 
 /// An archive that is read from its beginning to its end.
 pub struct ArchiveReader<R> {
     input: R,
     is_at_start: bool,
+    /// What holds for all files that follow, unless their own headers say otherwise, and how long that was.
+    global: ExtendedHeader,
+    global_bytes: u64,
     /// Bytes that the archive has of the member that was read last and that were not read, and what fills its last block.
     left: u64,
     padding: u64,
@@ -78,7 +99,8 @@ pub struct ArchiveReader<R> {
 struct Description {
     name: Option<Vec<u8>>,
     target: Option<Vec<u8>>,
-    extended: ExtendedHeader,
+    /// With what holds for all files.
+    extended: Option<ExtendedHeader>,
     /// That they had together.
     bytes: u64,
     is_there: bool,
@@ -88,7 +110,8 @@ impl<R: Read> ArchiveReader<R> {
     /// Reads the archive that `input` is, and nothing behind its end.
     pub fn new(input: R) -> Self {
         let ranges = Ranges::new().into_iter();
-        Self { input, is_at_start: true, left: 0, padding: 0, range: (0, 0), ranges }
+        let global = ExtendedHeader::default();
+        Self { input, is_at_start: true, global, global_bytes: 0, left: 0, padding: 0, range: (0, 0), ranges }
     }
 
     /// The next file, whatever was read of the one before; `None` at the archive's end.
@@ -108,10 +131,14 @@ impl<R: Read> ArchiveReader<R> {
                 // As Solaris calls it, and as everybody else does.
                 b'X' | b'x' => {
                     let records = self.description(&header, &mut description.bytes)?;
-                    description.extended.add(&records)?;
+                    description.extended.get_or_insert_with(|| self.global.clone()).add(&records)?;
                 }
-                // About the archive as a whole: its label, or what holds for all its files.
-                b'V' | b'g' | b'N' => {
+                b'g' => {
+                    self.global_header(&header)?;
+                    continue;
+                }
+                // About the archive as a whole: its label.
+                b'V' | b'N' => {
                     self.begin(size(&header)?);
                     self.skip()?;
                     continue;
@@ -139,8 +166,19 @@ impl<R: Read> ArchiveReader<R> {
         Ok(Some((offset, bytes)))
     }
 
+    fn global_header(&mut self, header: &Header) -> io::Result<()> {
+        self.global_bytes = self.global_bytes.saturating_add(size(header)?);
+        if self.global_bytes > GLOBAL_BYTES_MAX {
+            return Err(io::Error::other("what the archive says of all its files is too long"));
+        }
+        let records = self.description(header, &mut 0)?;
+        // A map is one file's.
+        self.global.add(&records).map(|()| self.global.sparse = None)
+    }
+
     fn member(&mut self, header: &Header, description: Description) -> io::Result<Member> {
         let Description { name, target, extended, .. } = description;
+        let mut extended = extended.unwrap_or_else(|| self.global.clone());
         let (old, kind) = (header.as_old(), header.as_bytes()[TYPE]);
         let mut name = name.or(extended.path).unwrap_or_else(|| header.path_bytes().into_owned());
         // Links, directories and devices have no data, whatever they say: of a directory it may be a limit.
@@ -148,35 +186,54 @@ impl<R: Read> ArchiveReader<R> {
         let stored = if has_data { extended.size.map_or_else(|| size(header), Ok)? } else { 0 };
         self.begin(stored);
         let mut size = stored;
-        let sparse = if kind == b'S' {
-            Some(sparse_map::of_gnu_header(header, &mut self.input)?)
+        let map = if kind == b'S' {
+            Some(sparse_map::of_gnu_header(header, &mut self.input))
         } else {
-            extended.sparse.map(|sparse| sparse.map(|into| self.fill_from_member(into))).transpose()?
+            extended.sparse.map(|sparse| sparse.map(|into| self.fill_from_member(into)))
         };
-        let is_sparse = sparse.is_some();
-        if let Some(map) = sparse {
-            map.check(self.left)?;
-            size = map.size;
-            name = map.name.unwrap_or(name);
-            self.ranges = map.ranges.into_iter();
-        } else {
-            self.ranges = vec![(0, stored)].into_iter();
+        let is_sparse = map.is_some();
+        match map.transpose().and_then(|map| map.map(|map| map.checked(self.left)).transpose()) {
+            Ok(Some(map)) => {
+                size = map.size;
+                name = map.name.unwrap_or(name);
+                self.ranges = map.ranges.into_iter();
+            }
+            Ok(None) => self.ranges = vec![(0, stored)].into_iter(),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => extended.damage = Some(sparse_map::DAMAGED),
+            Err(error) => return Err(error),
         }
         let target = target.or(extended.link_path).unwrap_or_else(|| until_nul(old.linkname.to_vec()));
-        let modified = match extended.modified {
-            Some(modified) => modified,
-            None => Time { seconds: number(&old.mtime)?, nanoseconds: 0 },
+        let mut checked = |field: &[u8], otherwise| {
+            number(field).unwrap_or_else(|_| {
+                extended.damage = Some(otherwise);
+                0
+            })
+        };
+        let mode = checked(&old.mode, "its permissions are no number");
+        let user = extended.user.unwrap_or_else(|| checked(&old.uid, "its owner is no number"));
+        let group = extended.group.unwrap_or_else(|| checked(&old.gid, "its group is no number"));
+        let modified = extended.modified.unwrap_or_else(|| {
+            let seconds = checked(&old.mtime, "its time is no number");
+            Time { seconds, nanoseconds: 0 }
+        });
+        let kind = match (kind_of(kind, &name, target, header), extended.damage) {
+            (_, Some(damage)) => MemberKind::Damaged(damage),
+            (None, None) => MemberKind::Damaged("its device has no number"),
+            (Some(MemberKind::File), None) if extended.is_socket && size == 0 => MemberKind::Socket,
+            (Some(kind), None) => kind,
         };
         Ok(Member {
-            kind: kind_of(kind, &name, target, header)?,
+            kind,
             name: PathBuf::from(OsString::from_vec(name)),
-            mode: (number(&old.mode)? & 0o7777) as u32,
-            user: id(extended.user.map_or_else(|| number(&old.uid), Ok)?),
-            group: id(extended.group.map_or_else(|| number(&old.gid), Ok)?),
+            mode: (mode & 0o7777) as u32,
+            user: id(user),
+            group: id(group),
             modified,
             size,
             is_sparse,
             attributes: extended.attributes,
+            access: extended.access,
+            default: extended.default,
         })
     }
 
@@ -251,14 +308,15 @@ fn is_directory_by_name(kind: u8, name: &[u8]) -> bool {
     matches!(kind, 0 | b'0' | b'7') && name.ends_with(b"/")
 }
 
-fn kind_of(kind: u8, name: &[u8], target: Vec<u8>, header: &Header) -> io::Result<MemberKind> {
+/// `None` for a device without a number.
+fn kind_of(kind: u8, name: &[u8], target: Vec<u8>, header: &Header) -> Option<MemberKind> {
     let device = || {
         let fields = header.as_gnu().map(|gnu| (gnu.dev_major, gnu.dev_minor));
         let fields = fields.or_else(|| header.as_ustar().map(|ustar| (ustar.dev_major, ustar.dev_minor)));
         let (major, minor) = fields.unwrap_or_default();
-        Ok::<_, io::Error>((number(&major)? as u32, number(&minor)? as u32))
+        Some((number(&major).ok()? as u32, number(&minor).ok()? as u32))
     };
-    Ok(match kind {
+    Some(match kind {
         _ if is_directory_by_name(kind, name) => MemberKind::Directory,
         b'1' => MemberKind::HardLink(PathBuf::from(OsString::from_vec(target))),
         b'2' => MemberKind::Symlink(OsString::from_vec(target)),
@@ -298,7 +356,7 @@ pub(crate) fn number(field: &[u8]) -> io::Result<i64> {
 }
 
 fn no_number() -> io::Error {
-    io::Error::other("the archive is damaged: a header has a number that is none")
+    io::Error::new(io::ErrorKind::InvalidData, "the archive is damaged: a header has a number that is none")
 }
 
 /// The last but one is for those that are none: the last means that nothing changes (chown(2)).

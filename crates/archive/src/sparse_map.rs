@@ -24,14 +24,14 @@ pub(crate) struct SparseMap {
 impl SparseMap {
     fn push(&mut self, offset: u64, length: u64) -> io::Result<()> {
         if self.ranges.len() == RANGES_MAX {
-            return Err(io::Error::other("a file in the archive has too many holes"));
+            return Err(damaged());
         }
         self.ranges.push((offset, length));
         Ok(())
     }
 
-    /// Whether they are ranges of that file, in order, whose data have `stored` bytes.
-    pub(crate) fn check(&self, stored: u64) -> io::Result<()> {
+    /// This map, if its ranges are of that file, in order, and their data have `stored` bytes.
+    pub(crate) fn checked(self, stored: u64) -> io::Result<Self> {
         let (mut at, mut total) = (0, 0u64);
         for &(offset, length) in &self.ranges {
             // Only a file's end may leave a block of the archive half full.
@@ -41,30 +41,37 @@ impl SparseMap {
             at = offset.checked_add(length).filter(|&end| end <= self.size).ok_or_else(damaged)?;
             total = total.checked_add(length).ok_or_else(damaged)?;
         }
-        if total == stored { Ok(()) } else { Err(damaged()) }
+        if total == stored { Ok(self) } else { Err(damaged()) }
     }
 }
 
+/// What is wrong with a file whose map is none.
+pub(crate) const DAMAGED: &str = "the map of its holes does not fit it";
+
+/// An error of the file alone: what follows it in the archive can be read.
 fn damaged() -> io::Error {
-    io::Error::other("the archive is damaged: a sparse file's map does not fit it")
+    io::Error::new(io::ErrorKind::InvalidData, DAMAGED)
 }
 
 /// The map in a header of GNU tar's own format, and in those that follow it.
 pub(crate) fn of_gnu_header(header: &Header, input: &mut impl Read) -> io::Result<SparseMap> {
     let gnu = header.as_gnu().ok_or_else(damaged)?;
-    let size = u64::try_from(number(&gnu.realsize)?).map_err(|_| damaged())?;
-    let mut map = SparseMap { size, ..SparseMap::default() };
-    push_all(&mut map, &gnu.sparse)?;
+    let mut map = SparseMap::default();
+    let mut read = number(&gnu.realsize).and_then(|size| {
+        map.size = u64::try_from(size).map_err(|_| damaged())?;
+        push_all(&mut map, &gnu.sparse)
+    });
     let mut is_extended = gnu.is_extended();
+    // Whatever they say: the data come behind them.
     while is_extended {
         let mut more = GnuExtSparseHeader::new();
         if fill(input, more.as_mut_bytes())? < more.as_bytes().len() {
             return Err(cut_short());
         }
-        push_all(&mut map, &more.sparse)?;
+        read = read.and_then(|()| push_all(&mut map, &more.sparse));
         is_extended = more.is_extended();
     }
-    Ok(map)
+    read.map(|()| map)
 }
 
 fn push_all(map: &mut SparseMap, places: &[GnuSparseHeader]) -> io::Result<()> {
@@ -76,7 +83,7 @@ fn push_all(map: &mut SparseMap, places: &[GnuSparseHeader]) -> io::Result<()> {
 }
 
 /// What the records of pax formats say of a file with holes: 0.0, 0.1, and 1.0, whose map comes before the file's data.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SparseRecords {
     name: Option<Vec<u8>>,
     size: Option<u64>,
@@ -109,7 +116,7 @@ impl SparseRecords {
     /// The map; `read` reads data of the file that has it.
     pub(crate) fn map(mut self, mut read: impl FnMut(&mut [u8]) -> io::Result<()>) -> io::Result<SparseMap> {
         if self.major.is_some_and(|major| major > 1) {
-            return Err(io::Error::other("the archive has a sparse file of an unknown kind"));
+            return Err(damaged());
         }
         if self.major == Some(1) {
             self.numbers = numbers_before_data(&mut read)?;

@@ -1,7 +1,7 @@
 //! What an archive says of a file.
 
-use crate::Time;
 use crate::extended_header::Records;
+use crate::{ACCESS_LIST, AccessControlList, Time};
 use rustix::fs::FileType;
 use std::fs::Metadata;
 use std::io;
@@ -43,6 +43,22 @@ impl Status {
         FileType::from_raw_mode(self.mode) == FileType::Directory
     }
 
+    pub(crate) fn is_socket(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::Socket
+    }
+
+    /// What of it is in a header: the file with these attributes, without data. Who does not know of access control lists gives nobody more
+    /// than the file's list does.
+    pub(crate) fn header_with(&self, attributes: &[(Vec<u8>, Vec<u8>)]) -> io::Result<Header> {
+        let mut header = self.header()?;
+        if let Some((_, value)) = attributes.iter().find(|(name, _)| name == ACCESS_LIST.as_bytes())
+            && let Ok(list) = AccessControlList::of_attribute(value)
+        {
+            header.set_mode(list.mode_without(self.mode));
+        }
+        Ok(header)
+    }
+
     /// A header of a file that has no data.
     pub(crate) fn header(&self) -> io::Result<Header> {
         let mut header = Header::new_gnu();
@@ -74,6 +90,9 @@ impl Status {
             records.modified(self.modified);
         }
         attributes.iter().for_each(|(name, value)| records.attribute(name, value));
+        if self.is_socket() {
+            records.socket();
+        }
         records
     }
 }

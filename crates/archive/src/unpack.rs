@@ -4,12 +4,13 @@
 //! whoever made it. Files are made anew. So an archive can put links wherever it likes, and none of them leads us anywhere.
 
 use crate::new_file::{NewFile, make};
-use crate::{ArchiveReader, Member, MemberKind, Report, Time, set_user_attribute};
+use crate::{ArchiveReader, Member, MemberKind, Report, Time, remove_lists, set_user_attribute};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, fchmod, futimens, linkat, mkdirat, openat2, statat, symlinkat,
     utimensat,
 };
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,22 +24,26 @@ const PIECE_BYTES: usize = 256 << 10;
 const DEPTH_MAX: usize = 2048;
 /// Set-ID bits and sticky are for the image's users, not for the host's.
 const PERMISSIONS: u32 = 0o777;
+/// Files that were left out and that links may lead to: so many are remembered, with paths of up to so many bytes.
+const LEFT_OUT_MAX: usize = 1 << 14;
+const LEFT_OUT_BYTES_MAX: usize = 4096;
 
 /// What an archive may do.
 #[derive(Clone, Debug)]
 pub struct UnpackOptions {
-    /// The first component that every name in it must have, and what stands for it below the destination: empty for the
+    /// The first component that every name in it must have, or nothing, and what stands for it below the destination: empty for the
     /// destination itself.
     pub root: (OsString, PathBuf),
-    /// Most bytes that its files may have together, holes included.
+    /// Most bytes of data that its files may have together. How long they are is up to them: holes take no room.
     pub bytes_max: u64,
     /// Most entries that it may have, whatever they are.
     pub entries_max: u64,
 }
 
-/// Unpacks an archive into the directory `destination`; how many bytes its files had. Files belong to whoever does this; permissions, times, `user.`
-/// attributes, links and holes are kept. Devices, fifos, and names that lead out of the archive's root are reported and left
-/// out. A file has its name when it is complete; what had the name before is what it was until then.
+/// Unpacks an archive into the directory `destination`; how many bytes of data its files had. Files belong to whoever does this; permissions, times,
+/// `user.` attributes, links and holes are kept. Devices, fifos, sockets, and names that lead out of the archive's root are reported and left
+/// out. A file has its name when it is complete; what had the name before is what it was until then. Directories that are there already stay as
+/// they are. Nobody gets more than a file's mode and access control list give him, whichever lists the destination has for new files.
 ///
 /// # Errors
 /// When the archive cannot be read on or has too much in it.
@@ -53,6 +58,7 @@ pub fn unpack(
         options,
         bytes: 0,
         directories: Vec::new(),
+        left_out: HashMap::new(),
         unnamed: true,
         buffer: vec![0; PIECE_BYTES],
     };
@@ -95,12 +101,22 @@ fn refused(why: &'static str) -> Fault {
     Fault::File("left out", io::Error::other(why))
 }
 
+/// A file that is too long for its file system is alone with that; where there is no more space, or no more disk, there is none for the next.
+fn unwritten(error: io::Error) -> Fault {
+    match Errno::from_io_error(&error) {
+        Some(Errno::FBIG | Errno::INVAL) => Fault::File("cannot write", error),
+        _ => Fault::Archive(error),
+    }
+}
+
 struct Unpacker<'unpack> {
     destination: BorrowedFd<'unpack>,
     options: &'unpack UnpackOptions,
     bytes: u64,
     /// Directories that were made and that the archive is still in, outermost first: name in it, path, permissions, time.
     directories: Vec<(PathBuf, PathBuf, Mode, Time)>,
+    /// What was left out, and why.
+    left_out: HashMap<PathBuf, &'static str>,
     /// New files have no name until they are complete, as far as the file system can.
     unnamed: bool,
     buffer: Vec<u8>,
@@ -114,6 +130,7 @@ impl Unpacker<'_> {
         {
             let finish = || {
                 let directory = self.directory(&path)?;
+                remove_lists(&directory)?;
                 fchmod(&directory, mode)?;
                 futimens(&directory, &modified.both())
             };
@@ -128,7 +145,10 @@ impl Unpacker<'_> {
         let path = self.place(name).ok_or_else(|| refused("its name leads out of what was asked for"))?;
         match &member.kind {
             MemberKind::Directory => {
-                self.make_directory(&path).map_err(file("cannot make the directory"))?;
+                let is_new = self.make_directory(&path).map_err(file("cannot make the directory"))?;
+                if !is_new {
+                    return Ok(());
+                }
                 self.directories.push((name.clone(), path.clone(), permissions(member), member.modified));
                 if member.attributes.is_empty() {
                     return Ok(());
@@ -146,19 +166,34 @@ impl Unpacker<'_> {
             MemberKind::HardLink(target) => {
                 let target = self.place(target);
                 let target = target.ok_or_else(|| refused("a link that leads out of what was asked for"))?;
+                if let Some(why) = self.left_out.get(&target) {
+                    return Err(refused(why));
+                }
                 self.hard_link(&target, &path).map_err(file("cannot make the link"))
             }
-            MemberKind::CharacterDevice(..) | MemberKind::BlockDevice(..) => Err(refused("it is a device")),
-            MemberKind::Fifo => Err(refused("it is a fifo")),
-            MemberKind::Continuation => Err(refused("it is the rest of a file in another archive")),
+            MemberKind::CharacterDevice(..) | MemberKind::BlockDevice(..) => {
+                Err(self.leave_out(path, "it is a device"))
+            }
+            MemberKind::Fifo => Err(self.leave_out(path, "it is a fifo")),
+            MemberKind::Socket => Err(self.leave_out(path, "it is a socket")),
+            MemberKind::Continuation => Err(self.leave_out(path, "it is the rest of a file in another archive")),
+            MemberKind::Damaged(why) => Err(self.leave_out(path, why)),
         }
+    }
+
+    /// Leaves a file out. Its other names are links to it, which are not to become links to what has its name in the destination.
+    fn leave_out(&mut self, path: PathBuf, why: &'static str) -> Fault {
+        if self.left_out.len() < LEFT_OUT_MAX && path.as_os_str().len() <= LEFT_OUT_BYTES_MAX {
+            self.left_out.insert(path, why);
+        }
+        refused(why)
     }
 
     /// Where a name of the archive is below the destination; `None` when it is not.
     fn place(&self, name: &Path) -> Option<PathBuf> {
         let mut components = name.components().filter(|component| *component != Component::CurDir);
         let (root, replaced) = &self.options.root;
-        if components.next() != Some(Component::Normal(root)) {
+        if !root.is_empty() && components.next() != Some(Component::Normal(root)) {
             return None;
         }
         let mut place = replaced.clone();
@@ -185,30 +220,25 @@ impl Unpacker<'_> {
         Ok((self.directory(path.parent().unwrap_or(Path::new("")))?, name))
     }
 
-    /// Makes a directory that this user can work in; one that is there is fine, a link to one is not.
-    fn make_directory(&self, path: &Path) -> Result<(), Errno> {
+    /// Makes a directory that this user can work in; one that is there is fine, a link to one is not. Whether it is new.
+    fn make_directory(&self, path: &Path) -> Result<bool, Errno> {
         if path.as_os_str().is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let (parent, name) = self.parent(path)?;
         match mkdirat(&parent, name, Mode::RWXU) {
-            Err(Errno::EXIST) => self.directory(path).map(drop),
-            made => made,
+            Err(Errno::EXIST) => self.directory(path).map(|_| false),
+            made => made.map(|()| true),
         }
     }
 
     fn file<R: Read>(&mut self, archive: &mut ArchiveReader<R>, member: &Member, path: &Path) -> Result<(), Fault> {
-        self.bytes = self.bytes.saturating_add(member.size);
-        if self.bytes > self.options.bytes_max {
-            let sentence =
-                format!("its files have more than {} bytes, which the image cannot hold", self.options.bytes_max);
-            return Err(Fault::Archive(io::Error::other(sentence)));
-        }
         let (parent, name) = self.parent(path).map_err(file("cannot create"))?;
         let mut made = NewFile::create(&parent, &mut self.unnamed).map_err(file("cannot create"))?;
-        self.fill(archive, member, &mut made.file).map_err(Fault::Archive)?;
+        self.fill(archive, member, &mut made.file)?;
         let attributed = set_attributes(member, made.file.as_fd());
-        fchmod(&made.file, permissions(member))
+        remove_lists(&made.file)
+            .and_then(|()| fchmod(&made.file, permissions(member)))
             .and_then(|()| futimens(&made.file, &member.modified.both()))
             .map_err(file("cannot set the attributes of"))?;
         made.take_name(name).map_err(file("cannot create"))?;
@@ -216,14 +246,19 @@ impl Unpacker<'_> {
         attributed.map_err(unattributed)
     }
 
-    /// An error that is the file's is mostly that there is no space: then there is none for the next one either.
-    fn fill<R: Read>(&mut self, archive: &mut ArchiveReader<R>, member: &Member, into: &mut File) -> io::Result<()> {
+    fn fill<R: Read>(&mut self, archive: &mut ArchiveReader<R>, member: &Member, into: &mut File) -> Result<(), Fault> {
         let mut end = 0;
-        while let Some((offset, bytes)) = archive.read(&mut self.buffer)? {
-            into.write_all_at(&self.buffer[..bytes], offset)?;
+        while let Some((offset, bytes)) = archive.read(&mut self.buffer).map_err(Fault::Archive)? {
+            self.bytes = self.bytes.saturating_add(bytes as u64);
+            if self.bytes > self.options.bytes_max {
+                let sentence =
+                    format!("its files have more than {} bytes, which the image cannot hold", self.options.bytes_max);
+                return Err(Fault::Archive(io::Error::other(sentence)));
+            }
+            into.write_all_at(&self.buffer[..bytes], offset).map_err(unwritten)?;
             end = offset + bytes as u64;
         }
-        if end < member.size { into.set_len(member.size) } else { Ok(()) }
+        if end < member.size { into.set_len(member.size).map_err(unwritten) } else { Ok(()) }
     }
 
     fn hard_link(&self, target: &Path, path: &Path) -> Result<(), Errno> {
@@ -238,7 +273,7 @@ impl Unpacker<'_> {
 }
 
 fn permissions(member: &Member) -> Mode {
-    Mode::from_raw_mode(member.mode & PERMISSIONS)
+    Mode::from_raw_mode(member.mode_without_list() & PERMISSIONS)
 }
 
 fn set_attributes(member: &Member, made: BorrowedFd<'_>) -> io::Result<()> {

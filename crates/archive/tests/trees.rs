@@ -59,7 +59,7 @@ fn a_tree_comes_out_as_it_went_in() {
     let out = tempfile::tempdir().unwrap();
     let (result, reported) = unpacked(&packed, out.path(), &options());
     assert!(reported.is_empty(), "{reported:?}");
-    assert_eq!(result.unwrap(), 7 + (512 << 10) + 3);
+    assert!((7 + 3..7 + 4096 + 3).contains(&result.unwrap()), "holes are no data");
     let new = out.path().join("tree");
     assert_eq!(fs::read(new.join("file")).unwrap(), b"content");
     assert_eq!(fs::metadata(new.join("file")).unwrap().mode() & 0o7777, 0o640);
@@ -269,7 +269,7 @@ fn a_file_that_shrinks_while_it_is_packed_keeps_its_length() {
         let out = tempfile::tempdir().unwrap();
         let roomy = UnpackOptions { bytes_max: 4 << 20, ..options() };
         let (result, reported) = unpacked(&packed.0, out.path(), &roomy);
-        assert_eq!((result.unwrap(), reported.len()), (length + hole, 0));
+        assert!(result.unwrap() <= length + hole && reported.is_empty());
         let content = fs::read(out.path().join("tree")).unwrap();
         assert_eq!(content.len() as u64, length + hole);
         assert!(content[..1000].iter().all(|&byte| byte == 7) && content.ends_with(&[0; 512]));
@@ -290,6 +290,6 @@ fn a_file_with_many_holes_comes_out_as_it_was() {
     let packed = pack(&sources, Vec::new(), &mut |_, what, error| panic!("{what}: {error}")).unwrap();
     let out = tempfile::tempdir().unwrap();
     let (result, reported) = unpacked(&packed, out.path(), &UnpackOptions { bytes_max: 4 << 20, ..options() });
-    assert_eq!((result.unwrap(), reported.len()), (60 * 16384 + 5000, 0), "{reported:?}");
+    assert_eq!((result.unwrap(), reported.len()), (60 * 4096, 0), "{reported:?}");
     assert!(fs::read(out.path().join("tree")).unwrap() == fs::read(path).unwrap());
 }

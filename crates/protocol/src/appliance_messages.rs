@@ -612,7 +612,7 @@ pub mod r#blockyard {
             /// paths that are links: look at what they lead to
             pub r#follow: bool,
             pub r#one_file_system: bool,
-            /// of regular files: the extended ones that users set
+            /// of regular files: the extended ones that users set; and modes without access control lists
             pub r#attributes: bool,
             /// of directories: whether something is in them
             pub r#emptiness: bool,
@@ -3925,6 +3925,8 @@ pub mod r#blockyard {
             pub r#into: bool,
             /// files get the archive's owners; without, root's
             pub r#own: bool,
+            /// a file that is there is written into, also through a link, and not replaced
+            pub r#in_place: bool,
         }
         impl TarIn {}
         impl ::micropb::MessageDecode for TarIn {
@@ -3967,6 +3969,19 @@ pub mod r#blockyard {
                                 return Err(::micropb::DecodeError::WrongWireType);
                             }
                             let mut_ref = &mut self.r#own;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
+                        90u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#in_place;
                             {
                                 let val = decoder.decode_bool()?;
                                 let val_ref = &val;
@@ -4018,6 +4033,16 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -4046,6 +4071,13 @@ pub mod r#blockyard {
                         encoder.encode_bool(*val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#in_place;
+                    if *val_ref {
+                        encoder.encode_varint32(720u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -4071,6 +4103,12 @@ pub mod r#blockyard {
                         size += 1usize + 1;
                     }
                 }
+                {
+                    let val_ref = &self.r#in_place;
+                    if *val_ref {
+                        size += 2usize + 1;
+                    }
+                }
                 size
             }
         }
@@ -4084,6 +4122,8 @@ pub mod r#blockyard {
             pub r#compression: Compression,
             /// patterns for paths in the directory, or for names below it: what they match is left out
             pub r#excludes: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
+            /// sockets are packed, in star's way; without, they are left out, which is noted
+            pub r#sockets: bool,
         }
         impl TarOut {}
         impl ::micropb::MessageDecode for TarOut {
@@ -4157,6 +4197,19 @@ pub mod r#blockyard {
                                 return Err(::micropb::DecodeError::Capacity);
                             }
                         }
+                        90u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#sockets;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -4213,6 +4266,16 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -4246,6 +4309,13 @@ pub mod r#blockyard {
                         encoder.encode_bytes(val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#sockets;
+                    if *val_ref {
+                        encoder.encode_varint32(720u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -4277,6 +4347,12 @@ pub mod r#blockyard {
                         size
                             += 2usize
                                 + ::micropb::size::sizeof_len_record(val_ref.len());
+                    }
+                }
+                {
+                    let val_ref = &self.r#sockets;
+                    if *val_ref {
+                        size += 2usize + 1;
                     }
                 }
                 size
@@ -4644,6 +4720,8 @@ pub mod r#blockyard {
             pub r#sources: ::alloc::vec::Vec<::alloc::vec::Vec<u8>>,
             pub r#target: ::alloc::vec::Vec<u8>,
             pub r#no_clobber: bool,
+            /// the sources come as a stream, a NUL after each
+            pub r#streamed: bool,
         }
         impl Rename {}
         impl ::micropb::MessageDecode for Rename {
@@ -4698,6 +4776,19 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        90u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#streamed;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -4742,6 +4833,16 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -4769,6 +4870,13 @@ pub mod r#blockyard {
                         encoder.encode_bool(*val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#streamed;
+                    if *val_ref {
+                        encoder.encode_varint32(720u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -4793,6 +4901,12 @@ pub mod r#blockyard {
                     let val_ref = &self.r#no_clobber;
                     if *val_ref {
                         size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#streamed;
+                    if *val_ref {
+                        size += 2usize + 1;
                     }
                 }
                 size
@@ -5757,6 +5871,8 @@ pub mod r#blockyard {
             pub r#target: ::alloc::vec::Vec<u8>,
             pub r#recursive: bool,
             pub r#archive: bool,
+            /// the sources come as a stream, a NUL after each
+            pub r#streamed: bool,
         }
         impl CopyFiles {}
         impl ::micropb::MessageDecode for CopyFiles {
@@ -5824,6 +5940,19 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        90u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#streamed;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -5878,6 +6007,16 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 2usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -5912,6 +6051,13 @@ pub mod r#blockyard {
                         encoder.encode_bool(*val_ref)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#streamed;
+                    if *val_ref {
+                        encoder.encode_varint32(720u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -5942,6 +6088,12 @@ pub mod r#blockyard {
                     let val_ref = &self.r#archive;
                     if *val_ref {
                         size += 1usize + 1;
+                    }
+                }
+                {
+                    let val_ref = &self.r#streamed;
+                    if *val_ref {
+                        size += 2usize + 1;
                     }
                 }
                 size
@@ -11501,7 +11653,7 @@ pub mod r#blockyard {
             pub r#program: ProgramEnd,
             /// by Trim
             pub r#trimmed: ::alloc::vec::Vec<Trimmed>,
-            /// by Mount: what could not be mounted
+            /// by Mount: what could not be mounted; by TarOut: what was left out
             pub r#notes: ::alloc::vec::Vec<::alloc::string::String>,
             /// by Mount: some volumes have to be opened, or put together, before they have files
             pub r#closed: bool,

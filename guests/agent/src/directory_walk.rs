@@ -6,7 +6,7 @@ use crate::interruption;
 use crate::mounts::{Mounts, path_of};
 use crate::owner_names::OwnerNames;
 use crate::seen_directories::SeenDirectories;
-use blockyard_archive::user_attributes;
+use blockyard_archive::{ACCESS_LIST, AccessControlList, attributes, is_user_attribute};
 use blockyard_protocol::appliance::{Attribute, Directory, Entry, FRAME_BYTES_MAX, FileSystem, Record, Walk};
 use blockyard_protocol::frame;
 use rustix::io::Errno;
@@ -151,10 +151,15 @@ impl Walker<'_> {
     }
 
     fn attributes(&mut self, path: &Path, entry: &mut Entry) -> io::Result<()> {
-        let attributes = match user_attributes(path) {
+        let mut attributes = match attributes(path) {
             Ok(attributes) => attributes,
             Err(error) => return self.fail(path, "cannot read the extended attributes of", &error),
         };
+        let list = attributes.iter().find(|(name, _)| name == ACCESS_LIST.as_bytes());
+        if let Some(Ok(list)) = list.map(|(_, value)| AccessControlList::of_attribute(value)) {
+            entry.mode = list.mode_without(entry.mode);
+        }
+        attributes.retain(|(name, _)| is_user_attribute(name));
         let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
         if bytes > ATTRIBUTE_BYTES_MAX {
             entry.more_attributes = true;

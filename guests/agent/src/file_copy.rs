@@ -5,6 +5,7 @@ use crate::file_changes::inside;
 use crate::glob;
 use crate::mounts::path_of;
 use crate::stream::{AlignedBuffer, ReadAhead, SinkStream, SourceStream, TransferDisks};
+use blockyard_archive::{ACCESS_LIST, AccessControlList, remove_lists};
 use blockyard_protocol::appliance::{Attribute, Discard, Failure, Fetch, Range, Read as ReadRequest, Store};
 use rustix::fs::{
     FallocateFlags, OFlags, SeekFrom, Timespec, Timestamps, XattrFlags, fallocate, fsetxattr, fstatfs, futimens, seek,
@@ -14,14 +15,18 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Bytes that are read or written at once: several requests, which a disk works on side by side.
 const PIECE_BYTES: usize = 4 << 20;
+/// Zeros of so many bytes, and a multiple of that, are a hole where a file has holes.
+const SEARCHED_BYTES: usize = 64 << 10;
 /// What direct writes are multiples of: every block size that Linux mounts here.
 const BLOCK_BYTES: usize = 4096;
+/// Permissions of a file that is not yet what it will be.
+const PRIVATE_MODE: u32 = 0o600;
 /// A file system without extended attributes (statfs(2)).
 const MSDOS_SUPER_MAGIC: u64 = 0x4d44;
 
@@ -72,7 +77,8 @@ pub(crate) fn store(request: &Store, disks: &TransferDisks) -> Result<u64, Failu
         let (path, what) = (path.clone(), what.to_owned());
         move |error: io::Error| failure(&path, &what, &error)
     };
-    let is_there = fs::symlink_metadata(&path).is_ok();
+    let is_there = fs::metadata(&path).is_ok();
+    let keeps = is_there && (request.append || request.keep);
     // A fifo would make us wait for somebody to read it.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = File::options()
@@ -80,12 +86,16 @@ pub(crate) fn store(request: &Store, disks: &TransferDisks) -> Result<u64, Failu
         .create(true)
         .truncate(!request.append)
         .append(request.append)
-        .mode(request.mode & 0o777)
+        .mode(PRIVATE_MODE)
         .custom_flags(flags)
         .open(&path);
     let file = file.map_err(bad("cannot create"))?;
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Err(bad("cannot write")(io::Error::other("it is not a regular file")));
+    }
+    if is_there && !keeps {
+        // Others may have had rights on the file that was there.
+        file.set_permissions(Permissions::from_mode(PRIVATE_MODE)).map_err(bad("cannot set the attributes of"))?;
     }
     let bytes = if request.stream {
         store_stream(&file, disks)
@@ -93,7 +103,7 @@ pub(crate) fn store(request: &Store, disks: &TransferDisks) -> Result<u64, Failu
         store_raw(request, &path, &file, disks).map(|()| request.size)
     };
     let bytes = bytes.map_err(bad("cannot write"))?;
-    if is_there && (request.append || request.keep) {
+    if keeps {
         return Ok(bytes);
     }
     set_attributes(request, &file).map_err(bad("cannot set the attributes of"))?;
@@ -159,11 +169,16 @@ pub(crate) fn discard(request: &Discard, disks: &TransferDisks) -> Result<u64, F
     read().map_err(|error| failure(Path::new(""), "cannot read what the host sends", &error))
 }
 
-/// In the order that leaves nothing changed by what comes after it: a new owner takes capabilities and set-ID bits away.
+/// In the order that leaves nothing changed by what comes after it: a new owner takes capabilities and set-ID bits away, and an access control
+/// list is also a mode. Where the file cannot have its list, nobody gets more than that gives him.
 fn set_attributes(request: &Store, file: &File) -> io::Result<()> {
     fchown(file, Some(request.user_id), Some(request.group_id))?;
+    remove_lists(file)?;
+    let list = request.attributes.iter().find(|attribute| attribute.name == ACCESS_LIST.as_bytes());
+    let list = list.and_then(|attribute| AccessControlList::of_attribute(&attribute.value).ok());
+    let mode = list.map_or(request.mode, |list| list.mode_without(request.mode));
+    file.set_permissions(Permissions::from_mode(mode & 0o7777))?;
     let extended = set_extended_attributes(&request.attributes, file);
-    file.set_permissions(Permissions::from_mode(request.mode & 0o7777))?;
     let time = Timespec { tv_sec: request.modified, tv_nsec: request.modified_ns.into() };
     futimens(file, &Timestamps { last_access: time, last_modification: time })?;
     extended
@@ -190,21 +205,30 @@ pub(crate) fn fetch(request: &Fetch, disks: &TransferDisks) -> Result<u64, Failu
         move |error: io::Error| failure(path, &what, &error)
     };
     let file = open(path).map_err(bad("cannot open"))?;
-    let size = file.metadata().map_err(bad("cannot access"))?.len();
+    let metadata = file.metadata().map_err(bad("cannot access"))?;
+    let size = metadata.len();
     if size != request.size {
         return Err(bad("cannot read")(io::Error::other("its size has changed")));
     }
+    let has_holes = metadata.blocks().saturating_mul(512) < size;
     let direct = File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path);
     let reader = Arc::new(direct.unwrap_or_else(|_| file.try_clone().unwrap_or(file)));
+    // Some file systems have holes and do not say where.
+    let step = if has_holes { SEARCHED_BYTES } else { PIECE_BYTES };
     let mut copied = 0;
     let mut at = 0;
     while let Some(range) = next_data(&reader, at, size).map_err(bad("cannot read"))? {
         at = range.offset + range.length;
-        copied += range.length;
         let pieces = read_file(Arc::clone(&reader), &range).map_err(bad("cannot read"))?;
         while let Some(piece) = pieces.next().map_err(bad("cannot read"))? {
             let whole = piece.bytes.next_multiple_of(512);
-            disks.sink.write_all_at(&piece.buffer[..whole], piece.offset).map_err(bad("cannot send"))?;
+            for (data, offset) in piece.buffer[..whole].chunks(step).zip((piece.offset..).step_by(step)) {
+                if has_holes && data.iter().all(|&byte| byte == 0) {
+                    continue;
+                }
+                disks.sink.write_all_at(data, offset).map_err(bad("cannot send"))?;
+                copied += data.len() as u64;
+            }
             pieces.recycle(piece.buffer);
         }
     }

@@ -7,10 +7,11 @@ use crate::glob;
 use crate::interruption;
 use crate::mounts::path_of;
 use crate::replacing::replacing;
+use blockyard_archive::{ACCESS_LIST, AccessControlList, DEFAULT_LIST};
 use blockyard_protocol::appliance::{CopyFiles, Failure, Fill, MakeNode, Touch};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags, chownat, lgetxattr,
-    llistxattr, lsetxattr, mknodat, utimensat,
+    llistxattr, lremovexattr, lsetxattr, mknodat, utimensat,
 };
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
@@ -25,11 +26,13 @@ const ATTRIBUTE_BYTES_MAX: usize = 1 << 16;
 /// Files with several names that are remembered.
 const LINKED_MAX: usize = 1 << 20;
 
+/// Permissions of a new file, less the umask.
+const NEW_FILE_MODE: u32 = 0o644;
+
 /// Opens a file for writing; never something that could make us wait.
-fn create(path: &Path, truncate: bool) -> io::Result<File> {
+fn create(path: &Path, truncate: bool, mode: u32) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits() as i32;
-    let file =
-        File::options().write(true).create(true).truncate(truncate).mode(0o644).custom_flags(flags).open(path)?;
+    let file = File::options().write(true).create(true).truncate(truncate).mode(mode).custom_flags(flags).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
@@ -39,7 +42,7 @@ pub(crate) fn fill(request: &Fill) -> Result<u64, Failure> {
         return Err(refusal("there is nothing to fill a file with"));
     }
     let path = path_of(&request.path);
-    let filled = create(path, true).and_then(|mut file| {
+    let filled = create(path, true, NEW_FILE_MODE).and_then(|mut file| {
         // Whole patterns, so that each piece begins with one.
         let piece = request.pattern.repeat(PIECE_BYTES.div_ceil(request.pattern.len()));
         let mut left = request.size;
@@ -62,9 +65,8 @@ pub(crate) fn touch(request: &Touch, failures: &mut Failures) {
         let made = match there {
             Err(error) if error.kind() == io::ErrorKind::NotFound && request.no_create => continue,
             Ok(_) if !request.sets_size => Ok(()),
-            _ => {
-                create(path, false).and_then(|file| if request.sets_size { file.set_len(request.size) } else { Ok(()) })
-            }
+            _ => create(path, false, NEW_FILE_MODE)
+                .and_then(|file| if request.sets_size { file.set_len(request.size) } else { Ok(()) }),
         };
         let touched = made.and_then(|()| {
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
@@ -168,7 +170,8 @@ impl Copier<'_> {
         }
         if kind.is_file() {
             let input = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(source)?;
-            data(&input, &create(target, false)?)?;
+            // Nobody reads what is not yet whose it will be.
+            data(&input, &create(target, false, 0o600)?)?;
         } else if kind.is_symlink() {
             let to = fs::read_link(source)?;
             replacing(target, |target| symlink(&to, target))?;
@@ -204,13 +207,18 @@ impl Copier<'_> {
 
     fn attributes(&self, source: &Path, target: &Path, metadata: &Metadata) -> io::Result<()> {
         if self.archive {
-            extended_attributes(source, target)?;
             let (user, group) = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
             chownat(CWD, target, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
+        // In the order that leaves nothing changed by what comes after it: a new owner takes capabilities away, and an access control list is
+        // also a mode.
         if !metadata.is_symlink() {
             let kept = if self.archive { 0o7777 } else { 0o777 };
-            fs::set_permissions(target, Permissions::from_mode(metadata.mode() & kept))?;
+            let mode = if self.archive { mode_without_list(source, target, metadata.mode()) } else { metadata.mode() };
+            fs::set_permissions(target, Permissions::from_mode(mode & kept))?;
+        }
+        if self.archive {
+            extended_attributes(source, target)?;
         }
         if self.archive {
             let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
@@ -248,6 +256,17 @@ fn data(mut input: &File, mut output: &File) -> io::Result<()> {
         }
     }
     output.set_len(from.len())
+}
+
+/// Takes away what `target` has from its directory; its mode where it cannot have the source's access control list.
+fn mode_without_list(source: &Path, target: &Path, mode: u32) -> u32 {
+    for list in [ACCESS_LIST, DEFAULT_LIST] {
+        // There is none, or none can be.
+        let _ = lremovexattr(target, list);
+    }
+    let mut list = vec![0; ATTRIBUTE_BYTES_MAX];
+    let list = lgetxattr(source, ACCESS_LIST, &mut list[..]).ok().map(|bytes| &list[..bytes]);
+    list.and_then(|list| AccessControlList::of_attribute(list).ok()).map_or(mode, |list| list.mode_without(mode))
 }
 
 /// Those that the target's file system takes.

@@ -28,6 +28,7 @@ mod loop_device;
 mod modules;
 mod mount_options;
 mod mounts;
+mod named_files;
 mod operations;
 mod owner_names;
 mod partition_table;

@@ -3,9 +3,10 @@
 use crate::failures::{Failures, failure, refusal};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
+use crate::tar_out::LeftOut;
 use crate::{
     attributes, block_copy, directory_walk, execution, file_changes, file_copy, file_making, file_queries, inspect,
-    system, tar_in, tar_out, tools, trim, volume_list,
+    named_files, system, tar_in, tar_out, tools, trim, volume_list,
 };
 use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
 use std::io::{self, Write};
@@ -85,7 +86,9 @@ fn perform_operation(
             Ok(())
         }
         Operation::TarOut(request) => {
-            response.bytes = to_sink(disks, |sink| tar_out::write(&request, sink, failures))?;
+            let mut left_out = LeftOut::default();
+            response.bytes = to_sink(disks, |sink| tar_out::write(&request, sink, failures, &mut left_out))?;
+            response.notes = left_out.into_notes();
             Ok(())
         }
         Operation::TarIn(request) => tar_in::unpack(&request, disks, failures).map(|bytes| response.bytes = bytes),
@@ -100,8 +103,14 @@ fn perform_operation(
             file_changes::make_directories(&make, failures);
             Ok(())
         }
-        Operation::Rename(rename) => file_changes::rename(&rename, failures),
-        Operation::CopyFiles(copy) => file_making::copy(&copy, failures),
+        Operation::Rename(mut rename) => {
+            rename.sources = named_files::names(rename.sources, rename.streamed, disks)?;
+            file_changes::rename(&rename, failures)
+        }
+        Operation::CopyFiles(mut copy) => {
+            copy.sources = named_files::names(copy.sources, copy.streamed, disks)?;
+            file_making::copy(&copy, failures)
+        }
         Operation::Fill(fill) => file_making::fill(&fill).map(|bytes| response.bytes = bytes),
         Operation::Touch(touch) => {
             file_making::touch(&touch, failures);

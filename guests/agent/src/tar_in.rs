@@ -1,5 +1,6 @@
 //! Unpacking tar archives, whatever they are compressed with.
 
+mod directories;
 mod metadata;
 mod parents;
 mod small_files;
@@ -9,21 +10,22 @@ use crate::mounts::path_of;
 use crate::stream::{SourceStream, TransferDisks};
 use blockyard_archive::{ArchiveReader, Member, MemberKind};
 use blockyard_protocol::appliance::{Failure, TarIn};
-use metadata::{Metadata, finish_directory, set_time};
+use directories::Directories;
+use metadata::{Inheritance, Metadata, Names, set_time};
 use parents::{Parent, Parents};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Timestamps, linkat, makedev, mknodat, openat, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, fchmod, linkat, makedev, mknodat, open, openat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::path::Arg;
 use rustix::process::umask;
 use small_files::SmallFiles;
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Component, Path, PathBuf};
 
 /// Bytes of a large file that are unpacked at once.
@@ -73,8 +75,10 @@ fn unpack_stream(request: &TarIn, stream: &mut SourceStream, failures: &mut Fail
     let whole = (&magic[..known]).chain(&mut *stream);
     let mut unpacker = Unpacker {
         own: request.own,
+        in_place: request.in_place,
         failures,
-        late: Vec::new(),
+        names: Names::default(),
+        directories: Directories::default(),
         parents: Parents::default(),
         small: SmallFiles::new(),
         buffer: vec![0; PIECE_BYTES],
@@ -107,9 +111,10 @@ fn ignore_garbage(error: io::Error) -> io::Result<()> {
 
 struct Unpacker<'request> {
     own: bool,
+    in_place: bool,
     failures: &'request mut Failures,
-    /// Directories, whose times change with what is put into them, and whose permissions may forbid it.
-    late: Vec<(PathBuf, u32, Timestamps)>,
+    names: Names,
+    directories: Directories,
     parents: Parents,
     /// Files that have come, and are made when there are enough of them.
     small: SmallFiles,
@@ -120,11 +125,8 @@ impl Unpacker<'_> {
     fn all(&mut self, archive: impl Read) -> io::Result<()> {
         let read = self.members(&mut ArchiveReader::new(archive));
         // What came before the archive's end is unpacked, wherever that is.
-        let made = self.small.make(self.failures);
-        for (path, mode, modified) in self.late.drain(..).rev() {
-            let done = finish_directory(&path, mode, &modified);
-            self.failures.note(&path, "cannot set the attributes of", done);
-        }
+        let made = self.make_small();
+        std::mem::take(&mut self.directories).finish(self.failures);
         read.and(made)
     }
 
@@ -138,7 +140,7 @@ impl Unpacker<'_> {
             };
             // What cannot be read of the archive is the end; what cannot be written is one file's failure.
             match self.member(archive, &mut member, &path) {
-                Err(error) if error.raw_os_error().is_some() => failed(self.failures, &path, error),
+                Err(error) if is_files_own(&error) => failed(self.failures, &path, error),
                 unpacked => unpacked?,
             }
         }
@@ -146,21 +148,26 @@ impl Unpacker<'_> {
     }
 
     fn member<R: Read>(&mut self, archive: &mut ArchiveReader<R>, member: &mut Member, path: &Path) -> io::Result<()> {
-        let metadata = Metadata::of(member, self.own);
-        if member.kind == MemberKind::File && !member.is_sparse && SmallFiles::takes(member.size) {
+        let metadata = Metadata::of(member, self.own, &self.names);
+        let is_file = member.kind == MemberKind::File;
+        if is_file && self.in_place {
+            return self.file_in_place(archive, member.size, path, &metadata);
+        }
+        if is_file && !member.is_sparse && SmallFiles::takes(member.size) {
             return self.small_file(archive, member.size, path, metadata);
         }
         // It may replace, or need, one of those that wait.
-        self.small.make(self.failures)?;
-        if member.kind == MemberKind::File {
+        self.make_small()?;
+        if is_file {
             return self.file(archive, member.size, path, &metadata);
         }
         self.parents.forget(path);
         match &member.kind {
             MemberKind::Directory => {
                 let is_new = directory(path, 0o700)?;
-                self.late.push((path.to_owned(), metadata.mode, metadata.modified.clone()));
-                metadata.set_directory_owner(path, is_new)
+                let owned = metadata.set_directory_owner(path, is_new);
+                self.directories.add(path, metadata);
+                owned
             }
             MemberKind::Symlink(target) => {
                 self.make(path, |parent, name| symlinkat(target, parent, name))?;
@@ -179,12 +186,26 @@ impl Unpacker<'_> {
                 self.special(path, &metadata, FileType::BlockDevice, makedev(*major, *minor))
             }
             MemberKind::Fifo => self.special(path, &metadata, FileType::Fifo, 0),
+            MemberKind::Socket => self.special(path, &metadata, FileType::Socket, 0),
             MemberKind::File | MemberKind::Continuation => {
-                let sentence = "is the rest of a file in another archive: left out".to_owned();
-                self.failures.add(Failure { errno: 0, path: path.as_os_str().as_bytes().to_vec(), sentence });
+                self.leave_out(path, "is the rest of a file in another archive: left out");
+                Ok(())
+            }
+            MemberKind::Damaged(why) => {
+                self.leave_out(path, &format!("left out, as the archive is damaged: {why}"));
                 Ok(())
             }
         }
+    }
+
+    fn leave_out(&mut self, path: &Path, sentence: &str) {
+        let path = path.as_os_str().as_bytes().to_vec();
+        self.failures.add(Failure { errno: 0, path, sentence: sentence.to_owned() });
+    }
+
+    /// Makes the files that wait.
+    fn make_small(&mut self) -> io::Result<()> {
+        self.small.make(self.failures, &mut self.directories)
     }
 
     /// A file that is made together with others.
@@ -196,7 +217,7 @@ impl Unpacker<'_> {
         metadata: Metadata,
     ) -> io::Result<()> {
         if !self.small.has_room(path, bytes) {
-            self.small.make(self.failures)?;
+            self.make_small()?;
         }
         let parent = self.parent(path)?;
         self.small.add(path, parent, metadata, bytes, |into| {
@@ -216,50 +237,97 @@ impl Unpacker<'_> {
     ) -> io::Result<()> {
         let parent = self.parent(path)?;
         let name = path.file_name().ok_or(Errno::ISDIR)?;
-        let file = File::from(create(&parent, name, metadata.mode())?);
+        let file = File::from(create(&parent, name, path, metadata, &mut self.directories)?);
+        self.fill(archive, bytes, &file)?;
+        metadata.set(file.as_fd(), parent.inheritance)
+    }
+
+    /// A file whose place may be that of another, which it becomes, whatever names that has and whichever links lead to it.
+    fn file_in_place<R: Read>(
+        &mut self,
+        archive: &mut ArchiveReader<R>,
+        bytes: u64,
+        path: &Path,
+        metadata: &Metadata,
+    ) -> io::Result<()> {
+        // A fifo would make us wait for somebody to read it.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
+        if !file.metadata()?.is_file() {
+            return Err(Errno::INVAL.into());
+        }
+        fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+        file.set_len(0)?;
+        self.fill(archive, bytes, &file)?;
+        metadata.set(file.as_fd(), Inheritance { group: true, list: true })
+    }
+
+    fn fill<R: Read>(&mut self, archive: &mut ArchiveReader<R>, bytes: u64, file: &File) -> io::Result<()> {
         let mut end = 0;
         while let Some((offset, filled)) = archive.read(&mut self.buffer).map_err(as_archive_error)? {
             file.write_all_at(&self.buffer[..filled], offset)?;
             end = offset + filled as u64;
         }
-        if end < bytes {
-            file.set_len(bytes)?;
-        }
-        metadata.set(file.as_fd(), parent.bequeaths)
+        if end < bytes { file.set_len(bytes) } else { Ok(()) }
     }
 
     fn special(&mut self, path: &Path, metadata: &Metadata, kind: FileType, device: u64) -> io::Result<()> {
-        self.make(path, |parent, name| mknodat(parent, name, kind, metadata.mode(), device))?;
-        metadata.set_owner(path)?;
-        fs::set_permissions(path, Permissions::from_mode(metadata.mode))?;
-        set_time(path, &metadata.modified)
+        let inheritance = self.parent(path)?.inheritance;
+        let mode = metadata.first_mode(Inheritance { list: true, ..inheritance });
+        self.make(path, |parent, name| mknodat(parent, name, kind, mode, device))?;
+        metadata.set_special(path, inheritance)
     }
 
-    /// Makes something in a directory that may not yet be there, in the place of a file that may be.
+    /// Makes something in a directory that may not yet be there, in the place of a file, or of an empty directory, that may be.
     fn make(&mut self, path: &Path, make: impl Fn(&OwnedFd, &OsStr) -> Result<(), Errno>) -> io::Result<()> {
         let parent = self.parent(path)?;
         let name = path.file_name().ok_or(Errno::ISDIR)?;
-        Ok(blockyard_archive::make(&*parent, name, |name| make(parent.directory(), name))?)
+        let replacing = || blockyard_archive::make(&*parent, name, |name| make(parent.directory(), name));
+        Ok(match replacing() {
+            Err(Errno::ISDIR) => {
+                remove_directory(&parent, name, path, &mut self.directories)?;
+                replacing()?;
+            }
+            made => made?,
+        })
     }
 
     fn parent(&mut self, path: &Path) -> io::Result<std::rc::Rc<Parent>> {
         // A file that waits may be where the directory shall be.
-        let (small, failures) = (&mut self.small, &mut *self.failures);
+        let (small, failures, directories) = (&mut self.small, &mut *self.failures, &mut self.directories);
         self.parents.of(path, |parent| {
-            small.make(failures)?;
+            small.make(failures, directories)?;
             directory(parent, DIRECTORY_MODE).map(drop)
         })
     }
 }
 
-/// Makes a file in a directory, whatever has its name.
-fn create(parent: &Parent, name: impl Arg + Copy, mode: Mode) -> io::Result<OwnedFd> {
-    let make = || openat(parent, name, NEW_FILE, mode);
+/// Makes a file in a directory, whatever has its name, but for a directory with something in it.
+fn create(
+    parent: &Parent,
+    name: impl Arg + Copy,
+    path: &Path,
+    metadata: &Metadata,
+    directories: &mut Directories,
+) -> io::Result<OwnedFd> {
+    let make = || openat(parent, name, NEW_FILE, metadata.first_mode(parent.inheritance));
     let made = make().or_else(|errno| match errno {
-        Errno::EXIST => unlinkat(parent, name, AtFlags::empty()).and_then(|()| make()),
+        Errno::EXIST => unlinkat(parent, name, AtFlags::empty())
+            .or_else(|errno| match errno {
+                Errno::ISDIR => remove_directory(parent, name, path, directories),
+                errno => Err(errno),
+            })
+            .and_then(|()| make()),
         errno => Err(errno),
     });
     Ok(made?)
+}
+
+/// Removes an empty directory, so that something else can be there.
+fn remove_directory(parent: &Parent, name: impl Arg, path: &Path, directories: &mut Directories) -> Result<(), Errno> {
+    unlinkat(parent, name, AtFlags::REMOVEDIR)?;
+    directories.forget(path);
+    Ok(())
 }
 
 /// Makes a directory and those above it, in the place of a file of its name; whether it is new.
@@ -299,6 +367,11 @@ fn relative(path: &Path) -> Option<PathBuf> {
         relative.push(".");
     }
     Some(relative)
+}
+
+/// Whether an error is one file's: of the system, or of names that its list has and nobody else. Behind it the archive goes on.
+fn is_files_own(error: &io::Error) -> bool {
+    error.raw_os_error().is_some() || error.kind() == io::ErrorKind::NotFound
 }
 
 /// An error of the archive's, whatever it was made of.

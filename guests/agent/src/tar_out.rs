@@ -3,7 +3,7 @@
 use crate::failures::Failures;
 use crate::mounts::path_of;
 use crate::ring::{CALLS_MAX, Opening, Ring};
-use blockyard_archive::{OPEN_FLAGS, Opener, Source, Status, Time, pack_with};
+use blockyard_archive::{OPEN_FLAGS, Opener, Sockets, Source, Status, Time, pack_with};
 use blockyard_protocol::appliance::{Compression, TarOut};
 use blockyard_protocol::pattern::matches;
 use rustix::fs::{CWD, Mode, Statx, makedev};
@@ -19,31 +19,72 @@ use std::path::Path;
 /// What of a file is read when it is opened: all of it, mostly.
 const BEGINNING_BYTES: usize = 16 << 10;
 
+/// Notes that a response has room for, beside its failures, and bytes of each.
+const NOTES_MAX: usize = 8;
+const NOTE_BYTES_MAX: usize = 512;
+
+/// Files that were left out, which is no failure.
+#[derive(Default)]
+pub(crate) struct LeftOut {
+    first: Vec<String>,
+    count: usize,
+}
+
+impl LeftOut {
+    fn add(&mut self, path: &Path, why: &io::Error) {
+        self.count += 1;
+        if self.first.len() < NOTES_MAX {
+            let mut path = path.to_string_lossy().into_owned();
+            path.truncate(path.floor_char_boundary(NOTE_BYTES_MAX));
+            self.first.push(format!("{path}: left out: {why}"));
+        }
+    }
+
+    /// A sentence for each of the first few, and one for the others.
+    pub(crate) fn into_notes(mut self) -> Vec<String> {
+        let more = self.count - self.first.len();
+        self.first.extend((more > 0).then(|| format!("{more} more sockets left out")));
+        self.first
+    }
+}
+
 /// Writes the archive to `sink`.
-pub(crate) fn write(request: &TarOut, sink: &mut impl Write, failures: &mut Failures) -> io::Result<()> {
+pub(crate) fn write(
+    request: &TarOut,
+    sink: &mut impl Write,
+    failures: &mut Failures,
+    left_out: &mut LeftOut,
+) -> io::Result<()> {
     match request.compression {
         Compression::Gzip => {
             let gzip = flate2::write::GzEncoder::new(sink, flate2::Compression::default());
-            plain(request, gzip, failures)?.finish().map(drop)
+            plain(request, gzip, failures, left_out)?.finish().map(drop)
         }
         Compression::Zstd => {
             let mut zstd = zstd::Encoder::new(sink, zstd::DEFAULT_COMPRESSION_LEVEL)?;
             // As zstd(1) and gzip have it: nothing else says whether data are damaged.
             zstd.include_checksum(true)?;
-            plain(request, zstd, failures)?.finish().map(drop)
+            plain(request, zstd, failures, left_out)?.finish().map(drop)
         }
-        _ => plain(request, sink, failures).map(drop),
+        _ => plain(request, sink, failures, left_out).map(drop),
     }
 }
 
-fn plain<W: Write>(request: &TarOut, output: W, failures: &mut Failures) -> io::Result<W> {
+fn plain<W: Write>(request: &TarOut, output: W, failures: &mut Failures, left_out: &mut LeftOut) -> io::Result<W> {
     let directory = path_of(&request.directory);
     let source = |name: &Path| Source { path: directory.join(name), name: name.to_owned() };
     let everything = [b".".to_vec()];
     let paths = if request.paths.is_empty() { &everything[..] } else { &request.paths[..] };
     let sources: Vec<_> = paths.iter().map(|path| source(path_of(path))).collect();
-    let report = &mut |path: &Path, what: &str, error| failures.note(path, what, Err(error));
-    pack_with(&mut ByRing::new(&request.excludes), &sources, output, report)
+    let report = &mut |path: &Path, what: &str, error: io::Error| {
+        if error.raw_os_error().is_none() && error.kind() == io::ErrorKind::Unsupported {
+            left_out.add(path, &error);
+        } else {
+            failures.note(path, what, Err(error));
+        }
+    };
+    let sockets = if request.sockets { Sockets::Packed } else { Sockets::LeftOut };
+    pack_with(&mut ByRing::new(&request.excludes), sockets, &sources, output, report)
 }
 
 /// A system call for many files.

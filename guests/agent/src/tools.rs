@@ -25,7 +25,7 @@ const EXPECTED: [&str; 3] = ["/etc", "/run", "/tmp"];
 
 /// Unpacks programs that come as a stream.
 pub(crate) fn install(mounts: &Mounts, disks: &TransferDisks, failures: &mut Failures) -> Result<u64, Failure> {
-    let here = TarIn { directory: b"/".to_vec(), into: true, own: false };
+    let here = TarIn { directory: b"/".to_vec(), into: true, ..TarIn::default() };
     mounts.outside(|| {
         for directory in EXPECTED {
             let made = fs::create_dir_all(directory);

@@ -94,7 +94,7 @@ impl Change for Mv {
     fn operation(&self) -> Result<Operation> {
         let (target, sources) = self.paths.split_last().map_or((Path::new("/"), &[][..]), |(last, rest)| (last, rest));
         let (sources, target) = (image_paths(sources), image_path(target));
-        Ok(Operation::Rename(Rename { sources, target, no_clobber: self.no_clobber }))
+        Ok(Operation::Rename(Rename { sources, target, no_clobber: self.no_clobber, ..Rename::default() }))
     }
 }
 

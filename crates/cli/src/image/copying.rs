@@ -14,7 +14,8 @@ use crate::UsageError;
 use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, StreamSink, StreamSource};
-use blockyard_archive::{Source, UnpackOptions, set_user_attribute};
+use blockyard_archive::{Source, UnpackOptions, remove_lists, set_user_attribute};
+use blockyard_block::layers::{Fault, Faults, FaultyDisk};
 use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile, printable};
 use blockyard_protocol::appliance::{
     Attribute, Compression, Entry, Fetch, Operation, Range, Read, Record, Store, TarIn, TarOut, Walk,
@@ -26,7 +27,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,15 +62,21 @@ impl FileCommand for Cat {
 ///
 /// # Errors
 /// When it cannot be sent, or the output takes no more.
-pub fn write_out<W: io::Write + Send + 'static>(
+pub fn write_out<W: io::Write + Send + 'static>(image: &mut OpenImage, operation: Operation, output: W) -> Result<W> {
+    let bytes_max = image.bytes_max();
+    write_out_up_to(image, operation, output, bytes_max)
+}
+
+fn write_out_up_to<W: io::Write + Send + 'static>(
     image: &mut OpenImage,
     operation: Operation,
     mut output: W,
+    bytes_max: u64,
 ) -> Result<W> {
     let mut done = Vec::new();
     for part in requests::split(operation) {
         let sent;
-        (output, sent) = write_part(image, part, output)?;
+        (output, sent) = write_part(image, part, output, bytes_max)?;
         done.push(sent);
     }
     each(done, |sent| sent).map(|()| output)
@@ -80,8 +87,9 @@ fn write_part<W: io::Write + Send + 'static>(
     image: &mut OpenImage,
     operation: Operation,
     output: W,
+    bytes_max: u64,
 ) -> Result<(W, Result<()>)> {
-    let sink = StreamSink::with_bytes_max(output, image.bytes_max()).context("making a stream")?;
+    let sink = StreamSink::with_bytes_max(output, bytes_max).context("making a stream")?;
     image.appliance.bind_sink_stream(&sink);
     let done = image.call(operation);
     let finished = sink.finish();
@@ -115,8 +123,8 @@ pub fn read_in(image: &mut OpenImage, operation: Operation, input: impl io::Read
 
 /// Copy files and trees of the host into an image.
 ///
-/// As with cp: into DST if that is a directory, else to that name. Owners, permissions, times, extended attributes, hard links within
-/// a tree, holes and devices are kept.
+/// As with cp: into DST if that is a directory, else to that name. Owners, permissions, access control lists, times, extended attributes, hard
+/// links within a tree, holes, devices and sockets are kept.
 #[derive(Args)]
 pub struct Put {
     /// What to copy (- for stdin), then where to in the image.
@@ -168,13 +176,15 @@ fn put_all(image: &mut OpenImage, sources: &[HostSource], target: &Path, root_ow
         let copied = match source {
             HostSource::Standard if into => bail!("{}: stdin has no name to have in a directory", target.display()),
             HostSource::Standard => put_stdin(image, target, root_owned),
-            HostSource::Socket(_) => Err(anyhow!("it is a socket, which only the program that made it can serve")),
             HostSource::File(file) => made
                 .note(PathBuf::from(name_of_copy(&file.path).unwrap_or_default()), false)
                 .and_then(|()| put_file(image, file, target, root_owned)),
+            HostSource::Attributed(path) => made
+                .note(PathBuf::from(name_of_copy(path).unwrap_or_default()), false)
+                .and_then(|()| put_tree(image, path, target, Tree { into, root_owned, in_place: true })),
             HostSource::Tree(path) => made
                 .note(PathBuf::from(name_of_copy(path).unwrap_or_default()), path.is_dir())
-                .and_then(|()| put_tree(image, path, target, into, root_owned)),
+                .and_then(|()| put_tree(image, path, target, Tree { into, root_owned, in_place: false })),
         };
         copied.with_context(|| source.name())
     })
@@ -228,9 +238,10 @@ fn name_of_copy(path: &Path) -> Option<&OsStr> {
 enum HostSource {
     Standard,
     File(RegularFile),
-    /// Anything but a regular file, or one with more attributes than a request has room for.
+    /// A regular file with more attributes than a request has room for.
+    Attributed(PathBuf),
+    /// Anything but a regular file.
     Tree(PathBuf),
-    Socket(PathBuf),
 }
 
 struct RegularFile {
@@ -253,20 +264,21 @@ impl HostSource {
                 Err(anyhow!("{}: {NO_REGULAR_FILE}", path.display()))
             };
         }
-        if metadata.file_type().is_socket() {
-            return Ok(Self::Socket(path.to_owned()));
+        if !metadata.is_file() {
+            return Ok(Self::Tree(path.to_owned()));
         }
-        let attributes = if metadata.is_file() { attributes_within(path, ATTRIBUTE_BYTES_MAX) } else { None };
-        Ok(match attributes {
+        Ok(match attributes_within(path, ATTRIBUTE_BYTES_MAX) {
             Some(attributes) => Self::File(RegularFile { path: path.to_owned(), metadata, attributes }),
-            None => Self::Tree(path.to_owned()),
+            None => Self::Attributed(path.to_owned()),
         })
     }
 
     fn name(&self) -> String {
         match self {
             Self::Standard => "stdin".to_owned(),
-            Self::File(RegularFile { path, .. }) | Self::Tree(path) | Self::Socket(path) => path.display().to_string(),
+            Self::File(RegularFile { path, .. }) | Self::Attributed(path) | Self::Tree(path) => {
+                path.display().to_string()
+            }
         }
     }
 }
@@ -369,7 +381,17 @@ fn data_ranges(disk: &FileDisk, length: u64) -> Result<Vec<Range>> {
     Ok(if holes && aligned { ranges } else { Vec::new() })
 }
 
-fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, into: bool, root_owned: bool) -> Result<()> {
+/// How a tree of the host's goes into an image.
+struct Tree {
+    /// The target is a directory.
+    into: bool,
+    root_owned: bool,
+    /// It is a file, which becomes the one that is there.
+    in_place: bool,
+}
+
+fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, how: Tree) -> Result<()> {
+    let Tree { into, root_owned, in_place } = how;
     let target_bytes = image_path(target);
     let (directory, name) = if let (true, Some(name)) = (into, name_of_copy(path)) {
         (target_bytes, name.to_owned())
@@ -382,7 +404,7 @@ fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, into: bool, root_
         (target.parent().unwrap_or(Path::new("/")).as_os_str().as_bytes().to_vec(), name)
     };
     let packed = PackedTree::new(vec![Source { path: path.to_owned(), name: name.into() }]).context("packing")?;
-    let unpack = TarIn { directory, into, own: !root_owned };
+    let unpack = TarIn { directory, into, own: !root_owned, in_place };
     read_in(image, Operation::TarIn(unpack), packed).map(drop)
 }
 
@@ -390,8 +412,8 @@ fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, into: bool, root_
 ///
 /// As with cp: into DST if that is a directory, else to that name; - writes one file to stdout. A file has its name when it is complete, and
 /// success means that it is on stable storage (but with --cache unsafe, as after cp). Permissions without set-ID bits, times, `user.`
-/// attributes (where the host's file system has any), hard links and holes are kept; what is copied belongs to whoever copies it. Devices are
-/// left out: tar-out keeps them.
+/// attributes (where the host's file system has any), hard links and holes are kept; what is copied belongs to whoever copies it. Access control
+/// lists are not kept, and nobody gets more than they gave. Devices, fifos and sockets are left out: tar-out keeps the first two.
 #[derive(Args)]
 pub struct Get {
     /// Copy the regular files that links lead to, and nothing else.
@@ -496,20 +518,30 @@ fn get_regular(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> 
 /// The host's new file is the sink disk; it takes its name when it is complete.
 fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Result<()> {
     let size = entry.size;
-    if size > image.bytes_max() {
-        bail!("it claims to have {size} bytes, which the image cannot hold");
-    }
-    let new = ReplacementFile::create_like(to, Some(entry.mode))?;
+    // Nobody else reads it before it has its permissions, whichever list its directory has for new files.
+    let new = ReplacementFile::create_like(to, Some(entry.mode & 0o600))?;
+    let bytes_max = image.bytes_max_into(new.file());
     new.set_length(size.checked_next_multiple_of(512).context("a file of an impossible size")?)?;
     if size > 0 {
         let file = new.file().try_clone().context("writing the new file")?;
-        let disk = FileDisk::from_file(file, &FileOptions { lock: false, ..FileOptions::default() })?;
-        let disk = Arc::new(WatchedDisk::new(Arc::new(disk)));
+        let mut disk: Arc<dyn Disk> =
+            Arc::new(FileDisk::from_file(file, &FileOptions { lock: false, ..FileOptions::default() })?);
+        if size > bytes_max {
+            // Its holes are no data.
+            let faults = vec![Fault::Full { after_bytes: bytes_max }];
+            disk = Arc::new(FaultyDisk::new(disk, &Faults { seed: 0, faults }));
+        }
+        let disk = Arc::new(WatchedDisk::new(disk));
         image.appliance.bind_sink(Arc::clone(&disk) as _);
         let fetched = image.call(Operation::Fetch(Fetch { path: path.as_os_str().as_bytes().to_vec(), size }));
         image.appliance.release();
         if let Some(error) = disk.first_error() {
-            bail!("cannot write {}: {error}", to.display());
+            let bound = if size > bytes_max {
+                format!(" (or it has more than {bytes_max} bytes of data, which the image cannot hold)")
+            } else {
+                String::new()
+            };
+            bail!("cannot write {}: {error}{bound}", to.display());
         }
         fetched?;
     }
@@ -524,6 +556,7 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
     rustix::fs::futimens(new.file(), &times).map_err(io::Error::from).context("setting its time")?;
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(entry.mode & 0o777);
     if !replaces {
+        remove_lists(new.file()).map_err(io::Error::from).context("setting its permissions")?;
         new.file().set_permissions(permissions).context("setting its permissions")?;
     }
     new.commit(image.durable)?;
@@ -532,8 +565,6 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
 }
 
 fn get_tree(image: &mut OpenImage, path: &Path, to: &Path) -> Result<()> {
-    // The image's own root is called `.` in its archive, and so never matches a name.
-    let name = path.file_name().map(OsStr::to_owned).ok_or_else(|| anyhow!("the whole image is for `tar-out`"))?;
     let (directory, place) = if name_of_copy(path).is_none() && to.is_dir() {
         // What is in it goes there.
         (to.to_owned(), PathBuf::new())
@@ -543,16 +574,17 @@ fn get_tree(image: &mut OpenImage, path: &Path, to: &Path) -> Result<()> {
         (parent.to_owned(), PathBuf::from(own))
     };
     let directory = File::open(&directory).with_context(|| directory.display().to_string())?;
-    let options =
-        UnpackOptions { root: (name.clone(), place), bytes_max: image.bytes_max(), entries_max: image.files_max() };
-    let (unpacking, input) = Unpacking::start(directory, options, image.durable).context("unpacking")?;
-    let request = TarOut {
-        directory: path.parent().unwrap_or(Path::new("/")).as_os_str().as_bytes().to_vec(),
-        paths: vec![name.as_bytes().to_vec()],
-        compression: Compression::None,
-        excludes: Vec::new(),
+    // A path that ends in a dot is the directory that it leads to, whose files have names from there on.
+    let (within, paths, name) = match name_of_copy(path) {
+        Some(name) => (path.parent().unwrap_or(Path::new("/")), vec![name.as_bytes().to_vec()], name.to_owned()),
+        None => (path, Vec::new(), OsString::new()),
     };
-    let sent = write_out(image, Operation::TarOut(request), input);
+    let bytes_max = image.bytes_max_into(&directory);
+    let options = UnpackOptions { root: (name, place), bytes_max, entries_max: image.files_max() };
+    let (unpacking, input) = Unpacking::start(directory, options, image.durable).context("unpacking")?;
+    let directory = within.as_os_str().as_bytes().to_vec();
+    let request = TarOut { directory, paths, compression: Compression::None, sockets: true, excludes: Vec::new() };
+    let sent = write_out_up_to(image, Operation::TarOut(request), input, stream_bytes_max(bytes_max));
     let sent = sent.map(drop);
     // Its own failure is why nothing more could be sent.
     let unpacked = unpacking.finish();
@@ -561,6 +593,11 @@ fn get_tree(image: &mut OpenImage, path: &Path, to: &Path) -> Result<()> {
         (Err(_), Err(error)) if !is_truncation(&error) => Err(error),
         (Err(error), _) => Err(error),
     }
+}
+
+/// Bytes of an archive whose files have so many: headers, names and maps of holes are bounded by the number of files.
+fn stream_bytes_max(bytes_max: u64) -> u64 {
+    bytes_max.saturating_mul(2)
 }
 
 /// Whether an archive only ended too early.

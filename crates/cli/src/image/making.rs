@@ -36,6 +36,7 @@ impl FileCommand for Cp {
             target: image_path(target),
             recursive: self.recursive || self.archive,
             archive: self.archive,
+            ..CopyFiles::default()
         };
         image.call(Operation::CopyFiles(copy)).map(drop)
     }

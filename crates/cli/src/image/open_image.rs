@@ -1,5 +1,6 @@
 //! An image whose files can be worked on: an appliance that has it mounted.
 
+use super::copying::read_in;
 use super::file_commands::{Access, FileCommand};
 use super::inspect::{Inspection, Inspector};
 use super::keys::Keys;
@@ -22,6 +23,7 @@ use clap::{Args, ValueEnum};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -502,10 +504,15 @@ impl OpenImage {
     ///
     /// # Errors
     /// When it failed, in part or as a whole: a line for each of the first few failures.
-    pub fn call(&mut self, operation: Operation) -> Result<Response> {
+    pub fn call(&mut self, mut operation: Operation) -> Result<Response> {
+        if let Some(sources) = requests::streamed_sources(&mut operation) {
+            let bytes = read_in(self, operation, io::Cursor::new(sources))?;
+            return Ok(Response { bytes, ..Response::default() });
+        }
         let mut whole = Response::default();
         for part in requests::split(operation) {
             let response = self.appliance.call(part)?;
+            response.notes.iter().for_each(|note| self.tell(note));
             let (failures, failed, bytes) = (whole.failures, whole.failed, whole.bytes);
             whole = Response { failed: failed + response.failed, bytes: bytes + response.bytes, ..response };
             whole.failures.splice(0..0, failures);
@@ -521,7 +528,14 @@ impl OpenImage {
     /// Why a request to a disk failed on the host, if one did.
     fn failed_request(&self) -> Option<String> {
         let failed = |(name, disk): &(Arc<str>, Arc<WatchedDisk>)| Some((Arc::clone(name), disk.first_error()?));
-        self.watched.iter().find_map(failed).map(|(name, error)| format!("{name}: a request to it failed: {error}"))
+        let (name, error) = self.watched.iter().find_map(failed)?;
+        let advice = match (self.reads_only(), self.is_atomic()) {
+            (false, false) => {
+                "; once it works again, `blockyard image fsck -y` repairs what is damaged, and with --atomic such a change would be undone"
+            }
+            _ => "",
+        };
+        Some(format!("{name}: a request to it failed: {error}{advice}"))
     }
 
     /// An error that says each of the first few failures, if there are any, and what is known besides.
@@ -596,9 +610,17 @@ impl OpenImage {
         self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
-    /// More than the files of the image can have: what claims to be more is not honest.
+    /// More than the files of the image can have, as files mostly are: what claims to be more goes where it does no harm, or is not honest.
     pub fn bytes_max(&self) -> u64 {
         self.capacity_bytes.saturating_mul(BYTES_PER_IMAGE_BYTE_MAX).saturating_add(1 << 30)
+    }
+
+    /// The same for files that go to `directory`: there may be more, as a file system that compresses packs a thousand bytes into one, while
+    /// at least half of the room is left that is there.
+    pub fn bytes_max_into(&self, directory: impl AsFd) -> u64 {
+        let free = rustix::fs::fstatvfs(directory).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+        let compressed = self.capacity_bytes.saturating_mul(BYTES_PER_COMPRESSED_BYTE_MAX);
+        self.bytes_max().max(compressed.min(free / 2))
     }
 
     /// More than an image can have files, whatever they are.
@@ -647,7 +669,7 @@ impl OpenImage {
 
     fn check_written(&self) -> Result<()> {
         // Linux unmounts a file system whose last writes failed without a word.
-        self.failed_request().map_or(Ok(()), |why| bail!("{why}, so what was written is not all there"))
+        self.failed_request().map_or(Ok(()), |why| bail!("what was written is not all there: {why}"))
     }
 }
 
@@ -680,8 +702,10 @@ const FAILURES_MAX: usize = 16;
 /// A file's inode, or one of its names, takes as much at least; where it is compressed, less.
 const BYTES_PER_FILE_MIN: u64 = 64;
 
-/// Files may be sparse, or compressed by their file system.
+/// Files may be compressed by their file system.
 const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
+/// By one that is made for that, and once.
+const BYTES_PER_COMPRESSED_BYTE_MAX: u64 = 1024;
 
 /// Failures as sentences, one a line.
 pub fn sentences(failures: &[Failure]) -> String {

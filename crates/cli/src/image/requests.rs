@@ -23,6 +23,21 @@ pub fn split(mut operation: Operation) -> Vec<Operation> {
     chunks.into_iter().map(with).collect()
 }
 
+/// The sources of a request that needs to know all of them, if they are more than it has room for: as a stream that goes with it.
+pub fn streamed_sources(operation: &mut Operation) -> Option<Vec<u8>> {
+    let (sources, streamed) = match operation {
+        Operation::CopyFiles(request) => (&mut request.sources, &mut request.streamed),
+        Operation::Rename(request) => (&mut request.sources, &mut request.streamed),
+        _ => return None,
+    };
+    let bytes: usize = sources.iter().map(|path| path.len() + PATH_OVERHEAD_BYTES).sum();
+    if bytes <= PATHS_BYTES_MAX {
+        return None;
+    }
+    *streamed = true;
+    Some(std::mem::take(sources).into_iter().flat_map(|path| [path, vec![0]]).flatten().collect())
+}
+
 /// The paths of a request that does something with each, whatever it does with the others.
 fn paths_of(operation: &mut Operation) -> Option<&mut Vec<Vec<u8>>> {
     match operation {
@@ -57,7 +72,7 @@ fn chunks(paths: Vec<Vec<u8>>) -> Vec<Vec<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blockyard_protocol::appliance::{Remove, Request, Sync};
+    use blockyard_protocol::appliance::{Remove, Rename, Request, Sync};
     use blockyard_protocol::frame;
 
     #[test]
@@ -77,5 +92,17 @@ mod tests {
             assert_eq!(seen, paths);
         }
         assert_eq!(split(Operation::Sync(Sync::default())).len(), 1);
+    }
+
+    #[test]
+    fn sources_that_do_not_fit_are_a_stream() {
+        let rename = |sources| Operation::Rename(Rename { sources, target: b"/d".to_vec(), ..Rename::default() });
+        let mut few = rename(vec![b"/a".to_vec(), b"/b".to_vec()]);
+        assert_eq!((streamed_sources(&mut few), streamed_sources(&mut Operation::Sync(Sync::default()))), (None, None));
+        let mut many = rename(vec![b"/a\n".to_vec(); 10_000]);
+        assert_eq!(streamed_sources(&mut many).unwrap(), b"/a\n\0".repeat(10_000));
+        assert_eq!(streamed_sources(&mut many), None, "they are on their way");
+        let Operation::Rename(many) = many else { panic!("another request") };
+        assert!(many.streamed && many.sources.is_empty());
     }
 }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Unpack a tar archive into an image: plain, gzip or zstd, whatever it is called.
 ///
-/// Owners, permissions, times, extended attributes, hard links, holes and devices are kept.
+/// Owners, permissions, access control lists, times, extended attributes, hard links, holes and devices are kept.
 #[derive(Args)]
 pub struct TarIn {
     /// The archive; - for stdin.
@@ -57,12 +57,14 @@ impl FileCommand for TarIn {
             image.claim_stdin()?;
         }
         let directory = image_path(&self.directory);
-        let request = appliance::TarIn { directory, into: false, own: !self.root_owned };
+        let request = appliance::TarIn { directory, own: !self.root_owned, ..Default::default() };
         stdin::lent(|stdin| read_in(image, Operation::TarIn(request), self.open(stdin)?)).map(drop)
     }
 }
 
 /// Pack files of an image as a tar archive.
+///
+/// With all that tar-in keeps, as GNU tar does with --acls --selinux --xattrs. Sockets are left out.
 #[derive(Args)]
 pub struct TarOut {
     /// What to pack: names in the archive are relative to it.
@@ -134,7 +136,7 @@ impl FileCommand for TarOut {
         let compression = self.compress.unwrap_or_else(|| Compress::of(&self.archive)).message();
         let excludes: Vec<_> = self.exclude.iter().map(|pattern| pattern.as_bytes().to_vec()).collect();
         let directory = image_path(&self.directory);
-        let request = appliance::TarOut { directory, paths: Vec::new(), compression, excludes };
+        let request = appliance::TarOut { directory, compression, excludes, ..Default::default() };
         if self.is_standard() {
             let mut output = write_out(image, Operation::TarOut(request), io::stdout())?;
             return output.flush().context("cannot write to stdout");

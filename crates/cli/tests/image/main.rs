@@ -18,6 +18,7 @@ mod queries;
 mod reading;
 mod recipes;
 mod rig;
+mod rights;
 mod shell;
 mod shut_in;
 mod small_files;

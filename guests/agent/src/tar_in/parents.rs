@@ -1,5 +1,7 @@
 //! The directory that files are made in: mostly the one that the last file was made in.
 
+use super::metadata::Inheritance;
+use blockyard_archive::DEFAULT_LIST;
 use rustix::fs::{FileType, Mode, OFlags, fgetxattr, fstat, open};
 use rustix::io::Errno;
 use std::io;
@@ -15,8 +17,8 @@ const SET_GROUP_ID: u32 = 0o2000;
 pub(super) struct Parent {
     path: PathBuf,
     directory: OwnedFd,
-    /// It may give its group, or permissions, to new files (inode(7), acl(5)).
-    pub(super) bequeaths: bool,
+    /// What new files get of it.
+    pub(super) inheritance: Inheritance,
 }
 
 impl Parent {
@@ -25,9 +27,9 @@ impl Parent {
         let directory = open(path, flags, Mode::empty())?;
         let status = fstat(&directory)?;
         debug_assert_eq!(FileType::from_raw_mode(status.st_mode), FileType::Directory);
-        let has_list = fgetxattr(&directory, "system.posix_acl_default", &mut [0u8; 0][..]).is_ok();
-        let bequeaths = has_list || status.st_gid != 0 || status.st_mode & SET_GROUP_ID != 0;
-        Ok(Self { path: path.to_owned(), directory, bequeaths })
+        let list = fgetxattr(&directory, DEFAULT_LIST, &mut [0u8; 0][..]).is_ok();
+        let group = status.st_gid != 0 || status.st_mode & SET_GROUP_ID != 0;
+        Ok(Self { path: path.to_owned(), directory, inheritance: Inheritance { group, list } })
     }
 
     pub(super) fn directory(&self) -> &OwnedFd {

@@ -1,5 +1,6 @@
 //! Small files, which are made together.
 
+use super::directories::Directories;
 use super::metadata::Metadata;
 use super::parents::Parent;
 use super::{create, failed};
@@ -72,11 +73,11 @@ impl SmallFiles {
         Ok(())
     }
 
-    /// Makes them all: a file's failure is noted.
+    /// Makes them all: a file's failure is noted, and of `directories` those are forgotten whose places they take.
     ///
     /// # Errors
     /// When the kernel does not do as it is asked at all.
-    pub(super) fn make(&mut self, failures: &mut Failures) -> io::Result<()> {
+    pub(super) fn make(&mut self, failures: &mut Failures, directories: &mut Directories) -> io::Result<()> {
         if self.files.is_empty() {
             return Ok(());
         }
@@ -84,7 +85,7 @@ impl SmallFiles {
         let mut made = Vec::with_capacity(self.files.len());
         for (file, opened) in self.files.iter().zip(opened) {
             // Something of that name is there.
-            match opened.or_else(|_| create(&file.parent, &file.name, file.metadata.mode())) {
+            match opened.or_else(|_| create(&file.parent, &file.name, &file.path, &file.metadata, directories)) {
                 Ok(new) => made.push((file, new)),
                 Err(error) => failed(failures, &file.path, error),
             }
@@ -94,7 +95,7 @@ impl SmallFiles {
         for ((file, new), written) in made.iter().zip(written) {
             let done = written
                 .and_then(|written| write_rest(new.as_fd(), &self.data[file.data.clone()], written))
-                .and_then(|()| file.metadata.set(new.as_fd(), file.parent.bequeaths));
+                .and_then(|()| file.metadata.set(new.as_fd(), file.parent.inheritance));
             done.unwrap_or_else(|error| failed(failures, &file.path, error));
         }
         let new: Vec<OwnedFd> = made.into_iter().map(|(_, new)| new).collect();
@@ -107,7 +108,8 @@ impl SmallFiles {
 
 impl SmallFile {
     fn opening(&self) -> Opening<'_> {
-        Opening { directory: self.parent.as_fd(), name: &self.name, flags: NEW_FILE, mode: self.metadata.mode() }
+        let mode = self.metadata.first_mode(self.parent.inheritance);
+        Opening { directory: self.parent.as_fd(), name: &self.name, flags: NEW_FILE, mode }
     }
 }
 
