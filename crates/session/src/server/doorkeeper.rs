@@ -235,7 +235,7 @@ fn pass_messages(client: BorrowedFd<'_>, server: BorrowedFd<'_>) -> rustix::io::
         let wanted = message_bytes(&datagram[1..=filled]);
         let into = &mut datagram[1 + filled..1 + wanted];
         let Some((count, judged)) = receive(client, into, &mut descriptors, RecvFlags::DONTWAIT)? else { continue };
-        let judged = judged.and_then(|()| descriptors.0.iter().flatten().try_for_each(|descriptor| judge(descriptor)));
+        let judged = judged.and_then(|()| descriptors.0.iter().flatten().try_for_each(judge));
         if let Err(refusal) = judged {
             return refuse(server, &refusal);
         }
