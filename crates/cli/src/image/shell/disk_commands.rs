@@ -378,8 +378,8 @@ pub fn identify(session: &mut Session, words: &[OsString]) -> Result<()> {
         bail!("{}", complaint(&BLKID, &end));
     }
     let said = tool_run::text(&end.output);
-    let known = said.lines().filter_map(|line| line.split_once('=')).filter(|(key, _)| *key != "DEVNAME");
-    known.map(|(key, value)| print(&format!("{key}: {value}"))).collect()
+    let mut known = said.lines().filter_map(|line| line.split_once('=')).filter(|(key, _)| *key != "DEVNAME");
+    known.try_for_each(|(key, value)| print(&format!("{key}: {value}")))
 }
 
 /// `tune2fs-l`: what tune2fs(8) says of an ext file system.
@@ -387,8 +387,8 @@ pub fn list_superblock(session: &mut Session, words: &[OsString]) -> Result<()> 
     session.open_layers()?;
     let call = ToolCall::new().argument("-l").device(text(&words[0])?);
     let said = session.image()?.run_tool_well(&TUNE2FS, call)?;
-    let known = said.lines().filter_map(|line| line.split_once(':'));
-    known.map(|(key, value)| print(&format!("{}: {}", key.trim(), value.trim()))).collect()
+    let mut known = said.lines().filter_map(|line| line.split_once(':'));
+    known.try_for_each(|(key, value)| print(&format!("{}: {}", key.trim(), value.trim())))
 }
 
 /// `wipefs`: nothing says any more what is on a device.
