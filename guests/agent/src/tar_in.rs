@@ -283,13 +283,14 @@ impl Unpacker<'_> {
         let parent = self.parent(path)?;
         let name = path.file_name().ok_or(Errno::ISDIR)?;
         let replacing = || blockyard_archive::make(&*parent, name, |name| make(parent.directory(), name));
-        Ok(match replacing() {
+        match replacing() {
             Err(Errno::ISDIR) => {
                 remove_directory(&parent, name, path, &mut self.directories)?;
                 replacing()?;
             }
             made => made?,
-        })
+        }
+        Ok(())
     }
 
     fn parent(&mut self, path: &Path) -> io::Result<std::rc::Rc<Parent>> {

@@ -122,7 +122,8 @@ impl Search {
     /// # Errors
     /// When they make no sense.
     pub fn parse(arguments: &[OsString], is_json: bool, now: i64) -> Result<Self, UsageError> {
-        let is_expression = |word: &&OsString| word.as_bytes().starts_with(b"-") || *word == "(" || *word == "!";
+        let is_expression =
+            |word: &&OsString| word.as_bytes().starts_with(b"-") || ["(", ")", "!"].iter().any(|mark| *word == mark);
         let split = arguments.iter().position(|word| is_expression(&word)).unwrap_or(arguments.len());
         let (paths, words) = arguments.split_at(split);
         let mut paths: Vec<_> = paths.iter().map(|path| image_path(Path::new(path))).collect();

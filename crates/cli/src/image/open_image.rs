@@ -40,7 +40,7 @@ const KERNEL_COMMAND: &str = "appliance-kernel";
 const MEMORY_MIB: u64 = 256;
 const TIMEOUT_SECONDS: u64 = 60;
 
-/// An image's other disks, and how it is opened.
+// An image's other disks, and how it is opened. No documentation comment: clap would show it instead of the command's.
 #[derive(Args, Debug)]
 pub struct ImageArgs {
     /// Another disk, for what lies on several, after IMAGE; may be repeated.
@@ -50,7 +50,7 @@ pub struct ImageArgs {
     pub how: OpenArgs,
 }
 
-/// How an image is opened: options of every command on its files.
+// How an image is opened: options of every command on its files. No documentation comment, as above.
 #[derive(Args, Debug)]
 pub struct OpenArgs {
     /// Mount partition PART (such as sda1, vda1, 1 or vg/root) on DIR [default: /]; may be repeated, the root first.

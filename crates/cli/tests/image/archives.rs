@@ -75,7 +75,7 @@ fn extended_attributes_go_in_and_come_out() {
     }
     rig.run("tar-out", &["/tree", "a.tar"]);
     let out = rig.path("out");
-    tar(&out, &["--xattrs", "--xattrs-include=*", "-xpf", rig.path("a.tar").to_str().unwrap()]);
+    tar(&out, &["--acls", "--xattrs", "--xattrs-include=*", "-xpf", rig.path("a.tar").to_str().unwrap()]);
     for name in ["file", "large", "sub"] {
         assert_eq!(attributes(&out.join(name), "-"), attributes(&tree.join(name), "-"), "{name}");
     }

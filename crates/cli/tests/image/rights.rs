@@ -251,7 +251,7 @@ fn where_a_list_cannot_be_kept_the_group_gets_no_more_than_it_gave() {
         } else {
             rig.run("tar-in", &["named.tar", "/"]);
         }
-        assert_eq!(said(&rig, "/named", "Mode:"), if unknown { "0644" } else { "0664" });
+        assert_eq!(said(&rig, "/named", "Mode:"), if unknown { "0644" } else { "0660" });
         assert_eq!(has_list(&rig, "/named"), !unknown);
         assert_eq!(rig.run("cat", &["/named", "/after"]), "contentx");
     }

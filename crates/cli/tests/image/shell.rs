@@ -314,7 +314,10 @@ fn a_program_of_the_image_runs_in_the_image() {
     // What it leaves behind keeps nothing mounted.
     assert!(run(&["busybox sleep 1000 & echo left"], b"").status.success());
     assert_eq!(rig.run("cat", &["/made"]), "made\n");
-    assert!(rig.fail("run", &["/bin/none"]).contains("/bin/none: cannot execute: No such file"));
+    // As a shell does.
+    let missing = rig.command("run", &["/bin/none"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("/bin/none: cannot execute: No such file"));
     // In a script, what comes from stdin is the script.
     assert_eq!(
         good(&rig, IMAGE, "run /bin/sh -c 'busybox cat; echo end'\nsh \"echo two words\"\ncat /made\n"),
