@@ -96,7 +96,7 @@ fn marks_and_nonsense_in_the_header_are_refused() {
     }
     fs::remove_file(&image).unwrap();
     assert!(refusal(&image, &read_only()).contains("No such file"));
-    assert!(refusal(image.parent().unwrap(), &read_only()).contains("is neither a regular file nor a block device"));
+    assert!(refusal(image.parent().unwrap(), &read_only()).contains("a disk is a regular file or a block device"));
 }
 
 #[test]

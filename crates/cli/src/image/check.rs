@@ -120,7 +120,7 @@ fn qcow2(args: &CheckArgs, path: &Path, named: &DiskSpecification) -> Result<()>
     let report = check.run(repair, &mut |line| {
         lines += 1;
         if !args.quiet && lines <= LINES_MAX {
-            terminal::tell(&line.to_string());
+            terminal::tell(line);
         }
     })?;
     if !args.quiet && lines > LINES_MAX {

@@ -123,7 +123,7 @@ fn resize_raw(path: &Path, sizes: Range<u64>, preallocation: Preallocation) -> R
     }
     let watch = Watch::new(false, 0)?;
     let grow = || -> Result<()> {
-        set_length(&file, sizes.end)?;
+        set_length(file, sizes.end)?;
         match preallocation {
             Preallocation::Off | Preallocation::Metadata => {}
             Preallocation::Falloc if sizes.is_empty() => {}
