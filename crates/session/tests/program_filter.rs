@@ -213,7 +213,7 @@ fn other_processes_of_the_user_are_out_of_reach() {
                 call(libc::SYS_pause, [0; 6]);
             }
         }
-        let files = c_long::from(libc::RLIMIT_NOFILE as u32);
+        let files = c_long::from(libc::RLIMIT_NOFILE);
         [
             call(libc::SYS_kill, [parent, 0, 0, 0, 0, 0]),
             call(libc::SYS_kill, [-1, 0, 0, 0, 0, 0]),
