@@ -74,12 +74,11 @@ impl Options {
     }
 }
 
-/// What is counted, as `cargo xtask test` shows it: a figure beyond its bar is shown and fails nothing.
-///
-/// # Errors
-/// When something cannot be measured.
-pub(crate) fn counts_as_information() -> anyhow::Result<()> {
-    measure(&Options { counts: true, ..Options::default() }).map(drop)
+/// What is counted, as `cargo xtask test` shows it: neither a figure beyond its bar nor one that cannot be measured fails the tests.
+pub(crate) fn counts_as_information() {
+    if let Err(error) = measure(&Options { counts: true, ..Options::default() }) {
+        println!("not measured: {error:#}");
+    }
 }
 
 /// Measures, and prints a table.
