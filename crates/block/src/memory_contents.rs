@@ -18,7 +18,7 @@ impl MemoryMap {
     /// Whether a little segment, made of any bytes, holds zeros only; `None` when it lies outside.
     pub(crate) fn is_padding(&self, segment: Segment) -> Option<bool> {
         let slice = self.slice(segment)?;
-        let mut bytes = [0; 512];
+        let mut bytes = [0_u8; 512];
         let mut at = 0;
         while at < slice.len() {
             let piece = &mut bytes[..(slice.len() - at).min(512)];
@@ -74,6 +74,22 @@ mod tests {
             assert_eq!((memory.is_zero(left), memory.is_equal(left, right)), (Some(false), Some(false)), "{place}");
             assert_eq!(memory.is_zero(right), Some(true));
             byte.write_obj(0_u8, 0).unwrap();
+        }
+    }
+
+    /// The last bytes, too, of a segment that is not made of whole words, wherever it begins.
+    #[test]
+    fn one_byte_anywhere_is_no_padding() {
+        let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+        for (start, length) in [(2567, 2), (0, 1), (1, 3), (5, 7), (3, 513), (0, 1026), (8, 2048)] {
+            let padding = segment(start, length);
+            assert_eq!(memory.is_padding(padding), Some(true), "{padding:?}");
+            for place in start..start + u64::from(length) {
+                let byte = memory.slice(segment(place, 1)).unwrap();
+                byte.write_obj(1_u8, 0).unwrap();
+                assert_eq!(memory.is_padding(padding), Some(false), "{padding:?}, {place}");
+                byte.write_obj(0_u8, 0).unwrap();
+            }
         }
     }
 
