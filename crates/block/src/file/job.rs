@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Most iovecs the kernel takes in one call: UIO_MAXIOV.
 const IOV_MAX: usize = 1024;
 
+/// Requests with more make room for them once in each slot.
+const IOVECS_USUAL: usize = 16;
+
 /// Most bytes in one write call, where more calls cost nothing but themselves. A file system gives the page cache a folio as large
 /// as the call. On a virtual machine, writes of 1 MiB and more were measured to take ten times as long now and then, those of
 /// 256 KiB not: most likely because the host takes free memory back in large pieces, and small ones were just in use.
@@ -79,7 +82,7 @@ impl Job {
             token: 0,
             memory: Arc::clone(memory),
             step: Step::End(Ok(())),
-            iovecs: Vec::new(),
+            iovecs: Vec::with_capacity(IOVECS_USUAL),
             next: 0,
             call_bytes_max: usize::MAX,
             direct: DirectRange::NONE,
