@@ -39,6 +39,7 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
+#[command(defer = true)]
 enum Command {
     Copy(copy::args::CopyArgs),
     Bench(bench::BenchArgs),

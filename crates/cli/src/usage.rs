@@ -29,7 +29,7 @@ pub fn parse() -> Result<Asked, u8> {
         },
         Err(error) if is_help(&error) => {
             // Now that somebody reads them, with examples.
-            let with_examples = examples::add(Cli::command()).try_get_matches_from(&words);
+            let with_examples = examples::add(every_command()).try_get_matches_from(&words);
             Err(tell(with_examples.err().unwrap_or(error)))
         }
         Err(error) => Err(tell(advise(error))),
@@ -76,6 +76,13 @@ fn advise(mut error: clap::Error) -> clap::Error {
     error
 }
 
+/// All commands with all their options. A command line is read without those of the commands that it does not name.
+pub fn every_command() -> clap::Command {
+    let mut all = Cli::command();
+    all.build();
+    all
+}
+
 /// What other programs call what is called otherwise here.
 const OPTIONS: [(&str, &str); 3] = [
     ("--progress", "-p shows progress where there is such an option; `copy` shows it by itself, on a terminal"),
@@ -88,8 +95,9 @@ const OPTIONS: [(&str, &str); 3] = [
 
 /// Commands of that name that are below another one.
 fn elsewhere(word: &str) -> Vec<String> {
-    let all = Cli::command();
-    let groups = all.get_subcommands().filter(|command| command.has_subcommands() && !command.is_hide_set());
+    let all = every_command();
+    let is_group = |command: &&clap::Command| command.has_subcommands() && command.get_name() != "help";
+    let groups = all.get_subcommands().filter(|command| is_group(command) && !command.is_hide_set());
     let below = |group: &&clap::Command| group.get_subcommands().any(|command| command.get_name() == word);
     let mut tips: Vec<_> =
         groups.filter(below).map(|group| format!("did you mean `blockyard {} {word}`?", group.get_name())).collect();

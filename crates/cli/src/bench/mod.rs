@@ -23,6 +23,7 @@ pub struct BenchArgs {
 }
 
 #[derive(Subcommand)]
+#[command(defer = true)]
 enum Bench {
     Copy(copy::CopyBenchArgs),
     Disk(disk::DiskBenchArgs),

@@ -100,6 +100,7 @@ pub fn run_on(image: &String, how: &ImageArgs, command: &dyn FileCommand) -> Res
 macro_rules! file_commands {
     ($($name:ident($command:ty)),+ $(,)?) => {
         #[derive(Subcommand)]
+        #[command(defer = true)]
         pub enum OnImageCommand {
             $($name(OnImage<$command>)),+
         }

@@ -91,6 +91,7 @@ pub struct ImageCommandArgs {
 }
 
 #[derive(Subcommand)]
+#[command(defer = true)]
 enum Command {
     Create(create::CreateArgs),
     Info(info::InfoArgs),
