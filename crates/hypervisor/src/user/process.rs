@@ -183,7 +183,7 @@ impl Ending {
 }
 
 impl Parent {
-    /// Starts the thread, which forks and then waits to be released.
+    /// Starts the thread, which makes the child and then waits to be released.
     fn spawn(descriptors: Vec<RawFd>) -> Result<(Pid, Self), Error> {
         let os = |what| move |source| Error::Os { what, source };
         let (started, start) = mpsc::channel();
@@ -192,13 +192,13 @@ impl Parent {
             .name("guest-parent".to_owned())
             .spawn(move || {
                 // Who asked waits for the answer; the descriptors stay open that long.
-                let _ = started.send(fork(descriptors));
+                let _ = started.send(spawn_stub(descriptors));
                 let _ = released.recv();
             })
             .map_err(os("cannot start the guest process's parent thread"))?;
         let parent = Self { release: Some(release), thread: Some(thread) };
         let pid = start.recv().unwrap_or_else(|_| Err(io::Error::other("its parent thread died")));
-        Ok((pid.map_err(os("cannot fork the guest process"))?, parent))
+        Ok((pid.map_err(os("cannot start the guest process"))?, parent))
     }
 
     fn release(&mut self) {
@@ -235,18 +235,44 @@ fn executable() -> Result<OwnedFd, Errno> {
     Ok(memfd)
 }
 
-/// Forks; the child becomes the stub, with these descriptors numbered from 0 and the last one executed.
-fn fork(mut descriptors: Vec<RawFd>) -> io::Result<Pid> {
-    let parent = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: the child calls nothing but `become_stub`, which makes system calls only and does not return: no lock
-    // that another thread holds is touched, nothing is allocated, no destructor runs.
-    let pid = unsafe {
-        match libc::fork() {
-            0 => become_stub(&mut descriptors, parent),
-            pid => pid,
+/// Bytes of the stack that a child has until it executes the stub.
+const CHILD_STACK_BYTES: usize = 64 << 10;
+
+/// What a child is told.
+struct Child {
+    descriptors: Vec<RawFd>,
+    parent: libc::pid_t,
+}
+
+/// Makes a child that becomes the stub, with these descriptors numbered from 0 and the last one executed. The child shares this
+/// process's memory, so that no page table is copied, and this thread sleeps until it has executed the stub or ended.
+fn spawn_stub(descriptors: Vec<RawFd>) -> io::Result<Pid> {
+    extern "C" fn run(child: *mut libc::c_void) -> c_int {
+        // SAFETY: `child` points to a `Child` of which nobody else has a reference while its thread sleeps.
+        unsafe {
+            let child = &mut *child.cast::<Child>();
+            become_stub(&mut child.descriptors, child.parent)
         }
+    }
+    let mut child = Child { descriptors, parent: rustix::process::getpid().as_raw_nonzero().get() };
+    let mut stack = vec![0_u128; CHILD_STACK_BYTES / size_of::<u128>()];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child calls nothing but `become_stub`, which makes system calls only and does not return: no lock that another
+    // thread holds is touched, nothing is allocated, no destructor runs. Its stack and what it is told live until this thread goes
+    // on. No handler of this process runs in it: signals are blocked there, and the stub begins with handlers of its own.
+    let pid = unsafe {
+        let (mut all, mut before) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed::<libc::sigset_t>());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let pid = libc::clone(run, stack.as_mut_ptr_range().end.cast(), flags, (&raw mut child).cast());
+        let error = io::Error::last_os_error();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        if pid < 0 {
+            return Err(error);
+        }
+        pid
     };
-    Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error)
+    Pid::from_raw(pid).ok_or_else(|| io::Error::other("a child without a number"))
 }
 
 /// The child, up to the execution of the stub. Says in the control area what failed.
