@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn fuzz_any_agent_gives_messages_or_an_error_whatever_the_pieces() {
-        bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(bytes, lengths)| {
+        blockyard_fuzz::check!(10_000).with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(bytes, lengths)| {
             let (mut left, mut pieces) = (&bytes[..], Vec::new());
             for &length in lengths {
                 let (piece, rest) = left.split_at(left.len().min(usize::from(length)));

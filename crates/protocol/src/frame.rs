@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn fuzz_any_bytes_in_any_pieces_neither_panic_nor_differ() {
-        bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(bytes, pieces)| {
+        blockyard_fuzz::check!(100_000).with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(bytes, pieces)| {
             let whole = read_all(&mut FrameReader::new(), bytes);
             let mut reader = FrameReader::new();
             let mut rest = bytes.as_slice();
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn fuzz_what_decodes_encodes_to_what_decodes_the_same() {
-        bolero::check!().for_each(|body: &[u8]| {
+        blockyard_fuzz::check!(100_000).for_each(|body: &[u8]| {
             let mut message = GuestMessage::default();
             if decode(body, &mut message).is_ok() && message != GuestMessage::None {
                 assert_eq!(read_all(&mut FrameReader::new(), &frame_of(&message)), Ok(std::vec![message]));
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn fuzz_messages_go_round() {
-        bolero::check!().with_type::<(u64, u64, u32, u8, std::string::String)>().for_each(
+        blockyard_fuzz::check!(100_000).with_type::<(u64, u64, u32, u8, std::string::String)>().for_each(
             |(first, second, status, kind, text)| {
                 let mut detail = crate::messages::String::new();
                 for character in text.chars() {

@@ -305,28 +305,30 @@ mod tests {
     #[test]
     fn fuzz_pieces_cover_the_length_once_and_zeros_are_zeros() {
         type Input = (u8, u8, u16, u16, Vec<(u32, bool)>, u16);
-        bolero::check!().with_type::<Input>().for_each(|(input, output, data_max, zero_max, extents, beyond)| {
-            let input_sector_bytes = SECTOR_SIZE_MIN << (input % 8);
-            let output_sector_bytes = SECTOR_SIZE_MIN << (output % 8);
-            let block_bytes = u64::from(input_sector_bytes.max(output_sector_bytes));
-            let extents: Extents = extents
-                .iter()
-                .map(|&(length, zero)| {
-                    let kind = if zero { ExtentKind::Zero } else { ExtentKind::Data };
-                    (u64::from(length % 0x40000) + 1, kind)
-                })
-                .collect();
-            let total: u64 = extents.iter().map(|extent| extent.0).sum();
-            let limits = PlanLimits {
-                // What is to be copied may end before the extents do.
-                length: total - u64::from(*beyond).min(total),
-                input_sector_bytes,
-                output_sector_bytes,
-                data_bytes_max: block_bytes + u64::from(*data_max),
-                zero_bytes_max: block_bytes + u64::from(*zero_max),
-            };
-            check(limits, &extents);
-        });
+        blockyard_fuzz::check!(50_000).with_type::<Input>().for_each(
+            |(input, output, data_max, zero_max, extents, beyond)| {
+                let input_sector_bytes = SECTOR_SIZE_MIN << (input % 8);
+                let output_sector_bytes = SECTOR_SIZE_MIN << (output % 8);
+                let block_bytes = u64::from(input_sector_bytes.max(output_sector_bytes));
+                let extents: Extents = extents
+                    .iter()
+                    .map(|&(length, zero)| {
+                        let kind = if zero { ExtentKind::Zero } else { ExtentKind::Data };
+                        (u64::from(length % 0x40000) + 1, kind)
+                    })
+                    .collect();
+                let total: u64 = extents.iter().map(|extent| extent.0).sum();
+                let limits = PlanLimits {
+                    // What is to be copied may end before the extents do.
+                    length: total - u64::from(*beyond).min(total),
+                    input_sector_bytes,
+                    output_sector_bytes,
+                    data_bytes_max: block_bytes + u64::from(*data_max),
+                    zero_bytes_max: block_bytes + u64::from(*zero_max),
+                };
+                check(limits, &extents);
+            },
+        );
     }
 
     fn check(limits: PlanLimits, extents: &Extents) {

@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn fuzz_steps_are_neither_late_nor_double() {
-        bolero::check!().with_type::<(u64, u8, Vec<u64>)>().for_each(|(total, percent, copied)| {
+        blockyard_fuzz::check!(50_000).with_type::<(u64, u8, Vec<u64>)>().for_each(|(total, percent, copied)| {
             let percent = u32::from(percent % 100);
             let mut steps = ProgressSteps::new(*total, percent, 512).unwrap();
             let step_of = |bytes: u64| match percent {

@@ -21,7 +21,7 @@ fn the_seed_is_found_in_a_report() {
     assert_eq!(seed("Input: 5"), None);
 }
 
-/// Names of the functions that say `bolero::check!` and are in no target of the table.
+/// Names of the functions that say `blockyard_fuzz::check!` and are in no target of the table.
 #[test]
 fn no_target_is_forgotten() {
     let mut sources = Vec::new();
@@ -53,7 +53,7 @@ fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) {
 
 fn functions_that_check(file: &Path) -> Vec<String> {
     let source = fs::read_to_string(file).unwrap();
-    let before = source.match_indices("bolero::check!").map(|(place, _)| &source[..place]);
+    let before = source.match_indices("blockyard_fuzz::check!").map(|(place, _)| &source[..place]);
     before
         .map(|before| {
             let (_, from_name) = before.rsplit_once("fn ").expect("a target is in a function");

@@ -116,7 +116,7 @@ fn source_disk(data: &[u8]) -> Vec<u8> {
 
 #[test]
 fn fuzz_a_guest_that_reads_gets_the_stream_and_nothing_else() {
-    bolero::check!().with_type::<(u32, Vec<Asked>)>().for_each(|(length, asked)| {
+    blockyard_fuzz::check!(400).with_type::<(u32, Vec<Asked>)>().for_each(|(length, asked)| {
         let length = *length as usize % (CHUNK_BYTES * 2);
         let data: Vec<u8> = (0..length).map(|at| (at / 7) as u8 | 1).collect();
         let disk = source_disk(&data);
@@ -132,7 +132,7 @@ fn fuzz_a_guest_that_reads_gets_the_stream_and_nothing_else() {
 
 #[test]
 fn fuzz_a_guest_that_writes_gives_a_stream_or_none() {
-    bolero::check!().with_type::<Vec<Asked>>().for_each(|asked| {
+    blockyard_fuzz::check!(5000).with_type::<Vec<Asked>>().for_each(|asked| {
         let sink = StreamSink::with_bytes_max(Vec::new(), 1000).unwrap();
         // It has only zeros to write: no stream begins with them.
         let finish = || assert!(sink.finish().is_err());

@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn fuzz_any_bytes_are_a_stream_or_an_error_whatever_the_pieces() {
         type Chunks = Vec<(u16, bool, bool, u16)>;
-        bolero::check!().with_type::<(Chunks, Vec<u16>)>().for_each(|(chunks, lengths)| {
+        blockyard_fuzz::check!(3000).with_type::<(Chunks, Vec<u16>)>().for_each(|(chunks, lengths)| {
             let mut bytes = Vec::new();
             for &(length, last, spoiled, at) in chunks {
                 let mut chunk = chunk(&vec![length as u8; usize::from(length)], last);

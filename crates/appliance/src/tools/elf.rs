@@ -229,17 +229,19 @@ mod tests {
 
     #[test]
     fn fuzz_a_broken_file_is_an_error_or_has_bounded_needs() {
-        bolero::check!().with_type::<(Vec<(u64, u64)>, Vec<(u16, u8)>, u16)>().for_each(|(entries, spoiled, cut)| {
-            let mut file = small(&entries[..entries.len().min(300)]);
-            for &(at, value) in spoiled {
-                let at = usize::from(at) % file.len();
-                file[at] = value;
-            }
-            let end = if *cut == 0 { file.len() } else { usize::from(*cut) % (file.len() + 1) };
-            if let Ok(needs) = needs(&file[..end]) {
-                assert!(needs.libraries.len() <= LIBRARIES_MAX);
-                assert!(needs.libraries.iter().all(|name| name.len() < NAME_BYTES_MAX));
-            }
-        });
+        blockyard_fuzz::check!(50_000).with_type::<(Vec<(u64, u64)>, Vec<(u16, u8)>, u16)>().for_each(
+            |(entries, spoiled, cut)| {
+                let mut file = small(&entries[..entries.len().min(300)]);
+                for &(at, value) in spoiled {
+                    let at = usize::from(at) % file.len();
+                    file[at] = value;
+                }
+                let end = if *cut == 0 { file.len() } else { usize::from(*cut) % (file.len() + 1) };
+                if let Ok(needs) = needs(&file[..end]) {
+                    assert!(needs.libraries.len() <= LIBRARIES_MAX);
+                    assert!(needs.libraries.iter().all(|name| name.len() < NAME_BYTES_MAX));
+                }
+            },
+        );
     }
 }

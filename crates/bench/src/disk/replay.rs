@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn fuzz_any_file_is_a_replay_or_an_error_with_its_line() {
-        bolero::check!().for_each(|text: &[u8]| match parse(text) {
+        blockyard_fuzz::check!(100_000).for_each(|text: &[u8]| match parse(text) {
             Ok(steps) => {
                 assert!(steps.is_sorted_by(|one, next| one.line < next.line));
                 for ReplayStep { step, line } in steps {

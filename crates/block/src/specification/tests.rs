@@ -331,7 +331,7 @@ fn check(text: &str) {
 
 #[test]
 fn fuzz_any_text_is_refused_or_written_back_the_same() {
-    bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| check(&String::from_utf8_lossy(bytes)));
+    blockyard_fuzz::check!(40_000).with_type::<Vec<u8>>().for_each(|bytes| check(&String::from_utf8_lossy(bytes)));
 }
 
 /// What specifications are made of, and what trips over them.
@@ -404,7 +404,7 @@ const PIECES: [&str; 64] = [
 
 #[test]
 fn fuzz_specifications_of_known_pieces_are_refused_or_written_back_the_same() {
-    bolero::check!().with_type::<Vec<u8>>().for_each(|choices| {
+    blockyard_fuzz::check!(40_000).with_type::<Vec<u8>>().for_each(|choices| {
         let pieces: Vec<_> = choices.iter().map(|&choice| PIECES[usize::from(choice) % PIECES.len()]).collect();
         check(&pieces.concat());
     });

@@ -6,7 +6,7 @@ use blockyard_block::{Disk, Engine, FileDisk, FileOptions};
 use std::sync::Arc;
 
 fn random_requests_past_the_page_cache(engine: Engine) {
-    bolero::check!().with_type::<Vec<Action>>().with_iterations(25).for_each(|actions| {
+    blockyard_fuzz::check!(25).with_type::<Vec<Action>>().for_each(|actions| {
         let file = tempfile::tempfile().unwrap();
         file.set_len(DISK_BYTES as u64).unwrap();
         // As if the file wanted transfers of 4096 bytes, where it takes smaller ones.

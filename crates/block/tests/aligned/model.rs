@@ -33,7 +33,7 @@ impl RandomDemands {
 
 #[test]
 fn random_requests_do_what_a_vector_does_whatever_the_disk_demands() {
-    bolero::check!().with_type::<(RandomDemands, Vec<Action>)>().with_iterations(1500).for_each(|(random, actions)| {
+    blockyard_fuzz::check!(1500).with_type::<(RandomDemands, Vec<Action>)>().for_each(|(random, actions)| {
         let memory: Arc<dyn Disk> = Arc::new(MemoryDisk::new(DISK_BYTES as u64, 512).unwrap());
         let disk = DemandingDisk::new(memory, random.demands(), random.seed);
         run(aligned(Arc::new(disk), 16), actions);
@@ -43,7 +43,7 @@ fn random_requests_do_what_a_vector_does_whatever_the_disk_demands() {
 /// A disk whose queue does everything inside `submit`.
 #[test]
 fn random_requests_do_what_a_vector_does_on_the_callers_thread() {
-    bolero::check!().with_type::<Vec<Action>>().with_iterations(30).for_each(|actions| {
+    blockyard_fuzz::check!(30).with_type::<Vec<Action>>().for_each(|actions| {
         let file = tempfile::tempfile().unwrap();
         file.set_len(DISK_BYTES as u64).unwrap();
         let options = FileOptions { engine: Engine::Sync, direct: true, ..FileOptions::default() };

@@ -15,7 +15,7 @@ const BLOCK_BYTES: u32 = 4096;
 
 /// The file becomes as long as the disk when there is something to keep behind its end.
 fn random_requests_do_what_a_vector_does(engine: Engine) {
-    bolero::check!().with_type::<Vec<Action>>().with_iterations(400).for_each(|actions| {
+    blockyard_fuzz::check!(400).with_type::<Vec<Action>>().for_each(|actions| {
         let file = File::from(memfd_create("model", MemfdFlags::CLOEXEC).unwrap());
         file.set_len(FILE_BYTES as u64).unwrap();
         let options = FileOptions { logical_block_bytes: BLOCK_BYTES, ..options(engine) };

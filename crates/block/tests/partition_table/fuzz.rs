@@ -39,7 +39,7 @@ fn check_table(table: &PartitionTable, capacity_bytes: u64) {
 /// Pieces of a disk: block, offset in it (two bytes), length (two bytes), bytes. The corpus has tables that sfdisk made.
 #[test]
 fn fuzz_any_bytes_of_a_disk() {
-    bolero::check!().with_iterations(500).for_each(|pieces: &[u8]| {
+    blockyard_fuzz::check!(500).for_each(|pieces: &[u8]| {
         let mut image = Image::new(BLOCKS, BLOCK_BYTES);
         let mut left = pieces;
         while let [block, offset_low, offset_high, length_low, length_high, rest @ ..] = left {
@@ -80,15 +80,13 @@ impl LikelyEntry {
 /// Boot records anywhere.
 #[test]
 fn fuzz_chains_of_boot_records() {
-    bolero::check!().with_type::<Vec<(u8, [LikelyEntry; 4])>>().with_iterations(500).with_max_len(4096).for_each(
-        |records| {
-            let mut image = Image::new(BLOCKS, BLOCK_BYTES);
-            for (block, entries) in records {
-                image.put_record(u64::from(*block), &entries.clone().map(|entry| entry.entry()));
-            }
-            check(&image);
-        },
-    );
+    blockyard_fuzz::check!(500).with_type::<Vec<(u8, [LikelyEntry; 4])>>().for_each(|records| {
+        let mut image = Image::new(BLOCKS, BLOCK_BYTES);
+        for (block, entries) in records {
+            image.put_record(u64::from(*block), &entries.clone().map(|entry| entry.entry()));
+        }
+        check(&image);
+    });
 }
 
 /// What is different from a good GPT, in a copy whose checksums are right.
@@ -111,35 +109,33 @@ enum Change {
 #[test]
 fn fuzz_gpts_with_right_checksums() {
     type Input = ([Vec<Change>; 2], Vec<(u8, u8, u8)>, bool);
-    bolero::check!().with_type::<Input>().with_iterations(500).with_max_len(4096).for_each(
-        |(changes, entries, backup_first)| {
-            let mut image = Image::new(BLOCKS, BLOCK_BYTES);
-            image.put_record(0, &[crate::image::entry(0xee, 1, u32::MAX)]);
-            let entries: Vec<_> =
-                entries.iter().map(|&(kind, first, last)| (kind, u64::from(first), u64::from(last))).collect();
-            let mut headers = both_headers(BLOCKS as u64, BLOCK_BYTES);
-            for (header, changes) in headers.iter_mut().zip(changes) {
-                for change in changes.iter().take(3) {
-                    match *change {
-                        Change::Nothing => {}
-                        Change::HeaderBytes(bytes) => header.header_bytes = bytes,
-                        Change::OtherBlock(block) => header.other_block = block,
-                        Change::FirstUsable(block) => header.first_usable = block.into(),
-                        Change::LastUsable(block) => header.last_usable = block.into(),
-                        Change::LastUsableAnything(block) => header.last_usable = block,
-                        Change::ArrayBlock(block) => header.array_block = block.into(),
-                        Change::ArrayBlockAnything(block) => header.array_block = block,
-                        Change::EntryCount(count) => header.entry_count = count.into(),
-                        Change::EntryBytesShift(shift) => header.entry_bytes = 128 << (shift % 8),
-                        Change::EntryBytes(bytes) => header.entry_bytes = bytes,
-                    }
+    blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(changes, entries, backup_first)| {
+        let mut image = Image::new(BLOCKS, BLOCK_BYTES);
+        image.put_record(0, &[crate::image::entry(0xee, 1, u32::MAX)]);
+        let entries: Vec<_> =
+            entries.iter().map(|&(kind, first, last)| (kind, u64::from(first), u64::from(last))).collect();
+        let mut headers = both_headers(BLOCKS as u64, BLOCK_BYTES);
+        for (header, changes) in headers.iter_mut().zip(changes) {
+            for change in changes.iter().take(3) {
+                match *change {
+                    Change::Nothing => {}
+                    Change::HeaderBytes(bytes) => header.header_bytes = bytes,
+                    Change::OtherBlock(block) => header.other_block = block,
+                    Change::FirstUsable(block) => header.first_usable = block.into(),
+                    Change::LastUsable(block) => header.last_usable = block.into(),
+                    Change::LastUsableAnything(block) => header.last_usable = block,
+                    Change::ArrayBlock(block) => header.array_block = block.into(),
+                    Change::ArrayBlockAnything(block) => header.array_block = block,
+                    Change::EntryCount(count) => header.entry_count = count.into(),
+                    Change::EntryBytesShift(shift) => header.entry_bytes = 128 << (shift % 8),
+                    Change::EntryBytes(bytes) => header.entry_bytes = bytes,
                 }
             }
-            if *backup_first {
-                headers.reverse();
-            }
-            headers.iter().for_each(|header| image.put_gpt(header, &entries));
-            check(&image);
-        },
-    );
+        }
+        if *backup_first {
+            headers.reverse();
+        }
+        headers.iter().for_each(|header| image.put_gpt(header, &entries));
+        check(&image);
+    });
 }

@@ -388,7 +388,7 @@ mod tests {
             "bin/sh",
             "etc/sysconfig/network",
         ];
-        bolero::check!().with_type::<(u8, Vec<u8>, Vec<u8>)>().for_each(|(which, release, other)| {
+        blockyard_fuzz::check!(10_000).with_type::<(u8, Vec<u8>, Vec<u8>)>().for_each(|(which, release, other)| {
             let path = PATHS[usize::from(*which) % PATHS.len()];
             let files = Files::from([
                 ("etc/os-release".to_owned(), [b"ID=debian\n".as_slice(), release].concat()),

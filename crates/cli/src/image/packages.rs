@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn fuzz_whatever_a_database_says_is_told_in_harmless_text() {
-        bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
+        blockyard_fuzz::check!(10_000).with_type::<Vec<u8>>().for_each(|bytes| {
             let text = String::from_utf8_lossy(bytes).into_owned();
             for package in [dpkg(&text), apk(&text), rpm(&text)].concat() {
                 for text in [package.name, package.version, package.release, package.arch] {

@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn fuzz_any_bytes_are_records_or_an_error_whatever_the_pieces() {
-        bolero::check!().with_type::<(Vec<Vec<u8>>, Vec<u8>)>().for_each(|(bodies, lengths)| {
+        blockyard_fuzz::check!(10_000).with_type::<(Vec<Vec<u8>>, Vec<u8>)>().for_each(|(bodies, lengths)| {
             let frame = |body: &Vec<u8>| [&(body.len() as u16).to_le_bytes(), &body[..]].concat();
             let bytes: Vec<u8> = bodies.iter().flat_map(frame).collect();
             let (mut left, mut pieces) = (&bytes[..], Vec::new());

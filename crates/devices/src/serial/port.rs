@@ -299,18 +299,16 @@ mod tests {
     /// Nothing a driver does makes the port panic or hang, and what it sends arrives in order.
     #[test]
     fn random_accesses() {
-        bolero::check!().with_type::<Vec<(u8, bool, Vec<u8>)>>().with_iterations(2000).with_max_len(8192).for_each(
-            |accesses| {
-                let (mut port, _, _) = port(vec![vec![7; 300]; 3]);
-                for (offset, write, bytes) in accesses {
-                    if *write {
-                        port.write(offset % 10, bytes);
-                    } else {
-                        port.read(offset % 10, &mut bytes.clone());
-                    }
-                    assert_eq!(read(&mut port, LINE_STATUS) & 0x60, 0x60);
+        blockyard_fuzz::check!(2000).with_type::<Vec<(u8, bool, Vec<u8>)>>().for_each(|accesses| {
+            let (mut port, _, _) = port(vec![vec![7; 300]; 3]);
+            for (offset, write, bytes) in accesses {
+                if *write {
+                    port.write(offset % 10, bytes);
+                } else {
+                    port.read(offset % 10, &mut bytes.clone());
                 }
-            },
-        );
+                assert_eq!(read(&mut port, LINE_STATUS) & 0x60, 0x60);
+            }
+        });
     }
 }

@@ -42,6 +42,11 @@ impl Interrupt for Interrupts {
     }
 }
 
+/// Memory for a machine, of zeros.
+pub(crate) fn memory() -> MemoryMap {
+    MemoryMap::allocate(&[(0, SEAM as usize), (SEAM, (MEMORY_BYTES - SEAM) as usize)]).unwrap()
+}
+
 /// A device with its driver. The queues are run by whoever takes them.
 pub(crate) struct Machine {
     pub(crate) memory: MemoryMap,
@@ -56,7 +61,11 @@ impl Machine {
     }
 
     pub(crate) fn with_queue_size(disk: Arc<dyn Disk>, queues: u16, queue_size: u16) -> Self {
-        let memory = MemoryMap::allocate(&[(0, SEAM as usize), (SEAM, (MEMORY_BYTES - SEAM) as usize)]).unwrap();
+        Self::with_memory(disk, memory(), queues, queue_size)
+    }
+
+    /// What an earlier driver left in the memory stays there.
+    pub(crate) fn with_memory(disk: Arc<dyn Disk>, memory: MemoryMap, queues: u16, queue_size: u16) -> Self {
         let options = BlockDeviceOptions { name: "test".into(), serial: "serial-0123".into(), queues, queue_size };
         let received = Arc::new(Mutex::new(Vec::new()));
         let sink = received.clone();

@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn fuzz_ranges_never_overlap_and_nothing_is_lost() {
-        bolero::check!().with_type::<Vec<(bool, u8)>>().for_each(|steps| {
+        blockyard_fuzz::check!(50_000).with_type::<Vec<(bool, u8)>>().for_each(|steps| {
             let mut buffer = IoBuffer::new(64 * GRANULE_BYTES, 64);
             let room = buffer.free.capacity();
             let mut taken: Vec<BufferRange> = Vec::new();

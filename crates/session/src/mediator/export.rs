@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn fuzz_what_is_parsed_is_shown_as_it_is_parsed() {
-        bolero::check!().with_type::<(u8, Vec<u8>)>().for_each(|(start, letters)| {
+        blockyard_fuzz::check!(50_000).with_type::<(u8, Vec<u8>)>().for_each(|(start, letters)| {
             const LETTERS: [&str; 12] = [",", "=", "rw", "ro", "weight=", "uid=", "1", "9", "/", "a", "ä", "\0"];
             const STARTS: [&str; 4] = ["1=", "5=/p", "", "7=a,"];
             let letters = letters.iter().map(|&letter| LETTERS[usize::from(letter) % LETTERS.len()]);

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn fuzz_any_datagram_is_understood_or_refused() {
-        bolero::check!().for_each(|bytes: &[u8]| {
+        blockyard_fuzz::check!(100_000).for_each(|bytes: &[u8]| {
             if let Ok(message) = decode::<ToDriver>(bytes) {
                 assert_eq!(decode::<ToDriver>(&encode(&message).unwrap()).unwrap(), message);
             }

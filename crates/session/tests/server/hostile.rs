@@ -306,22 +306,20 @@ fn fuzz_any_client_harms_only_itself() {
     let server: AssertUnwindSafe<Server> = AssertUnwindSafe(server(Duration::from_micros(20)));
     let (bystander, going_on) = Client::start(&server, export(disk(), 1, 1));
     let reasons = Mutex::new(std::collections::BTreeMap::<String, u32>::new());
-    bolero::check!().with_type::<Vec<Step>>().with_max_len(2048).with_test_time(Duration::from_secs(2)).for_each(
-        |steps| {
-            let memfd = memfd_create("thing", MemfdFlags::CLOEXEC).unwrap();
-            ftruncate(&memfd, 1 << 20).unwrap();
-            let (client, session) = Client::connect(&server, export(disk(), 2, 1));
-            let event = client.kick[1].as_fd().try_clone_to_owned().unwrap();
-            let things = Things { files: vec![memfd, event, File::open("/dev/null").unwrap().into()] };
-            client.stream.set_nonblocking(true).unwrap();
-            steps.iter().for_each(|step| act(&client, &things, step));
-            client.stream.shutdown(std::net::Shutdown::Both).unwrap();
-            let reason = end(&session).to_string();
-            *reasons.lock().unwrap().entry(reason.chars().take(24).collect()).or_default() += 1;
-            assert_eq!(bystander.driver(0).run(IN, 0, 0x80_0000, 512), 0);
-            restart(&bystander);
-        },
-    );
+    blockyard_fuzz::check!(1000).with_type::<Vec<Step>>().for_each(|steps| {
+        let memfd = memfd_create("thing", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&memfd, 1 << 20).unwrap();
+        let (client, session) = Client::connect(&server, export(disk(), 2, 1));
+        let event = client.kick[1].as_fd().try_clone_to_owned().unwrap();
+        let things = Things { files: vec![memfd, event, File::open("/dev/null").unwrap().into()] };
+        client.stream.set_nonblocking(true).unwrap();
+        steps.iter().for_each(|step| act(&client, &things, step));
+        client.stream.shutdown(std::net::Shutdown::Both).unwrap();
+        let reason = end(&session).to_string();
+        *reasons.lock().unwrap().entry(reason.chars().take(24).collect()).or_default() += 1;
+        assert_eq!(bystander.driver(0).run(IN, 0, 0x80_0000, 512), 0);
+        restart(&bystander);
+    });
     assert!(going_on.end_reason().is_none());
     // It is no use if all ends the same way.
     let reasons = reasons.into_inner().unwrap();

@@ -321,7 +321,7 @@ fn a_chain_cannot_be_used_twice() {
 
 #[test]
 fn fuzz_every_chain_comes_back_once_and_as_it_was() {
-    bolero::check!().with_type::<(bool, Vec<(u8, u8)>)>().for_each(|(event_idx, steps)| {
+    blockyard_fuzz::check!(50_000).with_type::<(bool, Vec<(u8, u8)>)>().for_each(|(event_idx, steps)| {
         let memory = Memory::new(SIZE);
         let mut queue = memory.queue::<8>(*event_idx);
         let mut device = Device::new(&memory, *event_idx);
@@ -359,7 +359,7 @@ fn fuzz_every_chain_comes_back_once_and_as_it_was() {
 
 #[test]
 fn fuzz_a_lying_device_neither_loops_nor_confuses_the_driver() {
-    bolero::check!().with_type::<(bool, Vec<(u8, u16, u16)>)>().for_each(|(event_idx, steps)| {
+    blockyard_fuzz::check!(50_000).with_type::<(bool, Vec<(u8, u16, u16)>)>().for_each(|(event_idx, steps)| {
         let memory = Memory::new(SIZE);
         let mut queue = memory.queue::<8>(*event_idx);
         let (mut token, mut in_flight) = (0_u32, Vec::new());

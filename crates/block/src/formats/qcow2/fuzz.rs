@@ -110,7 +110,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 fn fuzz_a_spoiled_image_neither_panics_nor_hangs() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    bolero::check!().with_type::<Vec<Spoil>>().with_iterations(300).for_each(|spoils| {
+    blockyard_fuzz::check!(300).with_type::<Vec<Spoil>>().for_each(|spoils| {
         let bytes = spoiled(spoils);
         let _ = Header::parse(&bytes, bytes.len() as u64);
         for read_only in [true, false] {
@@ -138,7 +138,7 @@ fn is_for_others(bytes: &[u8]) -> bool {
 fn fuzz_what_the_checker_calls_clean_opens() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    bolero::check!().with_type::<Vec<Spoil>>().with_iterations(300).for_each(|spoils| {
+    blockyard_fuzz::check!(300).with_type::<Vec<Spoil>>().for_each(|spoils| {
         let bytes = spoiled(spoils);
         fs::write(&path, &bytes).unwrap();
         let Some(found) = checked(&path, Repair::None) else { return };

@@ -47,7 +47,7 @@ impl Line {
 
 #[test]
 fn fuzz_a_descriptor_is_understood_or_refused_but_never_half() {
-    bolero::check!().with_type::<(bool, Vec<Line>)>().with_iterations(20_000).for_each(|(begins_well, lines)| {
+    blockyard_fuzz::check!(20_000).with_type::<(bool, Vec<Line>)>().for_each(|(begins_well, lines)| {
         let mut bytes = if *begins_well { b"# Disk DescriptorFile\n".to_vec() } else { Vec::new() };
         for line in lines {
             bytes.extend(line.text());

@@ -164,7 +164,7 @@ enum Step {
 
 #[test]
 fn fuzz_the_meter_counts_what_was_done() {
-    bolero::check!().with_type::<Vec<Step>>().for_each(|steps| {
+    blockyard_fuzz::check!(1000).with_type::<Vec<Step>>().for_each(|steps| {
         let (disk, clock) = metered();
         let mut rig = Rig::new(&disk, 8);
         let (mut pushed, mut completed) = (Vec::new(), Vec::new());

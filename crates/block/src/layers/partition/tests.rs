@@ -172,21 +172,23 @@ impl Asking {
 
 #[test]
 fn fuzz_no_request_touches_a_byte_outside_the_range() {
-    bolero::check!().with_type::<(u16, u16, bool, Vec<Asking>)>().for_each(|(start, blocks, read_only, asking)| {
-        let start = u64::from(*start) * 512 % CAPACITY;
-        let end = (start + 512 + u64::from(*blocks) * 512).min(CAPACITY);
-        let disk = AskedDisk::new(CAPACITY);
-        let part = PartitionDisk::new(Arc::new(disk.clone()), start..end, *read_only).unwrap();
-        let mut rig = Rig::new(&part, asking.len().max(1));
-        for request in asking {
-            let offset_bytes = request.offset_bytes(end - start);
-            rig.push(request.operation(), offset_bytes, &request.segments(), request.token.into()).unwrap();
-        }
-        let completions = rig.drain();
-        assert_eq!(completions.len(), asking.len());
-        check_asked(&disk.take_asked(), asking, start..end, *read_only);
-        check_completions(&completions, asking, end - start, *read_only);
-    });
+    blockyard_fuzz::check!(4000).with_type::<(u16, u16, bool, Vec<Asking>)>().for_each(
+        |(start, blocks, read_only, asking)| {
+            let start = u64::from(*start) * 512 % CAPACITY;
+            let end = (start + 512 + u64::from(*blocks) * 512).min(CAPACITY);
+            let disk = AskedDisk::new(CAPACITY);
+            let part = PartitionDisk::new(Arc::new(disk.clone()), start..end, *read_only).unwrap();
+            let mut rig = Rig::new(&part, asking.len().max(1));
+            for request in asking {
+                let offset_bytes = request.offset_bytes(end - start);
+                rig.push(request.operation(), offset_bytes, &request.segments(), request.token.into()).unwrap();
+            }
+            let completions = rig.drain();
+            assert_eq!(completions.len(), asking.len());
+            check_asked(&disk.take_asked(), asking, start..end, *read_only);
+            check_completions(&completions, asking, end - start, *read_only);
+        },
+    );
 }
 
 /// Each request came down moved by the partition's start, or as one that touches nothing.

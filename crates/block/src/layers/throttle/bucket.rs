@@ -85,7 +85,7 @@ mod tests {
     /// as much as it likes.
     #[test]
     fn fuzz_no_stretch_of_time_allows_too_much() {
-        let input = bolero::check!().with_type::<(u32, u16, Vec<(u16, u16)>)>();
+        let input = blockyard_fuzz::check!(100_000).with_type::<(u32, u16, Vec<(u16, u16)>)>();
         input.for_each(|(rate, burst_us, spending)| {
             let (rate, burst) = (u64::from(*rate) + 1, Duration::from_micros((*burst_us).into()));
             let bucket = bucket(rate, burst);

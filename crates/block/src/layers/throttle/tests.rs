@@ -292,7 +292,7 @@ enum Step {
 /// Whatever the order of events: every request completes once, and none goes before the limits allow it.
 #[test]
 fn fuzz_every_request_goes_once_and_not_too_early() {
-    let input = bolero::check!().with_type::<(u16, u16, u8, Vec<Step>)>();
+    let input = blockyard_fuzz::check!(2500).with_type::<(u16, u16, u8, Vec<Step>)>();
     input.for_each(|(iops, kilobytes, burst_ms, steps)| {
         let limits = limits(u64::from(*iops) + 1, u64::from(*kilobytes) * 1024 + 512, (*burst_ms).into());
         let mut throttled = throttled(&limits);

@@ -214,7 +214,7 @@ fn allowed(events: &[Event], cut: usize, block: usize) -> BTreeSet<u8> {
 
 #[test]
 fn fuzz_after_every_cut_each_block_holds_what_it_may() {
-    bolero::check!().with_type::<(u64, Vec<Step>)>().with_iterations(1000).for_each(|(seed, steps)| {
+    blockyard_fuzz::check!(1000).with_type::<(u64, Vec<Step>)>().for_each(|(seed, steps)| {
         let events = events(steps);
         let recording = Recording { events: events.clone(), block_bytes: BLOCK as u64 };
         let mut replay = Replay::new(&recording, vec![9; BLOCKS * BLOCK]);

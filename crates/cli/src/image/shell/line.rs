@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn fuzz_any_line_is_understood_or_refused_and_its_words_can_be_written() {
-        bolero::check!().for_each(|line: &[u8]| {
+        blockyard_fuzz::check!(10_000).for_each(|line: &[u8]| {
             let Ok(Line { request: Request::Command { words, pipe }, .. }) = parse(line) else { return };
             assert!(!words.is_empty());
             let mut written = words.iter().map(|word| quoted(word.as_bytes())).collect::<Vec<_>>().join(&b' ');

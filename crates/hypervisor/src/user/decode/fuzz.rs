@@ -70,7 +70,7 @@ fn touched(registers: &Registers, memory: &GuestMemory) -> Option<u64> {
 #[test]
 fn judging_never_panics() {
     let (_map, memory) = memory();
-    bolero::check!().with_type::<Input>().for_each(|input| check(input, &memory));
+    blockyard_fuzz::check!(100_000).with_type::<Input>().for_each(|input| check(input, &memory));
 }
 
 /// Random bytes seldom are what this is about, so: every prefix and opcode that a request can have.
@@ -115,7 +115,7 @@ fn judging_requests_never_panics() {
         .flat_map(|prefix| rex.iter().map(move |rex| [*prefix, *rex].concat()))
         .flat_map(|start| opcodes.iter().map(move |opcode| [&start[..], *opcode].concat()))
         .collect();
-    bolero::check!().with_type::<(u16, Input)>().for_each(|(form, input)| {
+    blockyard_fuzz::check!(100_000).with_type::<(u16, Input)>().for_each(|(form, input)| {
         let mut input = *input;
         let form = &forms[usize::from(*form) % forms.len()];
         input.4[..form.len()].copy_from_slice(form);

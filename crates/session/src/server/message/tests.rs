@@ -99,7 +99,7 @@ fn configuration_lies_within_its_window() {
 /// Whatever the bytes: a request or a reason, and what is asked for is within bounds.
 #[test]
 fn fuzz_any_bytes_are_a_request_or_an_error() {
-    bolero::check!().with_type::<([u8; HEADER_BYTES], u8, Vec<u8>)>().with_max_len(256).for_each(
+    blockyard_fuzz::check!(100_000).with_type::<([u8; HEADER_BYTES], u8, Vec<u8>)>().for_each(
         |(bytes, count, payload)| {
             let Ok(header) = Header::parse(bytes) else { return };
             match Request::parse(&header, payload, descriptors(usize::from(count % 10))) {
