@@ -9,6 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Once the disk has this much of a queue to do, it is given no more until something has completed: whoever stops the queue waits for
+/// that and for one request, which has at most 4 GiB, whatever the driver has asked for.
+const IN_FLIGHT_BYTES_MAX: u64 = 64 << 20;
+
 /// A virtqueue of virtio-blk on a queue of a disk. Owned by one thread, which calls [`BlockQueue::process`] until there is no
 /// more progress, then [`BlockQueue::arm`], then [`BlockQueue::wait_any`]:
 ///
@@ -94,16 +98,17 @@ impl BlockQueue {
         self.process_up_to(self.size)
     }
 
-    /// As [`BlockQueue::process`], but takes at most `budget` requests from the driver: for a thread that serves several
-    /// queues in turn.
+    /// As [`BlockQueue::process`], but takes at most `budget` requests from the driver, and fewer large ones: for a thread that
+    /// serves several queues in turn.
     ///
     /// # Errors
     /// As [`BlockQueue::process`].
     pub fn process_up_to(&mut self, mut budget: u16) -> Result<bool, DeviceFailure> {
         let mut progress = false;
+        let mut cost_bytes = IN_FLIGHT_BYTES_MAX.saturating_sub(self.queue.in_flight_cost_bytes());
         loop {
             let requests = if self.is_stopping() { 0 } else { budget };
-            let pass = self.queue.pass(Limit { requests, cost_bytes: u64::MAX });
+            let pass = self.queue.pass(Limit { requests, cost_bytes });
             // Also after a fault: what was answered before it is the driver's.
             if self.queue.unsignalled() > 0 {
                 self.queue.notify();
@@ -114,6 +119,7 @@ impl BlockQueue {
             }
             progress = true;
             budget -= pass.taken;
+            cost_bytes = cost_bytes.saturating_sub(pass.cost_bytes);
         }
     }
 
@@ -122,7 +128,8 @@ impl BlockQueue {
     pub fn arm(&mut self) -> bool {
         // First, so that a ring after this is seen, and one before it is answered by looking at the ring below.
         self.queue.count_doorbells(self.doorbell().take());
-        self.is_stopping() || self.queue.arm()
+        // What waits for room is taken when a completion comes, not before.
+        self.is_stopping() || self.queue.arm() && self.queue.in_flight_cost_bytes() < IN_FLIGHT_BYTES_MAX
     }
 
     /// Waits until one of `queues` may have something to do, one of `events` is readable, or `timeout` has passed. All have been armed.

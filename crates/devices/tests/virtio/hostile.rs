@@ -1,7 +1,7 @@
 //! Random drivers: never a panic, never a hang, never a byte touched outside what the descriptors say.
 
 use crate::driver::*;
-use blockyard_block::MemoryDisk;
+use blockyard_block::{MemoryDisk, NullDisk};
 use blockyard_devices::virtio::QueueCounts;
 use bolero::TypeGenerator;
 use std::ops::Range;
@@ -201,6 +201,29 @@ impl Described {
         let meets = |one: &Range<u64>, other: &Range<u64>| one.start < other.end && other.start < one.end;
         self.buffers.iter().any(|buffer| self.tables.iter().any(|table| meets(buffer, table)))
     }
+}
+
+/// A driver that asks for very much at once, again and again, into the same memory: each request is 2 GiB. Whoever stops its queue
+/// waits for one of them, and another queue of the thread has its turn after one.
+#[test]
+fn very_large_reads_are_taken_one_at_a_time() {
+    const PIECE: u32 = 1 << 20;
+    const PIECES: u16 = 2047;
+    let mut machine = Machine::new(Arc::new(NullDisk::new(1 << 42, 512).unwrap()), 1);
+    let mut queue = machine.start(ALL_FEATURES).remove(0);
+    queue.header(HEADERS, 0, 0);
+    let mut buffers = vec![(ARENA, PIECE, true); usize::from(PIECES)];
+    buffers.insert(0, (HEADERS, 16, false));
+    buffers.push((STATUSES, 1, true));
+    queue.table_at(INDIRECT_PLACE, 0, &buffers);
+    queue.descriptor_at(queue.table, INDIRECT_PLACE, 16 * buffers.len() as u32, INDIRECT_TABLE, 0);
+    (0..QUEUE_SIZE).for_each(|_| queue.publish(0));
+    for taken in 1..=u64::from(QUEUE_SIZE) {
+        assert!(machine.queues.lock().unwrap()[0].process_up_to(QUEUE_SIZE).unwrap());
+        assert_eq!(machine.transport.device().statistics()[0].counts().reads, taken);
+        assert_eq!(queue.take_used(), Some((0, u32::from(PIECES) * PIECE + 1)));
+    }
+    assert!(!machine.queues.lock().unwrap()[0].process_up_to(QUEUE_SIZE).unwrap());
 }
 
 fn within_memory(address: u64, length: u64) -> Range<u64> {
