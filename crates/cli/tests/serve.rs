@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// It stays where the limit on locked memory cannot be raised.
 const CAP_IPC_LOCK: u64 = 1 << 14;
 const PARTITION_BYTES: u64 = 1 << 20;

@@ -54,7 +54,7 @@ fn requests_survive_sessions_that_the_server_ends() {
     let memory = Arc::new(MemoryDisk::new(2 * SHARE as u64, 512).unwrap());
     let server = Server::start(&ServerOptions::default()).unwrap();
     let accept = || server.attach(listener.accept().unwrap().0, export(&memory, 2)).unwrap();
-    let options = SessionOptions { reconnect: Duration::from_secs(30), ..SessionOptions::default() };
+    let options = SessionOptions { reconnect: Duration::from_secs(300), ..SessionOptions::default() };
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let models = std::thread::scope(|scope| {
         let connecting = scope.spawn(|| SessionDisk::connect(&path, &options).unwrap());
@@ -68,7 +68,7 @@ fn requests_survive_sessions_that_the_server_ends() {
             .collect();
         for round in 0..20 {
             let wanted = done.load(Ordering::Relaxed) + 50 + 20 * round;
-            let patience = Instant::now() + Duration::from_secs(30);
+            let patience = Instant::now() + Duration::from_secs(120);
             while done.load(Ordering::Relaxed) < wanted {
                 assert!(Instant::now() < patience, "no request completes any more: {:?}", disk.failure());
                 std::thread::sleep(Duration::from_micros(200));

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Longest that something may take that waits for nobody, on a machine with much else to do: less than a server is waited for.
-const AT_ONCE: Duration = Duration::from_secs(20);
+const AT_ONCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn requests_survive_a_server_that_is_killed() {
@@ -55,7 +55,7 @@ fn a_server_that_does_not_come_back_in_time_fails_everything() {
 
 #[test]
 fn a_server_that_comes_back_with_another_disk_is_refused() {
-    let options = SessionOptions { reconnect: Duration::from_secs(20), ..SessionOptions::default() };
+    let options = SessionOptions { reconnect: Duration::from_secs(300), ..SessionOptions::default() };
     let mut rig = Rig::new(&[0; 1 << 20], 2, &options);
     let mut client = Client::new(&rig.disk, 4);
     rig.server.kill();
@@ -70,7 +70,7 @@ fn a_server_that_comes_back_with_another_disk_is_refused() {
 
 #[test]
 fn a_disk_that_grew_meanwhile_says_so() {
-    let options = SessionOptions { reconnect: Duration::from_secs(20), ..SessionOptions::default() };
+    let options = SessionOptions { reconnect: Duration::from_secs(300), ..SessionOptions::default() };
     let mut rig = Rig::new(&[0; 1 << 20], 1, &options);
     let mut client = Client::new(&rig.disk, 4);
     assert_eq!(rig.disk.generation(), 0);
@@ -84,7 +84,7 @@ fn a_disk_that_grew_meanwhile_says_so() {
 
 #[test]
 fn a_queue_can_be_dropped_while_the_server_is_away() {
-    let options = SessionOptions { reconnect: Duration::from_secs(60), ..SessionOptions::default() };
+    let options = SessionOptions { reconnect: Duration::from_secs(600), ..SessionOptions::default() };
     let mut rig = Rig::new(&[0; 1 << 20], 1, &options);
     let mut client = Client::new(&rig.disk, 4);
     rig.server.kill();
