@@ -120,9 +120,13 @@ impl ClientMemory {
         if memory.regions.is_empty() {
             return Ok(memory);
         }
-        let bytes = memory.regions.iter().fold(0, |sum: u64, (region, _)| sum.saturating_add(region.length_bytes));
+        let mut files = memory.cloned_regions()?;
+        if let [(region, _)] = &mut files[..] {
+            *region = with_its_program(*region);
+        }
+        let bytes = files.iter().fold(0, |sum: u64, (region, _)| sum.saturating_add(region.length_bytes));
         memory.room = Some(self.space.take(bytes)?);
-        let shared = memory.cloned_regions()?.into_iter().map(|(region, file)| SharedRegion {
+        let shared = files.into_iter().map(|(region, file)| SharedRegion {
             address: region.guest_address,
             length_bytes: region.length_bytes,
             file,
@@ -139,5 +143,51 @@ impl ClientMemory {
             // The map was made, so this is within it and does not wrap around.
             (offset < region.length_bytes).then(|| region.guest_address + offset)
         })
+    }
+}
+
+/// The memory of User-Mode Linux, which is one file with each address at that offset, begins with its kernel's program, and that it does not tell
+/// us about: the file has a hole there. Newer kernels (Linux 7) have their page of zeros in the program and have it written to disks,
+/// as a RAID does that is zeroed (`blkdev_issue_zeroout`). So we take the file from its start, where all that we find is zeros.
+fn with_its_program(region: Region) -> Region {
+    let start = region.guest_address;
+    if [region.user_address, region.file_offset_bytes] != [start; 2] {
+        return region;
+    }
+    Region {
+        guest_address: 0,
+        user_address: 0,
+        file_offset_bytes: 0,
+        length_bytes: region.length_bytes.saturating_add(start),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::os::unix::fs::FileExt;
+
+    const START: u64 = 0x80_0000;
+
+    fn map_of(region: Region) -> MemoryMap {
+        let file = File::from(memfd_create("memory", MemfdFlags::CLOEXEC).unwrap());
+        ftruncate(&file, START + 4096).unwrap();
+        file.write_all_at(b"memory", START).unwrap();
+        ClientMemory::none(Arc::default()).mapped(vec![(region, file)]).unwrap().map.unwrap()
+    }
+
+    #[test]
+    fn the_page_of_zeros_in_the_program_of_user_mode_linux_can_be_written_to_a_disk() {
+        let region = Region { guest_address: START, length_bytes: 4096, user_address: START, file_offset_bytes: START };
+        let bytes = |map: &MemoryMap, address| map.read::<6>(address);
+        let map = map_of(region);
+        assert_eq!(bytes(&map, START), Some(*b"memory"));
+        assert_eq!(bytes(&map, 0x7e_f000), Some([0; 6]));
+        assert_eq!(bytes(&map, START + 4096), None);
+        // Anybody else has told us about all of it.
+        let map = map_of(Region { user_address: 0x7f00_0000_0000, ..region });
+        assert_eq!(bytes(&map, START), Some(*b"memory"));
+        assert_eq!(bytes(&map, 0x7e_f000), None);
     }
 }
