@@ -7897,6 +7897,8 @@ pub mod r#blockyard {
             pub r#errors: ::alloc::vec::Vec<u8>,
             /// bytes of both in between
             pub r#left_out: u64,
+            /// the guest's kernel has killed something meanwhile, as there was no memory left: of Execute
+            pub r#out_of_memory: bool,
         }
         impl ProgramEnd {}
         impl ::micropb::MessageDecode for ProgramEnd {
@@ -7970,6 +7972,19 @@ pub mod r#blockyard {
                                 }
                             };
                         }
+                        6u32 => {
+                            if tag.wire_type() != 0u8 {
+                                return Err(::micropb::DecodeError::WrongWireType);
+                            }
+                            let mut_ref = &mut self.r#out_of_memory;
+                            {
+                                let val = decoder.decode_bool()?;
+                                let val_ref = &val;
+                                if *val_ref {
+                                    *mut_ref = val as _;
+                                }
+                            };
+                        }
                         _ => {
                             decoder.skip_wire_value(tag.wire_type())?;
                         }
@@ -8035,6 +8050,16 @@ pub mod r#blockyard {
                         break 'msg (::core::result::Result::<usize, _>::Err(err));
                     }
                 }
+                match ::micropb::const_map!(
+                    ::core::result::Result::Ok(1usize), | size | size + 1usize
+                ) {
+                    ::core::result::Result::Ok(size) => {
+                        max_size += size;
+                    }
+                    ::core::result::Result::Err(err) => {
+                        break 'msg (::core::result::Result::<usize, _>::Err(err));
+                    }
+                }
                 ::core::result::Result::Ok(max_size)
             };
             fn encode<IMPL_MICROPB_WRITE: ::micropb::PbWrite>(
@@ -8077,6 +8102,13 @@ pub mod r#blockyard {
                         encoder.encode_varint64(*val_ref as _)?;
                     }
                 }
+                {
+                    let val_ref = &self.r#out_of_memory;
+                    if *val_ref {
+                        encoder.encode_varint32(48u32)?;
+                        encoder.encode_bool(*val_ref)?;
+                    }
+                }
                 Ok(())
             }
             fn compute_size(&self) -> usize {
@@ -8114,6 +8146,12 @@ pub mod r#blockyard {
                     let val_ref = &self.r#left_out;
                     if *val_ref != 0 {
                         size += 1usize + ::micropb::size::sizeof_varint64(*val_ref as _);
+                    }
+                }
+                {
+                    let val_ref = &self.r#out_of_memory;
+                    if *val_ref {
+                        size += 1usize + 1;
                     }
                 }
                 size

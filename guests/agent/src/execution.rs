@@ -7,6 +7,7 @@ use crate::failures::{failure, refusal};
 use crate::interruption;
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, SourceStream, TransferDisks};
+use crate::system;
 use blockyard_protocol::appliance::{Execute, FRAME_BYTES_MAX, Failure, Output, ProgramEnd, Record};
 use blockyard_protocol::frame;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,6 +36,7 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// Executes a program, and waits for its end.
 pub(crate) fn execute(request: Execute, mounts: &Mounts, disks: &TransferDisks) -> Result<ProgramEnd, Failure> {
+    let killed_before = mounts.outside(system::killed_for_memory)?;
     let mounted = mount_systems();
     let mut sink = SinkStream::open(&disks.sink);
     // It is the program that is interrupted, and it may have last words.
@@ -51,11 +53,13 @@ pub(crate) fn execute(request: Execute, mounts: &Mounts, disks: &TransferDisks) 
     }
     let finished = sink.finish();
     killed?;
+    let out_of_memory = mounts.outside(system::killed_for_memory)? != killed_before;
     let status = executed?;
     finished.map_err(|error| failure(Path::new(""), "cannot send the program's output", &error))?;
     Ok(ProgramEnd {
         status: status.code().unwrap_or_default().unsigned_abs(),
         signal: status.signal().unwrap_or_default().unsigned_abs(),
+        out_of_memory,
         ..ProgramEnd::default()
     })
 }

@@ -6,9 +6,10 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io;
+use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
+use std::thread::{self, JoinHandle};
 
 static LINE: OnceLock<File> = OnceLock::new();
 
@@ -39,6 +40,34 @@ pub(crate) fn wait(descriptor: BorrowedFd<'_>) -> io::Result<()> {
             Ok(_) if !descriptors[0].revents().is_empty() => return Ok(()),
             Ok(_) => return Err(given_up()),
         }
+    }
+}
+
+/// Something that the kernel does not interrupt, in a thread: it goes on when the host has given it up.
+pub(crate) struct Unstoppable<T> {
+    thread: JoinHandle<T>,
+    /// Its other end is closed when it is done.
+    done: PipeReader,
+}
+
+impl<T: Send + 'static> Unstoppable<T> {
+    pub(crate) fn start(work: impl FnOnce() -> T + Send + 'static) -> io::Result<Self> {
+        let (done, end) = io::pipe()?;
+        let work = move || {
+            let _end = end;
+            work()
+        };
+        Ok(Self { thread: thread::Builder::new().stack_size(64 << 10).spawn(work)?, done })
+    }
+
+    /// Waits until it is done; fails as soon as the host does not want it any more.
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        wait(self.done.as_fd())
+    }
+
+    /// What came of it, when it is done.
+    pub(crate) fn result(self) -> io::Result<T> {
+        self.thread.join().map_err(|_| io::Error::other("it was not finished"))
     }
 }
 

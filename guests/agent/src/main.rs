@@ -54,7 +54,7 @@ use std::io;
 use stream::TransferDisks;
 
 fn main() {
-    if let Some(status) = modules::asked_by_kernel() {
+    if let Some(status) = modules::asked_by_kernel().or_else(trim::asked_by_agent) {
         std::process::exit(status);
     }
     if let Err(error) = serve() {

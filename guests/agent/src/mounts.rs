@@ -3,6 +3,7 @@
 use crate::block_devices::{self, Volume};
 use crate::failures::{failure, refusal};
 use crate::fstab::{self, Line};
+use crate::interruption::Unstoppable;
 use crate::loop_device;
 use crate::modules;
 use crate::mount_options::{MountOptions, load_driver};
@@ -40,6 +41,8 @@ pub(crate) struct Mounts {
     pub(crate) wanted: Vec<String>,
     /// Nothing is written, so there is nothing to flush.
     read_only: bool,
+    /// What is being unmounted, though the host has given that up.
+    leaving: Option<Unstoppable<Result<(), Failure>>>,
 }
 
 /// A mounted file system.
@@ -55,7 +58,15 @@ impl Mounts {
     pub(crate) fn new() -> io::Result<Self> {
         fs::create_dir_all(ROOT)?;
         let outside = File::open("/")?.into();
-        Ok(Self { outside, mounted: Vec::new(), notes: Vec::new(), closed: false, wanted: Vec::new(), read_only: true })
+        Ok(Self {
+            outside,
+            mounted: Vec::new(),
+            notes: Vec::new(),
+            closed: false,
+            wanted: Vec::new(),
+            read_only: true,
+            leaving: None,
+        })
     }
 
     /// Mounts what is asked for, and moves in. All or nothing.
@@ -174,22 +185,20 @@ impl Mounts {
     /// Moves out and unmounts all. Afterwards everything is on stable storage, as far as the disks have it.
     pub(crate) fn unmount(&mut self) -> Result<(), Failure> {
         leave(&self.outside)?;
-        let mut first = Ok(());
-        while let Some(Mounted { node, target, .. }) = self.mounted.pop() {
-            let device = PathBuf::from(format!("/dev/{node}"));
-            let unmounted = unmount(&target, UnmountFlags::NOFOLLOW).map_err(io::Error::from);
-            // Not every file system flushes the disk's cache when it is unmounted.
-            // What is in a file is flushed with that.
-            let is_file = node.starts_with("loop");
-            let flushed = if self.read_only || is_file {
-                Ok(())
-            } else {
-                File::open(&device).and_then(|device| device.sync_all())
-            };
-            let result = unmounted.and(flushed).map_err(|error| failure(&device, "cannot unmount", &error));
-            first = first.and(result);
+        let (mounted, read_only) = (std::mem::take(&mut self.mounted), self.read_only);
+        if mounted.is_empty() {
+            return Ok(());
         }
-        first
+        let leaving = Unstoppable::start(move || unmount_all(mounted, read_only));
+        self.leaving = Some(leaving.map_err(not_left)?);
+        self.finish_leaving()
+    }
+
+    /// Waits until nothing is being unmounted any more: it is done outside, where this process has to stay meanwhile.
+    pub(crate) fn finish_leaving(&mut self) -> Result<(), Failure> {
+        let Some(leaving) = &self.leaving else { return Ok(()) };
+        leaving.wait().map_err(not_left)?;
+        self.leaving.take().map_or(Ok(()), |leaving| leaving.result().map_err(not_left)?)
     }
 
     /// Does something in the appliance's own root, not in the image's.
@@ -222,6 +231,27 @@ impl Mounts {
     pub(crate) fn is_mounted(&self) -> bool {
         !self.mounted.is_empty()
     }
+}
+
+/// Unmounts all, the last first; what fails first is told.
+fn unmount_all(mut mounted: Vec<Mounted>, read_only: bool) -> Result<(), Failure> {
+    let mut first = Ok(());
+    while let Some(Mounted { node, target, .. }) = mounted.pop() {
+        let device = PathBuf::from(format!("/dev/{node}"));
+        let unmounted = unmount(&target, UnmountFlags::NOFOLLOW).map_err(io::Error::from);
+        // Not every file system flushes the disk's cache when it is unmounted.
+        // What is in a file is flushed with that.
+        let is_file = node.starts_with("loop");
+        let flushed =
+            if read_only || is_file { Ok(()) } else { File::open(&device).and_then(|device| device.sync_all()) };
+        let result = unmounted.and(flushed).map_err(|error| failure(&device, "cannot unmount", &error));
+        first = first.and(result);
+    }
+    first
+}
+
+fn not_left(error: io::Error) -> Failure {
+    failure(Path::new("/"), "cannot unmount", &error)
 }
 
 /// What somebody is told who lacks a module: the kernel asks for a kind of file system by another name.

@@ -18,7 +18,9 @@ pub(crate) fn perform(request: Request, mounts: &mut Mounts, disks: &TransferDis
     let mut failures = Failures::default();
     let done = match request.operation {
         None => Err(refusal("the agent does not know this request")),
-        Some(operation) => perform_operation(operation, mounts, disks, &mut failures, &mut response),
+        Some(operation) => mounts
+            .finish_leaving()
+            .and_then(|()| perform_operation(operation, mounts, disks, &mut failures, &mut response)),
     };
     if let Err(problem) = done {
         failures.add(problem);

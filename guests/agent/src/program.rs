@@ -44,6 +44,7 @@ pub(crate) fn finish(mut child: Child, stdin: Vec<u8>) -> io::Result<ProgramEnd>
         left_out: output.left_out + errors.left_out,
         output: output.into_bytes(),
         errors: errors.into_bytes(),
+        ..ProgramEnd::default()
     })
 }
 

@@ -1,13 +1,13 @@
 //! What a Linux needs before anything works, and its end.
 
-use crate::{interruption, modules};
+use crate::interruption::Unstoppable;
+use crate::modules;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::system::{RebootCommand, reboot};
 use rustix::thread::UnshareFlags;
+use std::fs;
 use std::io;
-use std::os::fd::AsFd;
-use std::thread;
 
 /// Files that may be open at once: one for each level of a tree that is removed or copied. Linux takes paths of 2048 levels.
 const FILES_MAX: u64 = 4096;
@@ -33,14 +33,16 @@ pub(crate) fn kernel_version() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
+/// How many processes the kernel has killed because there was no memory left.
+pub(crate) fn killed_for_memory() -> u64 {
+    let counts = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let count = counts.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
 /// Everything to stable storage. If the host gives that up, it goes on behind its back.
 pub(crate) fn sync() -> io::Result<()> {
-    let (done, end) = io::pipe()?;
-    thread::Builder::new().stack_size(64 << 10).spawn(move || {
-        rustix::fs::sync();
-        drop(end);
-    })?;
-    interruption::wait(done.as_fd())
+    Unstoppable::start(rustix::fs::sync)?.wait()
 }
 
 /// Ends the kernel.

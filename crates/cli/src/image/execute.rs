@@ -55,7 +55,7 @@ impl FileCommand for Run {
         }
         let input = Stdin::until(Arc::clone(&end));
         let source = StreamSource::interactive(input).context("making a stream")?;
-        let sink = StreamSink::new(Outputs { records: RecordStream::new(Printer), end: Arc::clone(&end) })
+        let sink = StreamSink::new(Outputs { records: RecordStream::new(Printer::default()), end: Arc::clone(&end) })
             .context("making a stream")?;
         image.appliance.bind_source_stream(&source);
         image.appliance.bind_sink_stream(&sink);
@@ -69,8 +69,11 @@ impl FileCommand for Run {
         let status = done.failures.first().map_or(1, |failure| status_of(failure.errno));
         image.told(&done.failures, done.failed).map_err(|error| EndsWith { status, error })?;
         let program = done.program;
-        printed.context("cannot write the program's output")?;
+        let (printer, _) = printed.context("cannot write the program's output")?.records.into_parts();
         given.context("cannot read the program's input")?;
+        if program.out_of_memory || (program.status != 0 && printer.has_said_so) {
+            image.tell_of_memory();
+        }
         match (program.status, program.signal) {
             (0, 0) => Ok(()),
             // As shells have it.
@@ -107,7 +110,26 @@ impl Write for Outputs {
 }
 
 /// Prints what the program writes.
-struct Printer;
+#[derive(Default)]
+struct Printer {
+    /// The program has said that it lacks memory.
+    has_said_so: bool,
+    /// The last bytes on its standard error.
+    last: Vec<u8>,
+}
+
+/// What programs say when they lack memory, but for the case of letters.
+const LACKS_MEMORY: [&[u8]; 3] = [b"cannot allocate memory", b"out of memory", b"memory exhausted"];
+
+impl Printer {
+    fn listen(&mut self, said: &[u8]) {
+        self.last.extend(said.to_ascii_lowercase());
+        let says = |text: &&[u8]| self.last.windows(text.len()).any(|window| window == *text);
+        self.has_said_so |= LACKS_MEMORY.iter().any(says);
+        let kept = LACKS_MEMORY.iter().map(|text| text.len()).max().unwrap_or_default();
+        self.last.drain(..self.last.len().saturating_sub(kept));
+    }
+}
 
 impl RecordTaker for Printer {
     type Output = ();
@@ -115,6 +137,7 @@ impl RecordTaker for Printer {
     fn take(&mut self, record: Record) -> io::Result<()> {
         let Record::Output(output) = record else { return Ok(()) };
         if output.is_error {
+            self.listen(&output.bytes);
             // Nobody is there to be told that stderr is closed.
             let _ = io::stderr().write_all(&output.bytes);
             return Ok(());
@@ -126,5 +149,22 @@ impl RecordTaker for Printer {
 
     fn finish(self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_lacks_memory_is_understood() {
+        let heard = |pieces: &[&str]| {
+            let mut printer = Printer::default();
+            pieces.iter().for_each(|piece| printer.listen(piece.as_bytes()));
+            printer.has_said_so
+        };
+        assert!(heard(&["sh: 3: Cannot fork: Cannot alloc", "ate me", "mory\n"]));
+        assert!(heard(&["dd: Out of memory\n"]));
+        assert!(!heard(&["dd: no space left on device\n", "memory\n"]));
     }
 }

@@ -365,6 +365,12 @@ impl OpenImage {
         Ok(())
     }
 
+    /// Says that something failed because the appliance has too little memory.
+    pub fn tell_of_memory(&self) {
+        let mebibytes = self.boot.memory_bytes >> 20;
+        self.tell(&format!("the appliance's memory was used up: --memory gives it more than {mebibytes} MiB"));
+    }
+
     /// What the appliance has of what something may need.
     pub(super) fn has(&self) -> Needs {
         Needs { memory_bytes: self.boot.memory_bytes, raid6: self.boot.raid6 }
@@ -723,6 +729,9 @@ fn sentence(failure: &Failure) -> String {
     let subject = if path.is_empty() { what } else { format!("{path}: {what}") };
     match i32::try_from(failure.errno) {
         Ok(0) | Err(_) => subject,
+        Ok(errno) if Errno::from_raw_os_error(errno) == Errno::NOMEM => {
+            format!("{subject}: {} (--memory gives the appliance more)", error_text(errno))
+        }
         Ok(errno) => format!("{subject}: {}", error_text(errno)),
     }
 }

@@ -525,6 +525,27 @@ fn ctrl_c_ends_a_removal_and_a_tool_and_not_the_appliance() {
     terminal.leave();
 }
 
+/// A disk that discards so slowly that not all can be discarded before an appliance is given up, and flushes as slowly.
+#[test]
+fn ctrl_c_ends_fstrim_and_umount_and_not_the_appliance() {
+    // Each group of blocks of a file system of small blocks is discarded by itself: there are 16. A journal would be flushed more often than once.
+    let rig = Rig::made(128, &["-b", "1024", "-m", "0", "-O", "^has_journal"], |_| {});
+    let mut terminal = Terminal::open(&rig, &["disk.img,faults=discard-latency:1s+flush-latency:7s"]);
+    terminal.wait_for("blockyard> ");
+    terminal.interrupt("fstrim\r");
+    terminal.type_in("write /f content\r");
+    terminal.wait_for("\x1b[?2004l");
+    terminal.wait_for("blockyard> ");
+    terminal.interrupt("umount /\r");
+    // It goes on, and is waited for.
+    terminal.type_in("vfs-type /dev/sda\r");
+    terminal.wait_for("ext4");
+    terminal.wait_for("blockyard> ");
+    terminal.leave();
+    assert_eq!(rig.run("cat", &["/f"]), "content");
+    rig.check();
+}
+
 /// guestfish's everyday lines, with its names and arguments.
 #[test]
 fn guestfishs_questions_have_its_answers() {

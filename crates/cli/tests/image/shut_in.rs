@@ -1,11 +1,12 @@
 //! What the appliance may do on the host, and who may have one.
 
+use crate::ends::{descendants, is_kernel};
 use crate::rig::{Rig, failure, tool};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Debian's user nobody.
 const NOBODY: u32 = 65534;
@@ -122,4 +123,52 @@ fn a_kernel_that_was_unpacked_elsewhere_is_used() {
     let output =
         rig.command("cat", &["/greeting"]).env("BLOCKYARD_UML", prefix.join("bin/linux.uml")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What the host has of a process, in KiB: its share of what several have.
+fn proportional_kib(pid: u32) -> u64 {
+    let lines = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let number = |line: &str| line.strip_prefix("Pss:")?.trim_end_matches("kB").trim().parse::<u64>().ok();
+    lines.lines().find_map(number).unwrap_or(0)
+}
+
+#[test]
+fn a_program_has_no_more_memory_than_it_was_given_and_that_is_said() {
+    let rig = Rig::new(32, |root| {
+        fs::create_dir(root.join("dev")).unwrap();
+        fs::copy("/bin/busybox", root.join("busybox")).expect("it is in Debian's busybox-static");
+    });
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+        command.args(["image", "run", "--memory", "64"]).arg(&rig.image).arg("/busybox").args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let hint = "the appliance's memory was used up: --memory gives it more than 64 MiB";
+    // The program says so, or it is killed.
+    let asked = run(&["dd", "if=/dev/zero", "of=/dev/null", "bs=300M", "count=1"]).wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(!asked.status.success() && said.contains(hint), "{said}");
+    let mut touching = run(&["tail", "/dev/zero"]);
+    let (mut most_kib, mut file_bytes) = (0, 0);
+    while touching.try_wait().unwrap().is_none() {
+        let processes = descendants(touching.id());
+        let own_kib = 24 * 1024 * processes.len() as u64;
+        most_kib =
+            most_kib.max(processes.iter().map(|pid| proportional_kib(*pid)).sum::<u64>().saturating_sub(own_kib));
+        for pid in processes.into_iter().filter(|pid| is_kernel(*pid)) {
+            let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+            let limit = limits
+                .lines()
+                .find_map(|line| line.strip_prefix("Max file size")?.split_whitespace().next()?.parse().ok());
+            file_bytes = limit.unwrap_or(file_bytes);
+        }
+    }
+    let touched = touching.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&touched.stderr).into_owned();
+    assert!(touched.status.code() == Some(128 + 9) && said.contains(hint), "{:?}: {said}", touched.status);
+    // The guest's memory is a file.
+    assert!(most_kib <= (64 + 64) << 10, "{most_kib} KiB");
+    assert!((64 << 20..=(64 + 64 + 1024) << 20).contains(&file_bytes), "{file_bytes}");
+    rig.check();
 }
