@@ -12,7 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -102,6 +102,10 @@ pub(crate) fn store(request: &Store, disks: &TransferDisks) -> Result<u64, Failu
     } else {
         store_raw(request, &path, &file, disks).map(|()| request.size)
     };
+    if bytes.is_err() && !is_there && fs::symlink_metadata(&path).is_ok_and(|made| made.is_file()) {
+        // Nobody wants a part of it.
+        let _ = fs::remove_file(&path);
+    }
     let bytes = bytes.map_err(bad("cannot write"))?;
     if keeps {
         return Ok(bytes);
@@ -125,8 +129,7 @@ fn store_stream(mut file: &File, disks: &TransferDisks) -> io::Result<u64> {
 fn store_raw(request: &Store, path: &Path, file: &File, disks: &TransferDisks) -> io::Result<()> {
     let everything = [Range { offset: 0, length: request.size }];
     let ranges = if request.data.is_empty() { &everything[..] } else { &request.data[..] };
-    let direct = File::options().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path);
-    let writer = direct.as_ref().unwrap_or(file);
+    let direct = direct(path, File::options().write(true));
     for range in ranges.iter().filter(|range| range.length > 0) {
         // The blocks in one piece; where the file system cannot, they come as they are written.
         if fallocate(file, FallocateFlags::empty(), range.offset, range.length) == Err(Errno::NOSPC) {
@@ -134,11 +137,27 @@ fn store_raw(request: &Store, path: &Path, file: &File, disks: &TransferDisks) -
         }
         let pieces = read_disk(Arc::clone(&disks.source), range)?;
         while let Some(piece) = pieces.next()? {
-            writer.write_all_at(&piece.buffer[..piece.bytes.next_multiple_of(BLOCK_BYTES)], piece.offset)?;
+            let blocks = &piece.buffer[..piece.bytes.next_multiple_of(BLOCK_BYTES)];
+            past_the_cache(direct.as_ref(), file, |file| file.write_all_at(blocks, piece.offset))?;
             pieces.recycle(piece.buffer);
         }
     }
     file.set_len(request.size)
+}
+
+/// The file once more, past the page cache, where its file system does that.
+fn direct(path: &Path, options: &mut OpenOptions) -> Option<File> {
+    options.custom_flags(OFlags::DIRECT.bits() as i32).open(path).ok()
+}
+
+/// Does something with a file past the page cache, if that can be done: some file systems, Minix among them, open such a file, and refuse what
+/// is done with it.
+fn past_the_cache<T>(direct: Option<&File>, file: &File, mut act: impl FnMut(&File) -> io::Result<T>) -> io::Result<T> {
+    match direct.map(&mut act) {
+        Some(Err(error)) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => act(file),
+        Some(done) => done,
+        None => act(file),
+    }
 }
 
 /// Reads a range of a disk in whole blocks; what is behind its end are zeros.
@@ -211,13 +230,12 @@ pub(crate) fn fetch(request: &Fetch, disks: &TransferDisks) -> Result<u64, Failu
         return Err(bad("cannot read")(io::Error::other("its size has changed")));
     }
     let has_holes = metadata.blocks().saturating_mul(512) < size;
-    let direct = File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path);
-    let reader = Arc::new(direct.unwrap_or_else(|_| file.try_clone().unwrap_or(file)));
+    let reader = Arc::new((direct(path, File::options().read(true)), file));
     // Some file systems have holes and do not say where.
     let step = if has_holes { SEARCHED_BYTES } else { PIECE_BYTES };
     let mut copied = 0;
     let mut at = 0;
-    while let Some(range) = next_data(&reader, at, size).map_err(bad("cannot read"))? {
+    while let Some(range) = next_data(&reader.1, at, size).map_err(bad("cannot read"))? {
         at = range.offset + range.length;
         let pieces = read_file(Arc::clone(&reader), &range).map_err(bad("cannot read"))?;
         while let Some(piece) = pieces.next().map_err(bad("cannot read"))? {
@@ -252,7 +270,7 @@ pub(crate) fn next_data(file: &File, at: u64, size: u64) -> io::Result<Option<Ra
     Ok(Some(Range { offset: start, length: end.saturating_sub(start) }).filter(|range| range.length > 0))
 }
 
-fn read_file(file: Arc<File>, range: &Range) -> io::Result<ReadAhead> {
+fn read_file(file: Arc<(Option<File>, File)>, range: &Range) -> io::Result<ReadAhead> {
     let (mut offset, end) = (range.offset, range.offset + range.length);
     ReadAhead::start(PIECE_BYTES, move |buffer: &mut AlignedBuffer| {
         let bytes = (end - offset).min(PIECE_BYTES as u64) as usize;
@@ -262,7 +280,10 @@ fn read_file(file: Arc<File>, range: &Range) -> io::Result<ReadAhead> {
         let mut filled = 0;
         while filled < bytes {
             let upto = (bytes - filled).next_multiple_of(BLOCK_BYTES).min(PIECE_BYTES - filled);
-            match file.read_at(&mut buffer[filled..filled + upto], offset + filled as u64)? {
+            let (direct, file) = &*file;
+            let place = &mut buffer[filled..filled + upto];
+            let read = |file: &File| file.read_at(place, offset + filled as u64);
+            match past_the_cache(direct.as_ref(), file, read)? {
                 0 => return Err(io::Error::other("it ends before its size")),
                 read => filled = (filled + read).min(bytes),
             }

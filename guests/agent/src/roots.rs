@@ -6,6 +6,7 @@ use crate::mount_options::{MountOptions, load_driver};
 use crate::tree::Tree;
 use blockyard_protocol::appliance::Failure;
 use rustix::mount::{UnmountFlags, unmount};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -62,7 +63,7 @@ impl<'volumes> Source<'volumes> {
 /// The root file system: the only volume with files, or the first that looks like it, or, where none does, the one that is meant
 /// to be it. `place` is a directory to mount on for a look.
 pub(crate) fn find<'volumes>(volumes: &'volumes [Volume], place: &Path) -> Result<Source<'volumes>, Failure> {
-    let candidates: Vec<_> = volumes.iter().filter(|volume| volume.is_mountable()).collect();
+    let candidates: Vec<_> = mountable(volumes).collect();
     let closed = volumes.iter().any(Volume::is_closed);
     match candidates[..] {
         [] => Err(refusal(nothing_mountable(volumes))),
@@ -97,8 +98,15 @@ fn nothing_like_a_root(volumes: &[Volume], candidates: &[&Volume]) -> String {
 
 /// All that look like it, in the order in which [`find`] takes them.
 pub(crate) fn all<'volumes>(volumes: &'volumes [Volume], place: &Path) -> Vec<Source<'volumes>> {
-    let candidates = volumes.iter().filter(|volume| volume.is_mountable());
-    candidates.flat_map(|volume| of_volume(volume, place)).collect()
+    mountable(volumes).flat_map(|volume| of_volume(volume, place)).collect()
+}
+
+/// What can be mounted, each once: a Btrfs may be on several volumes, of which the first stands for all.
+fn mountable(volumes: &[Volume]) -> impl Iterator<Item = &Volume> {
+    let mut seen = BTreeSet::new();
+    volumes.iter().filter(move |volume| {
+        volume.is_mountable() && (volume.content.driver() != "btrfs" || seen.insert(volume.content.uuid.clone()))
+    })
 }
 
 fn said(volume: &Volume) -> String {

@@ -53,18 +53,20 @@ impl FileCommand for Fsck {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let volumes = match &self.part {
-            Some(part) => vec![image.volume(Some(part))?],
-            None => image.volumes()?,
+        let checked = match &self.part {
+            Some(part) => {
+                let volume = image.volume_in_layers(Some(part))?;
+                let kind = FileSystemKind::of(&volume.r#type).filter(|kind| kind.is_mountable());
+                kind.map(|kind| (kind, volume)).into_iter().collect()
+            }
+            None => image.file_systems()?,
         };
-        let kinds = volumes.iter().filter_map(|volume| Some((FileSystemKind::of(&volume.r#type)?, volume)));
-        let checked: Vec<_> = kinds.filter(|(kind, _)| kind.is_mountable()).collect();
         if checked.is_empty() {
             bail!("{}: there is no file system that can be checked", image.name());
         }
         let mut damaged = Vec::new();
         for (kind, volume) in checked {
-            let outcome = self.check_one(image, kind, volume)?;
+            let outcome = self.check_one(image, kind, &volume)?;
             let (device, word) = (printable(&volume.device), word(outcome));
             print(&format!("{device} ({}): {word}", kind.name()))?;
             if matches!(outcome, Outcome::Damaged | Outcome::NotUnmounted) {

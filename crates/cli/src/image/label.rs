@@ -27,7 +27,7 @@ impl FileCommand for Label {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let volume = image.volume(Some(&self.part))?;
+        let volume = image.volume_in_layers(Some(&self.part))?;
         let Some(label) = &self.label else { return print(&printable(&volume.label)) };
         let device = printable(&volume.device);
         let Some(kind) = FileSystemKind::of(&volume.r#type) else {

@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 /// mkfs.vfat and mkswap, whose other options may follow --.
 #[derive(Args)]
 pub struct Mkfs {
-    /// The partition, such as sda1, vda1 or 1, and the kind; the kind alone for a disk without partitions.
+    /// The partition, such as sda1, vda1, 1 or vg/root, and the kind; the kind alone for a disk without partitions.
     #[arg(value_name = "PART] [TYPE", num_args = 1..=2, required = true)]
     words: Vec<String>,
     /// Whatever is there: it is lost.
@@ -64,7 +64,7 @@ impl FileCommand for Mkfs {
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let (kind, part) = self.parsed()?;
-        let volume = image.volume(part)?;
+        let volume = image.volume_in_layers(part)?;
         if !self.force {
             refuse_contents(image.name(), &volume)?;
         }

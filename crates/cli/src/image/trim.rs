@@ -1,7 +1,6 @@
 //! `blockyard image fstrim` and `zero-free`.
 
 use super::file_commands::{Access, FileCommand};
-use super::file_system_kind::FileSystemKind;
 use super::open_image::{OpenArgs, OpenImage};
 use crate::{print, size};
 use anyhow::{Context, Result, bail};
@@ -65,14 +64,12 @@ fn told(trimmed: &[Trimmed]) -> Result<()> {
 
 /// Trims what is mounted, or, if nothing is, mounts one volume after another and trims it.
 fn trim_all(image: &mut OpenImage) -> Result<Vec<Trimmed>> {
-    let volumes = image.volumes()?;
-    if volumes.iter().any(|volume| !volume.directory.is_empty()) {
+    if image.volumes()?.iter().any(|volume| !volume.directory.is_empty()) {
         return trim(image);
     }
-    let with_files = |name: &str| FileSystemKind::of(name).is_some_and(FileSystemKind::is_mountable);
     let mut trimmed = Vec::new();
-    for volume in volumes.iter().filter(|volume| with_files(&volume.r#type)) {
-        let point = MountPoint { device: volume.device.clone(), directory: b"/".to_vec(), ..MountPoint::default() };
+    for (_, volume) in image.file_systems()? {
+        let point = MountPoint { device: volume.device, directory: b"/".to_vec(), ..MountPoint::default() };
         image.mount_points(vec![point], &OpenArgs::default())?;
         trimmed.append(&mut trim(image)?);
         image.unmount()?;

@@ -1,13 +1,18 @@
 //! What is on an image's volumes: its partitions, or the disk where it has none.
 
+use super::file_system_kind::FileSystemKind;
+use super::layers::Asking;
 use super::open_image::{OpenImage, RecordTaker};
 use anyhow::{Context, Result, bail};
+use blockyard_appliance::ApplianceError;
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{ListVolumes, Operation, Record, Volume};
 use std::io;
 
 /// Volumes that are listed: more than any image has.
 const VOLUMES_MAX: usize = 4096;
+/// The kind of file system that has several volumes, as blkid(8) calls it.
+const BTRFS: &str = "btrfs";
 
 impl OpenImage {
     /// The volumes, in order.
@@ -31,6 +36,44 @@ impl OpenImage {
                 bail!("{}: which one? The image has {}", self.name(), all.collect::<Vec<_>>().join(", "))
             }
         }
+    }
+
+    /// As [`OpenImage::volume`], where it may lie in layers that are not open yet.
+    ///
+    /// # Errors
+    /// As there, and when they cannot be opened.
+    pub fn volume_in_layers(&mut self, name: Option<&str>) -> Result<Volume> {
+        let found = self.volume(name);
+        match found {
+            // There is no such volume, unless the appliance is gone.
+            Err(error) if name.is_some() && !error.is::<ApplianceError>() => {
+                if self.open_layers(Asking::Terminal).with_context(|| self.name().to_owned())? {
+                    return self.volume(name);
+                }
+                Err(error)
+            }
+            found => found,
+        }
+    }
+
+    /// The volumes with file systems that can be mounted, of a Btrfs on several the first.
+    ///
+    /// # Errors
+    /// As [`OpenImage::volumes`].
+    pub fn file_systems(&mut self) -> Result<Vec<(FileSystemKind, Volume)>> {
+        let mut found: Vec<(FileSystemKind, Volume)> = Vec::new();
+        for volume in self.volumes()? {
+            let same = |other: &Volume| {
+                volume.r#type == BTRFS && (&other.r#type, &other.uuid) == (&volume.r#type, &volume.uuid)
+            };
+            match FileSystemKind::of(&volume.r#type) {
+                Some(kind) if kind.is_mountable() && !found.iter().any(|(_, other)| same(other)) => {
+                    found.push((kind, volume))
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
     }
 
     fn list_volumes(&mut self, device: &str) -> Result<Vec<Volume>> {

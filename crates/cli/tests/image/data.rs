@@ -186,6 +186,7 @@ fn no_space_is_said_and_leaves_a_file_system_in_good_order() {
     let rig = Rig::empty(16);
     fs::write(rig.path("in"), noise(20 << 20)).unwrap();
     assert!(rig.fail("put", &["in", "/"]).contains("No space left on device"));
+    assert_eq!(rig.run("ls", &["/"]), "lost+found\n");
     rig.check();
     let tar = rig.path("a.tar");
     tool("tar", "tar", ["-C", rig.directory.path().to_str().unwrap(), "-cf", tar.to_str().unwrap(), "in"]);

@@ -1,6 +1,6 @@
 //! File systems whose drivers are modules of the kernel's, which come when they are wanted.
 
-use crate::rig::{Rig, tool};
+use crate::rig::{Rig, noise, tool};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
@@ -45,6 +45,11 @@ fn f2fs_and_minix_are_read_and_written() {
         tool(program, package, [rig.image.to_str().unwrap()]);
         rig.run("mkdir", &["/made"]);
         assert_eq!(rig.run("ls", &["/"]), "made\n");
+        let content = noise(70_001);
+        fs::write(rig.path("input"), &content).unwrap();
+        rig.run("put", &["input", "/made/file"]);
+        rig.run("get", &["/made/file", "output"]);
+        assert!(fs::read(rig.path("output")).unwrap() == content, "{program}");
     }
 }
 
@@ -56,8 +61,11 @@ fn btrfs_over_two_disks_is_mounted() {
     let (first, second) = (rig.image.to_str().unwrap(), second.to_str().unwrap());
     tool("mkfs.btrfs", "btrfs-progs", ["-q", "-d", "raid0", first, second]);
     fs::write(rig.path("input"), "hello\n").unwrap();
-    rig.run("put", &["--add", second, "-m", "vda", "input", "/file"]);
-    assert_eq!(rig.run("cat", &["--add", second, "-m", "vda", "/file"]), "hello\n");
+    rig.run("put", &["--add", second, "input", "/file"]);
+    assert_eq!(rig.run("cat", &["--add", second, "/file"]), "hello\n");
+    assert_eq!(rig.run("cat", &["--add", second, "-m", "vdb", "/file"]), "hello\n");
+    assert_eq!(rig.run("fsck", &["--add", second]), "vda (btrfs): clean\n");
+    assert_eq!(rig.run("fstrim", &["--add", second]).lines().count(), 1);
 }
 
 #[test]

@@ -129,6 +129,27 @@ fn logical_volumes_are_found_filled_and_left_in_good_order() {
 }
 
 #[test]
+fn a_file_system_is_made_checked_and_labelled_on_a_logical_volume_by_commands_of_their_own() {
+    let disks = Disks::new(&[64]);
+    let mut workshop = disks.workshop(&["0.img"]);
+    workshop.lvm(&["pvcreate", "/dev/vda"]);
+    workshop.lvm(&["vgcreate", "vg", "/dev/vda"]);
+    workshop.lvm(&["lvcreate", "-Wn", "-Zn", "-L", "32M", "-n", "root", "vg"]);
+    workshop.lvm(&["vgchange", "-an", "vg"]);
+    drop(workshop);
+    assert!(
+        disks.fail(&["mkfs", "0.img", "vg/home", "ext4"]).contains("there is no vg/home: the image has vda, vg/root")
+    );
+    disks.run(&["mkfs", "0.img", "vg/root", "ext4"]);
+    assert!(disks.fail(&["mkfs", "0.img", "vg/root", "ext4"]).contains("vg/root holds ext4"));
+    disks.run(&["label", "0.img", "/dev/vg/root", "home"]);
+    assert_eq!(disks.run(&["fsck", "0.img", "mapper/vg-root"]), "vg/root (ext4): clean\n");
+    // LVM leaves a megabyte before the volume.
+    let root = disks.cut("0.img", 1 << 20, 32);
+    assert_eq!(tool("e2label", "e2fsprogs", [&root]), "home\n");
+}
+
+#[test]
 fn arrays_run_with_all_their_disks_and_with_one_less() {
     let disks = Disks::new(&[24, 24, 20, 20, 20]);
     let mut workshop = disks.workshop(&["0.img", "1.img", "2.img", "3.img", "4.img"]);
