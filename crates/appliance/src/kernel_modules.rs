@@ -12,42 +12,8 @@ use std::path::{Path, PathBuf};
 const INITIAL: [&str; 5] = ["virtio_blk", "vfat", "nls_cp437", "nls_iso8859-1", "nls_utf8"];
 
 /// Those that the kernel may want when an image has arrays, logical volumes or encrypted volumes, or a file of it is mounted; it loads what it uses. They come at once, as
-/// whoever opens such a volume cannot be asked to do so again.
-pub(crate) const LAYERS: [&str; 33] = [
-    "loop",
-    "dm-mod",
-    "dm-crypt",
-    "dm-snapshot",
-    "dm-mirror",
-    "dm-raid",
-    "dm-thin-pool",
-    "dm-cache",
-    "dm-cache-smq",
-    "dm-writecache",
-    "dm-integrity",
-    "dm-zero",
-    "md-mod",
-    "linear",
-    "raid0",
-    "raid1",
-    "raid10",
-    "raid456",
-    "xts",
-    "cbc",
-    "ctr",
-    "ecb",
-    "essiv",
-    "lrw",
-    "cts",
-    "hmac",
-    "sha512_generic",
-    "rmd160",
-    "wp512",
-    "serpent_generic",
-    "twofish_generic",
-    "camellia_generic",
-    "algif_skcipher",
-];
+/// whoever opens such a volume cannot be asked to do so again. A name with a slash at its end is a directory's, with all that it has.
+pub(crate) const LAYERS: [&str; 3] = ["kernel/drivers/md/", "kernel/crypto/", "loop"];
 
 /// Where the agent looks for modules.
 const DIRECTORY: &str = "lib/modules";
@@ -115,8 +81,10 @@ impl Tables {
             let modules = aliases.filter(|(pattern, _)| matches(pattern, name.as_ref())).map(|(_, module)| module);
             modules.chain([name.as_ref()]).map(plain).collect::<Vec<_>>()
         };
+        let directories: Vec<_> = names.iter().map(AsRef::as_ref).filter(|name| name.ends_with('/')).collect();
+        let lies_there = |line: &str| directories.iter().any(|directory| line.starts_with(directory));
         let names: BTreeSet<_> = names.iter().flat_map(called).collect();
-        let own = self.needs.lines().filter(|line| names.contains(&plain(name_of(line))));
+        let own = self.needs.lines().filter(|line| lies_there(line) || names.contains(&plain(name_of(line))));
         let paths: BTreeSet<_> = own.flat_map(paths_of).collect();
         self.needs.lines().filter(|line| paths_of(line).next().is_some_and(|own| paths.contains(own))).collect()
     }
@@ -214,7 +182,17 @@ mod tests {
         let kernel = Kernel::find().unwrap();
         let archive = bundle(&kernel, &LAYERS, &[]).unwrap().unwrap();
         let files = unpacked(&archive);
-        for name in ["dm-crypt.ko", "encrypted-keys.ko", "raid456.ko", "async_xor.ko", "xts.ko"] {
+        for name in [
+            "dm-crypt.ko",
+            "encrypted-keys.ko",
+            "raid456.ko",
+            "async_xor.ko",
+            "xts.ko",
+            "loop.ko",
+            "dm-verity.ko",
+            "adiantum.ko",
+            "libchacha.ko",
+        ] {
             assert!(files.contains_key(&format!("lib/modules/{name}")), "{name}");
         }
         let text = |name: &str| String::from_utf8(files[&format!("lib/modules/{name}")].clone()).unwrap();
