@@ -14,9 +14,9 @@ const SUITES: [&str; 3] = ["bookworm", "trixie", "sid"];
 const MIRROR: &str = "http://deb.debian.org/debian";
 /// How often each suite is measured, in turn with the others.
 const ROUNDS: usize = 9;
-/// What the tests execute, on the host or in the appliance.
-const TOOLS: &str = "acl,attr,btrfs-progs,busybox-static,bzip2,cpio,cryptsetup-bin,dosfstools,e2fsprogs,fdisk,fuse3,kmod,libcap2-bin,lvm2,mdadm,\
-                     procps,qemu-utils,strace,user-mode-linux,util-linux,xfsprogs,xz-utils,zstd";
+/// Packages that no test of images executes, and those that every Debian but the smallest has.
+const LEFT_OUT: [&str; 2] = ["fio", "qemu-system-x86"];
+const MORE: [&str; 6] = ["bzip2", "cpio", "diffutils", "kmod", "procps", "zstd"];
 
 /// Makes `$1` the root directory of this process and what it executes, with the directories that follow from outside, up to `--`. Not
 /// chroot(8), as who is in one may make no user namespaces.
@@ -36,21 +36,24 @@ cd "$here"
 exec "$@"
 "#;
 
-/// What is measured, each in nanoseconds: `ls`, and what a process costs in the guest.
+/// What is measured, each in nanoseconds: a boot with a look at the disk, `ls`, `put` of 200 MB, `run`, and what a process costs in the guest.
 const MEASURE: &str = r#"
 set -e
 blockyard=$1
 mkdir /tmp/root && cp /bin/busybox /tmp/root
-truncate -s 64M /tmp/disk.img && mke2fs -q -t ext4 -d /tmp/root /tmp/disk.img
+truncate -s 320M /tmp/disk.img && mke2fs -q -t ext4 -d /tmp/root /tmp/disk.img
+head -c 200000000 /dev/urandom > /tmp/data
 now() { date +%s%N; }
-shell() { "$blockyard" image run /tmp/disk.img /busybox sh -c "i=0; while [ \$i -lt $1 ]; do /busybox true; i=\$((i+1)); done"; }
+timed() { begin=$(now); "$blockyard" image "$@" > /tmp/out; end=$(now); echo $((end - begin)); }
+processes() { timed run /tmp/disk.img /busybox sh -c "i=0; while [ \$i -lt $1 ]; do /busybox true; i=\$((i+1)); done"; }
 "$blockyard" image ls /tmp/disk.img > /tmp/out
-begin=$(now); "$blockyard" image ls /tmp/disk.img > /tmp/out; end=$(now)
-echo $((end - begin))
-begin=$(now); shell 0; end=$(now); none=$((end - begin))
-begin=$(now); shell 200; end=$(now)
-echo $(((end - begin - none) / 200))
+timed filesystems /tmp/disk.img
+timed ls /tmp/disk.img
+timed put /tmp/disk.img /tmp/data /
+none=$(processes 0); echo $none
+echo $((($(processes 200) - none) / 200))
 "#;
+const FIGURES: [&str; 5] = ["boot", "`ls`", "`put` of 200 MB", "`run`", "fork and exec in the guest"];
 
 /// Runs the image tests whose names contain `filter` in each suite, and prints a table.
 ///
@@ -75,21 +78,27 @@ pub(crate) fn grounds(filter: &str) -> anyhow::Result<()> {
         let summary = summary(command.args(["--test-threads", "2", filter]))?;
         grounds.push((ground, kernel, summary));
     }
-    let mut samples = vec![(Vec::new(), Vec::new()); grounds.len()];
+    let mut samples = vec![vec![Vec::new(); FIGURES.len()]; grounds.len()];
     for _ in 0..ROUNDS {
-        for ((ground, ..), (lists, processes)) in grounds.iter().zip(&mut samples) {
+        for ((ground, ..), samples) in grounds.iter().zip(&mut samples) {
             let mut command = ground.command(Path::new("/"), Path::new("/bin/sh"));
             let measured = output(command.args(["-c", MEASURE, "measure"]).arg(blockyard))?;
-            let mut numbers = measured.lines().map(str::parse::<i64>);
-            let mut next = || numbers.next().context("too few figures")?.context("a figure is no number");
-            lists.push(next()?);
-            processes.push(next()?);
+            let numbers = measured.lines().map(str::parse::<i64>).collect::<Result<Vec<_>, _>>();
+            samples
+                .iter_mut()
+                .zip(numbers.context("a figure is no number")?)
+                .for_each(|(samples, one)| samples.push(one));
         }
     }
-    println!("| suite | User-Mode Linux | tests | `image ls` | fork and exec in the guest |\n|---|---|---|---|---|");
-    for ((ground, kernel, summary), (lists, processes)) in grounds.iter().zip(&mut samples) {
-        let (list, process) = (median(lists) as f64 / 1e9, median(processes) as f64 / 1e6);
-        println!("| {} | {kernel} | {} | {list:.3} s | {process:.2} ms |", ground.suite, summary.text);
+    println!(
+        "| suite | User-Mode Linux | tests | {} |\n|---|---|---|{}",
+        FIGURES.join(" | "),
+        "---|".repeat(FIGURES.len())
+    );
+    for ((ground, kernel, summary), samples) in grounds.iter().zip(&mut samples) {
+        let figures: Vec<_> =
+            samples.iter_mut().map(|samples| format!("{:.1} ms", median(samples) as f64 / 1e6)).collect();
+        println!("| {} | {kernel} | {} | {} |", ground.suite, summary.text, figures.join(" | "));
     }
     let failed = grounds.iter().filter(|(.., summary)| !summary.passed).map(|(ground, ..)| ground.suite);
     let failed: Vec<_> = failed.collect();
@@ -121,21 +130,26 @@ impl Ground {
     }
 }
 
-/// The root directory of a suite, which is made unless it is there.
+/// The root directory of a suite, which is made unless it is there, with the packages that are wanted.
 fn make(suite: &str, grounds: &Path) -> anyhow::Result<PathBuf> {
     let (directory, unfinished) = (grounds.join(suite), grounds.join(format!("{suite}.new")));
-    if !directory.is_dir() {
-        fs::create_dir_all(grounds).with_context(|| format!("cannot make {}", grounds.display()))?;
-        if unfinished.exists() {
-            fs::remove_dir_all(&unfinished).with_context(|| format!("cannot remove {}", unfinished.display()))?;
-        }
-        let mut command = Command::new("mmdebstrap");
-        // What a mirror has of an unreleased suite may be past its date.
-        command.args(["--quiet", "--variant=minbase", "--aptopt=Acquire::Check-Valid-Until \"false\""]);
-        command.arg(format!("--include={TOOLS}")).arg(suite).arg(&unfinished).arg(MIRROR);
-        run(&mut command)?;
-        fs::rename(&unfinished, &directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let tested = packages::PACKAGES.iter().map(|(name, _)| *name).filter(|name| !LEFT_OUT.contains(name));
+    let wanted = tested.chain(MORE).collect::<Vec<_>>().join(",");
+    let list = directory.join("packages");
+    if fs::read_to_string(list).is_ok_and(|there| there == wanted) {
+        return Ok(directory);
     }
+    fs::create_dir_all(grounds).with_context(|| format!("cannot make {}", grounds.display()))?;
+    for old in [&directory, &unfinished].into_iter().filter(|old| old.exists()) {
+        fs::remove_dir_all(old).with_context(|| format!("cannot remove {}", old.display()))?;
+    }
+    let mut command = Command::new("mmdebstrap");
+    // What a mirror has of an unreleased suite may be past its date.
+    command.args(["--quiet", "--variant=minbase", "--aptopt=Acquire::Check-Valid-Until \"false\""]);
+    command.arg(format!("--include={wanted}")).arg(suite).arg(&unfinished).arg(MIRROR);
+    run(&mut command)?;
+    let named = fs::write(unfinished.join("packages"), wanted).and_then(|()| fs::rename(&unfinished, &directory));
+    named.with_context(|| format!("cannot make {}", directory.display()))?;
     Ok(directory)
 }
 

@@ -5,9 +5,10 @@ use anyhow::bail;
 use std::process::Command;
 
 /// Package, and what for.
-const PACKAGES: &[(&str, &str)] = &[
+pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("acl", "setfacl"),
     ("attr", "setfattr"),
+    ("bsdextrautils", "hexdump"),
     ("btrfs-progs", "Btrfs in images"),
     ("busybox-static", "user space of the lab"),
     ("cryptsetup-bin", "encrypted volumes (LUKS)"),
