@@ -14,17 +14,15 @@
 //!
 //! The image has room for the change before it happens ([`room`]).
 
+use super::file_identity::FileIdentity;
 use super::journal_record::{JournalRecord, Stamp};
 use super::{ImageError, Qcow2Check, Repair, room};
 use crate::layers::{OverlayDisk, commit};
 use crate::place::Place;
 use crate::replacement::NewFile;
 use crate::{Disk, FileOptions, OpenedFile, Qcow2Disk};
-use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid, fchmod, fchown, fstat, fsync, statat, statx, unlinkat,
-};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, fsync, statat, unlinkat};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -73,6 +71,13 @@ impl AtomicChange {
         let mode = Mode::from_raw_mode(fstat(image.file()).map_err(|errno| failed(errno.into()))?.st_mode) & OWNERS;
         let directory = place.readable_directory().map_err(failed)?;
         let journal = NewFile::create(directory, &place.name, mode).map_err(|errno| failed(errno.into()))?;
+        let image_owner = fstat(image.file()).map_err(|errno| failed(errno.into()))?.st_uid;
+        if fstat(journal.file()).map_err(|errno| failed(errno.into()))?.st_uid != image_owner
+            && fchown(journal.file(), Some(Uid::from_raw(image_owner)), None).is_err()
+        {
+            let problem = "can be changed with --atomic by its owner and by root only: if it were cut off, others would have to complete it";
+            return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
+        }
         // Whatever the umask has taken away.
         fchmod(journal.file(), mode).map_err(|errno| failed(errno.into()))?;
         let file = journal.file().try_clone().map_err(failed)?;
@@ -109,10 +114,6 @@ impl AtomicChange {
         room::reserve(&delta, &*base.0, image.file())
             .map_err(|error| as_it_was(&format!("there is no room for the change in it: {error}")))?;
         drop((delta, base));
-        // Who owns the image may have to complete it.
-        if let Ok(owner) = fstat(image.file()) {
-            let _ = fchown(journal.file(), Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid)));
-        }
         JournalRecord::create(journal.file(), image.file()).map_err(failed)?;
         let file = journal.file().try_clone().map_err(failed)?;
         fsync(&file).map_err(|errno| failed(errno.into()))?;
@@ -178,6 +179,12 @@ impl FoundJournal {
         if let Some(problem) = foreign_because(&fstat(&journal).map_err(|errno| failed(errno.into()))?, owner) {
             return foreign(problem, place);
         }
+        // One that is damaged, and may be real, is an error where it is needed.
+        if let Ok(record) = JournalRecord::read(&journal)
+            && !record.is_original().map_err(failed)?
+        {
+            return foreign("a copy of a change's file", place);
+        }
         let image = image.try_clone().map_err(failed)?;
         let seen = Some(Stamp::of(image.file()).map_err(failed)?);
         Ok(Self::Unfinished(UnfinishedChange { image, journal, place, seen }))
@@ -195,13 +202,13 @@ impl FoundJournal {
     }
 }
 
-/// Why a file is not what a change to an image has left, if so: in a directory where others may make files, anybody may have put it there. Who
-/// may write the image anyway is its owner (`image_owner`), root, and this user.
+/// Why a file is not what a change to an image has left, if so: in a directory where others may make files, anybody may have put it there. It
+/// counts for everybody who opens the image, or for nobody.
 fn foreign_because(journal: &Stat, image_owner: u32) -> Option<&'static str> {
     if FileType::from_raw_mode(journal.st_mode) != FileType::RegularFile {
         Some("no regular file")
-    } else if ![0, image_owner, geteuid().as_raw()].contains(&journal.st_uid) {
-        Some("neither the image's owner's, nor root's, nor this user's")
+    } else if ![0, image_owner].contains(&journal.st_uid) {
+        Some("neither the image's owner's nor root's")
     } else if journal.st_nlink > 1 {
         Some("a file with several names")
     } else if Mode::from_raw_mode(journal.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
@@ -373,13 +380,8 @@ impl<E: Into<io::Error>> From<E> for Problem {
 /// Where the journal of an image lies once it is complete; `None` where files have no time of birth.
 fn journal_place(image: impl AsFd, path: &Path) -> Result<Option<Place>, ImageError> {
     let failed = |source: io::Error| ImageError::System { action: "look at", path: path.to_owned(), source };
-    let status = statx(image.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME);
-    let status = status.map_err(|errno| failed(errno.into()))?;
-    if status.stx_mask & StatxFlags::BTIME.bits() == 0 {
-        return Ok(None);
-    }
-    let born = (status.stx_btime.tv_sec, status.stx_btime.tv_nsec);
-    let name = format!(".blockyard-change-{:x}-{:x}-{:x}", status.stx_ino, born.0, born.1);
+    let Some(FileIdentity { inode, born }) = FileIdentity::of(&image).map_err(failed)? else { return Ok(None) };
+    let name = format!(".blockyard-change-{inode:x}-{:x}-{:x}", born[0], born[1]);
     let place = Place::of(image, path).and_then(|place| place.beside(&OsString::from(name)));
     place.map(Some).map_err(failed)
 }

@@ -1,16 +1,19 @@
-//! What a journal says at its end of the image that it is for: so that an image which somebody has restored since then is not changed.
+//! What a journal says at its end of the image that it is for: so that an image which somebody has restored since then is not changed; and of
+//! itself: so that a file which somebody else has made for the image's owner to copy, and then moved here, is none.
 //!
-//! Behind the delta, in the file's last sector: the magic, the state, and when the image was modified and its length as stat(2) has them, little-endian.
+//! Behind the delta, in the file's last sector: the magic, the state, when the image was modified and its length as stat(2) has them, and the
+//! journal's own identity, little-endian.
 
+use super::file_identity::FileIdentity;
 use rustix::fs::{fdatasync, fsync};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-const MAGIC: [u8; 8] = *b"blkychg1";
+const MAGIC: [u8; 8] = *b"blkychg2";
 /// One sector: it is written as a whole or not at all.
 const SECTOR_BYTES: u64 = 512;
-const RECORD_BYTES: usize = 40;
+const RECORD_BYTES: usize = 64;
 const STATE_AT: usize = 8;
 
 /// What an image's file looks like from outside, however it is named and whoever owns it: a copy of it that looks the same holds
@@ -51,6 +54,8 @@ pub(super) struct JournalRecord<'journal> {
     at: u64,
     state: State,
     stamp: Stamp,
+    /// The file that it was written to first.
+    own: FileIdentity,
 }
 
 impl<'journal> JournalRecord<'journal> {
@@ -59,7 +64,9 @@ impl<'journal> JournalRecord<'journal> {
         let stamp = Stamp::stable(image)?;
         let at = journal.metadata()?.len().next_multiple_of(SECTOR_BYTES);
         journal.set_len(at + SECTOR_BYTES)?;
-        Self { journal, at, state: State::Named, stamp }.write()
+        let own =
+            FileIdentity::of(journal)?.ok_or_else(|| io::Error::other("its file system keeps no time of birth"))?;
+        Self { journal, at, state: State::Named, stamp, own }.write()
     }
 
     /// That of a journal which was found.
@@ -76,7 +83,14 @@ impl<'journal> JournalRecord<'journal> {
             i64::from_le_bytes(number)
         };
         let stamp = Stamp { modified: [number(0), number(1)], length_bytes: number(2).cast_unsigned() };
-        if bytes[..STATE_AT] != MAGIC { Err(invalid()) } else { Ok(Self { journal, at, state, stamp }) }
+        let own = FileIdentity { inode: number(3).cast_unsigned(), born: [number(4), number(5)] };
+        if bytes[..STATE_AT] != MAGIC { Err(invalid()) } else { Ok(Self { journal, at, state, stamp, own }) }
+    }
+
+    /// Whether it lies in the file that it was written to first. What somebody else had the owner copy does not: nobody knows a file's identity
+    /// before there is one.
+    pub(super) fn is_original(&self) -> io::Result<bool> {
+        Ok(FileIdentity::of(self.journal)? == Some(self.own))
     }
 
     /// Whether an image that looks like this is still what the change was made for, as far as that can be told.
@@ -109,7 +123,8 @@ impl<'journal> JournalRecord<'journal> {
         let mut bytes = [0; RECORD_BYTES];
         bytes[..STATE_AT].copy_from_slice(&MAGIC);
         bytes[STATE_AT] = self.state as u8;
-        let numbers = [modified[0], modified[1], length_bytes.cast_signed()];
+        let FileIdentity { inode, born } = self.own;
+        let numbers = [modified[0], modified[1], length_bytes.cast_signed(), inode.cast_signed(), born[0], born[1]];
         for (index, number) in numbers.into_iter().enumerate() {
             bytes[16 + index * 8..][..8].copy_from_slice(&number.to_le_bytes());
         }
@@ -117,4 +132,4 @@ impl<'journal> JournalRecord<'journal> {
     }
 }
 
-const _: () = assert!(RECORD_BYTES == 16 + 3 * 8 && RECORD_BYTES as u64 <= SECTOR_BYTES);
+const _: () = assert!(RECORD_BYTES == 16 + 6 * 8 && RECORD_BYTES as u64 <= SECTOR_BYTES);

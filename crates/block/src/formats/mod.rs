@@ -11,6 +11,7 @@ mod allowed_directories;
 mod atomic_change;
 mod error;
 mod file_format;
+mod file_identity;
 mod fold;
 mod journal_record;
 mod qcow2;

@@ -286,7 +286,7 @@ fn a_file_that_others_may_have_put_there_is_no_change() {
             fs::rename(&journal, &moved).unwrap();
         }),
         (
-            "neither the image's owner's, nor root's, nor this user's",
+            "neither the image's owner's nor root's",
             &|| (in_place(), chown(&journal, Some(65534), None).unwrap()).0,
             &|| {
                 chown(&journal, Some(0), None).unwrap();
@@ -316,6 +316,57 @@ fn a_file_that_others_may_have_put_there_is_no_change() {
     }
     in_place();
     assert!(contents(&path) == wanted && names(&directory) == 1);
+}
+
+/// Somebody has the image's owner copy a file that he has made, and moves the copy to where the journal would be.
+#[test]
+fn a_copy_of_a_change_is_no_change() {
+    let (directory, path, before) = image("raw");
+    let wanted = cut_off(&path, &before, "write-error:1st");
+    let (journal, half) = (journal(&directory), fs::read(&path).unwrap());
+    let moved = directory.path().join("moved");
+    fs::rename(&journal, &moved).unwrap();
+    // With the mode, the owner and the contents of the true one.
+    fs::copy(&moved, &journal).unwrap();
+    for read_only in [true, false] {
+        let (opened, notes) = try_open(&path, read_only);
+        assert!(opened.unwrap().unfinished.is_none());
+        assert!(
+            notes.len() == 1 && notes[0].contains("as it is a copy of a change's file: it is left alone"),
+            "{notes:?}"
+        );
+        assert!(fs::read(&path).unwrap() == half && journal.exists());
+    }
+    fs::rename(&moved, &journal).unwrap();
+    assert!(contents(&path) == wanted && names(&directory) == 1);
+}
+
+/// If it were cut off, those who may not read its journal would write to an image that is not as anybody left it.
+#[test]
+fn who_neither_owns_an_image_nor_is_root_does_not_change_it_as_a_whole() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: nobody else to be");
+        return;
+    }
+    let (directory, path, before) = image("raw");
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    let refused = std::thread::scope(|scope| {
+        let somebody_else = || {
+            // Of this thread alone.
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).unwrap();
+            let OpenedDisk { disk, file, .. } = try_open(&path, false).0.unwrap();
+            AtomicChange::begin(disk, file.unwrap()).unwrap_err().to_string()
+        };
+        scope.spawn(somebody_else).join().unwrap()
+    });
+    assert!(refused.contains("by its owner and by root only"), "{refused}");
+    assert_eq!(names(&directory), 1);
+    // Root's is the owner's.
+    chown(&path, Some(65534), None).unwrap();
+    let wanted = cut_off(&path, &before, "write-error:1st");
+    assert_eq!(fs::metadata(self::journal(&directory)).unwrap().uid(), 65534);
+    assert!(contents(&path) == wanted);
 }
 
 /// The owner of the directory puts another file in the image's place at every moment that there is: what is judged, and what is written to,

@@ -1,0 +1,23 @@
+//! Which file one is, whatever its name.
+
+use rustix::fs::{AtFlags, StatxFlags, statx};
+use std::io;
+use std::os::fd::AsFd;
+
+/// A file of a file system: no other has the same, not even one that gets its inode number later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileIdentity {
+    pub(super) inode: u64,
+    /// When it was made: seconds and nanoseconds.
+    pub(super) born: [i64; 2],
+}
+
+impl FileIdentity {
+    /// That of an open file; `None` where files have no time of birth.
+    pub(super) fn of(file: impl AsFd) -> io::Result<Option<Self>> {
+        let status = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME)?;
+        let born = [status.stx_btime.tv_sec, status.stx_btime.tv_nsec.into()];
+        let has_birth = status.stx_mask & StatxFlags::BTIME.bits() != 0;
+        Ok(has_birth.then_some(Self { inode: status.stx_ino, born }))
+    }
+}
