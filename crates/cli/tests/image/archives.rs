@@ -1,6 +1,6 @@
 //! What archives say of files goes in and comes out, whoever wrote them: checked by GNU tar, debugfs and getfattr.
 
-use crate::rig::{Rig, noise, tool};
+use crate::rig::{Rig, noise, tar_entry, tool};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
@@ -30,22 +30,8 @@ fn tar(directory: &Path, arguments: &[&str]) -> String {
 
 /// A tar entry of any type: name, target, content.
 fn entry(kind: u8, name: &str, target: &str, size: u64, content: &[u8]) -> Vec<u8> {
-    let mut header = [0u8; 512];
-    let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
-    put(0, name);
-    for (at, number) in [(100, "0000644"), (108, "0000000"), (116, "0000000"), (136, "00000000000")] {
-        put(at, number);
-    }
-    put(124, &format!("{size:011o}"));
-    put(148, "        ");
-    put(157, target);
-    put(257, "ustar  ");
-    header[156] = kind;
-    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
-    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    let mut bytes = [&header[..], content].concat();
-    bytes.resize(bytes.len().next_multiple_of(512), 0);
-    bytes
+    let size = format!("{size:011o}");
+    tar_entry(kind, name, content, &[(100, "0000644"), (124, &size), (136, "00000000000"), (157, target)])
 }
 
 #[test]

@@ -103,6 +103,23 @@ pub(crate) fn tool<I: IntoIterator<Item: AsRef<OsStr>>>(program: &str, package: 
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// An archive's entry: type, name, content, and fields that are something else: place and text.
+pub(crate) fn tar_entry(kind: u8, name: &str, content: &[u8], fields: &[(usize, &str)]) -> Vec<u8> {
+    let mut header = [0u8; 512];
+    let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    let size = format!("{:011o}", content.len());
+    let usual = [(0, name), (100, "0000664"), (108, "0000000"), (116, "0000000"), (124, &size), (136, "00000000007")];
+    usual.iter().chain(fields).for_each(|(at, text)| put(*at, text));
+    put(148, "        ");
+    put(257, "ustar  ");
+    header[156] = kind;
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let mut bytes = [&header[..], content].concat();
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
 /// Bytes that no compression or zero detection makes less, the same every time.
 pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;

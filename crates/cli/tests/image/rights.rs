@@ -1,7 +1,7 @@
 //! Who may read a file does not grow on its way: access control lists, modes and owners in images, in archives and on the host. Checked by
 //! debugfs, GNU tar, bsdtar, getfacl and getfattr.
 
-use crate::rig::{Rig, noise, tool};
+use crate::rig::{Rig, noise, tar_entry as entry, tool};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -41,23 +41,6 @@ fn record(key: &str, value: &[u8]) -> Vec<u8> {
         length += 1;
     }
     [format!("{length} {key}=").as_bytes(), value, b"\n"].concat()
-}
-
-/// An archive's entry: type, name, content, and fields that are something else: place and text.
-fn entry(kind: u8, name: &str, content: &[u8], fields: &[(usize, &str)]) -> Vec<u8> {
-    let mut header = [0u8; 512];
-    let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
-    let size = format!("{:011o}", content.len());
-    let usual = [(0, name), (100, "0000664"), (108, "0000000"), (116, "0000000"), (124, &size), (136, "00000000007")];
-    usual.iter().chain(fields).for_each(|(at, text)| put(*at, text));
-    put(148, "        ");
-    put(257, "ustar  ");
-    header[156] = kind;
-    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
-    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    let mut bytes = [&header[..], content].concat();
-    bytes.resize(bytes.len().next_multiple_of(512), 0);
-    bytes
 }
 
 #[test]
