@@ -635,8 +635,14 @@ fn make_directory(memory_bytes: u64) -> io::Result<TempDir> {
     }
 }
 
-/// Whether a directory has room for a guest's memory and lets it be executed.
+/// The longest path of a directory where sockets can have names, and are in one of ours, of 108 bytes at most (unix(7)).
+const DIRECTORY_BYTES_MAX: usize = 80;
+
+/// Whether sockets can be made in a directory, and it has room for a guest's memory and lets it be executed.
 fn takes_memory(directory: &Path, memory_bytes: u64) -> bool {
+    if directory.as_os_str().len() > DIRECTORY_BYTES_MAX {
+        return false;
+    }
     let Ok(place) = statvfs(directory) else { return false };
     let free = place.f_bavail.saturating_mul(place.f_frsize);
     let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

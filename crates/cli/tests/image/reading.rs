@@ -72,3 +72,14 @@ fn links_lead_nowhere_but_into_the_image() {
     }
     assert!(rig.fail("cat", &["/loop"]).contains("Too many levels of symbolic links"));
 }
+
+/// A socket's path has room for about a hundred bytes: the appliance then goes where there is room.
+#[test]
+fn a_long_directory_for_temporary_files_is_no_obstacle() {
+    let rig = Rig::empty(16);
+    let long = rig.path(&"t".repeat(120));
+    fs::create_dir(&long).unwrap();
+    let output = rig.command("ls", &["/"]).env("TMPDIR", &long).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_dir(&long).unwrap().count(), 0);
+}
