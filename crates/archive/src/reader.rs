@@ -83,6 +83,8 @@ pub enum MemberKind {
 pub struct ArchiveReader<R> {
     input: R,
     is_at_start: bool,
+    /// How long the member that was read last is nobody knows: the next header is the next block that is one.
+    is_lost: bool,
     /// What holds for all files that follow, unless their own headers say otherwise, and how long that was.
     global: ExtendedHeader,
     global_bytes: u64,
@@ -111,7 +113,17 @@ impl<R: Read> ArchiveReader<R> {
     pub fn new(input: R) -> Self {
         let ranges = Ranges::new().into_iter();
         let global = ExtendedHeader::default();
-        Self { input, is_at_start: true, global, global_bytes: 0, left: 0, padding: 0, range: (0, 0), ranges }
+        Self {
+            input,
+            is_at_start: true,
+            is_lost: false,
+            global,
+            global_bytes: 0,
+            left: 0,
+            padding: 0,
+            range: (0, 0),
+            ranges,
+        }
     }
 
     /// The next file, whatever was read of the one before; `None` at the archive's end.
@@ -126,6 +138,10 @@ impl<R: Read> ArchiveReader<R> {
                 return if description.is_there { Err(cut_short()) } else { Ok(None) };
             };
             match header.as_bytes()[TYPE] {
+                // Behind something that nobody can read, what it says of the next file is lost.
+                b'L' | b'K' | b'X' | b'x' | b'g' | b'V' | b'N' if size(&header).is_err() => {
+                    return self.member(&header, Description::default()).map(Some);
+                }
                 b'L' => description.name = Some(until_nul(self.description(&header, &mut description.bytes)?)),
                 b'K' => description.target = Some(until_nul(self.description(&header, &mut description.bytes)?)),
                 // As Solaris calls it, and as everybody else does.
@@ -183,10 +199,15 @@ impl<R: Read> ArchiveReader<R> {
         let mut name = name.or(extended.path).unwrap_or_else(|| header.path_bytes().into_owned());
         // Links, directories and devices have no data, whatever they say: of a directory it may be a limit.
         let has_data = !matches!(kind, b'1'..=b'6') && !is_directory_by_name(kind, &name);
-        let stored = if has_data { extended.size.map_or_else(|| size(header), Ok)? } else { 0 };
+        let stored = if has_data { extended.size.map_or_else(|| size(header), Ok) } else { Ok(0) };
+        self.is_lost = stored.is_err();
+        let stored = stored.unwrap_or(0);
         self.begin(stored);
         let mut size = stored;
-        let map = if kind == b'S' {
+        let map = if self.is_lost {
+            extended.damage = Some("its size is no number, and what follows may be its contents");
+            None
+        } else if kind == b'S' {
             Some(sparse_map::of_gnu_header(header, &mut self.input))
         } else {
             extended.sparse.map(|sparse| sparse.map(|into| self.fill_from_member(into)))
@@ -240,8 +261,17 @@ impl<R: Read> ArchiveReader<R> {
     /// The next header; `None` at the archive's end.
     fn header(&mut self) -> io::Result<Option<Header>> {
         let mut header = Header::new_old();
-        let filled = fill(&mut self.input, header.as_mut_bytes())?;
+        let mut filled = fill(&mut self.input, header.as_mut_bytes())?;
         let is_at_start = std::mem::replace(&mut self.is_at_start, false);
+        // As GNU tar goes on; but what is all zeros may be in a file.
+        if std::mem::take(&mut self.is_lost) {
+            while filled == header.as_bytes().len() && !is_checked(&header) {
+                filled = fill(&mut self.input, header.as_mut_bytes())?;
+            }
+            if filled < header.as_bytes().len() {
+                return Ok(None);
+            }
+        }
         if filled == 0 || header.as_bytes().iter().all(|&byte| byte == 0) {
             return Ok(None);
         }

@@ -6,11 +6,11 @@
 use crate::new_file::{NewFile, make};
 use crate::{ArchiveReader, Member, MemberKind, Report, Time, remove_lists, set_user_attribute};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, fchmod, futimens, linkat, mkdirat, openat2, statat, symlinkat,
-    utimensat,
+    AtFlags, Mode, OFlags, ResolveFlags, Stat, fchmod, fstat, futimens, linkat, mkdirat, openat2, statat, symlinkat,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -43,7 +43,7 @@ pub struct UnpackOptions {
 /// Unpacks an archive into the directory `destination`; how many bytes of data its files had. Files belong to whoever does this; permissions, times,
 /// `user.` attributes, links and holes are kept. Devices, fifos, sockets, and names that lead out of the archive's root are reported and left
 /// out. A file has its name when it is complete; what had the name before is what it was until then. Directories that are there already stay as
-/// they are. Nobody gets more than a file's mode and access control list give him, whichever lists the destination has for new files.
+/// they are, and hard links lead to nothing but what this call has made. Nobody gets more than a file's mode and access control list give him, whichever lists the destination has for new files.
 ///
 /// # Errors
 /// When the archive cannot be read on or has too much in it.
@@ -58,6 +58,7 @@ pub fn unpack(
         options,
         bytes: 0,
         directories: Vec::new(),
+        made: HashSet::new(),
         left_out: HashMap::new(),
         unnamed: true,
         buffer: vec![0; PIECE_BYTES],
@@ -109,12 +110,21 @@ fn unwritten(error: io::Error) -> Fault {
     }
 }
 
+/// Which file it is, whatever its name: device and inode.
+type Identity = (u64, u64);
+
+fn identity(stat: &Stat) -> Identity {
+    (stat.st_dev, stat.st_ino)
+}
+
 struct Unpacker<'unpack> {
     destination: BorrowedFd<'unpack>,
     options: &'unpack UnpackOptions,
     bytes: u64,
     /// Directories that were made and that the archive is still in, outermost first: name in it, path, permissions, time.
     directories: Vec<(PathBuf, PathBuf, Mode, Time)>,
+    /// Files, links and directories that were made.
+    made: HashSet<Identity>,
     /// What was left out, and why.
     left_out: HashMap<PathBuf, &'static str>,
     /// New files have no name until they are complete, as far as the file system can.
@@ -130,6 +140,10 @@ impl Unpacker<'_> {
         {
             let finish = || {
                 let directory = self.directory(&path)?;
+                // Somebody else may have put another there.
+                if !self.made.contains(&identity(&fstat(&directory)?)) {
+                    return Err(Errno::STALE);
+                }
                 remove_lists(&directory)?;
                 fchmod(&directory, mode)?;
                 futimens(&directory, &modified.both())
@@ -149,17 +163,17 @@ impl Unpacker<'_> {
                 if !is_new {
                     return Ok(());
                 }
-                self.directories.push((name.clone(), path.clone(), permissions(member), member.modified));
-                if member.attributes.is_empty() {
-                    return Ok(());
-                }
                 let directory = self.directory(&path).map_err(file("cannot set the attributes of"))?;
+                self.made.insert(identity(&fstat(&directory).map_err(file("cannot set the attributes of"))?));
+                self.directories.push((name.clone(), path.clone(), permissions(member), member.modified));
                 set_attributes(member, directory.as_fd()).map_err(unattributed)
             }
             MemberKind::File => self.file(archive, member, &path),
             MemberKind::Symlink(target) => {
                 let (parent, last) = self.parent(&path).map_err(file("cannot make the link"))?;
                 make(&parent, last, |name| symlinkat(target, &parent, name)).map_err(file("cannot make the link"))?;
+                let stat = statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW).map_err(file("cannot make the link"))?;
+                self.made.insert(identity(&stat));
                 utimensat(&parent, last, &member.modified.both(), AtFlags::SYMLINK_NOFOLLOW)
                     .map_err(file("cannot set the attributes of"))
             }
@@ -169,7 +183,7 @@ impl Unpacker<'_> {
                 if let Some(why) = self.left_out.get(&target) {
                     return Err(refused(why));
                 }
-                self.hard_link(&target, &path).map_err(file("cannot make the link"))
+                self.hard_link(&target, &path)
             }
             MemberKind::CharacterDevice(..) | MemberKind::BlockDevice(..) => {
                 Err(self.leave_out(path, "it is a device"))
@@ -241,7 +255,9 @@ impl Unpacker<'_> {
             .and_then(|()| fchmod(&made.file, permissions(member)))
             .and_then(|()| futimens(&made.file, &member.modified.both()))
             .map_err(file("cannot set the attributes of"))?;
+        let stat = fstat(&made.file).map_err(file("cannot create"))?;
         made.take_name(name).map_err(file("cannot create"))?;
+        self.made.insert(identity(&stat));
         // A file without its attributes is better than none.
         attributed.map_err(unattributed)
     }
@@ -261,14 +277,27 @@ impl Unpacker<'_> {
         if end < member.size { into.set_len(member.size).map_err(unwritten) } else { Ok(()) }
     }
 
-    fn hard_link(&self, target: &Path, path: &Path) -> Result<(), Errno> {
-        let (from, old) = self.parent(target)?;
-        let (to, new) = self.parent(path)?;
-        let metadata = statat(&from, old, AtFlags::SYMLINK_NOFOLLOW)?;
-        if FileType::from_raw_mode(metadata.st_mode) == FileType::Directory {
-            return Err(Errno::ISDIR);
+    /// Another name for a file that was made here: what was there before is nothing that an archive may give other names to.
+    fn hard_link(&self, target: &Path, path: &Path) -> Result<(), Fault> {
+        let failed = || file("cannot make the link");
+        let (from, old) = self.parent(target).map_err(failed())?;
+        let (to, new) = self.parent(path).map_err(failed())?;
+        let identity_of =
+            |directory: &OwnedFd, name: &OsStr| Ok(identity(&statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?));
+        let wanted = identity_of(&from, old).map_err(failed())?;
+        if !self.made.contains(&wanted) {
+            return Err(refused("a link to what was there before"));
         }
-        make(&to, new, |name| linkat(&from, old, &to, name, AtFlags::empty()))
+        let link = |name: &OsStr| {
+            linkat(&from, old, &to, name, AtFlags::empty())?;
+            // The name may have become another file's meanwhile.
+            if identity_of(&to, name)? == wanted {
+                return Ok(());
+            }
+            unlinkat(&to, name, AtFlags::empty())?;
+            Err(Errno::STALE)
+        };
+        make(&to, new, link).map_err(failed())
     }
 }
 

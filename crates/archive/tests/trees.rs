@@ -7,6 +7,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use tar::{Builder, EntryType, Header};
 
 fn options() -> UnpackOptions {
@@ -119,6 +120,77 @@ fn links_of_the_archive_lead_nowhere() {
     assert_eq!(fs::read_dir(&victim).unwrap().count(), 1);
     assert_eq!(fs::read(inner.join("tree/to-file")).unwrap(), b"changed", "it replaced the link");
     assert!(!inner.join("tree/stolen").exists() && !inner.join("tree/through").exists());
+}
+
+#[test]
+fn hard_links_lead_to_what_was_unpacked_and_to_nothing_that_was_there() {
+    let out = tempfile::tempdir().unwrap();
+    fs::create_dir_all(out.path().join("tree/private")).unwrap();
+    fs::write(out.path().join("tree/private/secret"), "secret").unwrap();
+    symlink("/etc/passwd", out.path().join("tree/link")).unwrap();
+    let archive = archive(&[
+        (EntryType::Directory, "tree", "", b""),
+        (EntryType::Link, "tree/stolen", "tree/private/secret", b""),
+        (EntryType::Link, "tree/stolen-link", "tree/link", b""),
+        (EntryType::Regular, "tree/file", "", b"one"),
+        (EntryType::Link, "tree/other", "tree/file", b""),
+        (EntryType::Symlink, "tree/away", "/nowhere", b""),
+        (EntryType::Link, "tree/other-away", "tree/away", b""),
+        // Its name is one that was there, and it is not.
+        (EntryType::Regular, "tree/private/secret", "", b"new"),
+        (EntryType::Link, "tree/new", "tree/private/secret", b""),
+    ]);
+    let (result, reported) = unpacked(&archive, out.path(), &options());
+    result.unwrap();
+    let why = "left out: a link to what was there before";
+    assert_eq!(reported, [format!("tree/stolen: {why}"), format!("tree/stolen-link: {why}")]);
+    let inode = |name: &str| out.path().join("tree").join(name).symlink_metadata().unwrap().ino();
+    assert_eq!((inode("other"), inode("other-away")), (inode("file"), inode("away")));
+    assert_eq!(fs::read(out.path().join("tree/new")).unwrap(), b"new");
+}
+
+/// Changes the size of the member of a name to something that is no number.
+fn without_size(archive: &mut [u8], name: &str) {
+    let (blocks, _) = archive.as_chunks_mut::<512>();
+    let header = blocks.iter_mut().find(|block| block.starts_with(name.as_bytes())).unwrap();
+    header[124..136].copy_from_slice(b"many bytes!\0");
+    let mut header = Header::from_byte_slice(header).clone();
+    header.set_cksum();
+    let block = blocks.iter_mut().find(|block| block.starts_with(name.as_bytes())).unwrap();
+    block.copy_from_slice(header.as_bytes());
+}
+
+#[test]
+fn an_archive_goes_on_behind_a_file_of_which_nobody_knows_how_long_it_is() {
+    let out = tempfile::tempdir().unwrap();
+    let long = [7; 3000];
+    let mut archive = archive(&[
+        (EntryType::Directory, "tree", "", b""),
+        (EntryType::Regular, "tree/before", "", b"before"),
+        (EntryType::Regular, "tree/lost", "", &long),
+        (EntryType::Regular, "tree/after", "", b"after"),
+        (EntryType::Link, "tree/link", "tree/lost", b""),
+        (EntryType::GNULongName, "longlink", "", b"tree/long name\0"),
+        (EntryType::Regular, "tree/short", "", b"x"),
+    ]);
+    without_size(&mut archive, "tree/lost");
+    without_size(&mut archive, "longlink");
+    let mut gnu_tar = Command::new("tar").args(["-t"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    gnu_tar.stdin.take().unwrap().write_all(&archive).unwrap();
+    let listed = String::from_utf8(gnu_tar.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!(listed, "tree\ntree/before\ntree/after\ntree/link\ntree/short\n");
+    let root = (OsString::new(), PathBuf::new());
+    let (result, reported) = unpacked(&archive, out.path(), &UnpackOptions { root, ..options() });
+    result.unwrap();
+    let why = "left out: its size is no number, and what follows may be its contents";
+    assert_eq!(
+        reported,
+        [format!("tree/lost: {why}"), format!("tree/link: {why}"), format!("longlink: {why}")],
+        "a link to what was left out is left out for the same reason"
+    );
+    let mut names: Vec<_> = fs::read_dir(out.path().join("tree")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["after", "before", "short"]);
 }
 
 #[test]
