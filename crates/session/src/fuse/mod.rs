@@ -37,10 +37,10 @@ mod shared;
 mod unmounter;
 mod worker;
 
-use blockyard_block::{Disk, Queue, explain};
+use blockyard_block::{Disk, Queue, explain, shown};
 use buffers::{BUFFER_COUNT, Buffers};
 use connection::Negotiation;
-use mountpoint::{MountIdentity, Mountpoint};
+use mountpoint::{MountIdentity, Mountpoint, Place};
 pub use shared::EndReason;
 use shared::{Ownership, Shared};
 use std::fs;
@@ -92,7 +92,7 @@ impl Default for FuseOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum FuseError {
     /// The file, or its directory, cannot be used.
-    #[error("cannot use {}: {error}", path.display())]
+    #[error("cannot use {}: {error}", shown(path))]
     Path {
         /// Which.
         path: PathBuf,
@@ -100,25 +100,25 @@ pub enum FuseError {
         error: io::Error,
     },
     /// Only a regular file can show a disk's bytes.
-    #[error("{} is a directory: name a regular file, or one that does not exist yet", path.display())]
+    #[error("{} is a directory: name a regular file, or one that does not exist yet", shown(path))]
     Directory {
         /// Which.
         path: PathBuf,
     },
     /// What a symbolic link points to may change.
-    #[error("{} is a symbolic link: name the file that it points to", path.display())]
+    #[error("{} is a symbolic link: name the file that it points to", shown(path))]
     Symlink {
         /// Which.
         path: PathBuf,
     },
     /// A socket, a pipe or a device.
-    #[error("{} is not a regular file: name one, or one that does not exist yet", path.display())]
+    #[error("{} is not a regular file: name one, or one that does not exist yet", shown(path))]
     NotRegular {
         /// Which.
         path: PathBuf,
     },
     /// Another server serves the file.
-    #[error("{} is served already: end that server, or unmount the file (umount, or fusermount3 -u)", path.display())]
+    #[error("{} is served already: end that server, or unmount the file (umount, or fusermount3 -u)", shown(path))]
     AlreadyServed {
         /// Which.
         path: PathBuf,
@@ -139,7 +139,7 @@ pub enum FuseError {
     #[error("mounting as an ordinary user takes fusermount3: install the package fuse3, or run as root")]
     NoFusermount,
     /// fusermount3 refused.
-    #[error("fusermount3 does not mount over {}: {said}", path.display())]
+    #[error("fusermount3 does not mount over {}: {said}", shown(path))]
     Fusermount {
         /// Over which file.
         path: PathBuf,
@@ -150,7 +150,7 @@ pub enum FuseError {
     #[error("others may only be let in if /etc/fuse.conf has the line user_allow_other")]
     AllowOther,
     /// mount(2) refused.
-    #[error("cannot mount over {}: {error}", path.display())]
+    #[error("cannot mount over {}: {error}", shown(path))]
     Mount {
         /// Over which file.
         path: PathBuf,
@@ -158,7 +158,7 @@ pub enum FuseError {
         error: io::Error,
     },
     /// The kernel and we do not agree, or there are no threads to be had.
-    #[error("cannot serve {}: {error}", path.display())]
+    #[error("cannot serve {}: {error}", shown(path))]
     Serve {
         /// Which file.
         path: PathBuf,
@@ -172,7 +172,7 @@ pub enum FuseError {
         error: io::Error,
     },
     /// It could not be taken away.
-    #[error("{} is still mounted: {error}; run umount -l on it, or fusermount3 -u -z", path.display())]
+    #[error("{} is still mounted: {error}; run umount -l on it, or fusermount3 -u -z", shown(path))]
     Unmount {
         /// Which file.
         path: PathBuf,
@@ -231,7 +231,7 @@ impl FuseFile {
             let thread = thread::Builder::new().name(format!("fuse-{index}")).spawn(move || worker.run());
             file.workers.push(thread.map_err(serve_error)?);
         }
-        raise_read_ahead(&file.path);
+        raise_read_ahead(&mountpoint.place);
         Ok(file)
     }
 
@@ -319,8 +319,8 @@ fn ownership(access: Access, read_only: bool) -> Ownership {
 }
 
 /// Lets the kernel read ahead in requests of the longest kind. Only root may; everybody else keeps the kernel's 128 KiB.
-fn raise_read_ahead(path: &Path) {
-    if let Some(MountIdentity { device: (major, minor), .. }) = MountIdentity::at(path) {
+fn raise_read_ahead(place: &Place) {
+    if let Some(MountIdentity { device: (major, minor), .. }) = place.mount() {
         let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
         let _ = fs::write(setting, READ_AHEAD_KIB.to_string());
     }

@@ -2,15 +2,16 @@
 
 use super::FuseError;
 use rustix::fs::{
-    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags, flock, open, stat, statx, unlink,
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags, flock, fstat, openat, readlinkat, statat,
+    statx, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use std::ffi::OsStr;
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,8 +23,10 @@ const DEAD_MOUNTS_MAX: usize = 16;
 /// A regular file to mount over: there before us, or made empty by us.
 #[derive(Debug)]
 pub(super) struct Mountpoint {
-    /// Absolute, without symbolic links.
+    /// Absolute, without symbolic links: for messages, and for fusermount3.
     pub(super) path: PathBuf,
+    /// Where it is, whatever becomes of the path.
+    pub(super) place: Place,
     /// Opened as a path only: what is checked is what is mounted over.
     pub(super) file: OwnedFd,
     /// The file that was made, to be removed again: nobody else's of that name is.
@@ -49,6 +52,56 @@ pub(super) fn take_turn(file: BorrowedFd<'_>) -> bool {
     })
 }
 
+/// A directory, open as a path only, and a name in it. Its methods allocate nothing: the unmounter calls them.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) directory: OwnedFd,
+    pub(super) name: CString,
+}
+
+impl Place {
+    /// Removes the file there if it is `made` and still empty.
+    pub(super) fn remove_made(&self, made: FileIdentity) {
+        let found = statat(&self.directory, self.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|stat| FileIdentity::of(&stat) == made && stat.st_size == 0) {
+            let _ = unlinkat(&self.directory, self.name.as_c_str(), AtFlags::empty());
+        }
+    }
+
+    /// What is mounted there, or what the file lies on.
+    pub(super) fn mount(&self) -> Option<MountIdentity> {
+        MountIdentity::at(&self.directory, self.name.as_c_str(), AtFlags::empty())
+    }
+
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { directory: self.directory.try_clone()?, name: self.name.clone() })
+    }
+
+    /// The number in /proc/self/mountinfo of what is mounted there; `None` if nothing is.
+    fn mount_number(&self) -> Option<u64> {
+        let number = |name: &CStr, flags| {
+            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC | flags;
+            Some(statx(&self.directory, name, flags, StatxFlags::MNT_ID).ok()?.stx_mnt_id)
+        };
+        number(&self.name, AtFlags::empty())
+            .filter(|&number_there| Some(number_there) != number(c"", AtFlags::EMPTY_PATH))
+    }
+
+    fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        openat(&self.directory, self.name.as_c_str(), flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)
+    }
+
+    fn stat(&self) -> Result<Stat, Errno> {
+        statat(&self.directory, self.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// For umount(2), which takes paths only.
+    fn path(&self) -> PathBuf {
+        let directory = PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
+        directory.join(OsStr::from_bytes(self.name.as_bytes()))
+    }
+}
+
 /// Which file it is, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileIdentity {
@@ -68,37 +121,35 @@ impl Mountpoint {
     /// # Errors
     /// When it is not a regular file, cannot be made, or is served by somebody already.
     pub(super) fn prepare(path: &Path) -> Result<Self, FuseError> {
-        let path = absolute(path)?;
+        let (place, path) = resolved(path)?;
         let failed = |errno: Errno| FuseError::Path { path: path.clone(), error: errno.into() };
         for _ in 0..DEAD_MOUNTS_MAX {
-            clear_dead_mounts(&path)?;
-            let make = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let made = match open(&path, make, Mode::RUSR | Mode::WUSR) {
-                Ok(file) => Some(FileIdentity::of(&rustix::fs::fstat(file).map_err(failed)?)),
+            clear_dead_mounts(&place, &path)?;
+            let made = match place.open(OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => Some(FileIdentity::of(&fstat(file).map_err(failed)?)),
                 Err(Errno::EXIST) => None,
                 Err(errno) => return Err(failed(errno)),
             };
-            let file = match open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+            let file = match place.open(OFlags::PATH, Mode::empty()) {
                 // A dead server's unmounter has removed what that one made.
                 Err(Errno::NOENT) => continue,
                 file => file.map_err(failed)?,
             };
-            let stat = rustix::fs::fstat(&file).map_err(failed)?;
+            let stat = fstat(&file).map_err(failed)?;
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => {}
                 FileType::Directory => return Err(FuseError::Directory { path }),
                 FileType::Symlink => return Err(FuseError::Symlink { path }),
                 _ => return Err(FuseError::NotRegular { path }),
             }
-            let to_lock = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let turn = open(&path, to_lock, Mode::empty()).ok();
+            let turn = place.open(OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).ok();
             if let Some(turn) = &turn {
                 take_turn(turn.as_fd());
             }
             // What there was while we waited may be gone, or mounted over.
-            let is_there = rustix::fs::lstat(&path).is_ok_and(|now| FileIdentity::of(&now) == FileIdentity::of(&stat));
+            let is_there = place.stat().is_ok_and(|now| FileIdentity::of(&now) == FileIdentity::of(&stat));
             if is_there {
-                return Ok(Self { path, file, made, turn });
+                return Ok(Self { path, place, file, made, turn });
             }
         }
         Err(FuseError::AlreadyServed { path })
@@ -114,15 +165,8 @@ impl Mountpoint {
     /// Removes the file if it is the one that was made.
     pub(super) fn remove(&self) {
         if let Some(made) = self.made {
-            remove_made(&self.path, made);
+            self.place.remove_made(made);
         }
-    }
-}
-
-/// Removes the file at `path` if it is `made` and still empty. Allocates nothing: the unmounter calls it.
-pub(super) fn remove_made<P: rustix::path::Arg + Copy>(path: P, made: FileIdentity) {
-    if stat(path).is_ok_and(|stat| FileIdentity::of(&stat) == made && stat.st_size == 0) {
-        let _ = unlink(path);
     }
 }
 
@@ -139,46 +183,49 @@ pub(super) struct MountIdentity {
 }
 
 impl MountIdentity {
-    /// Of what is mounted at `path`, without asking whoever serves it. Allocates nothing: the unmounter calls it.
-    pub(super) fn at<P: rustix::path::Arg>(path: P) -> Option<Self> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-        let found = statx(CWD, path, flags, StatxFlags::TYPE | StatxFlags::MNT_ID | MOUNT_ID_UNIQUE).ok()?;
+    /// Of what is mounted at a name, without asking whoever serves it. Allocates nothing: the unmounter calls it.
+    fn at(directory: impl AsFd, name: &CStr, flags: AtFlags) -> Option<Self> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC | flags;
+        let found = statx(directory, name, flags, StatxFlags::TYPE | StatxFlags::MNT_ID | MOUNT_ID_UNIQUE).ok()?;
         Some(Self { id: found.stx_mnt_id, device: (found.stx_dev_major, found.stx_dev_minor) })
     }
 }
 
-/// The path with its directory resolved. The last component is not: it may be a dead mount, or a symbolic link, which
-/// is refused.
-fn absolute(path: &Path) -> Result<PathBuf, FuseError> {
+/// Where `path` leads to, and its name without symbolic links. Its directory is resolved by the kernel, once; the last component is not: it
+/// may be a dead mount, or a symbolic link, which is refused.
+fn resolved(path: &Path) -> Result<(Place, PathBuf), FuseError> {
     let failed = |error| FuseError::Path { path: path.to_owned(), error };
     let name = path.file_name().ok_or_else(|| FuseError::Directory { path: path.to_owned() })?;
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    Ok(directory.canonicalize().map_err(failed)?.join(name))
+    let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(CWD, parent, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    let shown = readlinkat(CWD, format!("/proc/self/fd/{}", directory.as_raw_fd()), Vec::new());
+    let shown = shown.map_err(|errno| failed(errno.into()))?.into_bytes();
+    let place = Place { directory, name: CString::new(name.as_bytes()).map_err(|_| failed(Errno::INVAL.into()))? };
+    Ok((place, PathBuf::from(OsString::from_vec(shown)).join(name)))
 }
 
-/// Unmounts what a server that was killed left at `path`: everything there fails with ENOTCONN.
-fn clear_dead_mounts(path: &Path) -> Result<(), FuseError> {
+/// Unmounts what a server that was killed left at a place: everything there fails with ENOTCONN.
+fn clear_dead_mounts(place: &Place, path: &Path) -> Result<(), FuseError> {
     let failed = |error| FuseError::Path { path: path.to_owned(), error };
     for _ in 0..DEAD_MOUNTS_MAX {
         let mountinfo = fs::read("/proc/self/mountinfo").map_err(failed)?;
-        if top_mount_type(&mountinfo, path) != Some(FILE_SYSTEM_TYPE.as_bytes()) {
+        let Some(number) = place.mount_number() else { return Ok(()) };
+        if type_of_mount(&mountinfo, number) != Some(FILE_SYSTEM_TYPE.as_bytes()) {
             return Ok(());
         }
-        match fs::symlink_metadata(path) {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN) => {}
+        match place.stat() {
+            Err(Errno::NOTCONN) => {}
             _ => return Err(FuseError::AlreadyServed { path: path.to_owned() }),
         }
-        detach(path).map_err(failed)?;
+        detach(place, path).map_err(failed)?;
     }
     Err(FuseError::AlreadyServed { path: path.to_owned() })
 }
 
 /// Takes the mount away, even if programs still have it open.
-fn detach(path: &Path) -> io::Result<()> {
-    match rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+fn detach(place: &Place, path: &Path) -> io::Result<()> {
+    match rustix::mount::unmount(place.path(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Err(Errno::PERM) => {}
         other => return Ok(other?),
     }
@@ -187,34 +234,12 @@ fn detach(path: &Path) -> io::Result<()> {
     if status.success() { Ok(()) } else { Err(Errno::PERM.into()) }
 }
 
-/// The type of the file system mounted last at `path`, out of proc_pid_mountinfo(5).
-fn top_mount_type<'a>(mountinfo: &'a [u8], path: &Path) -> Option<&'a [u8]> {
-    let mounted_here = |line: &&[u8]| {
-        line.split(|&byte| byte == b' ').nth(4).is_some_and(|field| unescape(field) == path.as_os_str().as_bytes())
-    };
-    let line = mountinfo.split(|&byte| byte == b'\n').rfind(mounted_here)?;
-    let mut fields = line.split(|&byte| byte == b' ').skip_while(|&field| field != b"-");
-    fields.nth(1)
-}
-
-/// Spaces and the like are written as a backslash and three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|_| byte == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(escaped) => {
-                plain.push(escaped);
-                rest = &after[3..];
-            }
-            None => {
-                plain.push(byte);
-                rest = after;
-            }
-        }
-    }
-    plain
+/// The type of the file system of a mount, out of proc_pid_mountinfo(5).
+fn type_of_mount(mountinfo: &[u8], number: u64) -> Option<&[u8]> {
+    let number = number.to_string();
+    let mut lines = mountinfo.split(|&byte| byte == b'\n').map(|line| line.split(|&byte| byte == b' '));
+    let fields = lines.find(|fields| fields.clone().next() == Some(number.as_bytes()))?;
+    fields.skip_while(|&field| field != b"-").nth(1)
 }
 
 /// The path as the system calls want it.
@@ -231,17 +256,10 @@ mod tests {
         31 30 0:41 / /tmp/a\\040b rw,nosuid - fuse.blockyard blockyard rw,user_id=0\n";
 
     #[test]
-    fn the_last_mount_of_a_path_counts() {
-        assert_eq!(top_mount_type(MOUNTINFO, Path::new("/tmp/a b")), Some(&b"fuse.blockyard"[..]));
-        assert_eq!(top_mount_type(MOUNTINFO, Path::new("/")), Some(&b"ext4"[..]));
-        assert_eq!(top_mount_type(MOUNTINFO, Path::new("/tmp")), None);
-        assert_eq!(top_mount_type(b"garbage\n1 2 3 4 /x", Path::new("/x")), None);
-    }
-
-    #[test]
-    fn escapes_are_read_and_what_only_looks_like_one_is_left() {
-        assert_eq!(unescape(br"a\040b\134"), br"a b\");
-        assert_eq!(unescape(br"\9zz\04"), br"\9zz\04");
-        assert_eq!(unescape(br"\777"), br"\777");
+    fn a_mount_has_the_type_that_its_line_says() {
+        assert_eq!(type_of_mount(MOUNTINFO, 31), Some(&b"fuse.blockyard"[..]));
+        assert_eq!(type_of_mount(MOUNTINFO, 22), Some(&b"ext4"[..]));
+        assert_eq!(type_of_mount(MOUNTINFO, 3), None);
+        assert_eq!(type_of_mount(b"garbage\n1 2 3 4 /x", 1), None);
     }
 }

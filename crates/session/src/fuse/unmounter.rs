@@ -3,9 +3,10 @@
 //! Once a server has confined itself it may neither unmount (Landlock refuses that to whoever it confines) nor start
 //! fusermount3 (a filtered process gets no rights from it); and a server that is killed does nothing at all. So a small
 //! process is split off before all that. It holds one end of a socket, and waits for a
-//! byte or for the end of the server. Beside the socket it keeps the file that it was mounted over, to lock it while it unmounts.
+//! byte or for the end of the server. Beside the socket it keeps the file that it was mounted over, to lock it while it unmounts, and the
+//! directory of that file, where it unmounts whatever the directory is called by then.
 
-use super::mountpoint::{FileIdentity, MountIdentity, Mountpoint, c_path, remove_made, take_turn};
+use super::mountpoint::{FileIdentity, MountIdentity, Mountpoint, Place, c_path, take_turn};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::{CStr, CString};
@@ -52,7 +53,7 @@ pub(super) struct Unmounter {
 
 /// What the process needs, made before the fork: after it nothing may be allocated.
 struct Plan {
-    path: CString,
+    place: Place,
     mount: MountIdentity,
     made: Option<FileIdentity>,
     /// What is locked while it unmounts.
@@ -62,7 +63,7 @@ struct Plan {
 
 struct Fusermount {
     program: CString,
-    /// `fusermount3 -u -q -- PATH` and the same with `-z`.
+    /// `fusermount3 -u -q -- NAME` and the same with `-z`.
     arguments: Vec<CString>,
     lazy_arguments: Vec<CString>,
 }
@@ -70,12 +71,12 @@ struct Fusermount {
 impl Unmounter {
     /// Splits it off for what was just mounted over `mountpoint`.
     pub(super) fn start(mountpoint: &Mountpoint, fusermount: Option<&Path>) -> io::Result<Self> {
-        let path = c_path(mountpoint.path.as_os_str())?;
-        let mount = MountIdentity::at(path.as_c_str()).ok_or(Errno::NOTCONN)?;
-        let fusermount = fusermount.map(|program| Fusermount::new(program, &path)).transpose()?;
+        let place = mountpoint.place.try_clone()?;
+        let mount = place.mount().ok_or(Errno::NOTCONN)?;
+        let fusermount = fusermount.map(|program| Fusermount::new(program, &place.name)).transpose()?;
         // Opened anew it could be another file.
         let turn = mountpoint.turn.as_ref().map(OwnedFd::try_clone).transpose()?;
-        let plan = Plan { path, mount, made: mountpoint.made, turn, fusermount };
+        let plan = Plan { place, mount, made: mountpoint.made, turn, fusermount };
         let (ours, theirs) = UnixStream::pair()?;
         // SAFETY: the child calls nothing but `run_child`, which allocates nothing, takes no lock and does not return.
         match unsafe { libc::fork() } {
@@ -118,12 +119,13 @@ impl Drop for Unmounter {
 }
 
 impl Fusermount {
-    fn new(program: &Path, path: &CStr) -> io::Result<Self> {
+    /// For a file of a name in the current directory.
+    fn new(program: &Path, name: &CStr) -> io::Result<Self> {
         let words = |words: &[&CStr]| words.iter().map(|&word| word.to_owned()).collect();
         Ok(Self {
             program: c_path(program.as_os_str())?,
-            arguments: words(&[c"fusermount3", c"-u", c"-q", c"--", path]),
-            lazy_arguments: words(&[c"fusermount3", c"-u", c"-q", c"-z", c"--", path]),
+            arguments: words(&[c"fusermount3", c"-u", c"-q", c"--", name]),
+            lazy_arguments: words(&[c"fusermount3", c"-u", c"-q", c"-z", c"--", name]),
         })
     }
 }
@@ -133,8 +135,13 @@ fn run_child(plan: &Plan, socket: RawFd) -> ! {
     // SAFETY: these change this process alone, which has no other thread and uses no descriptor but `socket`.
     unsafe {
         libc::setsid();
-        close_all_but(socket, plan.turn.as_ref().map_or(socket, AsRawFd::as_raw_fd));
-        libc::chdir(c"/".as_ptr());
+        // There it unmounts, as umount(2) and fusermount3 take names only.
+        libc::fchdir(plan.place.directory.as_raw_fd());
+        close_all_but([
+            socket,
+            plan.place.directory.as_raw_fd(),
+            plan.turn.as_ref().map_or(socket, AsRawFd::as_raw_fd),
+        ]);
         // Whoever ends the server with a signal to its whole group or session does not mean this.
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
@@ -144,7 +151,7 @@ fn run_child(plan: &Plan, socket: RawFd) -> ! {
     let asked = receive_byte(socket) == Some(UNMOUNT);
     let report = plan.unmount();
     if let Some(made) = plan.made {
-        remove_made(plan.path.as_c_str(), made);
+        plan.place.remove_made(made);
     }
     // SAFETY: one byte out of a local, to a descriptor that is this process's; then its end.
     unsafe {
@@ -155,25 +162,20 @@ fn run_child(plan: &Plan, socket: RawFd) -> ! {
     }
 }
 
-/// Closes every descriptor but two, so that nothing of the server's lives on here.
+/// Closes every descriptor but some, so that nothing of the server's lives on here.
 ///
 /// # Safety
 /// The process must use none of them any more.
-unsafe fn close_all_but(one: RawFd, other: RawFd) {
-    let close = |first: RawFd, last: libc::c_uint| {
-        if first as libc::c_uint <= last {
+unsafe fn close_all_but(mut kept: [RawFd; 3]) {
+    kept.sort_unstable();
+    let mut first = 0;
+    for number in kept.into_iter().map(|number| number as libc::c_uint).chain([libc::c_uint::MAX]) {
+        if first < number {
             // SAFETY: as promised by the caller; numbers that are not open are passed over.
-            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+            unsafe { libc::syscall(libc::SYS_close_range, first, number - 1, 0) };
         }
-    };
-    let (low, high) = (one.min(other), one.max(other));
-    if low > 0 {
-        close(0, low as libc::c_uint - 1);
+        first = number.saturating_add(1);
     }
-    if high > low {
-        close(low + 1, high as libc::c_uint - 1);
-    }
-    close(high + 1, libc::c_uint::MAX);
 }
 
 /// A byte from the server; `None` when it is gone.
@@ -214,19 +216,19 @@ impl Plan {
 
     /// Whether what is mounted there is still ours.
     fn is_there(&self) -> bool {
-        MountIdentity::at(self.path.as_c_str()) == Some(self.mount)
+        self.place.mount() == Some(self.mount)
     }
 
     fn unmount_idle(&self) -> bool {
         match &self.fusermount {
-            None => unmount(self.path.as_c_str(), UnmountFlags::NOFOLLOW).is_ok(),
+            None => unmount(self.place.name.as_c_str(), UnmountFlags::NOFOLLOW).is_ok(),
             Some(fusermount) => run(&fusermount.program, &fusermount.arguments),
         }
     }
 
     fn unmount_open(&self) -> bool {
         match &self.fusermount {
-            None => unmount(self.path.as_c_str(), UnmountFlags::NOFOLLOW | UnmountFlags::DETACH).is_ok(),
+            None => unmount(self.place.name.as_c_str(), UnmountFlags::NOFOLLOW | UnmountFlags::DETACH).is_ok(),
             Some(fusermount) => run(&fusermount.program, &fusermount.lazy_arguments),
         }
     }

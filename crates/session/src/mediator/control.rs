@@ -1,6 +1,7 @@
 //! The socket between mediator and driver: datagrams that arrive whole, in order, with descriptors.
 
 use super::message::DATAGRAM_BYTES_MAX;
+use crate::server::is_unix_stream;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -9,6 +10,7 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
 
 /// A control socket: one end for the driver, one for the mediator.
 ///
@@ -76,10 +78,11 @@ impl ControlSocket {
         }
     }
 
-    /// Receives a datagram. Descriptors that do not belong are closed.
+    /// Receives a datagram. The descriptor that may come with it is a unix stream socket: what else does is closed, where nobody waits
+    /// for that.
     ///
     /// # Errors
-    /// `InvalidData` for a datagram that is too long or comes with more than one descriptor, and the system's own.
+    /// `InvalidData` for a datagram that is too long or comes with anything else, and the system's own.
     pub(super) fn receive(&self, patience: Patience) -> io::Result<Received> {
         // One byte more than a datagram may have, so that one too long is seen as such.
         let mut bytes = vec![0; DATAGRAM_BYTES_MAX + 1];
@@ -102,19 +105,26 @@ impl ControlSocket {
                 descriptors.extend(rights);
             }
         }
+        let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        let are_all = !received.flags.contains(ReturnFlags::CTRUNC);
+        if !are_all || descriptors.len() > 1 || !descriptors.iter().all(is_unix_stream) {
+            close_elsewhere(descriptors);
+            return invalid("a datagram with more or other descriptors than one unix stream socket");
+        }
         if received.bytes == 0 {
             return Ok(Received::End);
         }
-        let whole = !received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-        if !whole || received.bytes > DATAGRAM_BYTES_MAX || descriptors.len() > 1 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a datagram that is too long or has too many descriptors",
-            ));
+        if received.flags.contains(ReturnFlags::TRUNC) || received.bytes > DATAGRAM_BYTES_MAX {
+            return invalid("a datagram that is too long");
         }
         bytes.truncate(received.bytes);
         Ok(Received::Datagram(Datagram { bytes, descriptor: descriptors.pop() }))
     }
+}
+
+/// Closes descriptors in a thread, as that may take for ever (a TCP socket that lingers, a file on a FUSE file system).
+fn close_elsewhere(descriptors: Vec<OwnedFd>) {
+    let _ = thread::Builder::new().name("closer".into()).spawn(move || drop(descriptors));
 }
 
 impl AsFd for ControlSocket {

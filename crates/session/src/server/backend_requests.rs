@@ -2,11 +2,9 @@
 
 use super::client_descriptor::ClientDescriptor;
 use super::connection::send_now;
-use super::event_descriptor::is_unix_socket;
+use super::event_descriptor::is_unix_stream;
 use super::message;
 use rustix::io::Errno;
-use rustix::net::SocketType;
-use rustix::net::sockopt::socket_type;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -20,7 +18,7 @@ pub(super) struct BackendRequests {
 
 impl BackendRequests {
     pub(super) fn new(socket: ClientDescriptor) -> io::Result<Self> {
-        if !is_unix_socket(&socket) || socket_type(&socket)? != SocketType::STREAM {
+        if !is_unix_stream(&socket) {
             return Err(io::Error::other("what the server shall speak on is not a unix stream socket"));
         }
         Ok(Self { socket, owes_change: false })

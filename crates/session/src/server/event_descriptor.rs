@@ -6,8 +6,8 @@ use super::client_descriptor::ClientDescriptor;
 use super::connection::send_now;
 use super::ringer::Ringer;
 use rustix::fs::{FileType, fstat};
-use rustix::net::AddressFamily;
-use rustix::net::sockopt::socket_domain;
+use rustix::net::sockopt::{socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -64,6 +64,11 @@ impl Call {
 /// Whether this is a socket that can be sent to without waiting for anybody.
 pub(super) fn is_unix_socket(descriptor: impl AsFd) -> bool {
     socket_domain(descriptor).is_ok_and(|family| family == AddressFamily::UNIX)
+}
+
+/// Whether this is a unix socket that carries a stream.
+pub(crate) fn is_unix_stream(descriptor: impl AsFd) -> bool {
+    is_unix_socket(&descriptor) && socket_type(descriptor) == Ok(SocketType::STREAM)
 }
 
 /// For people.

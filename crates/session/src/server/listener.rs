@@ -1,5 +1,6 @@
 //! Where clients connect.
 
+use blockyard_block::shown;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, chownat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat,
 };
@@ -21,7 +22,7 @@ const BACKLOG: i32 = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum ListenerError {
     /// The path ends in no name, or its directory cannot be opened.
-    #[error("no socket can be at {}: {error}", .path.display())]
+    #[error("no socket can be at {}: {error}", shown(.path))]
     Directory {
         /// The path.
         path: PathBuf,
@@ -29,16 +30,16 @@ pub enum ListenerError {
         error: io::Error,
     },
     /// Something that is no socket is at the path.
-    #[error("{} exists and is not a socket: remove it or choose another path", .0.display())]
+    #[error("{} exists and is not a socket: remove it or choose another path", shown(.0))]
     NotASocket(PathBuf),
     /// Another process listens there.
-    #[error("{} is in use by another process", .0.display())]
+    #[error("{} is in use by another process", shown(.0))]
     InUse(PathBuf),
     /// A socket of another user is there, or one that cannot be asked whether somebody listens.
-    #[error("{} is a socket that is not ours to replace", .0.display())]
+    #[error("{} is a socket that is not ours to replace", shown(.0))]
     NotOurs(PathBuf),
     /// The system refuses.
-    #[error("cannot listen on {}: {error}", .path.display())]
+    #[error("cannot listen on {}: {error}", shown(.path))]
     Io {
         /// The path.
         path: PathBuf,
@@ -46,7 +47,7 @@ pub enum ListenerError {
         error: io::Error,
     },
     /// A client of a user who is not allowed; it was disconnected.
-    #[error("a process of user {uid} has tried to connect to {}, who is not allowed to", .path.display())]
+    #[error("a process of user {uid} has tried to connect to {}, who is not allowed to", shown(.path))]
     Peer {
         /// The socket's path.
         path: PathBuf,

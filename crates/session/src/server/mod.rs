@@ -43,6 +43,7 @@ use client_memory::AddressSpace;
 use connection::Connection;
 use control::Control;
 pub use doorkeeper::Doorkeeper;
+pub(crate) use event_descriptor::is_unix_stream;
 use io_thread::{Command, IoThread};
 pub use listener::{Listener, ListenerError};
 use ringer::Ringer;

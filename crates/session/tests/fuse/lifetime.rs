@@ -53,6 +53,21 @@ fn a_file_that_was_made_is_removed_and_one_that_was_there_is_left_as_it_was() {
 }
 
 #[test]
+fn it_is_unmounted_where_it_was_mounted_whatever_has_the_path_by_then() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir(at("here")).expect("made");
+    let file = FuseFile::mount(memory_disk(), &at("here/disk"), &options()).expect("mounted");
+    fs::rename(at("here"), at("there")).expect("renamed");
+    fs::create_dir(at("here")).expect("made");
+    fs::write(at("here/disk"), "").expect("written");
+    assert_eq!(mounts_at(&at("there/disk")), 1);
+    assert_eq!(file.unmount().expect("unmounted"), Unmounted::Idle);
+    assert_eq!(mounts_at(&at("there/disk")), 0);
+    assert!(!at("there/disk").exists() && at("here/disk").exists(), "the file that was made is removed, and no other");
+}
+
+#[test]
 fn somebody_else_may_unmount_it() {
     let mounted = Mounted::memory(MIB, 512);
     run("util-linux", "umount", "{}", mounted.path());
