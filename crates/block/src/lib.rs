@@ -57,7 +57,7 @@ pub use formats::{
     AllowedDirectories, AtomicChange, ChainImage, CheckReport, FileFormat, ForeignJournal, FoundJournal, ImageError,
     LuksHeader, LuksSlot, Preallocation, Qcow2Backing, Qcow2Bitmap, Qcow2Check, Qcow2Commit, Qcow2CreateOptions,
     Qcow2Disk, Qcow2Encryption, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Snapshot, Qcow2Writer,
-    Repair, UnfinishedChange, VmdkDisk, image_chain, write_differences,
+    Repair, UnfinishedChange, VmdkDisk, VmdkExtent, VmdkInfo, image_chain, write_differences,
 };
 pub use memory::MemoryDisk;
 pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedRegion, gives_pages};

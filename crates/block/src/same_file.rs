@@ -1,5 +1,6 @@
 //! Whether two paths lead to the same storage.
 
+use crate::shown;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -25,6 +26,6 @@ fn look_at(path: &Path) -> io::Result<Option<Metadata>> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io::Error::new(error.kind(), format!("cannot look at {}: {error}", path.display()))),
+        Err(error) => Err(io::Error::new(error.kind(), format!("cannot look at {}: {error}", shown(path)))),
     }
 }

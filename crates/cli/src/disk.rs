@@ -26,12 +26,14 @@ pub fn open_disk(spec: &str, read_only: bool, allow_dirs: &[PathBuf]) -> Result<
 /// # Errors
 /// A sentence that names the disk.
 pub fn open(specification: &DiskSpecification, read_only: bool, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-    Ok(open_whole(specification, &Access { read_only, allow_dirs, reconnect: RECONNECT })?.disk)
+    Ok(open_whole(specification, &Access { file: None, read_only, allow_dirs, reconnect: RECONNECT })?.disk)
 }
 
 /// What a disk is opened for, and how.
 #[derive(Clone, Copy)]
 pub struct Access<'a> {
+    /// Its file, if that is open already.
+    pub file: Option<&'a OpenedFile>,
     /// Refuse every change.
     pub read_only: bool,
     /// Where an image's other files may lie.
@@ -110,8 +112,9 @@ pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Res
         tell_of_bitmaps(specification);
     }
     let note = |note: &str| terminal::say(&format!("note: {}", printable(note)));
-    let (allow_dirs, read_only) = (access.allow_dirs, access.read_only);
-    let opened = specification.open_measured(&OpenContext { allow_dirs, connect: &connect, read_only, note: &note })?;
+    let Access { file, read_only, allow_dirs, .. } = *access;
+    let context = OpenContext { allow_dirs, connect: &connect, file, read_only, note: &note };
+    let opened = specification.open_measured(&context)?;
     Ok(OpenDisk::on(opened, session.into_inner()))
 }
 

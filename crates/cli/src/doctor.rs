@@ -58,7 +58,9 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     let uml = user_mode_linux::find();
     let qemu = QEMU.map(|(name, ..)| program::find(name).map(|path| (program::ask(&path), path)));
     let backends = backend::report().map(Backend::from).into();
-    let mut facilities = vec![server(), kernel::fuse(), kernel::landlock(), kernel::user_namespaces(), uml.facility()];
+    let (uml, confined) = uml.facility();
+    let user_namespaces = kernel::user_namespaces(confined.map(|confined| confined.namespaces));
+    let mut facilities = vec![server(), kernel::fuse(), kernel::landlock(), user_namespaces, uml];
     facilities.extend(QEMU.into_iter().zip(qemu).map(|((name, purpose, package), asked)| {
         let missing = || Lack::new("it is not on the PATH", format!("apt-get install {package}"));
         let answer = |(asked, path): (program::Asked, std::path::PathBuf)| version(&path, asked);

@@ -59,7 +59,7 @@ pub enum FileDiskError {
         path: PathBuf,
     },
     /// It is no longer what was at its path a moment ago.
-    #[error("{} is being replaced: try again", .0.display())]
+    #[error("{} is being replaced: try again", shown(.0))]
     Replaced(PathBuf),
     /// A block device that takes no writes.
     #[error("{} is a read-only device; open it for reading only", shown(path))]

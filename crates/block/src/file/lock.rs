@@ -7,7 +7,8 @@
 
 mod holder;
 
-use super::{FileDisk, FileDiskError};
+use super::FileDiskError;
+use crate::OpenedFile;
 pub(super) use holder::{DeviceHolder, find_of_device};
 use std::fs::File;
 use std::io;
@@ -85,13 +86,12 @@ pub struct FileUsers {
 }
 
 impl FileUsers {
-    /// Looks at the locks of the file at `path`; takes none.
+    /// Looks at the locks of a file; takes none.
     ///
     /// # Errors
-    /// When the file cannot be opened for reading.
-    pub fn of(path: &Path) -> Result<Self, FileDiskError> {
-        let file = FileDisk::open_file(path, true)?;
-        Self::of_file(&file).map_err(|source| failed(path, source))
+    /// When the system does not tell.
+    pub fn of(opened: &OpenedFile) -> Result<Self, FileDiskError> {
+        Self::of_file(opened.file()).map_err(|source| failed(opened.path(), source))
     }
 
     fn of_file(file: &File) -> io::Result<Self> {

@@ -20,7 +20,7 @@ use super::{ImageError, Qcow2Check, Repair, room};
 use crate::layers::{OverlayDisk, commit};
 use crate::place::Place;
 use crate::replacement::NewFile;
-use crate::{Disk, FileOptions, OpenedFile, Qcow2Disk};
+use crate::{Disk, FileOptions, OpenedFile, Qcow2Disk, shown};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, fsync, statat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -130,7 +130,7 @@ impl AtomicChange {
 }
 
 fn in_the_way(image: &OpenedFile, place: &Place) -> ImageError {
-    let problem = format!("is as it was: {} is in the way, which is no change of it that counts", place.path.display());
+    let problem = format!("is as it was: {} is in the way, which is no change of it that counts", shown(&place.path));
     ImageError::Unusable { path: image.path().to_owned(), problem }
 }
 
@@ -240,15 +240,15 @@ impl UnfinishedChange {
     /// # Errors
     /// When the change is not one of it.
     pub fn shown_on(&self, base: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, ImageError> {
-        let shown = || {
+        let overlay = || {
             self.record()?;
             Ok(Arc::new(self.delta(&base)?) as Arc<dyn Disk>)
         };
-        shown().map_err(|problem| match problem {
+        overlay().map_err(|problem| match problem {
             Problem::Restored => self.restored(),
             Problem::Failed(source) => ImageError::Unusable {
                 path: self.image.path().to_owned(),
-                problem: format!("is half-changed, and {} cannot be read: {source}", self.path().display()),
+                problem: format!("is half-changed, and {} cannot be read: {source}", shown(self.path())),
             },
         })
     }
@@ -269,7 +269,7 @@ impl UnfinishedChange {
             path: self.image.path().to_owned(),
             problem: format!(
                 "has been written to by something else since a change with --atomic was cut off: if it was restored, remove {}",
-                self.path().display()
+                shown(self.path())
             ),
         }
     }
@@ -280,14 +280,14 @@ impl UnfinishedChange {
             problem: format!(
                 "is half-changed: all of the change is in {}, and the next command that writes to the image goes on with it; \
                  now it failed: {source}",
-                self.path().display()
+                shown(self.path())
             ),
         }
     }
 
     /// What is said where this is in the way.
     pub fn must_be_completed(&self) -> ImageError {
-        let (image, journal) = (self.image.path(), self.path().display());
+        let (image, journal) = (self.image.path(), shown(self.path()));
         let problem = format!(
             "has a change that was cut off ({journal}): complete it first, with `blockyard image check -r leaks` or any command \
              that writes to it"

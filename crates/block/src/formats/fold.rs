@@ -9,8 +9,8 @@ use std::ops::Range;
 const BUFFER_BYTES: u32 = 1 << 20;
 
 /// Writes to `base` those runs of `top` that `own` says are not the base's own, and flushes it; zeros as zeros. What `top` shows is the
-/// same at any time, so this can be done again from the start. `goes_on` hears where on the disk it is, and says whether to
-/// go on. Returns the bytes that were written.
+/// same at any time, so this can be done again from the start. `goes_on` hears where on the disk it is and how many bytes of data it has
+/// written, and says whether to go on. Returns the bytes that were written.
 ///
 /// # Errors
 /// When either fails, when the base is read-only or smaller, and [`io::ErrorKind::Interrupted`] when it is not to go on.
@@ -18,7 +18,7 @@ pub(crate) fn fold(
     top: &dyn Disk,
     own: impl Fn(Range<u64>) -> io::Result<(u64, bool)>,
     base: &dyn Disk,
-    goes_on: &mut dyn FnMut(u64) -> bool,
+    goes_on: &mut dyn FnMut(u64, u64) -> bool,
 ) -> io::Result<u64> {
     let capacity_bytes = top.geometry().capacity_bytes;
     let base_geometry = base.geometry();
@@ -44,14 +44,22 @@ struct Folding<'a> {
     from: Box<dyn Queue>,
     to: Box<dyn Queue>,
     block_bytes: u64,
-    goes_on: &'a mut dyn FnMut(u64) -> bool,
+    data_bytes: u64,
+    goes_on: &'a mut dyn FnMut(u64, u64) -> bool,
 }
 
 impl<'a> Folding<'a> {
-    fn new(top: &'a dyn Disk, base: &dyn Disk, goes_on: &'a mut dyn FnMut(u64) -> bool) -> io::Result<Self> {
+    fn new(top: &'a dyn Disk, base: &dyn Disk, goes_on: &'a mut dyn FnMut(u64, u64) -> bool) -> io::Result<Self> {
         let memory = MemoryMap::allocate(&[(0, BUFFER_BYTES as usize)]).map_err(io::Error::other)?;
         let block_bytes = u64::from(top.geometry().logical_block_bytes.max(base.geometry().logical_block_bytes));
-        Ok(Self { top, from: top.open_queue(&memory, 1)?, to: base.open_queue(&memory, 1)?, block_bytes, goes_on })
+        Ok(Self {
+            top,
+            from: top.open_queue(&memory, 1)?,
+            to: base.open_queue(&memory, 1)?,
+            block_bytes,
+            data_bytes: 0,
+            goes_on,
+        })
     }
 
     /// Copies a range, widened to whole blocks: what the top shows around it is what the base has.
@@ -90,11 +98,12 @@ impl<'a> Folding<'a> {
             perform(&mut *self.from, Operation::Read, at, &[segment])?;
             perform(&mut *self.to, Operation::Write { force_unit_access: false }, at, &[segment])?;
             at += u64::from(length_bytes);
+            self.data_bytes += u64::from(length_bytes);
         }
         Ok(())
     }
 
     fn note(&mut self, at: u64) -> io::Result<()> {
-        if (self.goes_on)(at) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
+        if (self.goes_on)(at, self.data_bytes) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
     }
 }

@@ -129,5 +129,5 @@ impl layer::DiskLayer for OverlayDisk {
 /// # Errors
 /// When either fails, or the base is read-only or smaller; then the delta is still needed, and this can be done again.
 pub fn commit(delta: &OverlayDisk, base: &dyn Disk) -> io::Result<u64> {
-    fold(&delta.delta, |range| delta.find_own(range), base, &mut |_| true)
+    fold(&delta.delta, |range| delta.find_own(range), base, &mut |_, _| true)
 }

@@ -19,7 +19,7 @@ pub enum ReplacementError {
         kind: &'static str,
     },
     /// Something is mounted on the path, such as a container's file or a file served by FUSE: the name is not free for another file.
-    #[error("{} is a mount point, and no other file can take its place: name another file", .0.display())]
+    #[error("{} is a mount point, and no other file can take its place: name another file", shown(.0))]
     MountPoint(PathBuf),
     /// The directory that the file would be in is not there.
     #[error("there is no directory {}: create it first", shown(.0))]

@@ -41,6 +41,8 @@ pub struct OpenContext<'a> {
     pub allow_dirs: &'a [PathBuf],
     /// Reaches a disk in another process; this crate does not know how.
     pub connect: &'a dyn Fn(&SessionSpecification) -> OpenedAs,
+    /// The file that the specification names, if somebody has opened it.
+    pub file: Option<&'a OpenedFile>,
     /// Refuse changes, whatever the specification says.
     pub read_only: bool,
     /// Hears what is worth knowing though the disk is opened, in a sentence.
@@ -265,7 +267,10 @@ impl FileSpecification {
     /// Its path is resolved here, once. A change to it that was cut off is completed if it is opened for writing, and otherwise seen through.
     fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Opened, OpenError> {
         let options = self.options(read_only);
-        let file = OpenedFile::open(&self.path, read_only)?;
+        let file = match context.file {
+            Some(file) => file.try_clone().map_err(|error| OpenError::other(shown(&self.path).to_string(), error))?,
+            None => OpenedFile::open(&self.path, read_only)?,
+        };
         let format = content::check(file.file(), &self.path, self.format)?;
         file.lock(&options)?;
         let opened = |options: &FileOptions| self.open_in(&file, format, options, context.allow_dirs);
@@ -274,7 +279,7 @@ impl FileSpecification {
         let ((disk, length_bytes, permissions), unfinished) = match found {
             FoundJournal::None => (opened(&options)?, None),
             FoundJournal::Foreign(ForeignJournal { path, problem }) => {
-                let (journal, image) = (path.display(), self.path.display());
+                let (journal, image) = (shown(&path), shown(&self.path));
                 (context.note)(&format!(
                     "{journal} counts as no change to {image}, as it is {problem}: it is left alone"
                 ));
@@ -303,7 +308,7 @@ impl FileSpecification {
         options: &FileOptions,
         allow_dirs: &[PathBuf],
     ) -> Result<OnFile, OpenError> {
-        let failed = |error| OpenError::other(self.path.display().to_string(), error);
+        let failed = |error| OpenError::other(shown(&self.path).to_string(), error);
         let handle = file.file().try_clone().map_err(failed)?;
         let permissions = file.permissions().map_err(failed)?;
         let allowed = || AllowedDirectories::new(allow_dirs);
@@ -328,8 +333,7 @@ impl FileSpecification {
 
     /// As the header of an image on top of this one names it: by a path that does not depend on where that image lies.
     fn as_backing(&self) -> Result<Option<Qcow2Backing>, OpenError> {
-        let path =
-            self.path.canonicalize().map_err(|error| OpenError::other(self.path.display().to_string(), error))?;
+        let path = self.path.canonicalize().map_err(|error| OpenError::other(shown(&self.path).to_string(), error))?;
         let format = self.format.unwrap_or_else(|| Format::of_name(&self.path));
         // QEMU could open nothing else there.
         let name = path.to_str().filter(|_| matches!(format, Format::Raw | Format::Qcow2));

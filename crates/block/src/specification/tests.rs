@@ -150,7 +150,8 @@ fn no_session(_: &SessionSpecification) -> Result<Arc<dyn Disk>, OpenError> {
     Err(OpenError::other("a session", "there are none here"))
 }
 
-const CONTEXT: OpenContext<'_> = OpenContext { allow_dirs: &[], connect: &no_session, read_only: false, note: &|_| () };
+const CONTEXT: OpenContext<'_> =
+    OpenContext { allow_dirs: &[], connect: &no_session, file: None, read_only: false, note: &|_| () };
 
 fn open(text: &str) -> Result<Arc<dyn Disk>, String> {
     parse(text).open(&CONTEXT).map_err(|error| crate::explain(&error))

@@ -25,6 +25,7 @@ fn try_open(path: &Path, read_only: bool) -> (Result<OpenedDisk, OpenError>, Vec
     let context = OpenContext {
         allow_dirs: &[],
         connect: &|_| unreachable!(),
+        file: None,
         read_only,
         note: &|note| notes.borrow_mut().push(note.to_owned()),
     };

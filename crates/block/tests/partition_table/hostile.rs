@@ -1,7 +1,9 @@
 //! Tables made to loop, to reach where they should not, or to cost much.
 
 use crate::image::{GptHeader, Image, both_headers, entry};
-use blockyard_block::partition_table::{GptFault, LeftOut, PartitionTableError, TableChoice, Warning};
+use blockyard_block::layers::MeteredDisk;
+use blockyard_block::partition_table::{GptFault, LeftOut, PartitionTableError, TableChoice, Warning, read};
+use std::sync::Arc;
 
 #[test]
 fn chains_that_loop_end_with_a_warning() {
@@ -130,6 +132,41 @@ fn headers_with_right_checksums_are_not_believed() {
     for block in [0, 1, 3, 100, 256, u64::MAX, u64::MAX - 1] {
         assert_eq!(fault_of(|header| header.array_block = block), GptFault::ArrayPlace, "{block}");
     }
+}
+
+/// Whatever points at what, so much is read: two copies of the largest array, and a block for each link of the longest chain.
+#[test]
+fn tables_that_point_at_one_place_are_read_within_bounds() {
+    const ARRAY_BYTES: u64 = 1 << 20;
+    let read_bytes = |image: &Image| {
+        let disk = MeteredDisk::new(Arc::new(image.disk()));
+        let _ = read(&disk);
+        let snapshot = disk.meter().snapshot();
+        snapshot.operations.iter().map(|operation| operation.bytes).sum::<u64>()
+    };
+    let blocks = 8192;
+    let mut gpt = Image::new(blocks, 512);
+    gpt.put_record(0, &[entry(0xee, 1, u32::MAX)]);
+    let shared = |header: GptHeader| GptHeader {
+        entry_count: 8192,
+        array_block: 2,
+        first_usable: 2 + ARRAY_BYTES / 512,
+        last_usable: blocks as u64 - 2,
+        ..header
+    };
+    for header in both_headers(blocks as u64, 512).map(shared) {
+        gpt.put_gpt(&header, &[(1, 4000, 4999)]);
+    }
+    assert_eq!(gpt.partitions(), [(1, 4000, 1000)]);
+    let bytes = read_bytes(&gpt);
+    assert!((ARRAY_BYTES..=3 * ARRAY_BYTES).contains(&bytes), "{bytes}");
+    let mut chains = Image::new(blocks, 512);
+    chains.put_record(0, &[entry(5, 1, 8000), entry(5, 1, 8000), entry(5, 1, 8000), entry(5, 1, 8000)]);
+    for link in 0..2000 {
+        chains.put_record(u64::from(1 + link), &[entry(5, link + 1, 2), entry(5, 0, 2)]);
+    }
+    let bytes = read_bytes(&chains);
+    assert!(bytes <= 1024 * 512 + 65536, "{bytes}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn usable_fuse(root: bool) -> Result<String, Lack> {
     opened.map_err(|error| {
         let remedy = match Errno::from_io_error(&error) {
             // Its permissions, and those of a container's devices.
-            Some(Errno::ACCESS) => "chmod 0666 /dev/fuse, as it is elsewhere",
+            Some(Errno::ACCESS) => "chmod 666 /dev/fuse",
             Some(Errno::PERM) => "a container with --device /dev/fuse",
             _ => "modprobe fuse; in a container, --device /dev/fuse",
         };
@@ -46,8 +46,8 @@ pub fn landlock() -> Facility {
     Facility::new("landlock", "keeping a server from the file system", found)
 }
 
-/// User namespaces, for ordinary users.
-pub fn user_namespaces() -> Facility {
+/// User namespaces, for ordinary users. `had`: whether an appliance has had namespaces of its own, if one was booted.
+pub fn user_namespaces(had: Option<bool>) -> Facility {
     let settings = [
         ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
         ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
@@ -57,7 +57,14 @@ pub fn user_namespaces() -> Facility {
             "sysctl kernel.apparmor_restrict_unprivileged_userns=0",
         ),
     ];
-    let found = namespaces_by(&settings, |path| fs::read_to_string(path).ok());
+    let found = namespaces_by(&settings, |path| fs::read_to_string(path).ok()).and_then(|found| match had {
+        Some(true) => Ok("the appliance has had them".to_owned()),
+        Some(false) => Err(Lack::new(
+            "the kernel refuses them, or mounts in them, to this process",
+            "a container whose seccomp profile allows unshare and mount",
+        )),
+        None => Ok(found),
+    });
     Facility::new("user namespaces", "containers that take no root", found)
 }
 

@@ -22,18 +22,23 @@ pub fn find() -> Found {
 }
 
 impl Found {
-    /// What there is of it. It is booted: no look tells what only shows then.
-    pub fn facility(self) -> Facility {
-        Facility::new("uml", "`blockyard image`: Linux guests without KVM", self.usable())
+    /// What there is of it, and what shuts it in if it boots, which it does here: no look tells what only shows then.
+    pub fn facility(self) -> (Facility, Option<Confined>) {
+        let found = self.boots();
+        let confined = found.as_ref().ok().map(|(_, confined)| *confined);
+        let facility =
+            Facility::new("uml", "`blockyard image`: Linux guests without KVM", found.map(|(reason, _)| reason));
+        (facility, confined)
     }
 
-    fn usable(self) -> Result<String, Lack> {
+    fn boots(self) -> Result<(String, Confined), Lack> {
         let (kernel, asked) = self.0?;
         let shown = kernel.program.display();
         let version = asked.answer().map_err(|why| Lack::new(format!("{shown}: {why}"), REMEDY))?;
         match try_appliance(kernel.clone()) {
             Ok(confined) => {
-                Ok(format!("{shown}, version {version}; it boots, and what shuts it in is {}", walls(confined)))
+                let walls = walls(confined);
+                Ok((format!("{shown}, version {version}; it boots, and what shuts it in is {walls}"), confined))
             }
             Err(error) => Err(lack(kernel.program.clone(), &error)),
         }

@@ -49,7 +49,7 @@ pub fn run(args: &CommitArgs) -> Result<()> {
     let commit = Qcow2Commit::open(&path, args.base.as_deref(), &allowed).with_context(failed)?;
     let watch = Watch::new(args.progress && !args.quiet, commit.capacity_bytes())?;
     shut_in(&[&named], Vec::new(), 1)?;
-    commit.fold(&mut |at| watch.goes_on(at)).map_err(|error| watch.why(error, failed()))?;
+    commit.fold(&mut |at, data| watch.goes_on(at, data)).map_err(|error| watch.why(error, failed()))?;
     let (base, between) = (commit.base_path().display().to_string(), commit.between());
     let empties = !args.drop && args.base.is_none();
     if empties {

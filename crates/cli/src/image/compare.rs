@@ -78,7 +78,7 @@ fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
     shut_in(&[&named[0], &named[1]], Vec::new(), threads)?;
     let comparing = Comparing::new(&*disks[0], &*disks[1], args.strict);
-    let found = comparing.run(threads, |done| watch.goes_on_with(done, comparing.data_bytes()));
+    let found = comparing.run(threads, |done| watch.goes_on(done, comparing.data_bytes()));
     let found = found.map_err(|error| match error {
         ComparisonError::Stopped => watch.check().err().unwrap_or_else(|| anyhow!("stopped")),
         error => anyhow::Error::from(error).context(format!("cannot compare {} with {}", args.first, args.second)),

@@ -264,7 +264,7 @@ impl Target {
     ) -> Result<(), ConversionError> {
         let target = match self {
             Self::Overlay { disk, behind, .. } => {
-                let done = write_differences(disk, source, Some(&**behind), &mut |at| watch.goes_on(at));
+                let done = write_differences(disk, source, Some(&**behind), &mut |at, data| watch.goes_on(at, data));
                 return done.map_err(|error| match error.kind() {
                     io::ErrorKind::Interrupted => ConversionError::Stopped,
                     _ => ConversionError::System(error),
@@ -277,7 +277,7 @@ impl Target {
             }
         };
         let conversion = Conversion::new(source, target, options);
-        conversion.run(|done_bytes| watch.goes_on_with(done_bytes, conversion.data_bytes()))
+        conversion.run(|done_bytes| watch.goes_on(done_bytes, conversion.data_bytes()))
     }
 
     /// Gives a new image its name.

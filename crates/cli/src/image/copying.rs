@@ -26,6 +26,7 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ impl FileCommand for Cat {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        write_out(image, Operation::Read(Read { paths: image_paths(&self.paths) }), io::stdout()).map(drop)
+        write_out_into(image, Operation::Read(Read { paths: image_paths(&self.paths) }), io::stdout()).map(drop)
     }
 }
 
@@ -64,6 +65,19 @@ impl FileCommand for Cat {
 /// When it cannot be sent, or the output takes no more.
 pub fn write_out<W: io::Write + Send + 'static>(image: &mut OpenImage, operation: Operation, output: W) -> Result<W> {
     let bytes_max = image.bytes_max();
+    write_out_up_to(image, operation, output, bytes_max)
+}
+
+/// The same for a file or a pipe: it takes more of what is packed tightly.
+///
+/// # Errors
+/// As [`write_out`].
+pub fn write_out_into<W: io::Write + AsFd + Send + 'static>(
+    image: &mut OpenImage,
+    operation: Operation,
+    output: W,
+) -> Result<W> {
+    let bytes_max = image.bytes_max_into(&output);
     write_out_up_to(image, operation, output, bytes_max)
 }
 
@@ -442,7 +456,8 @@ impl FileCommand for Get {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let (target, sources) = split_last(&self.paths);
         if target == Path::new(STANDARD) {
-            return write_out(image, Operation::Read(Read { paths: image_paths(sources) }), io::stdout()).map(drop);
+            return write_out_into(image, Operation::Read(Read { paths: image_paths(sources) }), io::stdout())
+                .map(drop);
         }
         let into = is_directory_of_host(target);
         let follow = self.dereference;

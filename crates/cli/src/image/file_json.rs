@@ -2,11 +2,10 @@
 
 use super::listing::{time_text, type_letter, type_name};
 use super::open_image::RecordTaker;
-use blockyard_block::printable;
+use crate::terminal;
 use blockyard_protocol::appliance::{Entry, Record};
 use serde::Serialize;
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// A list of objects on stdout, one a line, as they come.
@@ -26,7 +25,8 @@ impl JsonList {
         let before = if self.is_begun { ",\n" } else { "[\n" };
         self.is_begun = true;
         self.output.write_all(before.as_bytes())?;
-        self.output.write_all(harmless(&serde_json::to_string(object)?).as_bytes())
+        let json = terminal::json(object).map_err(io::Error::other)?;
+        self.output.write_all(json.as_bytes())
     }
 
     /// There are no more.
@@ -34,23 +34,6 @@ impl JsonList {
         self.output.write_all(if self.is_begun { b"\n]\n" } else { b"[]\n" })?;
         self.output.flush()
     }
-}
-
-/// The same JSON, where letters that command a terminal, or mislead whoever looks at one, are numbers. They are all in strings.
-fn harmless(json: &str) -> Cow<'_, str> {
-    if printable(json) == json {
-        return json.into();
-    }
-    let mut text = String::with_capacity(json.len());
-    for letter in json.chars() {
-        if printable(letter.encode_utf8(&mut [0; 4])).starts_with(letter) {
-            text.push(letter);
-        } else {
-            // All of them have one unit.
-            let _ = write!(text, "\\u{:04x}", u32::from(letter));
-        }
-    }
-    text.into()
 }
 
 /// A name out of an image: as text, and as what it is where it is none.
@@ -179,7 +162,7 @@ mod tests {
     #[test]
     fn names_are_whole_and_harmless() {
         let entry = Entry { mode: 0o100_640, modified: 1, modified_ns: 5, ..Entry::default() };
-        let json = |name: &[u8]| harmless(&serde_json::to_string(&File::new(name, &entry)).unwrap()).into_owned();
+        let json = |name: &[u8]| terminal::json(&File::new(name, &entry)).unwrap();
         let said = json("/a\u{1b}[2J\u{9b}\u{202e}\"b".as_bytes());
         assert!(
             said.starts_with(r#"{"path":"/a\u001b[2J\u009b\u202e\"b","type":"regular file","mode":"0640""#),

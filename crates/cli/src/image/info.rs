@@ -3,13 +3,14 @@
 use super::named_image::{self, Format};
 use super::qcow2_report::Qcow2Report;
 use super::shut_in::shut_in;
+use super::vmdk_report::{self, VmdkReport};
 use crate::{print, size, terminal};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{PartitionTable, Scheme, read};
 use blockyard_block::specification::{DiskSpecification, Kind, OpenError};
 use blockyard_block::{
-    AllowedDirectories, ChainImage, Disk, FileFormat, FileUsers, ImageError, Qcow2Info, explain, image_chain,
-    printable, shown,
+    AllowedDirectories, ChainImage, Disk, FileFormat, FileUsers, ImageError, OpenedFile, Qcow2Info, VmdkInfo, explain,
+    image_chain, printable, shown,
 };
 use clap::Args;
 use serde::Serialize;
@@ -61,6 +62,8 @@ struct Report {
     dirty_flag: bool,
     #[serde(flatten)]
     qcow2: Option<Qcow2Report>,
+    #[serde(flatten)]
+    vmdk: Option<VmdkReport>,
     /// The images behind it, the nearest first; only when they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     backing_chain: Vec<Behind>,
@@ -115,23 +118,28 @@ impl Report {
         let file = named.path().filter(|_| named.kind() == Kind::File);
         let failed =
             || format!("cannot look at {}", file.map_or_else(|| args.image.clone(), |path| shown(path).to_string()));
-        let metadata = file.map(|path| path.metadata()).transpose().with_context(failed)?;
         if let Some(path) = file.filter(|path| path.is_dir()) {
-            bail!("{} is a directory", path.display());
+            bail!("{} is a directory", shown(path));
         }
+        // Once: all that is said is said of this file.
+        let image = file.map(|path| OpenedFile::open(path, true)).transpose().with_context(failed)?;
+        let metadata = image.as_ref().map(|image| image.file().metadata()).transpose().with_context(failed)?;
         // What it is: as it was said, else as it looks, whatever its name.
-        let seen = file.filter(|_| !named.says_format()).and_then(FileFormat::of_file_at).flatten();
+        let unsaid = image.as_ref().filter(|_| !named.says_format());
+        let seen = unsaid.and_then(|image| FileFormat::of_file(image.file())).flatten();
         let format = match (seen, file) {
             (Some(seen), _) => seen.word,
             (None, Some(_)) if !named.says_format() => "raw",
             _ => named.format().unwrap_or(named.kind().word()),
         };
-        let qcow2 = file.filter(|_| format == "qcow2").map(Qcow2Info::read);
-        let users = file.map(FileUsers::of).transpose().with_context(failed)?.unwrap_or_default();
-        let opened = named_image::open_stream(named, true, &args.allow_dir).map(|stream| stream.opened);
+        let qcow2 = image.as_ref().filter(|_| format == "qcow2").map(Qcow2Info::of_opened);
+        let vmdk = image.as_ref().filter(|_| format == "vmdk").and_then(|image| VmdkInfo::of(image).ok());
+        let users = image.as_ref().map(FileUsers::of).transpose().with_context(failed)?.unwrap_or_default();
+        let opened = named_image::open_stream_in(named, image.as_ref(), true, &args.allow_dir);
+        let opened = opened.map(|stream| stream.opened);
         let qcow2 = qcow2.and_then(Result::ok);
-        let chain = match file.filter(|_| qcow2.is_some() && args.backing_chain) {
-            Some(path) => image_chain(path, &AllowedDirectories::new(&args.allow_dir)?)?,
+        let chain = match image.as_ref().filter(|_| qcow2.is_some() && args.backing_chain) {
+            Some(image) => image_chain(image, &AllowedDirectories::new(&args.allow_dir)?)?,
             None => Vec::new(),
         };
         let virtual_size = match (&qcow2, &opened) {
@@ -141,6 +149,11 @@ impl Report {
             (None, Err(_)) if format == "raw" => metadata.as_ref().map(|metadata| metadata.len()),
             (None, Err(_)) => None,
         };
+        // Those of a VMDK that may be looked at: who opened it saw to that.
+        let extents_bytes = match (file, &vmdk, &opened) {
+            (Some(file), Some(info), Ok(_)) => vmdk_report::storage_bytes(file, info),
+            _ => 0,
+        };
         let unfinished = opened.as_ref().ok().and_then(|opened| opened.unfinished.as_ref());
         let unfinished_change = unfinished.map(|path| path.display().to_string());
         shut_in(&[named], Vec::new(), 1)?;
@@ -148,9 +161,10 @@ impl Report {
             filename: file.map_or_else(|| named.to_string(), |path| path.display().to_string()),
             format: format.to_owned(),
             virtual_size,
-            actual_size: metadata.as_ref().map(|metadata| metadata.blocks() * 512),
+            actual_size: metadata.as_ref().map(|metadata| metadata.blocks() * 512 + extents_bytes),
             dirty_flag: qcow2.as_ref().is_some_and(|info| info.is_dirty),
             qcow2: qcow2.map(|info| Qcow2Report::of(file, info)),
+            vmdk: vmdk.map(|info| VmdkReport::of(file, info)),
             backing_chain: chain.iter().skip(1).map(Behind::from).collect(),
             users: Users { writer: users.writer, reader: users.reader },
             unfinished_change,
@@ -195,6 +209,9 @@ impl Report {
         }
         if let Some(qcow2) = &self.qcow2 {
             qcow2.render(&mut text);
+        }
+        if let Some(vmdk) = &self.vmdk {
+            vmdk.render(&mut text);
         }
         if let Some(why) = &self.unusable {
             let _ = writeln!(text, "not usable here: {}", printable(why));

@@ -6,7 +6,8 @@ use crate::{UsageError, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{
-    AllowedDirectories, Disk, ExtentKind, FileOptions, Qcow2Disk, Qcow2Mapping, Qcow2MappingKind, image_chain,
+    AllowedDirectories, Disk, ExtentKind, FileOptions, OpenedFile, Qcow2Disk, Qcow2Mapping, Qcow2MappingKind,
+    image_chain, printable,
 };
 use clap::Args;
 use std::io::{self, BufWriter, Write};
@@ -89,8 +90,9 @@ impl Mapped {
         let Some(path) = named.path() else { bail!(UsageError(format!("{named} is no image"))) };
         let allowed = AllowedDirectories::new(allow_dirs)?;
         let options = FileOptions { read_only: true, ..FileOptions::default() };
-        let disk = Qcow2Disk::open(path, &options, &allowed)?;
-        let files = image_chain(path, &allowed)?.iter().map(|image| image.path.display().to_string()).collect();
+        let image = OpenedFile::open(path, true)?;
+        let disk = Qcow2Disk::open_in(image.file().try_clone()?, path, &options, &allowed)?;
+        let files = image_chain(&image, &allowed)?.iter().map(|image| image.path.display().to_string()).collect();
         Ok(Self { disk: MappedDisk::Qcow2(disk), files })
     }
 }
@@ -197,7 +199,7 @@ impl<W: Write> Printer<'_, W> {
         let Some(offset) = entry.offset_bytes else {
             bail!("the image has compressed clusters, which have no place of their own: add --json");
         };
-        let file = self.files.get(entry.depth).map_or("", String::as_str);
+        let file = self.files.get(entry.depth).map_or_else(String::new, |file| printable(file));
         let hexadecimal = |number: u64| if number == 0 { "0".to_owned() } else { format!("{number:#x}") };
         let [start, length, offset] = [entry.start_bytes, entry.length_bytes, offset].map(hexadecimal);
         writeln!(self.output, "{start:<16}{length:<16}{offset:<16}{file}").context("cannot write to stdout")

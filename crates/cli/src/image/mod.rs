@@ -61,6 +61,7 @@ mod tar;
 mod tool_run;
 mod trim;
 mod verdict;
+mod vmdk_report;
 mod volumes;
 mod watch;
 

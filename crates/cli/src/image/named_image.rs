@@ -3,8 +3,8 @@
 use crate::UsageError;
 use crate::disk::{self, Access, OpenDisk, RECONNECT, complete_change, refuse_unfinished_change};
 use anyhow::{Result, bail};
-use blockyard_block::Engine;
 use blockyard_block::specification::{DiskSpecification, Kind};
+use blockyard_block::{Engine, OpenedFile};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
@@ -122,10 +122,23 @@ pub struct Stream {
 /// # Errors
 /// A sentence that names the disk.
 pub fn open_stream(named: &DiskSpecification, read_only: bool, allow_dirs: &[PathBuf]) -> Result<Stream> {
+    open_stream_in(named, None, read_only, allow_dirs)
+}
+
+/// The same, of a disk whose file may be open already.
+///
+/// # Errors
+/// As [`open_stream`].
+pub fn open_stream_in(
+    named: &DiskSpecification,
+    file: Option<&OpenedFile>,
+    read_only: bool,
+    allow_dirs: &[PathBuf],
+) -> Result<Stream> {
     const WAITED_FOR_DEPTH: usize = 4;
     let in_cache = named.kind() == Kind::File && named.is_buffered();
     let named = if in_cache { named.clone().or_engine(Engine::Sync) } else { named.clone() };
-    let opened = disk::open_whole(&named, &Access { read_only, allow_dirs, reconnect: RECONNECT })?;
+    let opened = disk::open_whole(&named, &Access { file, read_only, allow_dirs, reconnect: RECONNECT })?;
     Ok(Stream { opened, depth: if in_cache { 1 } else { WAITED_FOR_DEPTH } })
 }
 

@@ -146,8 +146,10 @@ impl OpenArgs {
         };
         let named: DiskSpecification = specification.parse().map_err(|error| UsageError(format!("{error}")))?;
         let read_only = access == Access::Read;
-        let opened =
-            disk::open_whole(&named, &disk::Access { read_only, allow_dirs: &self.allow_dir, reconnect: RECONNECT })?;
+        let opened = disk::open_whole(
+            &named,
+            &disk::Access { file: None, read_only, allow_dirs: &self.allow_dir, reconnect: RECONNECT },
+        )?;
         if !read_only && opened.disk.geometry().read_only {
             bail!("{name} is read-only");
         }
@@ -621,10 +623,13 @@ impl OpenImage {
         self.capacity_bytes.saturating_mul(BYTES_PER_IMAGE_BYTE_MAX).saturating_add(1 << 30)
     }
 
-    /// The same for files that go to `directory`: there may be more, as a file system that compresses packs a thousand bytes into one, while
-    /// at least half of the room is left that is there.
-    pub fn bytes_max_into(&self, directory: impl AsFd) -> u64 {
-        let free = rustix::fs::fstatvfs(directory).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+    /// The same for what goes to a file or a directory: there may be more, as a file system that compresses packs a thousand bytes into one,
+    /// while at least half of the room is left that is there. What goes through a pipe is for who reads it to bound.
+    pub fn bytes_max_into(&self, place: impl AsFd) -> u64 {
+        let free = rustix::fs::fstatvfs(place).map_or(0, |found| match found.f_blocks {
+            0 => u64::MAX,
+            _ => found.f_bavail.saturating_mul(found.f_frsize),
+        });
         let compressed = self.capacity_bytes.saturating_mul(BYTES_PER_COMPRESSED_BYTE_MAX);
         self.bytes_max().max(compressed.min(free / 2))
     }

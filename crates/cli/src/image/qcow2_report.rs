@@ -173,8 +173,8 @@ impl Qcow2Report {
     }
 }
 
-/// A backing file's name from here, as QEMU writes it: a protocol's, or an absolute one, as it is.
-fn full_name(image: &Path, name: &str) -> String {
+/// The name from here of a file that an image refers to, as QEMU writes it: a protocol's, or an absolute one, as it is.
+pub fn full_name(image: &Path, name: &str) -> String {
     let has_protocol = name.split_once(':').is_some_and(|(before, _)| !before.contains('/'));
     let in_place = image.parent().is_none_or(|parent| parent.as_os_str().is_empty());
     if has_protocol || in_place { name.to_owned() } else { backing_path(image, name).display().to_string() }

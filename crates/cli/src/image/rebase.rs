@@ -106,7 +106,7 @@ impl RebaseArgs {
         let top = rebase.disk(&AllowedDirectories::new(&self.allow_dir)?).with_context(failed)?;
         let watch = Watch::new(self.progress && !self.quiet, top.geometry().capacity_bytes)?;
         confine()?;
-        let written = write_differences(&top, &top, behind.as_deref(), &mut |at| watch.goes_on(at));
+        let written = write_differences(&top, &top, behind.as_deref(), &mut |at, data| watch.goes_on(at, data));
         written.map_err(|error| watch.why(error, failed()))
     }
 }

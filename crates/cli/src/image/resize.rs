@@ -107,7 +107,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
 /// The size now; makes sure that the image is what it is called.
 fn old_size(args: &ResizeArgs) -> Result<u64> {
     let named = named_image::changed(&args.image, args.format, &args.allow_dir)?;
-    let access = Access { read_only: true, allow_dirs: &args.allow_dir, reconnect: RECONNECT };
+    let access = Access { file: None, read_only: true, allow_dirs: &args.allow_dir, reconnect: RECONNECT };
     let opened = disk::open_whole(&named, &access)?;
     Ok(opened.length_bytes)
 }

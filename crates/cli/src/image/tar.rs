@@ -1,6 +1,6 @@
 //! `blockyard image tar-in` and `tar-out`. The appliance reads and writes the archives: this process passes bytes on.
 
-use super::copying::{read_in, write_out};
+use super::copying::{read_in, write_out_into};
 use super::file_commands::{Access, FileCommand};
 use super::open_image::{OpenImage, image_path};
 use super::stdin::{self, Stdin};
@@ -138,12 +138,12 @@ impl FileCommand for TarOut {
         let directory = image_path(&self.directory);
         let request = appliance::TarOut { directory, compression, excludes, ..Default::default() };
         if self.is_standard() {
-            let mut output = write_out(image, Operation::TarOut(request), io::stdout())?;
+            let mut output = write_out_into(image, Operation::TarOut(request), io::stdout())?;
             return output.flush().context("cannot write to stdout");
         }
         let new = ReplacementFile::create(&self.archive)?;
         let output = new.file().try_clone().context("cannot write the archive")?;
-        write_out(image, Operation::TarOut(request), output)?;
+        write_out_into(image, Operation::TarOut(request), output)?;
         Ok(new.commit(image.durable)?)
     }
 }

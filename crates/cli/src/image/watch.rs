@@ -25,13 +25,8 @@ impl Watch {
         Ok(Self { signals, line, length_bytes })
     }
 
-    /// Takes note of how far it is; false when the command is to end.
-    pub fn goes_on(&self, done_bytes: u64) -> bool {
-        self.goes_on_with(done_bytes, done_bytes)
-    }
-
-    /// As [`Watch::goes_on`], when it is known how much of what is done was data.
-    pub fn goes_on_with(&self, done_bytes: u64, data_bytes: u64) -> bool {
+    /// Takes note of how far it is, and how much of what is done was data; false when the command is to end.
+    pub fn goes_on(&self, done_bytes: u64, data_bytes: u64) -> bool {
         self.line.set_bytes(done_bytes, self.length_bytes, data_bytes);
         self.signals.name().is_none()
     }

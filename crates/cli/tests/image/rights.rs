@@ -3,9 +3,11 @@
 
 use crate::rig::{Rig, noise, tar_entry as entry, tool};
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Stdio;
 
 /// With numbers that have no names on the host.
 const LIST: &str = "u:54321:rwx,g:54322:r-x,g::r--";
@@ -418,6 +420,27 @@ fn a_compressed_file_system_gives_more_than_it_takes() {
             assert!(old == new, "{copy:?}: {at}");
         }
     }
+}
+
+/// What goes through a pipe may be much more than the image, where that is what a file system packs so.
+#[test]
+fn a_file_that_is_packed_tightly_goes_through_a_pipe() {
+    const LENGTH: u64 = 1300 << 20;
+    let mut rig = Rig::empty(1);
+    let tree = rig.path("tree");
+    fs::create_dir(&tree).unwrap();
+    File::create(tree.join("sparse")).unwrap().set_len(LENGTH).unwrap();
+    fs::write(tree.join("noise"), noise(4 << 20)).unwrap();
+    rig.image = rig.path("tree.squashfs");
+    tool(
+        "mksquashfs",
+        "squashfs-tools",
+        [tree.as_os_str(), rig.image.as_os_str(), "-quiet".as_ref(), "-no-progress".as_ref()],
+    );
+    let mut cat = rig.command("cat", &["/sparse"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let length = io::copy(&mut cat.stdout.take().unwrap(), &mut io::sink()).unwrap();
+    let output = cat.wait_with_output().unwrap();
+    assert_eq!((length, String::from_utf8_lossy(&output.stderr).as_ref()), (LENGTH, ""));
 }
 
 fn sparse_read(path: &Path, into: &mut [u8], at: u64) {

@@ -23,7 +23,7 @@ fn says_all_that(name: &str, ours: &Value, theirs: &Value) {
 }
 
 #[test]
-fn info_says_what_qemu_img_does_of_any_qcow2_image() {
+fn info_says_what_qemu_img_does_of_any_image() {
     let yard = Yard::new();
     fs::create_dir(yard.path("bases")).unwrap();
     let secret = "--object secret,id=key,data=abc";
@@ -45,6 +45,8 @@ fn info_says_what_qemu_img_does_of_any_qcow2_image() {
         "bitmap --add over.qcow2 auto".to_owned(),
         "bitmap --add --disable -g 4k over.qcow2 other".to_owned(),
         "create -q -f raw disk.img 10M".to_owned(),
+        "create -q -f vmdk -o subformat=monolithicFlat bases/flat.vmdk 10M".to_owned(),
+        "create -q -f vmdk -o subformat=twoGbMaxExtentFlat pieces.vmdk 3G".to_owned(),
     ] {
         qemu_img(&yard, &line);
     }
@@ -60,6 +62,9 @@ fn info_says_what_qemu_img_does_of_any_qcow2_image() {
     for name in ["bases/plain.qcow2", "old.qcow2", "over.qcow2", "elsewhere.qcow2", "snapshots.qcow2", "disk.img"] {
         compare(name);
     }
+    for (name, word) in [("bases/flat.vmdk", "monolithicFlat"), ("pieces.vmdk", "pieces-f002.vmdk")] {
+        assert!(compare(name).1.contains(word));
+    }
     for (name, word) in [("new.qcow2", "zstd"), ("luks.qcow2", "luks, aes-256-xts-plain64"), ("aes.qcow2", "aes")] {
         let (ours, text) = compare(name);
         assert!(ours["unusable"].is_string() && text.contains("not usable here") && text.contains(word), "{text}");
@@ -73,6 +78,24 @@ fn info_says_what_qemu_img_does_of_any_qcow2_image() {
             why.is_some() == word.is_some() && why.unwrap_or_default().contains(word.unwrap_or_default()),
             "{ours}"
         );
+    }
+}
+
+/// Whatever takes an image's name meanwhile, what is said is said of one file.
+#[test]
+fn info_opens_an_image_by_its_name_once() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 disk.qcow2 10M");
+    qemu_img(&yard, "create -q -f raw disk.img 10M");
+    for arguments in [["info", "disk.qcow2"], ["info", "disk.img"]] {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-e", "trace=open,openat,openat2", "-o"]).arg(yard.path("log"));
+        command.arg(env!("CARGO_BIN_EXE_blockyard")).arg("image").args(arguments).current_dir(yard.path(""));
+        let output = command.output().expect("strace comes with the package strace");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let log = fs::read_to_string(yard.path("log")).unwrap();
+        let name = format!("\"{}\"", arguments[1]);
+        assert_eq!(log.lines().filter(|line| line.contains(&name)).count(), 1, "{arguments:?}: {log}");
     }
 }
 

@@ -1,10 +1,11 @@
 //! However an image's tables point at each other, what is read of it is bounded by the length of its file.
 
 use super::census::Repair;
-use super::check;
 use super::header::Header;
 use super::medium::ImageFile;
 use super::repair::Qcow2Check;
+use super::{chain, check};
+use crate::{AllowedDirectories, FileOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -84,6 +85,21 @@ impl Forged {
     }
 }
 
+impl Forged {
+    /// Goes through the whole disk as whoever converts or maps the image does, if it can be opened: what that read of the file, or why it cannot.
+    fn walked(&self) -> Result<u64, String> {
+        let (nothing, path) = (AllowedDirectories::none(), PathBuf::from("forged"));
+        let options = FileOptions { read_only: true, lock: false, ..FileOptions::default() };
+        let image = chain::open_in(self.file(), &path, &options, &nothing).map_err(|error| error.to_string())?;
+        let mut at = 0;
+        while at < image.size_bytes {
+            at += image.extents(at..image.size_bytes).unwrap().length_bytes;
+        }
+        let file = image.below[0].file.as_ref().unwrap();
+        Ok(file.counts.read_bytes.load(Ordering::Relaxed))
+    }
+}
+
 /// A table of which each entry is `entry`.
 fn all(entry: u64) -> Vec<u8> {
     entry.to_be_bytes().repeat(TABLE_BYTES as usize / 8)
@@ -121,6 +137,27 @@ fn tables_that_point_at_one_place_are_read_once() {
         };
         l1.is_read_within_bounds("every L2 table");
     }
+}
+
+#[test]
+fn a_disk_is_looked_through_within_the_bounds_of_its_file() {
+    // 256 GiB in one table of 4 KiB.
+    let forged =
+        Forged { refcount_clusters: 1, l1_entries: ENTRIES, parts: vec![(L1, all(TARGET)), l2()], ..Forged::default() };
+    let said = forged.walked().unwrap_err();
+    assert!(said.contains("the L2 table at 4096 stands for two parts of the disk"), "{said}");
+    // As many tables as the file has room for, all of which name one cluster.
+    let tables: Vec<_> = (1..255).map(|table| table * CLUSTER_BYTES).collect();
+    let l1 = tables.iter().flat_map(|table| table.to_be_bytes()).collect();
+    let l2s = tables.iter().flat_map(|_| DIRECTORY.to_be_bytes().repeat(512)).collect();
+    let forged = Forged {
+        refcount_clusters: 1,
+        l1_entries: ENTRIES,
+        parts: vec![(L1, l1), (CLUSTER_BYTES, l2s)],
+        ..Forged::default()
+    };
+    let read_bytes = forged.walked().unwrap();
+    assert!(read_bytes <= 2 * FILE_BYTES, "{read_bytes}");
 }
 
 /// Entries of 40 bytes: an L1 table's offset and its number of entries, and nothing else.

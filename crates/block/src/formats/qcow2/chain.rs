@@ -10,7 +10,7 @@ use super::layer::Layer;
 use super::medium::{ImageFile, Medium};
 use super::order::Order;
 use crate::formats::{AllowedDirectories, FoundJournal, ImageError, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, OpenedFile, SEGMENTS_MAX, shell_word};
+use crate::{Disk, FileDisk, FileOptions, Geometry, OpenedFile, SEGMENTS_MAX, shell_word, shown};
 use imago::format::PreallocateMode;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
@@ -181,14 +181,15 @@ impl<'a> Chain<'a> {
         let (index, image_file) = self.add_image_file(file, path, file_options, header.cluster_bytes())?;
         if !read_only {
             check::check(&image_file, &header).map_err(|problem| unusable(path, problem))?;
+        } else {
+            check::check_to_read(&image_file, &header).map_err(|problem| unusable(path, problem))?;
         }
         let failed = |error: io::Error| unusable(path, format!("is no qcow2 image that can be used: {error}"));
         let order = if read_only { None } else { Some(Order::new(Arc::clone(&image_file), &header).map_err(failed)?) };
         let order = order.map(|order| Arc::new(Mutex::new(order)));
-        let medium = Medium::file(index, Arc::clone(&image_file), order.clone());
+        let medium = Medium::file(index, Arc::clone(&image_file), order.clone(), header.version);
         let mut qcow2 = Qcow2::<Medium>::open_image(medium, !read_only).map_err(failed)?;
-        if !read_only && header.bitmaps.is_some() {
-            // Imago forgets that they are there.
+        if !read_only {
             header_change::mark_bitmaps_stale(&image_file, &header).map_err(failed)?;
         }
         let mut own = vec![index];
@@ -292,7 +293,7 @@ impl<'a> Chain<'a> {
     /// Adds a disk as a raw image.
     fn add_disk(&mut self, disk: Arc<dyn Disk>, path: &Path) -> Result<Access, ImageError> {
         let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
-        let medium = Medium::disk(self.below.len(), &*disk, path.display().to_string()).map_err(failed)?;
+        let medium = Medium::disk(self.below.len(), &*disk, shown(path).to_string()).map_err(failed)?;
         self.base = Some(self.below.len());
         self.below.push(Below { disk, file: None });
         Ok(Access::new(Raw::open_image(medium, false).map_err(failed)?))

@@ -28,6 +28,20 @@ pub(super) fn check(file: &ImageFile, header: &Header) -> Result<(), String> {
     })
 }
 
+/// Looks at what whoever only reads an image goes by: no table stands for two parts of the disk, so that there are no more of them to look
+/// at than the file has. The error goes on after the image's path.
+pub(super) fn check_to_read(file: &ImageFile, header: &Header) -> Result<(), String> {
+    let tables = references::in_l1(file, header, header.l1).map_err(|error| format!("cannot be read: {error}"))?;
+    let mut offsets: Vec<_> = tables.filter(Reference::is_used).map(|table| table.offset_bytes).collect();
+    offsets.sort_unstable();
+    match offsets.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => {
+            Err(format!("is damaged: the L2 table at {} stands for two parts of the disk; {REPAIR}", pair[0]))
+        }
+        None => Ok(()),
+    }
+}
+
 enum Problem {
     Damage(String),
     Unreadable(io::Error),

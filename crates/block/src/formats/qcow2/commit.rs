@@ -79,12 +79,12 @@ impl Qcow2Commit {
         self.top.geometry().capacity_bytes
     }
 
-    /// Writes what the image holds to its base, on stable storage. `goes_on` hears where on the disk it is, and says whether to go on.
-    /// Nothing is lost when this fails, and it can be done again.
+    /// Writes what the image holds to its base, on stable storage. `goes_on` hears where on the disk it is and how many bytes of data
+    /// it has written, and says whether to go on. Nothing is lost when this fails, and it can be done again.
     ///
     /// # Errors
     /// When one of the disks fails, and [`io::ErrorKind::Interrupted`].
-    pub fn fold(&self, goes_on: &mut dyn FnMut(u64) -> bool) -> io::Result<u64> {
+    pub fn fold(&self, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<u64> {
         fold(&self.top, |range| self.top.find_above_base(range), &*self.base, goes_on)
     }
 

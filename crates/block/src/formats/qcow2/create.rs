@@ -129,7 +129,7 @@ pub(crate) fn create_delta(file: &File, path: &Path, size_bytes: u64, base: Qcow
 
 fn format(file: &File, options: &Qcow2CreateOptions) -> io::Result<()> {
     let image_file = ImageFile::new(file.try_clone()?, 0, true, false, options.cluster_bytes.into());
-    let medium = Medium::file(0, Arc::new(image_file), None);
+    let medium = Medium::file(0, Arc::new(image_file), None, 3);
     let mut builder = Qcow2::<Medium>::create_builder(medium)
         .size(options.size_bytes)
         .cluster_size(options.cluster_bytes as usize)

@@ -6,9 +6,10 @@ use super::header::Header;
 use super::medium::tests::LOG;
 use super::{Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase, resize};
 use crate::layers::{Recording, Replay, WriteLog};
-use crate::{AllowedDirectories, Disk, FileOptions, read_bytes, write_bytes};
+use crate::{AllowedDirectories, Disk, FileOptions, Qcow2Info, read_bytes, write_bytes};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 const DISK_BYTES: u64 = 512 << 10;
@@ -187,7 +188,7 @@ fn an_image_that_is_emptied_shows_the_same_all_the_time() {
     let path = image(directory.path(), "top.qcow2", backing);
     let (before, wanted) = (fs::read(&path).unwrap(), contents(&path));
     let commit = Qcow2Commit::open(&path, None, &allowed(&path)).unwrap();
-    commit.fold(&mut |_| true).unwrap();
+    commit.fold(&mut |_, _| true).unwrap();
     assert!(fs::read(&base).unwrap() == wanted);
     let recording = recorded(|| commit.empty().unwrap());
     assert!(fs::metadata(&path).unwrap().len() < before.len() as u64 - (40 << 10));
@@ -195,4 +196,24 @@ fn an_image_that_is_emptied_shows_the_same_all_the_time() {
         assert!(contents(&path) == wanted, "cut behind {cut}");
         assert_eq!(corruptions(&path), 0, "cut behind {cut}");
     });
+}
+
+#[test]
+fn an_image_with_bitmaps_leaks_none_of_them_wherever_the_first_write_to_it_is_cut_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "image", None);
+    for name in ["one", "two", "three"] {
+        let made = Command::new("qemu-img").args(["bitmap", "--add", "-g", "4k"]).arg(&path).arg(name).status();
+        assert!(made.expect("qemu-img comes with the package qemu-utils").success());
+    }
+    let (before, shown) = (fs::read(&path).unwrap(), contents(&path));
+    let recording = recorded(|| drop(Qcow2Disk::open(&path, &FileOptions::default(), &allowed(&path)).unwrap()));
+    at_each_cut(&path, &before, &recording, |cut| {
+        let check = Command::new("qemu-img").args(["check", "-f", "qcow2"]).arg(&path).output().unwrap();
+        assert!(check.status.success(), "cut {cut}: {}", String::from_utf8_lossy(&check.stdout));
+        assert_eq!(Qcow2Info::read(&path).unwrap().bitmaps.len(), 3, "cut {cut}");
+        assert!(contents(&path) == shown, "cut {cut}");
+    });
+    let bitmaps = Qcow2Info::read(&path).unwrap().bitmaps;
+    assert!(bitmaps.iter().all(|bitmap| bitmap.is_in_use), "they are out of date once it is open");
 }

@@ -29,6 +29,8 @@ const INCOMPATIBLE_COMPRESSION: u64 = 1 << 3;
 pub(super) const INCOMPATIBLE_EXTENDED_L2: u64 = 1 << 4;
 /// Where the low bytes of the incompatible features are in the header.
 pub(super) const INCOMPATIBLE_AT: u64 = 72;
+/// Where the features are that who does not know them takes away when he writes to the image.
+pub(super) const AUTOCLEAR_AT: u64 = 88;
 /// Where the refcount table's offset and its clusters are.
 pub(super) const REFCOUNTS_AT: u64 = 48;
 /// What a check puts right.
@@ -141,7 +143,7 @@ impl Header {
         let is_looked_at = purpose == Purpose::Look;
         let unless_looked_at = |checked: Result<(), String>| if is_looked_at { Ok(()) } else { checked };
         let features = |at: usize| if version == 3 { fields.u64_at(at) } else { 0 };
-        let (incompatible, autoclear) = (features(INCOMPATIBLE_AT as usize), features(88));
+        let (incompatible, autoclear) = (features(INCOMPATIBLE_AT as usize), features(AUTOCLEAR_AT as usize));
         check_features(match purpose {
             Purpose::Use => incompatible,
             Purpose::Read => incompatible & !INCOMPATIBLE_DIRTY,

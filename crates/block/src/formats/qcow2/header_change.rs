@@ -4,7 +4,7 @@
 //! use, and then one sector, which disks write whole, puts it in force. All else that changes is kept in that sector.
 
 use super::create::Qcow2Backing;
-use super::header::{AUTOCLEAR_BITMAPS, EXTENSION_BACKING_FORMAT, Header};
+use super::header::{AUTOCLEAR_AT, AUTOCLEAR_BITMAPS, EXTENSION_BACKING_FORMAT, Header};
 use super::info::BITMAP_IN_USE;
 use super::medium::ImageFile;
 use super::snapshots::{self, u32_of};
@@ -18,7 +18,6 @@ const SECTOR_BYTES: usize = 512;
 const EXTENSION_FEATURE_NAMES: u32 = 0x6803_f857;
 
 const NAME_AT: usize = 8;
-const AUTOCLEAR_AT: usize = 88;
 const HEADER_LENGTH_AT: usize = 100;
 const HEADER_V2_BYTES: usize = 72;
 
@@ -56,7 +55,7 @@ pub(super) fn set_backing(file: &ImageFile, header: &Header, backing: Option<&Qc
     sector[NAME_AT + 8..NAME_AT + 12].copy_from_slice(&length.to_be_bytes());
     if header.version >= 3 {
         // What other programs keep beside the data is no longer true.
-        sector[AUTOCLEAR_AT..AUTOCLEAR_AT + 8].copy_from_slice(&autoclear(header).to_be_bytes());
+        sector[AUTOCLEAR_AT as usize..][..8].copy_from_slice(&autoclear(header).to_be_bytes());
     }
     if name_inside > 0 {
         sector[name_at..][..name.len()].copy_from_slice(name);
@@ -69,7 +68,8 @@ pub(super) fn set_backing(file: &ImageFile, header: &Header, backing: Option<&Qc
 }
 
 /// Says that the bitmaps which other programs keep of changes are no longer true: those stay listed, so that nothing is leaked, and
-/// whoever made them can remove them. What else was kept beside the data is no longer said to be there.
+/// whoever made them can remove them. What else was kept beside the data is no longer said to be there. Cut off anywhere, nothing is said
+/// to be true that is not, and nothing that is listed is lost.
 ///
 /// # Errors
 /// When the image cannot be read or written.
@@ -82,7 +82,9 @@ pub(super) fn mark_bitmaps_stale(file: &ImageFile, header: &Header) -> io::Resul
     if header.version < 3 {
         return Ok(());
     }
-    file.write_stable(&autoclear(header).to_be_bytes(), AUTOCLEAR_AT as u64)
+    let (mut present, wanted) = ([0; 8], autoclear(header).to_be_bytes());
+    file.read(&mut present, AUTOCLEAR_AT)?;
+    if present == wanted { Ok(()) } else { file.write_stable(&wanted, AUTOCLEAR_AT) }
 }
 
 /// Where the flags of a bitmap are in its entry.

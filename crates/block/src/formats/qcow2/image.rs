@@ -238,6 +238,10 @@ impl Image {
         let layer = &self.layers[number];
         let mut buffer = SliceBuffer::new();
         let entries = layer.load(layer.slice_of(offset), Patience::Endless, &mut buffer)?;
+        // Of what is written to, the worker alone knows when that is what the file says.
+        if number > 0 || self.geometry.read_only {
+            self.l2_cache.put(SliceKey::new(number, layer.slice_of(offset)), entries);
+        }
         let cut = match entries {
             Some(_) => layer.cut_to_slice(offset, length),
             None => layer.cut_without_table(offset, length, Patience::Endless)?,

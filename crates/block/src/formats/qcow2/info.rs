@@ -5,7 +5,7 @@ use super::encryption::{self, Qcow2Encryption};
 use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
 use super::medium::ImageFile;
 use super::snapshots::{self, BITMAP_BYTES, Qcow2Snapshot, u16_of, u32_of};
-use crate::FileDisk;
+use crate::OpenedFile;
 use crate::formats::{AllowedDirectories, ImageError};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -68,7 +68,15 @@ impl Qcow2Info {
     /// # Errors
     /// When it cannot be read, or no qcow2 header can be made out.
     pub fn read(path: &Path) -> Result<Self, ImageError> {
-        Self::of(&FileDisk::open_file(path, true)?, path)
+        Self::of_opened(&OpenedFile::open(path, true)?)
+    }
+
+    /// The same, of an image that is open.
+    ///
+    /// # Errors
+    /// As [`Qcow2Info::read`].
+    pub fn of_opened(image: &OpenedFile) -> Result<Self, ImageError> {
+        Self::of(image.file(), image.path())
     }
 
     fn of(file: &File, path: &Path) -> Result<Self, ImageError> {
@@ -137,12 +145,13 @@ pub struct ChainImage {
     pub qcow2: Option<Qcow2Info>,
 }
 
-/// The qcow2 image at `path` and all that are behind it.
+/// A qcow2 image and all that are behind it.
 ///
 /// # Errors
 /// When one cannot be read, is damaged or not allowed, or the chain has no end.
-pub fn image_chain(path: &Path, allowed: &AllowedDirectories) -> Result<Vec<ChainImage>, ImageError> {
-    chain_of(FileDisk::open_file(path, true)?, path, allowed)
+pub fn image_chain(image: &OpenedFile, allowed: &AllowedDirectories) -> Result<Vec<ChainImage>, ImageError> {
+    let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
+    chain_of(image.file().try_clone().map_err(failed)?, image.path(), allowed)
 }
 
 /// The same, of the image in `file`, which was opened by `path`.

@@ -1,7 +1,7 @@
 //! What an image lies on, as imago sees it. Metadata, and data where imago copies them, pass through here; what queues
 //! carry does not.
 
-use super::header::{INCOMPATIBLE_AT, INCOMPATIBLE_DIRTY, Table};
+use super::header::{AUTOCLEAR_AT, INCOMPATIBLE_AT, INCOMPATIBLE_DIRTY, Table};
 use super::order::Order;
 #[cfg(test)]
 use crate::layers::WriteLog;
@@ -37,6 +37,8 @@ enum Kind {
         /// Of an image that is written to.
         order: Option<Arc<Mutex<Order>>>,
         is_data_file: bool,
+        /// It has a header with features, of which imago sees not all.
+        hides_features: bool,
     },
     Disk(Mutex<DiskReader>),
 }
@@ -303,14 +305,16 @@ impl DiskReader {
 }
 
 impl Medium {
-    /// An image's own file; with its `order` if it is written to.
-    pub(super) fn file(index: usize, file: Arc<ImageFile>, order: Option<Arc<Mutex<Order>>>) -> Self {
-        Self { index, kind: Kind::File { file, order, is_data_file: false }, locks: CommonStorageHelper::default() }
+    /// An image's own file, of a version; with its `order` if it is written to.
+    pub(super) fn file(index: usize, file: Arc<ImageFile>, order: Option<Arc<Mutex<Order>>>, version: u32) -> Self {
+        let kind = Kind::File { file, order, is_data_file: false, hides_features: version >= 3 };
+        Self { index, kind, locks: CommonStorageHelper::default() }
     }
 
     /// An image's external data file.
     pub(super) fn data_file(index: usize, file: Arc<ImageFile>, order: Option<Arc<Mutex<Order>>>) -> Self {
-        Self { index, kind: Kind::File { file, order, is_data_file: true }, locks: CommonStorageHelper::default() }
+        let kind = Kind::File { file, order, is_data_file: true, hides_features: false };
+        Self { index, kind, locks: CommonStorageHelper::default() }
     }
 
     pub(super) fn disk(index: usize, disk: &dyn Disk, name: String) -> io::Result<Self> {
@@ -372,11 +376,12 @@ impl imago::Storage for Medium {
         }
         for mut slice in bufv.into_inner() {
             match &self.kind {
-                Kind::File { .. } if self.order().is_some_and(|order| order.read(&mut slice, offset)) => {}
-                Kind::File { file, order, .. } => {
-                    file.read(&mut slice, offset)?;
-                    if order.is_none() {
-                        hide_dirty_mark(&mut slice, offset);
+                Kind::File { file, order, hides_features, .. } => {
+                    if !self.order().is_some_and(|order| order.read(&mut slice, offset)) {
+                        file.read(&mut slice, offset)?;
+                    }
+                    if *hides_features {
+                        hide_features(&mut slice, offset, order.is_none());
                     }
                 }
                 Kind::Disk(reader) => {
@@ -453,12 +458,19 @@ impl imago::Storage for Medium {
     }
 }
 
-/// Who only reads needs no refcounts, which is all that an image marked dirty may have wrong; imago opens none that is.
-fn hide_dirty_mark(bytes: &mut [u8], offset: u64) {
-    let at = INCOMPATIBLE_AT + 7;
-    if let Some(byte) = at.checked_sub(offset).and_then(|at| bytes.get_mut(usize::try_from(at).ok()?)) {
-        *byte &= !(INCOMPATIBLE_DIRTY as u8);
+/// Takes marks out of a part of a header. Who only reads needs no refcounts, which is all that an image marked dirty may have wrong, and
+/// imago opens none that is. And it would take away the marks of what others keep beside the data, whatever that is, before those who know
+/// better ([`super::header_change`]) can say what is still true.
+fn hide_features(bytes: &mut [u8], offset: u64, is_read_only: bool) {
+    let mut mask = |at: u64, kept: u8| {
+        if let Some(byte) = at.checked_sub(offset).and_then(|at| bytes.get_mut(usize::try_from(at).ok()?)) {
+            *byte &= kept;
+        }
+    };
+    if is_read_only {
+        mask(INCOMPATIBLE_AT + 7, !(INCOMPATIBLE_DIRTY as u8));
     }
+    (AUTOCLEAR_AT..AUTOCLEAR_AT + 8).for_each(|at| mask(at, 0));
 }
 
 impl Display for Medium {

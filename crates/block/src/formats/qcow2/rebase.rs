@@ -66,8 +66,8 @@ impl Qcow2Rebase {
 }
 
 /// Writes to `top` what `source` holds and the disk `behind`, or nothing but zeros without one, does not: so that `top` holds what `source` does when that
-/// is behind it. What `top` holds itself is left alone: the two must agree there. `goes_on` hears where on the disk it is, and says
-/// whether to go on.
+/// is behind it. What `top` holds itself is left alone: the two must agree there. `goes_on` hears where on the disk it is and how
+/// many bytes of data it has compared, and says whether to go on.
 ///
 /// # Errors
 /// When a disk fails, and [`io::ErrorKind::Interrupted`].
@@ -75,7 +75,7 @@ pub fn write_differences(
     top: &Qcow2Disk,
     source: &dyn Disk,
     behind: Option<&dyn Disk>,
-    goes_on: &mut dyn FnMut(u64) -> bool,
+    goes_on: &mut dyn FnMut(u64, u64) -> bool,
 ) -> io::Result<()> {
     let capacity_bytes = source.geometry().capacity_bytes.min(top.geometry().capacity_bytes);
     let mut differences = Differences::new(top, source, behind)?;
@@ -87,7 +87,7 @@ pub fn write_differences(
             continue;
         }
         let end = (at - at % u64::from(BUFFER_BYTES) + u64::from(BUFFER_BYTES)).min(at + length_bytes);
-        if !goes_on(at) {
+        if !goes_on(at, differences.data_bytes) {
             return Err(io::ErrorKind::Interrupted.into());
         }
         at = differences.write(at, end)?;
@@ -100,6 +100,8 @@ struct Differences<'a> {
     source: Side<'a>,
     behind: Option<Side<'a>>,
     top: Box<dyn Queue>,
+    /// What was neither a hole nor known to be zeros.
+    data_bytes: u64,
 }
 
 /// A disk, and where in memory what was read of it lies.
@@ -150,7 +152,7 @@ impl<'a> Differences<'a> {
             Ok(Side { disk, queue: disk.open_queue(&memory, 1)?, memory_offset })
         };
         let (source, behind) = (side(source, 0)?, behind.map(|disk| side(disk, BUFFER_BYTES.into())).transpose()?);
-        Ok(Self { top: top.open_queue(&memory, 1)?, memory, source, behind })
+        Ok(Self { top: top.open_queue(&memory, 1)?, memory, source, behind, data_bytes: 0 })
     }
 
     /// Looks at the beginning of a range, of a buffer's length at most, and writes what differs; to where.
@@ -173,6 +175,7 @@ impl<'a> Differences<'a> {
             self.memory.zero(all);
         }
         self.write_runs(start, end)?;
+        self.data_bytes += end - start;
         Ok(end)
     }
 

@@ -11,9 +11,16 @@ pub(super) const EXTENTS_MAX: usize = 1024;
 /// Most bytes of a disk: what a signed offset holds, less what rounding may add.
 const DISK_MAX_BYTES: u64 = (1 << 62) - 1;
 
+/// What is said of a disk that depends on no other.
+const NO_PARENT: u32 = u32::MAX;
+
 /// What a descriptor says, as far as flat disks go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor {
+    /// Numbers of its contents and of its parent's, and what VMware calls the type; as far as they are said.
+    pub(super) cid: u32,
+    pub(super) parent_cid: u32,
+    pub(super) create_type: String,
     /// In the order in which they make up the disk; none is empty, and there is at least one.
     pub(super) extents: Vec<ExtentLine>,
 }
@@ -23,6 +30,8 @@ pub(super) struct Descriptor {
 pub(super) struct ExtentLine {
     pub(super) access: Access,
     pub(super) length_bytes: u64,
+    /// FLAT, VMFS or ZERO.
+    pub(super) kind: &'static str,
     pub(super) storage: Storage,
 }
 
@@ -59,9 +68,19 @@ impl Descriptor {
         if !lines.next().is_some_and(|line| line.eq_ignore_ascii_case("# Disk DescriptorFile")) {
             return Err("is no VMDK descriptor: it does not begin with `# Disk DescriptorFile`".into());
         }
+        let (mut cid, mut parent_cid, mut create_type) = (0, NO_PARENT, String::new());
         let mut extents = Vec::new();
         let mut disk_bytes = 0_u64;
         for line in lines {
+            if let Some((key, value)) = key_and_value(line) {
+                let number = || u32::from_str_radix(value, 16).unwrap_or(0);
+                match key.as_str() {
+                    "cid" => cid = number(),
+                    "parentcid" => parent_cid = number(),
+                    "createtype" => create_type = shown(value),
+                    _ => {}
+                }
+            }
             if let Some(extent) = line_of_extent(line)? {
                 disk_bytes = disk_bytes
                     .checked_add(extent.length_bytes)
@@ -76,7 +95,7 @@ impl Descriptor {
         if extents.is_empty() {
             return Err("is a VMDK without any extent".into());
         }
-        Ok(Self { extents })
+        Ok(Self { cid, parent_cid, create_type, extents })
     }
 }
 
@@ -97,16 +116,13 @@ fn line_of_extent(line: &str) -> Result<Option<ExtentLine>, String> {
     let length_bytes = bytes_of_sectors(sectors).filter(|&bytes| bytes > 0).ok_or_else(bad)?;
     let rest = rest.trim_start();
     let (kind, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    let storage = match kind {
-        "ZERO" => Storage::Zero,
-        // VMFS is what VMware calls a flat extent on its own file system.
-        "FLAT" | "VMFS" => flat(rest.trim_start()).ok_or_else(bad)?,
-        _ => {
-            let kind = shown(kind);
-            return Err(format!("has an extent of the kind `{kind}`: only FLAT, VMFS and ZERO are supported"));
-        }
+    // VMFS is what VMware calls a flat extent on its own file system.
+    let Some(&kind) = ["FLAT", "VMFS", "ZERO"].iter().find(|known| **known == kind) else {
+        let kind = shown(kind);
+        return Err(format!("has an extent of the kind `{kind}`: only FLAT, VMFS and ZERO are supported"));
     };
-    Ok(Some(ExtentLine { access, length_bytes, storage }))
+    let storage = if kind == "ZERO" { Storage::Zero } else { flat(rest.trim_start()).ok_or_else(bad)? };
+    Ok(Some(ExtentLine { access, length_bytes, kind, storage }))
 }
 
 /// `"NAME" [OFFSET [MORE]]`; raw disks of VMware say which partition and device follows, which we need not know.
@@ -125,13 +141,17 @@ fn bytes_of_sectors(sectors: &str) -> Option<u64> {
     sectors.checked_mul(SECTOR_BYTES).filter(|&bytes| bytes <= DISK_MAX_BYTES)
 }
 
+fn key_and_value(line: &str) -> Option<(String, &str)> {
+    let (key, value) = line.split_once('=')?;
+    Some((key.trim().to_ascii_lowercase(), value.trim().trim_matches('"')))
+}
+
 /// `KEY = VALUE`. Of the keys, those that change what the extents mean are checked.
 fn setting(line: &str) -> Result<(), String> {
-    let Some((key, value)) = line.split_once('=') else {
+    let Some((key, value)) = key_and_value(line) else {
         return Err(format!("has a line that cannot be understood: `{}`", shown(line)));
     };
-    let value = value.trim().trim_matches('"');
-    match key.trim().to_ascii_lowercase().as_str() {
+    match key.as_str() {
         "version" if !matches!(value, "1" | "2" | "3") => {
             Err(format!("is a VMDK of version {}, and only 1 to 3 are supported", shown(value)))
         }

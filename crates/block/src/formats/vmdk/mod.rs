@@ -6,7 +6,7 @@ mod queue;
 mod tests;
 
 use super::{AllowedDirectories, ImageError, demand};
-use crate::{Disk, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap, Queue, shown};
+use crate::{Disk, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap, OpenedFile, Queue, shown};
 use descriptor::{Access, DESCRIPTOR_MAX_BYTES, Descriptor, Storage};
 use queue::VmdkSplit;
 use std::fs::File;
@@ -31,6 +31,53 @@ pub struct VmdkDisk {
     shape: Arc<Shape>,
     files: Vec<FileDisk>,
     permissions: u32,
+}
+
+/// What a VMDK's descriptor says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmdkInfo {
+    /// Number of its contents, which changes when they do.
+    pub cid: u32,
+    /// The number of what it depends on; all ones without that.
+    pub parent_cid: u32,
+    /// What VMware calls its type.
+    pub create_type: String,
+    /// What it is made of, in order.
+    pub extents: Vec<VmdkExtent>,
+}
+
+/// A part of a VMDK's disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmdkExtent {
+    /// How long it is.
+    pub length_bytes: u64,
+    /// The file that has it, as the descriptor calls it; `None` for zeros.
+    pub name: Option<String>,
+    /// FLAT, VMFS or ZERO.
+    pub kind: &'static str,
+}
+
+impl VmdkInfo {
+    /// Reads what the descriptor in `file` says. No other file is opened.
+    ///
+    /// # Errors
+    /// When it cannot be read, or understood.
+    pub fn of(file: &OpenedFile) -> Result<Self, ImageError> {
+        let path = file.path().to_owned();
+        let text = read_descriptor(file.file());
+        let text = text.map_err(|source| ImageError::System { action: "read", path: path.clone(), source })?;
+        let parsed = Descriptor::parse(&text).map_err(|problem| ImageError::Unusable { path, problem })?;
+        let Descriptor { cid, parent_cid, create_type, extents } = parsed;
+        let extent = |line: descriptor::ExtentLine| VmdkExtent {
+            length_bytes: line.length_bytes,
+            name: match line.storage {
+                Storage::Flat { name, .. } => Some(name),
+                Storage::Zero => None,
+            },
+            kind: line.kind,
+        };
+        Ok(Self { cid, parent_cid, create_type, extents: extents.into_iter().map(extent).collect() })
+    }
 }
 
 /// What a disk and its queues share.

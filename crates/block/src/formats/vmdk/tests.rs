@@ -1,5 +1,8 @@
-use super::descriptor::{Access, Descriptor, EXTENTS_MAX, ExtentLine, Storage};
+use super::VmdkDisk;
+use super::descriptor::{Access, DESCRIPTOR_MAX_BYTES, Descriptor, EXTENTS_MAX, ExtentLine, Storage};
+use crate::{AllowedDirectories, Disk, FileOptions};
 use bolero::TypeGenerator;
+use std::fs;
 
 #[test]
 fn what_vmware_and_virtualbox_write_is_understood() {
@@ -7,14 +10,18 @@ fn what_vmware_and_virtualbox_write_is_understood() {
                 createType=\"fullDevice\"\nRW 63 FLAT \"a b.vmdk\" 0\nRW 20 FLAT \"/dev/sda\" 63\n\
                 RDONLY 5 VMFS \"x-flat.vmdk\"\nNOACCESS 7 ZERO\nddb.adapterType = \"ide\"\n";
     let flat = |name: &str, offset_bytes| Storage::Flat { name: name.into(), offset_bytes };
-    let extent = |access, sectors: u64, storage| ExtentLine { access, length_bytes: sectors * 512, storage };
+    let extent =
+        |access, sectors: u64, kind, storage| ExtentLine { access, length_bytes: sectors * 512, kind, storage };
     let wanted = vec![
-        extent(Access::ReadWrite, 63, flat("a b.vmdk", 0)),
-        extent(Access::ReadWrite, 20, flat("/dev/sda", 63 * 512)),
-        extent(Access::ReadOnly, 5, flat("x-flat.vmdk", 0)),
-        extent(Access::None, 7, Storage::Zero),
+        extent(Access::ReadWrite, 63, "FLAT", flat("a b.vmdk", 0)),
+        extent(Access::ReadWrite, 20, "FLAT", flat("/dev/sda", 63 * 512)),
+        extent(Access::ReadOnly, 5, "VMFS", flat("x-flat.vmdk", 0)),
+        extent(Access::None, 7, "ZERO", Storage::Zero),
     ];
-    assert_eq!(Descriptor::parse(text.as_bytes()), Ok(Descriptor { extents: wanted }));
+    assert_eq!(
+        Descriptor::parse(text.as_bytes()),
+        Ok(Descriptor { cid: 0x3a2b, parent_cid: u32::MAX, create_type: "fullDevice".into(), extents: wanted })
+    );
 }
 
 /// A line, or something like one.
@@ -54,7 +61,7 @@ fn fuzz_a_descriptor_is_understood_or_refused_but_never_half() {
             bytes.push(b'\n');
         }
         match Descriptor::parse(&bytes) {
-            Ok(Descriptor { extents }) => {
+            Ok(Descriptor { extents, .. }) => {
                 assert!(!extents.is_empty() && extents.len() <= EXTENTS_MAX);
                 let total = extents.iter().try_fold(0_u64, |sum, extent| sum.checked_add(extent.length_bytes));
                 assert!(total.is_some_and(|total| i64::try_from(total).is_ok()));
@@ -63,4 +70,37 @@ fn fuzz_a_descriptor_is_understood_or_refused_but_never_half() {
             Err(problem) => assert!(!problem.is_empty() && !problem.contains('\n') && problem.len() < 300),
         }
     });
+}
+
+/// Bytes that are read, and extents that are looked at, follow from the length of the descriptor, wherever its extents lie.
+#[test]
+fn extents_that_are_all_one_range_of_one_file_cost_no_more_than_their_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, data) = (directory.path().join("disk.vmdk"), directory.path().join("data"));
+    fs::write(&data, vec![1; 4096]).unwrap();
+    let text = |lines: usize| {
+        let extents = "RW 8 FLAT \"data\" 0\nRW 4503599627370 ZERO\n".repeat(lines / 2);
+        format!("# Disk DescriptorFile\nversion=1\nCID=1\nparentCID=ffffffff\n{extents}")
+    };
+    let open = |lines: usize| {
+        fs::write(&path, text(lines)).unwrap();
+        let allowed = AllowedDirectories::new(&[directory.path()]).unwrap();
+        VmdkDisk::open(&path, &FileOptions { read_only: true, ..FileOptions::default() }, &allowed)
+    };
+    let disk = open(EXTENTS_MAX).unwrap();
+    assert_eq!(disk.files.len(), 1);
+    let capacity_bytes = disk.geometry().capacity_bytes;
+    assert!(capacity_bytes > 1 << 60);
+    let (mut at, mut extents) = (0, 0);
+    while at < capacity_bytes {
+        at += disk.extents(at..capacity_bytes).unwrap().length_bytes;
+        extents += 1;
+    }
+    assert_eq!(extents, EXTENTS_MAX);
+    let said = open(EXTENTS_MAX + 2).unwrap_err().to_string();
+    assert!(said.contains("more than 1024 extents"), "{said}");
+    // However long the file is, so much of it is read.
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    let file = fs::File::open(&path).unwrap();
+    assert_eq!(super::read_descriptor(&file).unwrap().len(), DESCRIPTOR_MAX_BYTES + 1);
 }
