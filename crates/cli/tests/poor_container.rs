@@ -2,8 +2,8 @@
 
 mod support;
 
-use rustix::fs::{AtFlags, Mode, OFlags, chmodat, mkdirat};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmodat, mkdirat, mknodat};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -32,6 +32,9 @@ fn refusing(rules: Vec<(libc::c_long, Vec<SeccompRule>)>, errno: libc::c_int) ->
 fn poor(command: Command) -> Command {
     poorer(command, vec![refused(&REFUSED)], None)
 }
+
+/// Makes the filters that a command gets.
+type Filters = fn() -> Vec<BpfProgram>;
 
 fn refused(calls: &[libc::c_long]) -> BpfProgram {
     refusing(calls.iter().map(|call| (*call, Vec::new())).collect(), libc::EPERM)
@@ -77,14 +80,23 @@ impl Temporary {
 }
 
 /// The same with other filters, and with another place for temporary files.
-fn poorer(mut command: Command, filters: Vec<BpfProgram>, temporary: Option<Temporary>) -> Command {
+fn poorer(command: Command, filters: Vec<BpfProgram>, temporary: Option<Temporary>) -> Command {
+    with_mounts(command, filters, move || temporary.iter().try_for_each(Temporary::mount))
+}
+
+/// The same with other mounts. `mounts` makes system calls only.
+fn with_mounts(
+    mut command: Command,
+    filters: Vec<BpfProgram>,
+    mounts: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+) -> Command {
     let enter = move || -> io::Result<()> {
         // SAFETY: this process is about to become the command; nothing shares its file system state.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         let flags = MountFlags::NOEXEC | MountFlags::NOSUID | MountFlags::NODEV;
         mount("none", "/dev/shm", "tmpfs", flags, c"size=64m,mode=1777")?;
-        temporary.iter().try_for_each(Temporary::mount)?;
+        mounts()?;
         let (user, group) = (65534, 65534);
         // SAFETY: plain system calls; the process has one thread.
         let changed =
@@ -95,7 +107,7 @@ fn poorer(mut command: Command, filters: Vec<BpfProgram>, temporary: Option<Temp
         let apply = |program: &BpfProgram| seccompiler::apply_filter(program);
         filters.iter().try_for_each(apply).map_err(|_| io::ErrorKind::Other.into())
     };
-    // SAFETY: the closure makes system calls only.
+    // SAFETY: the closure makes system calls only, and so does `mounts`.
     unsafe { command.pre_exec(enter) };
     command
 }
@@ -141,11 +153,11 @@ fn without_questions() -> BpfProgram {
 /// A directory for a user who is not root, with the program, and with a place where nothing can be executed for temporary files.
 struct PoorYard {
     yard: Yard,
-    filters: fn() -> Vec<BpfProgram>,
+    filters: Filters,
 }
 
 impl PoorYard {
-    fn new(filters: fn() -> Vec<BpfProgram>) -> Self {
+    fn new(filters: Filters) -> Self {
         let yard = Yard::new();
         fs::set_permissions(yard.path("."), fs::Permissions::from_mode(0o777)).unwrap();
         // Were it written here, another thread's fork could hold it open for writing while it is executed.
@@ -224,7 +236,7 @@ fn an_appliance_that_nothing_shuts_in_is_warned_of() {
     }
     let has_landlock = blockyard_session::confinement::landlock_abi().is_ok();
     for (filters, warned) in [
-        ((|| vec![without_questions(), refused(&REFUSED)]) as fn() -> Vec<BpfProgram>, !has_landlock),
+        ((|| vec![without_questions(), refused(&REFUSED)]) as Filters, !has_landlock),
         (|| vec![without_questions(), without_landlock(), refused(&REFUSED)], true),
         // Namespaces in which nothing can be mounted, as some distributions have them.
         (|| vec![without_questions(), without_landlock(), refused(&[libc::SYS_mount])], true),
@@ -235,4 +247,183 @@ fn an_appliance_that_nothing_shuts_in_is_warned_of() {
         assert_eq!(said.contains("warning: this machine has neither namespaces nor Landlock"), warned, "{said}");
         assert_eq!(said.is_empty(), !warned, "{said}");
     }
+}
+
+/// Runs a command as root, with filters, and with a descriptor that somebody has forgotten.
+fn as_root(mut command: Command, filters: Vec<BpfProgram>) -> Command {
+    let enter = move || {
+        // SAFETY: nothing has that number yet.
+        unsafe { libc::dup2(0, 77) };
+        let apply = |program: &BpfProgram| seccompiler::apply_filter(program);
+        filters.iter().try_for_each(apply).map_err(|_| io::ErrorKind::Other.into())
+    };
+    // SAFETY: the closure makes system calls only.
+    unsafe { command.pre_exec(enter) };
+    command
+}
+
+/// Numbers in a line, in order.
+fn numbers(line: &str) -> Vec<u64> {
+    let words = line.split(|letter: char| !letter.is_ascii_hexdigit()).filter(|word| !word.is_empty());
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
+/// A program that has taken over the kernel, or is none, takes of the host what docs/security.md says and no more, whoever started it and whatever
+/// walls there are.
+#[test]
+fn an_appliance_that_means_ill_gets_what_it_may_have() {
+    if backend() == "kvm" || !rustix::process::geteuid().is_root() {
+        eprintln!("this is about what root has: not tried");
+        return;
+    }
+    let yard = Yard::new();
+    fs::create_dir_all(yard.path("usr/bin")).unwrap();
+    fs::create_dir_all(yard.path("usr/lib/uml")).unwrap();
+    let kernel = yard.path("usr/bin/linux.uml");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/hostile_kernel.c");
+    let built = Command::new("cc").args(["-O1", "-static", "-o"]).arg(&kernel).arg(source).status();
+    assert!(built.expect("cc comes with the package gcc").success());
+    let modules = yard.path("usr/lib/uml");
+    assert!(Command::new("cp").args(["-a", "/usr/lib/uml/modules"]).arg(&modules).status().unwrap().success());
+    fs::write(yard.path("disk.img"), vec![0; 1 << 20]).unwrap();
+    // Namespaces and all; none; nor Landlock.
+    let has_landlock = blockyard_session::confinement::landlock_abi().is_ok();
+    let walls: [(Filters, bool); 3] = [
+        (Vec::new, true),
+        (|| vec![refused(&[libc::SYS_unshare])], has_landlock),
+        (|| vec![refused(&[libc::SYS_unshare]), without_landlock()], false),
+    ];
+    for (number, (filters, keeps_files_away)) in walls.into_iter().enumerate() {
+        let has_own_root = number == 0;
+        let mut command = blockyard();
+        command.args(["image", "ls", "--memory", "256"]).arg(yard.path("disk.img")).env("BLOCKYARD_UML", &kernel);
+        let outcome = run(&mut as_root(command, filters())).failed(1, &["it has capabilities"]);
+        let (_, line) = outcome.stderr.split_once("it has capabilities").unwrap();
+        let [
+            capabilities,
+            inherited,
+            foreign,
+            kept,
+            refused,
+            shared,
+            file_mib,
+            private_mib,
+            later_mib,
+            descriptors,
+            processes,
+        ] = numbers(line)[..]
+        else {
+            panic!("{line}")
+        };
+        assert!(capabilities == 0 || capabilities == 99 && has_own_root, "{line}");
+        assert_eq!((inherited, foreign), (0, u64::from(!keeps_files_away)), "{line}");
+        assert_eq!((kept, refused, shared), (1, 1, 0), "{line}");
+        assert!((256..=256 + 64).contains(&file_mib), "{line}");
+        assert!((8..=24).contains(&private_mib) && later_mib <= 24, "{line}");
+        assert!(descriptors <= 1024 && (100..=256).contains(&processes), "{line}");
+    }
+}
+
+/// What a machine may lack: what refuses it, and the mounts that it has for it.
+struct Lacking {
+    filters: Filters,
+    mounts: fn() -> io::Result<()>,
+}
+
+fn nothing() -> io::Result<()> {
+    Ok(())
+}
+
+fn no_proc() -> io::Result<()> {
+    Ok(mount("none", "/proc", "tmpfs", MountFlags::empty(), c"mode=0555")?)
+}
+
+/// As where only root may open it.
+fn private_fuse_device() -> io::Result<()> {
+    mount("none", "/mnt", "tmpfs", MountFlags::empty(), c"mode=0755")?;
+    let (device, own) = (rustix::fs::makedev(10, 229), Mode::RUSR | Mode::WUSR);
+    mknodat(CWD, c"/mnt/fuse", FileType::CharacterDevice, own, device)?;
+    Ok(mount_bind(c"/mnt/fuse", c"/dev/fuse")?)
+}
+
+impl Lacking {
+    /// Runs a command there, as a user who is not root.
+    fn run(&self, yard: &PoorYard, arguments: &[&str]) -> support::Outcome {
+        let mut command = Command::new(yard.yard.path("blockyard"));
+        command.args(arguments).current_dir(yard.yard.path("."));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        run(&mut with_mounts(command, (self.filters)(), self.mounts))
+    }
+
+    /// What `doctor` says of something there.
+    fn facility(&self, yard: &PoorYard, name: &str) -> serde_json::Value {
+        let json = self.run(yard, &["doctor", "--json"]).json();
+        let facilities = json["facilities"].as_array().unwrap();
+        facilities.iter().find(|facility| facility["name"] == name).unwrap().clone()
+    }
+}
+
+fn poor_yard_with_image() -> Option<PoorYard> {
+    if backend() == "kvm" || !rustix::process::geteuid().is_root() {
+        eprintln!("setting up a poor container takes root: not tried");
+        return None;
+    }
+    let yard = PoorYard::new(Vec::new);
+    yard.make_image();
+    Some(yard)
+}
+
+/// What it lacks, each with what `doctor` and `image` say, and the remedy.
+#[test]
+fn doctor_says_what_image_says_where_no_appliance_starts() {
+    let Some(yard) = poor_yard_with_image() else { return };
+    let no_ptrace = Lacking { filters: || vec![refused(&[libc::SYS_ptrace])], mounts: nothing };
+    let no_pidfd = Lacking { filters: || vec![refused(&[libc::SYS_pidfd_open])], mounts: nothing };
+    let old =
+        Lacking { filters: || vec![refusing(vec![(libc::SYS_pidfd_open, Vec::new())], libc::ENOSYS)], mounts: nothing };
+    let no_proc = Lacking { filters: Vec::new, mounts: no_proc };
+    for (lacking, reason, remedy) in [
+        (no_ptrace, "ptrace", "it has to trace its own processes: a container whose seccomp profile allows ptrace"),
+        (no_pidfd, "watching its process", "it needs pidfd_open: a newer kernel, or a container whose seccomp profile"),
+        (old, "watching its process", "it needs pidfd_open: a newer kernel, or a container whose seccomp profile"),
+        (no_proc, "No such file", "it needs /proc: mount -t proc proc /proc"),
+    ] {
+        let facility = lacking.facility(&yard, "uml");
+        let image = lacking.run(&yard, &["image", "ls", "disk.img"]).failed(1, &[reason, remedy]);
+        assert_eq!(facility["usable"], false, "{facility}");
+        let (said, advised) = (facility["reason"].as_str().unwrap(), facility["remedy"].as_str().unwrap());
+        assert!(said.contains(reason) && advised.contains(remedy), "{facility}");
+        // Word for word, behind the program's name.
+        let (_, said) = said.split_once(": ").unwrap();
+        assert_eq!(image.stderr, format!("blockyard: {said}: {advised}\n"));
+    }
+}
+
+#[test]
+fn doctor_says_what_serve_says_where_fuse_is_root_s_alone() {
+    let Some(yard) = poor_yard_with_image() else { return };
+    let lacking = Lacking { filters: || vec![refused(&[libc::SYS_mount])], mounts: private_fuse_device };
+    let facility = lacking.facility(&yard, "fuse");
+    assert_eq!(facility["usable"], false, "{facility}");
+    let served = lacking.run(&yard, &["serve", "--fuse", "mounted", "disk.img"]).failed(1, &["cannot open /dev/fuse"]);
+    let remedy = facility["remedy"].as_str().unwrap();
+    assert!(remedy.contains("chmod 666 /dev/fuse") && served.stderr.contains(remedy), "{facility} {served:?}");
+}
+
+#[test]
+fn doctor_says_so_where_nobody_may_have_namespaces_and_image_goes_without() {
+    let Some(yard) = poor_yard_with_image() else { return };
+    let filters: Filters = || vec![refused(&[libc::SYS_unshare, libc::SYS_mount])];
+    let lacking = Lacking { filters, mounts: nothing };
+    let namespaces = lacking.facility(&yard, "user namespaces");
+    assert_eq!(namespaces["usable"], false, "{namespaces}");
+    assert!(
+        namespaces["remedy"].as_str().unwrap().contains("seccomp profile allows unshare and mount"),
+        "{namespaces}"
+    );
+    let uml = lacking.facility(&yard, "uml");
+    let reason = uml["reason"].as_str().unwrap();
+    assert!(uml["usable"] == true && reason.contains("the seal") && !reason.contains("namespaces"), "{uml}");
+    let listed = lacking.run(&yard, &["image", "ls", "disk.img", "/"]).succeeded();
+    assert_eq!((listed.stdout.as_str(), listed.stderr.as_str()), ("lost+found\n", ""));
 }

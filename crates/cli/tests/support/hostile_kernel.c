@@ -1,0 +1,111 @@
+/* A program in the place of the appliance's kernel, which connects to its disks as that does, and then takes what it can get of the host.
+   What it got is one line on its console. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { MIB = 1 << 20 };
+
+static void connect_to(const char *name)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    strncpy(address.sun_path, name, sizeof address.sun_path - 1);
+    if (connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&address, sizeof address) != 0)
+        exit(3);
+}
+
+/* All of its sets of capabilities together; 99 where there is no /proc to tell. */
+static unsigned long long capabilities(int status)
+{
+    char text[8192] = { 0 };
+    unsigned long long all = 0;
+    if (read(status, text, sizeof text - 1) <= 0)
+        return 0x99;
+    for (char *set = text; (set = strstr(set, "\nCap")) != NULL; set++)
+        all |= strtoull(set + 8, NULL, 16);
+    return all;
+}
+
+/* MiB of memory of its own that it can write to, made writable at once or afterwards. */
+static int private_memory(int protection)
+{
+    for (int pieces = 0;; pieces++) {
+        char *piece = mmap(NULL, MIB, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (piece == MAP_FAILED || mprotect(piece, MIB, PROT_READ | PROT_WRITE) != 0)
+            return pieces;
+        memset(piece, 1, MIB);
+    }
+}
+
+static int refuses(long result)
+{
+    return result == -1 && errno == EPERM;
+}
+
+int main(int count, char **arguments)
+{
+    int inherited = 0;
+    for (int descriptor = 3; descriptor < 1024; descriptor++)
+        inherited += fcntl(descriptor, F_GETFD) != -1;
+    /* Before it has its disks, nothing but namespaces and Landlock are in its way. */
+    int foreign = open("/etc/passwd", O_RDONLY) >= 0;
+    int status = open("/proc/self/status", O_RDONLY);
+    char name[4096];
+    snprintf(name, sizeof name, "%s/memory", getenv("TMPDIR"));
+    int file = open(name, O_RDWR | O_CREAT, 0600);
+    if (file < 0)
+        return 2;
+    for (int at = 1; at < count; at++) {
+        const char *disk = "virtio_uml.device=";
+        if (strncmp(arguments[at], disk, strlen(disk)) == 0) {
+            *strchr(arguments[at], ':') = 0;
+            connect_to(arguments[at] + strlen(disk));
+        }
+    }
+    while (!refuses(open("initramfs", O_RDONLY)))
+        usleep(1000);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+    int kept = refuses(setrlimit(RLIMIT_DATA, &limit)) && refuses(setrlimit(RLIMIT_FSIZE, &limit));
+    int refused = refuses(socket(AF_UNIX, SOCK_STREAM, 0)) && refuses(open(name, O_RDWR | O_CREAT, 0600))
+        && refuses(execl("/bin/true", "true", NULL)) && refuses(memfd_create("more", 0));
+    int shared = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) != MAP_FAILED;
+    long file_mib = 0;
+    while (file_mib < 1 << 20 && pwrite(file, "x", 1, file_mib * MIB) == 1)
+        file_mib++;
+    int descriptors = 0, forks = 0;
+    while (dup(file) >= 0)
+        descriptors++;
+    /* Each child sees how much memory of its own it gets, one after the other. */
+    int private_mib[2];
+    for (int way = 0; way < 2; way++) {
+        int pipe_ends[2];
+        close(10 + 2 * way), close(11 + 2 * way);
+        if (pipe(pipe_ends) != 0)
+            return 4;
+        if (fork() == 0) {
+            int mib = private_memory(way == 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+            _exit(write(pipe_ends[1], &mib, sizeof mib) != sizeof mib);
+        }
+        if (read(pipe_ends[0], &private_mib[way], sizeof(int)) != sizeof(int))
+            return 5;
+    }
+    for (pid_t child; forks < 10000 && (child = fork()) >= 0; forks++)
+        if (child == 0)
+            for (;;)
+                pause();
+    printf("blockyard: it has capabilities %llx, inherited %d, others' files %d, limits kept %d, the rest refused %d, shared memory %d, a file of %ld MiB, memory of %d and %d "
+           "MiB, descriptors %d, processes %d\n", capabilities(status), inherited, foreign, kept, refused, shared, file_mib, private_mib[0], private_mib[1],
+           descriptors, forks);
+    fflush(stdout);
+    return 0;
+}
