@@ -1,7 +1,7 @@
 //! What a process that serves disks may still do once its files and sockets are open: serve them, and nothing else.
 //!
 //! Three walls. A seccomp allow-list: no new program, no file opened by name, no socket made (unless it has to reconnect), nothing sent
-//! to a socket by its name, no tracing. An io_uring could do most of that without a system call that the list sees: so the rings that
+//! to a socket by its name, no tracing, no signals to other processes. An io_uring could do most of that without a system call that the list sees: so the rings that
 //! will be needed are made before ([`FileDisk::make_rings_ahead`]), can do what requests take and nothing else, and no others can be
 //! made. And Landlock, where the kernel has it: no files but its own sockets' names, no TCP. Root's capabilities go, too, but for what
 //! removing its sockets or connecting again takes. All of this holds for every thread, those that were there before among them.
@@ -18,7 +18,7 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
-use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
+use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
 use std::collections::BTreeMap;
 use std::fs;
@@ -158,6 +158,10 @@ impl Confinement {
                 values.iter().map(|&value| SeccompRule::new(vec![SeccompCondition::new(argument, Dword, Eq, value)?]));
             rules.insert(call, one_of.collect::<Result<_, _>>()?);
         }
+        // Signals to this process alone: a descriptor could have them sent to others.
+        let own = SeccompCondition::new(0, Dword, Eq, std::process::id().into())?;
+        rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![own])?]);
+        rules.insert(libc::SYS_fcntl, vec![fcntl_without_signals()?]);
         let registrations =
             RING_REGISTRATIONS.map(|code| SeccompRule::new(vec![SeccompCondition::new(1, Dword, Eq, code.into())?]));
         rules.insert(libc::SYS_io_uring_register, registrations.into_iter().collect::<Result<_, _>>()?);
@@ -191,6 +195,15 @@ pub(crate) fn unknown_to_libc() -> Result<BpfProgram, seccompiler::BackendError>
     let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
     let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
     SeccompFilter::new(rules, SeccompAction::Allow, unknown, TargetArch::x86_64)?.try_into()
+}
+
+/// What fcntl(2) may not do: say who gets a descriptor's signals, and which (F_SETOWN, F_SETSIG, F_SETOWN_EX: `asm-generic/fcntl.h`).
+const SIGNALLING: [u64; 3] = [8, 10, 15];
+
+/// A call of fcntl(2) that has nobody signalled.
+pub(crate) fn fcntl_without_signals() -> Result<SeccompRule, seccompiler::BackendError> {
+    let conditions = SIGNALLING.map(|command| SeccompCondition::new(1, Dword, Ne, command));
+    SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>()?)
 }
 
 /// `linux/capability.h`.
@@ -279,7 +292,7 @@ const BLKGETSIZE64: u64 = 0x8008_1272;
 const FUSE_DEV_IOC_CLONE: u64 = 0x8004_e500;
 
 /// What serving takes: descriptors that are open already, memory, time, threads.
-const ALLOWED: [i64; 91] = [
+const ALLOWED: [i64; 89] = [
     // Data.
     libc::SYS_read,
     libc::SYS_write,
@@ -305,7 +318,6 @@ const ALLOWED: [i64; 91] = [
     libc::SYS_close_range,
     libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_statx,
     libc::SYS_newfstatat,
@@ -372,7 +384,6 @@ const ALLOWED: [i64; 91] = [
     libc::SYS_getpid,
     libc::SYS_getuid,
     libc::SYS_geteuid,
-    libc::SYS_tgkill,
     // The end; of processes that were started before, too.
     libc::SYS_wait4,
     libc::SYS_waitid,

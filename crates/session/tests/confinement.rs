@@ -7,6 +7,7 @@ use rustix::net::{SendFlags, SocketAddrUnix, sendto};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -88,6 +89,25 @@ fn serves_what_is_open() {
     let (one, _other) = UnixStream::pair().unwrap();
     refused(send_to(&one, &directory.join("sockets/log")), "sending by name");
     drop(log);
+    // Signals to others, by a call or by a descriptor; signal 0 would do nothing.
+    let parent = std::os::unix::process::parent_id() as libc::c_long;
+    // SAFETY: system calls without memory.
+    let ask =
+        |call, arguments: [libc::c_long; 3]| unsafe { libc::syscall(call, arguments[0], arguments[1], arguments[2]) };
+    let outcome = |returned: libc::c_long| if returned == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    let own = libc::c_long::from(std::process::id());
+    let (end, set_owner_with_kind, set_signal) = (one.as_raw_fd().into(), 15, 10);
+    refused(outcome(ask(libc::SYS_tgkill, [parent, parent, 0])), "a signal to another process");
+    refused(outcome(ask(libc::SYS_kill, [parent, 0, 0])), "a signal to another process");
+    refused(outcome(ask(libc::SYS_fcntl, [end, libc::F_SETOWN.into(), parent])), "having a descriptor signal");
+    refused(outcome(ask(libc::SYS_fcntl, [end, set_owner_with_kind, 0])), "having a descriptor signal");
+    refused(outcome(ask(libc::SYS_fcntl, [end, set_signal, 9])), "having a descriptor send any signal");
+    // SAFETY: as above.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    outcome(ask(libc::SYS_tgkill, [own, thread, 0])).unwrap();
+    outcome(ask(libc::SYS_fcntl, [end, libc::F_GETFL.into(), 0])).unwrap();
+    // Which files there are it may go on asking, as SECURITY.md says.
+    assert_eq!(fs::metadata(directory.join("disk")).unwrap().len(), 4096);
     let capabilities = io::read_to_string(status).unwrap();
     for set in ["CapInh:", "CapPrm:", "CapEff:"] {
         let kept = capabilities.lines().find_map(|line| line.strip_prefix(set)).unwrap();

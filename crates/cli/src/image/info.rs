@@ -122,7 +122,7 @@ impl Report {
             bail!("{} is a directory", shown(path));
         }
         // Once: all that is said is said of this file.
-        let image = file.map(|path| OpenedFile::open(path, true)).transpose().with_context(failed)?;
+        let image = file.map(|path| OpenedFile::open(path, true)).transpose()?;
         let metadata = image.as_ref().map(|image| image.file().metadata()).transpose().with_context(failed)?;
         // What it is: as it was said, else as it looks, whatever its name.
         let unsaid = image.as_ref().filter(|_| !named.says_format());

@@ -10,6 +10,7 @@
 
 use super::event_descriptor::{is_unix_socket, kind_of};
 use super::message::{HEADER_BYTES, PAYLOAD_BYTES_MAX, TABLE_REGIONS_MAX};
+use crate::confinement::fcntl_without_signals;
 use blockyard_block::{gives_pages, wait_ready};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, fstat, fstatfs};
@@ -19,7 +20,10 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -69,6 +73,15 @@ impl Doorkeeper {
     }
 }
 
+/// What clone(2) may not make (clone(2), namespaces(7)).
+const NAMESPACES: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u64;
+
 /// What these processes do: nothing with names.
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let allowed = [
@@ -84,9 +97,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_read,
         libc::SYS_write,
         libc::SYS_close,
-        libc::SYS_fcntl,
         libc::SYS_close_range,
-        libc::SYS_clone,
         libc::SYS_fork,
         libc::SYS_set_robust_list,
         libc::SYS_rt_sigprocmask,
@@ -98,7 +109,10 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_exit,
         libc::SYS_exit_group,
     ];
-    let rules = allowed.map(|call| (call, Vec::new())).into_iter().collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = allowed.map(|call| (call, Vec::new())).into_iter().collect();
+    rules.insert(libc::SYS_fcntl, vec![fcntl_without_signals()?]);
+    let no_namespaces = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(NAMESPACES), 0)?;
+    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_namespaces])?]);
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
 }
