@@ -674,7 +674,7 @@ impl Appliance {
         confined.sealed = calls.is_some();
         drop(calls);
         let tasks_max = tasks_max(self.options.memory_bytes);
-        let own = OwnProcesses { session: Pid::from_child(&self.process.child), tasks_max };
+        let own = OwnProcesses { group: Pid::from_child(&self.process.child), tasks_max };
         let judge = |listener| AnsweredCalls::judged(listener, own);
         self.answered = listener.map(judge).transpose().map_err(start("judging what its process does"))?;
         self.confined = confined;

@@ -8,29 +8,34 @@
 //! starts the kernel. Where namespaces are not to be had, there is one stage. What it has become it says over the serial line, before the
 //! kernel has it ([`Confined`]).
 //!
-//! It dies with whoever started it: by the parent-death signal, and with all of its processes, which the namespace, or else the
-//! process group, keeps together.
+//! It dies with whoever started it, by the parent-death signal, and with it all of its processes: those of a namespace end with its first.
+//! Where there are no namespaces, its process group keeps them together, and a guard beside it, a process that does nothing else, kills that
+//! when the command or the kernel's first process has ended.
 
 use crate::confined::{Confined, LineStart};
 use crate::kernel::Kernel;
+use blockyard_block::wait_ready;
 use blockyard_session::confinement::landlock_abi;
 use blockyard_session::program_filter::{
-    Executes, InReach, filter_program, fix_addresses, keep_standard_descriptors_only,
+    Executes, InReach, filter_guard, filter_program, fix_addresses, keep_standard_descriptors_only,
 };
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
+use rustix::event::{PollFd, PollFlags};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, mount_remount, unmount,
 };
 use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, Signal, getegid, geteuid, getppid, getrlimit, pivot_root,
-    set_dumpable_behavior, set_parent_process_death_signal, setrlimit, setsid,
+    DumpableBehavior, Pid, PidfdFlags, Resource, Rlimit, Signal, getegid, geteuid, getpid, getppid, getrlimit,
+    kill_process_group, pidfd_open, pivot_root, set_dumpable_behavior, set_parent_process_death_signal, setrlimit,
+    setsid,
 };
+use rustix::stdio::{stdin, stdout};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, CpuSet, clear_ambient_capability_set, remove_capability_from_bounding_set,
-    sched_getcpu, sched_setaffinity, set_capabilities, set_no_new_privs,
+    sched_getcpu, sched_setaffinity, set_capabilities, set_name, set_no_new_privs,
 };
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -38,7 +43,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, exit};
+use std::process::{Command, Stdio, exit};
 
 /// What the guest has besides its memory, in files.
 const TEMPORARY_SLACK_BYTES: u64 = 64 << 20;
@@ -79,6 +84,9 @@ enum Stage {
 
 const DESCRIPTORS: &str = "descriptors";
 
+/// What [`run`] is told, with the number of a process group, to guard that.
+const GUARD: &str = "guard";
+
 impl KernelArguments {
     /// For the outer stage.
     pub(crate) fn outer(memory_bytes: u64, kernel: &Kernel, arguments: Vec<OsString>) -> Self {
@@ -117,7 +125,15 @@ impl KernelArguments {
 /// # Errors
 /// When it cannot: whoever started this finds the sentence in the kernel's log.
 pub fn run(arguments: &[OsString], again: &[&str]) -> io::Result<Infallible> {
-    let arguments = KernelArguments::parse(arguments).ok_or_else(|| io::Error::other("not for people"))?;
+    let not_for_people = || io::Error::other("not for people");
+    if let [what, group] = arguments
+        && what == GUARD
+    {
+        let group = group.to_str().and_then(|group| Pid::from_raw(group.parse::<u32>().ok()?.try_into().ok()?));
+        // As the target of a signal, the group of the first process would be all processes.
+        return guard(group.filter(|group| !group.is_init()).ok_or_else(not_for_people)?);
+    }
+    let arguments = KernelArguments::parse(arguments).ok_or_else(not_for_people)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     match arguments.stage {
         Stage::Outer => outer(arguments, again),
@@ -141,12 +157,40 @@ fn outer(arguments: KernelArguments, again: &[&str]) -> io::Result<Infallible> {
     if let Err(error) = make_namespaces() {
         // Only for those who read along.
         let _ = writeln!(io::stderr(), "no namespaces of its own for the appliance: {error}");
+        start_guard(arguments.parent, again)?;
         return inner(&arguments, false);
     }
     let inner = KernelArguments { stage: Stage::Inner, parent: 0, ..arguments };
     let mut command = Command::new("/proc/self/exe");
     let status = command.args(again).args(inner.to_arguments()).status()?;
     exit(status.code().unwrap_or(1));
+}
+
+/// Starts the guard of this process's group, in a group of its own: no signal to the whole group reaches it, nor does one to it alone, as that is
+/// none of the kernel's processes. It is of the same session, so that nobody else has the group's number while it is there.
+fn start_guard(command: u32, again: &[&str]) -> io::Result<()> {
+    // It has not ended, or this process would have with it.
+    let command = Pid::from_raw(command.cast_signed()).ok_or_else(|| io::Error::other("nobody has started this"))?;
+    let watched = |pid| pidfd_open(pid, PidfdFlags::empty());
+    let mut guard = Command::new("/proc/self/exe");
+    guard.args(again).args([GUARD, &getpid().as_raw_nonzero().to_string()]).process_group(0);
+    guard.stdin(Stdio::from(watched(command)?)).stdout(Stdio::from(watched(getpid())?));
+    guard.spawn().map(drop)
+}
+
+/// Kills `group` when one of two processes has ended, which standard input and output stand for.
+fn guard(group: Pid) -> io::Result<Infallible> {
+    // Whoever ends all processes that are called as the command is means this one last.
+    let _ = set_name(c"appliance-guard");
+    drop_capabilities()?;
+    // Without, it is as it was started: nothing that it does depends on anybody's word.
+    let _ = filter_guard(group);
+    let (command, kernel) = (stdin(), stdout());
+    let watch = |process| PollFd::from_borrowed_fd(process, PollFlags::IN);
+    // If it cannot wait, it does not let them go on without it.
+    let waited = wait_ready(&mut [watch(command), watch(kernel)], None);
+    let killed = kill_process_group(group, Signal::KILL);
+    exit(i32::from(waited.is_err() || killed.is_err()))
 }
 
 /// The guest has one CPU, and each of its system calls is a few turns of talk between two of the host's processes: where these run on

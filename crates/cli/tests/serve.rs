@@ -338,7 +338,27 @@ fn a_client_that_leaves_what_cannot_be_closed_keeps_nobody() {
     server.stop();
 }
 
-/// Whoever has a file of a FUSE file system that does not answer can neither look at it nor close it, nor end.
+/// The processes that a process has made and that are there.
+fn children(pid: rustix::process::Pid) -> Vec<rustix::process::Pid> {
+    let list = fs::read_to_string(format!("/proc/{0}/task/{0}/children", pid.as_raw_nonzero())).unwrap();
+    list.split_whitespace().filter_map(|child| rustix::process::Pid::from_raw(child.parse().unwrap())).collect()
+}
+
+/// Waits until none of these processes is there.
+fn all_end(processes: &[rustix::process::Pid]) {
+    let start = Instant::now();
+    let is_there = |process: &rustix::process::Pid| {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+        // One that has ended may have nobody who waits for it.
+        stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap().starts_with('Z'))
+    };
+    while processes.iter().any(is_there) {
+        assert!(start.elapsed() < PATIENCE, "one of {processes:?} does not end");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whoever has a file of a FUSE file system that does not answer can neither look at it nor close it. It ends all the same, with its session.
 #[test]
 fn a_file_system_that_does_not_answer_keeps_nobody() {
     let directory = tempfile::tempdir().unwrap();
@@ -350,14 +370,37 @@ fn a_file_system_that_does_not_answer_keeps_nobody() {
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
     kill_process(file_system_id, Signal::STOP).unwrap();
+    let doorkeeper = children(server.id())[0];
     let hostile = connect_raw(&socket);
     send(&hostile, SET_MEM_TABLE, &[1, 0, 4096, 0, 0], file.as_fd());
+    let holding = children(doorkeeper);
+    assert_eq!(holding.len(), 1);
     drop(hostile);
     perform(&connect(&socket), WRITE, 0, 1).unwrap();
+    all_end(&holding);
     // The next one is there when the server is to end.
     let hostile = connect_raw(&socket);
     send(&hostile, SET_MEM_TABLE, &[1, 0, 4096, 0, 0], file.as_fd());
+    let holding = children(doorkeeper);
     server.stop();
+    all_end(&holding);
+    all_end(&[doorkeeper]);
+    // And the next when the server is killed.
+    let mut server = Command::new(BLOCKYARD).arg("serve").arg(&image).arg("--socket").arg(&socket).spawn().unwrap();
+    let start = Instant::now();
+    while !server::listens(&socket) {
+        assert!(start.elapsed() < PATIENCE, "it does not listen");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let doorkeeper = children(rustix::process::Pid::from_child(&server))[0];
+    let hostile = connect_raw(&socket);
+    send(&hostile, SET_MEM_TABLE, &[1, 0, 4096, 0, 0], file.as_fd());
+    let holding = children(doorkeeper);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    all_end(&holding);
+    all_end(&[doorkeeper]);
+    drop(hostile);
     assert!(file_system.try_wait().unwrap().is_none());
     kill_process(file_system_id, Signal::CONT).unwrap();
     drop(file);

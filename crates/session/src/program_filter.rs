@@ -110,6 +110,32 @@ pub fn filter_program(executes: Executes, in_reach: InReach) -> io::Result<Optio
     Ok(Some(unsafe { OwnedFd::from_raw_fd(listener) }))
 }
 
+/// Takes from the calling process, which has one thread and no new privileges, all but waiting for descriptors, killing `group` and ending
+/// itself.
+///
+/// # Errors
+/// When the kernel has no filters.
+pub fn filter_guard(group: Pid) -> io::Result<()> {
+    let calls = [
+        libc::SYS_poll,
+        libc::SYS_ppoll,
+        libc::SYS_restart_syscall,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+    ];
+    let all = group.as_raw_nonzero().get().wrapping_neg().cast_unsigned();
+    let filter = || {
+        let mut rules: Rules = calls.into_iter().map(|call| (call, Vec::new())).collect();
+        let kill = SeccompRule::new(vec![is(0, all.into())?, is(1, libc::SIGKILL as u64)?])?;
+        rules.insert(libc::SYS_kill, vec![kill]);
+        let refused = SeccompAction::Errno(libc::EPERM as u32);
+        SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
+    };
+    let filter: BpfProgram = filter().map_err(|error: seccompiler::BackendError| io::Error::other(error))?;
+    install(&filter, 0).map(drop)
+}
+
 fn install(program: &BpfProgram, flags: c_ulong) -> io::Result<i32> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut().cast() };
     // Without, older kernels make the program slower than the filter does (seccomp(2)).
@@ -447,8 +473,8 @@ pub struct AnsweredCalls {
 /// What a program that has started may do with processes.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnProcesses {
-    /// The first of its session, which it cannot leave: those of that session are its own.
-    pub session: Pid,
+    /// The first of its process group, which it cannot leave: those of that group are its own.
+    pub group: Pid,
     /// Tasks (processes and their threads) that it may have at a time.
     pub tasks_max: usize,
 }
@@ -530,7 +556,7 @@ impl JudgedProcesses {
             Ok(process) => process,
             Err(errno) => return Answer::Fails(errno.raw_os_error()),
         };
-        if !is_in(self.own.session, target.as_raw_nonzero().get()) {
+        if !is_in(self.own.group, target.as_raw_nonzero().get()) {
             return Answer::Fails(libc::EPERM);
         }
         let (number, none) = (process.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
@@ -545,7 +571,7 @@ impl JudgedProcesses {
     fn make(&mut self) -> Answer {
         if self.left == 0 {
             // Half of what there is room for, or every call would have somebody count.
-            self.left = self.own.tasks_max.saturating_sub(tasks_of(self.own.session)).div_ceil(2);
+            self.left = self.own.tasks_max.saturating_sub(tasks_of(self.own.group)).div_ceil(2);
         }
         match self.left.checked_sub(1) {
             Some(left) => {
@@ -557,18 +583,18 @@ impl JudgedProcesses {
     }
 }
 
-/// Tasks of a session; none where there is no /proc to count them in.
-fn tasks_of(session: Pid) -> usize {
+/// Tasks of a process group; none where there is no /proc to count them in.
+fn tasks_of(group: Pid) -> usize {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let own = numbers.filter(|&number| is_in(session, number));
+    let own = numbers.filter(|&number| is_in(group, number));
     own.map(|number| fs::read_dir(format!("/proc/{number}/task")).map_or(0, Iterator::count)).sum()
 }
 
-/// Whether a process is in a session.
-fn is_in(session: Pid, process: i32) -> bool {
-    // SAFETY: no memory is touched. The session of a process may be one that has no number here: that is 0.
-    unsafe { libc::getsid(process) == session.as_raw_nonzero().get() }
+/// Whether a process is in a process group.
+fn is_in(group: Pid, process: i32) -> bool {
+    // SAFETY: no memory is touched. The group of a process may be one that has no number here: that is 0.
+    unsafe { libc::getpgid(process) == group.as_raw_nonzero().get() }
 }
 
 /// Answers until it is told to end, or nobody is left who asks.

@@ -81,11 +81,34 @@ fn at<T>(memory: &T) -> c_long {
     std::ptr::from_ref(memory) as c_long
 }
 
-/// Runs `inside` in a process of its own, the first of a session, once its start is over, with the number of this one; what it found.
+/// Processes that are nothing to one that is filtered.
+#[derive(Clone, Copy)]
+struct Others {
+    /// The one that started it.
+    parent: c_long,
+    /// One of its session, and of another process group.
+    neighbour: c_long,
+}
+
+/// Makes a child in a process group of its own, which ends with this process.
+fn neighbour() -> c_long {
+    let child = call(libc::SYS_clone, [c_long::from(libc::SIGCHLD), 0, 0, 0, 0, 0]);
+    if child == 0 {
+        let (option, signal) = (c_long::from(libc::PR_SET_PDEATHSIG), c_long::from(libc::SIGKILL));
+        call(libc::SYS_prctl, [option, signal, 0, 0, 0, 0]);
+        loop {
+            call(libc::SYS_pause, [0; 6]);
+        }
+    }
+    call(libc::SYS_setpgid, [child, child, 0, 0, 0, 0]);
+    child
+}
+
+/// Runs `inside` in a process of its own, the first of a session, once its start is over; what it found.
 fn from_inside<const N: usize>(
     in_reach: InReach,
     tasks_max: usize,
-    inside: impl Fn(c_long) -> [c_long; N] + Send + Sync + 'static,
+    inside: impl Fn(Others) -> [c_long; N] + Send + Sync + 'static,
 ) -> [c_long; N] {
     let (mut near, far) = UnixStream::pair().unwrap();
     let parent = c_long::from(std::process::id());
@@ -93,11 +116,12 @@ fn from_inside<const N: usize>(
     command.stdin(Stdio::from(OwnedFd::from(far))).stdout(Stdio::null());
     let enter = move || {
         let session = rustix::process::setsid()?;
+        let others = Others { parent, neighbour: neighbour() };
         filter(in_reach)?;
         let line = rustix::stdio::stdin();
         rustix::io::write(line, &session.as_raw_nonzero().get().to_ne_bytes())?;
         rustix::io::read(line, &mut [0])?;
-        for found in inside(parent) {
+        for found in inside(others) {
             rustix::io::write(line, &found.to_ne_bytes())?;
         }
         loop {
@@ -113,7 +137,7 @@ fn from_inside<const N: usize>(
     let mut session = [0; size_of::<i32>()];
     near.read_exact(&mut session).unwrap();
     let session = Pid::from_raw(i32::from_ne_bytes(session)).unwrap();
-    let _calls = AnsweredCalls::judged(listener, OwnProcesses { session, tasks_max }).unwrap();
+    let _calls = AnsweredCalls::judged(listener, OwnProcesses { group: session, tasks_max }).unwrap();
     near.write_all(&[0]).unwrap();
     for result in &mut found {
         let mut bytes = [0; size_of::<c_long>()];
@@ -141,7 +165,7 @@ fn what_a_start_needs_is_refused_once_it_is_over() {
     assert_eq!(ask("grep -c ^Seccomp:.2 /proc/self/status"), "1");
     assert_eq!(ask("mknod /tmp/blockyard-fifo p 2>/dev/null && echo made || echo refused"), "refused");
     drop(calls);
-    let own = OwnProcesses { session: Pid::from_child(&child), tasks_max: 8 };
+    let own = OwnProcesses { group: Pid::from_child(&child), tasks_max: 8 };
     let calls = AnsweredCalls::judged(listener, own).unwrap();
     assert_eq!(ask("if true < /etc/passwd; then echo open; else echo refused; fi"), "refused");
     assert_eq!(ask("/bin/echo executed || echo refused"), "refused");
@@ -203,8 +227,8 @@ fn a_socket_with_a_name_is_out_of_reach() {
 
 #[test]
 fn other_processes_of_the_user_are_out_of_reach() {
-    // Itself, and others: this process, which would not notice signal 0.
-    let inside = |parent: c_long| {
+    // Itself, and others, which would not notice signal 0.
+    let inside = |Others { parent, neighbour }: Others| {
         let (own, ([end, _], _)) = (c_long::from(std::process::id()), pair());
         let (end, limit) = (c_long::from(end), [64u64; 2]);
         let child = call(libc::SYS_clone, [c_long::from(libc::SIGCHLD), 0, 0, 0, 0, 0]);
@@ -218,6 +242,8 @@ fn other_processes_of_the_user_are_out_of_reach() {
             call(libc::SYS_kill, [parent, 0, 0, 0, 0, 0]),
             call(libc::SYS_kill, [-1, 0, 0, 0, 0, 0]),
             call(libc::SYS_kill, [-parent, 0, 0, 0, 0, 0]),
+            call(libc::SYS_kill, [neighbour, 0, 0, 0, 0, 0]),
+            call(libc::SYS_kill, [-neighbour, 0, 0, 0, 0, 0]),
             call(libc::SYS_tgkill, [parent, parent, 0, 0, 0, 0]),
             call(libc::SYS_tkill, [parent, 0, 0, 0, 0, 0]),
             call(libc::SYS_fcntl, [end, c_long::from(libc::F_SETOWN), parent, 0, 0, 0]),
@@ -242,8 +268,8 @@ fn other_processes_of_the_user_are_out_of_reach() {
     };
     let found = from_inside(InReach::OthersToo, 8, inside);
     let refused = -c_long::from(libc::EPERM);
-    assert_eq!(found[..15], [refused; 15]);
-    assert_eq!(found[15..], [0, 0, 0, 0, 0, 0, -c_long::from(libc::ESRCH)]);
+    assert_eq!(found[..17], [refused; 17]);
+    assert_eq!(found[17..], [0, 0, 0, 0, 0, 0, -c_long::from(libc::ESRCH)]);
 }
 
 /// `asm-generic/fcntl.h`.

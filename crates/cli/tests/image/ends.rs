@@ -3,7 +3,7 @@
 use crate::rig::{Rig, failure, failure_with, noise};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -101,6 +101,39 @@ fn a_killed_command_takes_its_appliance_along() {
     child.wait().unwrap();
     all_gone(&processes);
     can_be_repaired(&rig);
+}
+
+/// Without namespaces, whose first process takes the others along: a program that computes for ever is a process of its own on the host, and so
+/// is what else the kernel has.
+#[test]
+fn a_command_that_ends_takes_all_along_without_namespaces_too() {
+    let rig = Rig::new(32, |root| {
+        fs::create_dir(root.join("dev")).unwrap();
+        fs::copy("/bin/busybox", root.join("busybox")).expect("it is in Debian's busybox-static");
+    });
+    for signals in [&[Signal::KILL][..], &[Signal::TERM, Signal::INT, Signal::TERM], &[Signal::INT, Signal::INT]] {
+        let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_blockyard")]);
+        command.args(["image", "run"]).arg(&rig.image).args(["/busybox", "sh", "-c", "echo runs; while :; do :; done"]);
+        command.current_dir(rig.directory.path()).env("TMPDIR", rig.directory.path());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 5];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"runs\n");
+        let processes = descendants(child.id());
+        let kernels = processes.iter().filter(|pid| is_kernel(**pid)).count();
+        assert!(
+            kernels > 1 && processes.len() > kernels,
+            "its kernel, a process of its guest, and their guard: {processes:?}"
+        );
+        for &signal in signals {
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            sleep(Duration::from_millis(20));
+        }
+        assert!(!child.wait().unwrap().success());
+        all_gone(&processes);
+    }
 }
 
 #[test]

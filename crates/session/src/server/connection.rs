@@ -1,7 +1,7 @@
 //! The stream that control messages come and go on.
 
 use super::client_descriptor::{ClientDescriptor, Closer};
-use super::doorkeeper::{DATAGRAM_BYTES_MAX, Doorkeeper, REFUSED};
+use super::doorkeeper::{DATAGRAM_BYTES_MAX, Door, Doorkeeper, REFUSED};
 use super::message::{HEADER_BYTES, Header, MessageError, PAYLOAD_BYTES_MAX, Request, TABLE_REGIONS_MAX};
 use rustix::cmsg_space;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
@@ -11,14 +11,14 @@ use rustix::net::{
 };
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 /// A client's stream. Neither end ever makes us wait: a message is put together as its bytes come.
 pub(super) struct Connection {
     stream: ClientDescriptor,
     /// Where messages come in if another process receives them.
-    door: Option<OwnedFd>,
+    door: Option<Door>,
     closer: Closer,
     buffer: Box<[u8; HEADER_BYTES + PAYLOAD_BYTES_MAX]>,
     /// Bytes of the next message that are in the buffer.
@@ -97,7 +97,7 @@ impl Connection {
             // A whole message, or what there will be of it.
             Some(door) => {
                 let mut into = [IoSliceMut::new(&mut kind), IoSliceMut::new(&mut self.buffer[self.filled..])];
-                recvmsg(door, &mut into, &mut control, flags)
+                recvmsg(&door.messages, &mut into, &mut control, flags)
             }
         };
         let received = match received {
@@ -168,7 +168,7 @@ pub(super) fn send_now(
 /// Readable when there is a message, or when there will be no more.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.door.as_ref().map_or_else(|| self.stream.as_fd(), AsFd::as_fd)
+        self.door.as_ref().map_or_else(|| self.stream.as_fd(), |door| door.messages.as_fd())
     }
 }
 

@@ -123,8 +123,8 @@ const DISK: u64 = 2;
 const BACKEND_REQUESTS: u64 = 3;
 const HUNG_UP: u64 = 4;
 
-/// How long what a client said before it hung up may take to be received.
-const LAST_WORDS: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How long what a client said before it hung up may take to be received: less than the next one waits for its place.
+const LAST_WORDS: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
 impl Control {
     pub(super) fn new(

@@ -3,7 +3,8 @@
 //! Closing a file on a FUSE file system waits for that file system's server for as long as it likes, and nothing ends the wait, SIGKILL
 //! neither: who has such a descriptor cannot even end. Looking at one may wait, too; and who receives it has it. So each client's messages are
 //! received by a small process of its own, which passes them on, one datagram each, with descriptors that are harmless. A message
-//! with any other it does not pass on; it says why, and closes what it has, however long that takes: nobody waits for it.
+//! with any other it does not pass on; it says why, and ends, however long that takes: nobody waits for it. When the session is over, a signal
+//! of the kernel's ends a process that is still looking at something ([`Door`]).
 //!
 //! These processes are split off by another one, the doorkeeper, which was split off before the server gave up making processes. It
 //! makes one for each client and has no descriptor of theirs itself.
@@ -12,7 +13,7 @@ use super::event_descriptor::{is_unix_socket, kind_of};
 use super::message::{HEADER_BYTES, PAYLOAD_BYTES_MAX, TABLE_REGIONS_MAX};
 use crate::confinement::fcntl_without_signals;
 use blockyard_block::{gives_pages, wait_ready};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::net::{
@@ -44,32 +45,44 @@ const SOCKFS_MAGIC: u64 = 0x534f_434b;
 #[derive(Clone, Debug)]
 pub struct Doorkeeper(Arc<OwnedFd>);
 
+/// The server's ends of two sockets of the process that receives what one client sends.
+#[derive(Debug)]
+pub(super) struct Door {
+    /// Where it is passed on.
+    pub(super) messages: OwnedFd,
+    /// Closed, however the session or the server ends, it has the kernel end that process with a signal, which also ends most of what it may wait
+    /// for.
+    _life: OwnedFd,
+}
+
 impl Doorkeeper {
     /// Splits the process off. To be called before the caller's process gives up making processes; one without threads is copied fastest.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn start() -> io::Result<Self> {
-        let filter = filter().map_err(io::Error::other)?;
+        let filter = |who| filter(who).map_err(io::Error::other);
+        let (doorkeeper, receiver) = (filter(Who::Doorkeeper)?, filter(Who::Receiver)?);
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         // SAFETY: the child calls nothing but `keep_door`, which allocates nothing, takes no lock and does not return.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
-            0 => keep_door(theirs, &filter),
+            0 => keep_door(theirs, &doorkeeper, &receiver),
             _ => Ok(Self(Arc::new(ours))),
         }
     }
 
-    /// Has what `client` sends received from now on: the socket on which it is passed on.
-    pub(super) fn receive_from(&self, client: &UnixStream) -> io::Result<OwnedFd> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    /// Has what `client` sends received from now on.
+    pub(super) fn receive_from(&self, client: &UnixStream) -> io::Result<Door> {
+        let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let ((messages, their_messages), (life, their_life)) = (pair()?, pair()?);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [client.as_fd(), theirs.as_fd()];
+        let descriptors = [client.as_fd(), their_messages.as_fd(), their_life.as_fd()];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         let flags = SendFlags::NOSIGNAL;
         rustix::io::retry_on_intr(|| sendmsg(&*self.0, &[IoSlice::new(&[0])], &mut ancillary, flags))?;
-        Ok(ours)
+        Ok(Door { messages, _life: life })
     }
 }
 
@@ -82,8 +95,17 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
+/// Which of these processes a filter is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// It makes the others, which have to say what ends them and to take their own filter.
+    Doorkeeper,
+    /// One that receives what a client sends, before it receives anything.
+    Receiver,
+}
+
 /// What these processes do: nothing with names.
-fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+fn filter(who: Who) -> Result<BpfProgram, seccompiler::BackendError> {
     let allowed = [
         libc::SYS_recvmsg,
         libc::SYS_sendmsg,
@@ -93,13 +115,10 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_fstatfs,
         libc::SYS_poll,
         libc::SYS_ppoll,
-        libc::SYS_pipe2,
         libc::SYS_read,
         libc::SYS_write,
         libc::SYS_close,
         libc::SYS_close_range,
-        libc::SYS_fork,
-        libc::SYS_set_robust_list,
         libc::SYS_rt_sigprocmask,
         libc::SYS_rt_sigreturn,
         libc::SYS_restart_syscall,
@@ -111,14 +130,23 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     ];
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = allowed.map(|call| (call, Vec::new())).into_iter().collect();
     rules.insert(libc::SYS_fcntl, vec![fcntl_without_signals()?]);
-    let no_namespaces = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(NAMESPACES), 0)?;
-    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_namespaces])?]);
+    if who == Who::Doorkeeper {
+        let is = |argument, value: i32| {
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value as u64)
+        };
+        rules.entry(libc::SYS_fcntl).or_default().push(SeccompRule::new(vec![is(1, libc::F_SETOWN)?])?);
+        rules.insert(libc::SYS_prctl, vec![SeccompRule::new(vec![is(0, libc::PR_SET_NO_NEW_PRIVS)?])?]);
+        let no_namespaces = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(NAMESPACES), 0)?;
+        rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_namespaces])?]);
+        let others = [libc::SYS_pipe2, libc::SYS_fork, libc::SYS_set_robust_list, libc::SYS_seccomp];
+        rules.extend(others.map(|call| (call, Vec::new())));
+    }
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
 }
 
 /// The life of the doorkeeper, in a child of a process that may have threads: system calls only.
-fn keep_door(control: OwnedFd, filter: &BpfProgram) -> ! {
+fn keep_door(control: OwnedFd, filter: &BpfProgram, of_receivers: &BpfProgram) -> ! {
     // SAFETY: these change this process alone, which has no other thread and uses no descriptor but `control`.
     unsafe {
         libc::setsid();
@@ -128,6 +156,11 @@ fn keep_door(control: OwnedFd, filter: &BpfProgram) -> ! {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGUSR1, libc::SIGCHLD] {
             libc::signal(signal, libc::SIG_IGN);
         }
+        // What ends one of these whose session is over: whoever started the server may have had it ignored.
+        libc::signal(libc::SIGIO, libc::SIG_DFL);
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_NAME, c"blockyard-door".as_ptr());
     }
     if crate::confinement::give_up_capabilities().is_err() || seccompiler::apply_filter(filter).is_err() {
@@ -143,7 +176,7 @@ fn keep_door(control: OwnedFd, filter: &BpfProgram) -> ! {
             -1 => end(),
             0 => {
                 drop(taken);
-                pass_on(control, takes)
+                pass_on(control, takes, of_receivers)
             }
             _ => drop(takes),
         }
@@ -176,17 +209,37 @@ unsafe fn close_all_but(kept: i32) {
 }
 
 /// The life of a process that receives what one client sends.
-fn pass_on(control: OwnedFd, takes: OwnedFd) -> ! {
+fn pass_on(control: OwnedFd, takes: OwnedFd, filter: &BpfProgram) -> ! {
     let mut given = Descriptors::default();
     let received = receive(control.as_fd(), &mut [0], &mut given, RecvFlags::empty());
-    let [Some(client), Some(server), ..] = &given.0 else { end() };
-    if received.is_err() || rustix::io::write(&takes, &[0]).is_err() {
+    let [Some(client), Some(server), Some(life), ..] = &given.0 else { end() };
+    let is_shut_in = end_with(life).is_ok() && seccompiler::apply_filter(filter).is_ok();
+    if received.is_err() || !is_shut_in || rustix::io::write(&takes, &[0]).is_err() {
         end();
     }
     drop((control, takes));
     // Who hung up has nothing more to say, and a server that did wants to hear nothing.
     let _ = pass_messages(client.as_fd(), server.as_fd());
     end()
+}
+
+/// Has the kernel end this process with SIGIO, whatever it does, when the other end of a socket is closed on which nothing is ever sent.
+fn end_with(life: &OwnedFd) -> io::Result<()> {
+    let set = |command: i32, argument: i32| {
+        // SAFETY: no memory is touched.
+        match unsafe { libc::fcntl(life.as_raw_fd(), command, argument) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    set(libc::F_SETOWN, rustix::process::getpid().as_raw_nonzero().get())?;
+    set(libc::F_SETFL, libc::O_ASYNC)?;
+    // It may have been closed before.
+    let mut polled = [PollFd::new(life, PollFlags::empty())];
+    match rustix::io::retry_on_intr(|| poll(&mut polled, Some(&Timespec::default())))? {
+        0 => Ok(()),
+        _ => Err(io::ErrorKind::BrokenPipe.into()),
+    }
 }
 
 /// Descriptors that came with a message.
@@ -251,7 +304,9 @@ fn pass_messages(client: BorrowedFd<'_>, server: BorrowedFd<'_>) -> rustix::io::
         let Some((count, judged)) = receive(client, into, &mut descriptors, RecvFlags::DONTWAIT)? else { continue };
         let judged = judged.and_then(|()| descriptors.0.iter().flatten().try_for_each(judge));
         if let Err(refusal) = judged {
-            return refuse(server, &refusal);
+            let _ = refuse(server, &refusal);
+            // They are not closed first: what that waits for no signal ends, and a process that ends does not wait (since Linux 6.3).
+            end();
         }
         filled += count;
         // A message without its end is passed on when there will be none.
