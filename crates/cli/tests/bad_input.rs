@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::{Yard, backend, children, copy_command, finish, is_alive, random_bytes, run, wait_until};
 
@@ -277,7 +277,12 @@ fn signals_stop_it_and_nothing_is_left() {
                 !guests.is_empty()
             });
         } else {
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            let is_vcpu =
+                |link: PathBuf| fs::read_link(link).is_ok_and(|file| file.to_string_lossy().contains("kvm-vcpu"));
+            wait_until("its virtual CPU", || {
+                let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+                open.map(|entry| entry.path()).any(is_vcpu)
+            });
         }
         // SAFETY: sends a signal to a process of ours that has not been waited for.
         assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
