@@ -2,7 +2,7 @@
 
 use super::Bar::AtMost;
 use super::Figure;
-use super::yard::Yard;
+use super::yard::{Yard, json};
 use crate::output;
 use anyhow::Context;
 use std::process::Command;
@@ -51,8 +51,8 @@ fn on_file(yard: &Yard, keys: &str, options: &str) -> anyhow::Result<f64> {
 fn a_request(yard: &Yard, disk: &str, options: &str) -> anyhow::Result<f64> {
     const REQUESTS: [u64; 2] = [1000, 21_000];
     let [few, many] = REQUESTS.map(|requests| {
-        let words = format!("bench disk {disk} --random --batch 64 --total {} {options} --json", requests * 4096);
-        system_calls(yard, &yard.blockyard(&words))
+        let words = format!("{disk} --random --batch 64 --total {} {options}", requests * 4096);
+        system_calls(yard, &yard.bench_disk(&words))
     });
     Ok((many? as f64 - few? as f64) / (REQUESTS[1] - REQUESTS[0]) as f64)
 }
@@ -74,7 +74,8 @@ fn exits(yard: &Yard, sector: u32) -> anyhow::Result<f64> {
         std::fs::write(yard.path("input"), vec![1; (mebibytes << 20) as usize])?;
         yard.remove("a")?;
         let sectors = format!("--input-sector-size {sector} --output-sector-size {sector}");
-        let json = yard.json(&format!("copy input a --json --no-flush --progress-percent 100 {sectors}"))?;
+        let json =
+            json(&mut yard.blockyard(&format!("copy input a --json --no-flush --progress-percent 100 {sectors}")))?;
         json["exits"]["total"].as_u64().context("copy --json has no exits")
     });
     Ok((large? as f64 - small? as f64) * 1024.0 / (MEBIBYTES[1] - MEBIBYTES[0]) as f64)

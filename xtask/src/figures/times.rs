@@ -2,7 +2,7 @@
 
 use super::Bar::{AtLeast, AtMost};
 use super::Figure;
-use super::yard::{Yard, seconds};
+use super::yard::{Yard, json, seconds};
 use anyhow::Context;
 use std::process::Command;
 
@@ -106,7 +106,7 @@ fn session(yard: &Yard, workload: &str) -> anyhow::Result<f64> {
 }
 
 fn iops(yard: &Yard, workload: &str) -> anyhow::Result<f64> {
-    yard.json(&format!("bench disk session:s {workload} --json"))?["iops"].as_f64().context("bench --json has no IOPS")
+    json(&mut yard.bench_disk(&format!("session:s {workload}")))?["iops"].as_f64().context("bench --json has no IOPS")
 }
 
 fn empty_ext4(yard: &Yard) -> anyhow::Result<()> {

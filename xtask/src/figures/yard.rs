@@ -18,6 +18,8 @@ pub(super) struct Yard {
     binary: PathBuf,
     directory: TempDir,
     data: OnceCell<PathBuf>,
+    /// What has `bench disk` write to a disk that holds something: nothing where an older binary does so anyway.
+    force: &'static str,
 }
 
 impl Yard {
@@ -25,7 +27,9 @@ impl Yard {
     pub(super) fn new(binary: PathBuf, target_directory: &Path) -> anyhow::Result<Self> {
         ensure!(binary.is_file(), "there is no {}", binary.display());
         let directory = TempDir::with_prefix_in("figures-", target_directory).context("cannot make a directory")?;
-        Ok(Self { binary, directory, data: OnceCell::new() })
+        let help = output(Command::new(&binary).args(["bench", "disk", "--help"]))?;
+        let force = if help.contains("--force") { "--force" } else { "" };
+        Ok(Self { binary, directory, data: OnceCell::new(), force })
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -46,9 +50,9 @@ impl Yard {
         command
     }
 
-    /// What `blockyard` says with `--json`.
-    pub(super) fn json(&self, words: &str) -> anyhow::Result<Value> {
-        serde_json::from_str(&output(&mut self.blockyard(words))?).context("it is no JSON")
+    /// `blockyard bench disk --json` with `words`, whatever the disk holds.
+    pub(super) fn bench_disk(&self, words: &str) -> Command {
+        self.blockyard(&format!("bench disk {words} {} --json", self.force))
     }
 
     /// `data`, a file of 1 GiB of random bytes which are in the page cache.
@@ -113,6 +117,11 @@ impl Drop for Server {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// What `command` says with `--json`.
+pub(super) fn json(command: &mut Command) -> anyhow::Result<Value> {
+    serde_json::from_str(&output(command)?).context("it is no JSON")
 }
 
 /// Seconds that `command` takes.
