@@ -21,7 +21,7 @@ pub struct Qcow2Report {
     backing_filename_format: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     snapshots: Vec<Snapshot>,
-    format_specific: FormatSpecific,
+    format_specific: FormatSpecific<Data>,
 }
 
 #[derive(Serialize)]
@@ -38,10 +38,11 @@ struct Snapshot {
     icount: Option<u64>,
 }
 
+/// What only one format has.
 #[derive(Serialize)]
-struct FormatSpecific {
-    r#type: &'static str,
-    data: Data,
+pub struct FormatSpecific<D> {
+    pub r#type: &'static str,
+    pub data: D,
 }
 
 /// What only version 3 has is left out of version 2.

@@ -1,6 +1,6 @@
 //! What a VMDK says of itself, under qemu-img's names.
 
-use super::qcow2_report::full_name;
+use super::qcow2_report::{FormatSpecific, full_name};
 use blockyard_block::{VmdkExtent, VmdkInfo, printable};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -12,13 +12,7 @@ use std::path::Path;
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct VmdkReport {
-    format_specific: FormatSpecific,
-}
-
-#[derive(Serialize)]
-struct FormatSpecific {
-    r#type: &'static str,
-    data: Data,
+    format_specific: FormatSpecific<Data>,
 }
 
 #[derive(Serialize)]
