@@ -21,10 +21,11 @@ use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -628,7 +629,8 @@ impl Starting {
 fn make_directory(memory_bytes: u64) -> io::Result<TempDir> {
     let places = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into(), "/var/tmp".into()];
     let mut builder = tempfile::Builder::new();
-    builder.prefix("blockyard-");
+    // For this user alone, whatever the umask is.
+    builder.prefix("blockyard-").permissions(Permissions::from_mode(0o700));
     match places.iter().find(|place| takes_memory(place, memory_bytes)) {
         Some(place) => builder.tempdir_in(place),
         None => builder.tempdir(),

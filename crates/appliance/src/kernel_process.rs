@@ -18,6 +18,7 @@ use blockyard_block::wait_ready;
 use blockyard_session::confinement::landlock_abi;
 use blockyard_session::program_filter::{
     Executes, InReach, filter_guard, filter_program, fix_addresses, keep_standard_descriptors_only,
+    make_mounts_read_only,
 };
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -38,9 +39,10 @@ use rustix::thread::{
     sched_getcpu, sched_setaffinity, set_capabilities, set_name, set_no_new_privs,
 };
 use std::convert::Infallible;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, exit};
@@ -58,6 +60,9 @@ const DESCRIPTORS_MAX: u64 = 1024;
 const LANDLOCK_OF_SIGNALS: u32 = 6;
 /// Where a program of this machine finds its libraries, its loader among them.
 const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
+/// Where the loader looks first, if it is there (ld.so(8)): without it, it asks some thirty directories for each library, and while the kernel
+/// starts each question is a conversation with whoever answers for the seal.
+const LIBRARY_CACHE: &str = "/etc/ld.so.cache";
 
 /// What a kernel is started with that goes on executing: `guests/empty-path`.
 pub(crate) const EMPTY_PATH: &[u8] = include_bytes!(env!("BLOCKYARD_EMPTY_PATH"));
@@ -204,8 +209,11 @@ fn stay_on_one_cpu() {
 
 /// Bounds what each of the guest's processes can take of the host; how many there are is for whoever answers its calls.
 fn bound_resources(memory_bytes: u64, gap_bytes: u64) -> io::Result<()> {
-    // A panic of the guest's must not leave its memory on the host's disk.
-    bound(Resource::Core, 0)?;
+    // A panic of the guest's must not leave its memory on the host's disk. A limit of zero keeps it out of files only: a program that the
+    // system has for core dumps would be given it all the same, unless the limit is one byte (Linux, fs/coredump.c).
+    bound(Resource::Core, 1)?;
+    // Whose limit is zero already cannot have another: then there is nothing to be given (core(5); execve(2) leaves it so).
+    let _ = fs::write("/proc/self/coredump_filter", "0");
     // Its memory is a file.
     let file_bytes = memory_bytes.saturating_add(gap_bytes);
     bound(Resource::Fsize, file_bytes.saturating_add(TEMPORARY_SLACK_BYTES))?;
@@ -320,11 +328,18 @@ fn private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<()>
         mount_bind_recursive(*library, below(library))?;
         make_read_only(&below(library))?;
     }
+    if Path::new(LIBRARY_CACHE).is_file() {
+        let cache = below(LIBRARY_CACHE);
+        fs::create_dir(below("etc"))?;
+        File::create(&cache)?;
+        mount_bind_recursive(LIBRARY_CACHE, &cache)?;
+        make_read_only(&cache)?;
+    }
     for name in ["tmp", "d"] {
         fs::create_dir(below(name))?;
     }
     let options = format!("mode=0700,size={}", arguments.memory_bytes.saturating_add(TEMPORARY_SLACK_BYTES));
-    let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
+    let options = CString::new(options).map_err(io::Error::other)?;
     // The guest's memory is a file here, which it executes.
     mount("tmp", below("tmp"), "tmpfs", flags, options.as_c_str())?;
     mount_bind_recursive(directory, below("d"))?;
@@ -334,8 +349,13 @@ fn private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<()>
     std::env::set_current_dir("/d")
 }
 
-/// Where the guest is root on the host, file permissions would not keep it from writing there.
+/// Where the guest is root on the host, file permissions would not keep it from writing there, nor to what is mounted below.
 fn make_read_only(mounted: &Path) -> io::Result<()> {
+    let path = CString::new(mounted.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    if make_mounts_read_only(&path).is_ok() {
+        return Ok(());
+    }
+    // Older kernels know only of one mount at a time, and mostly there is one.
     // When it was read is noted as it was before: that may not be changed in a user namespace (mount_namespaces(7)).
     let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     Ok(mount_remount(mounted, flags, c"")?)
@@ -345,7 +365,7 @@ fn make_read_only(mounted: &Path) -> io::Result<()> {
 fn restrict_files(program: &Path, temporary: &Path) -> io::Result<bool> {
     let read = AccessFs::from_read(ABI::V7);
     let all = AccessFs::from_all(ABI::V7);
-    let places = LIBRARIES.iter().map(Path::new).chain([program]).map(|path| (path, read));
+    let places = LIBRARIES.iter().chain([&LIBRARY_CACHE]).map(Path::new).chain([program]).map(|path| (path, read));
     let own = [Path::new("."), temporary].map(|path| (path, all));
     let odd = [("/proc", AccessFs::ReadFile.into()), ("/dev/null", AccessFs::ReadFile | AccessFs::WriteFile)];
     let odd = odd.map(|(path, access)| (Path::new(path), access));

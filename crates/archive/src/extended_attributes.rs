@@ -2,16 +2,16 @@
 
 use crate::{ACCESS_LIST, DEFAULT_LIST};
 use rustix::fs::{
-    XattrFlags, fgetxattr, flistxattr, flistxattr_query, fremovexattr, fsetxattr, lgetxattr, llistxattr,
-    llistxattr_query,
+    XattrFlags, fgetxattr, flistxattr, flistxattr_query, fremovexattr, fsetxattr, getxattr, lgetxattr, listxattr,
+    listxattr_query, llistxattr, llistxattr_query,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Longest value, and longest list of names.
 const BYTES_MAX: usize = 64 << 10;
@@ -26,6 +26,13 @@ const USER_ATTRIBUTE: &[u8] = b"user.";
 pub(crate) enum Attributed<'file> {
     Open(&'file File),
     Named(&'file Path),
+    /// Open as a path only (`O_PATH`), and where it was found.
+    Seen(&'file File, &'file Path),
+}
+
+/// What the kernel calls an open file: a name that leads to this very file, a symbolic link too. `None` where there is no /proc.
+fn descriptor_path(file: &File) -> Option<PathBuf> {
+    Some(PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))).filter(|path| path.is_symlink())
 }
 
 impl Attributed<'_> {
@@ -33,6 +40,7 @@ impl Attributed<'_> {
         match self {
             Self::Open(file) => flistxattr_query(file),
             Self::Named(path) => llistxattr_query(path),
+            Self::Seen(file, path) => descriptor_path(file).map_or_else(|| llistxattr_query(path), listxattr_query),
         }
     }
 
@@ -40,6 +48,10 @@ impl Attributed<'_> {
         match self {
             Self::Open(file) => flistxattr(file, into),
             Self::Named(path) => llistxattr(path, into),
+            Self::Seen(file, path) => match descriptor_path(file) {
+                Some(own) => listxattr(own, into),
+                None => llistxattr(path, into),
+            },
         }
     }
 
@@ -47,6 +59,10 @@ impl Attributed<'_> {
         match self {
             Self::Open(file) => fgetxattr(file, name, into),
             Self::Named(path) => lgetxattr(path, name, into),
+            Self::Seen(file, path) => match descriptor_path(file) {
+                Some(own) => getxattr(own, name, into),
+                None => lgetxattr(path, name, into),
+            },
         }
     }
 

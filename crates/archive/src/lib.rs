@@ -20,7 +20,7 @@ mod unpack;
 pub use access_control_list::{ACCESS_LIST, AccessControlList, DEFAULT_LIST, NameOf};
 pub use extended_attributes::{attributes, is_user_attribute, remove_lists, set_user_attribute};
 pub use new_file::make;
-pub use pack::{OPEN_FLAGS, Opener, Sockets, Source, pack, pack_with};
+pub use pack::{OPEN_FLAGS, Opener, Seen, Sockets, Source, pack, pack_with};
 pub use reader::{ArchiveReader, Member, MemberKind};
 pub use status::Status;
 pub use time::Time;

@@ -4,9 +4,9 @@ use crate::extended_attributes::Attributed;
 use crate::extended_header::Records;
 use crate::file_data::{FileData, describe_holes, ranges};
 use crate::{Report, Status};
-use rustix::fs::{Advice, Mode, OFlags, ResolveFlags, fadvise, open, openat2};
+use rustix::fs::{Advice, Mode, OFlags, ResolveFlags, fadvise, open, openat2, readlinkat};
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, BufReader, Read, Write};
 use std::num::NonZeroU64;
@@ -79,8 +79,29 @@ pub trait Opener {
         true
     }
 
+    /// Looks at a file that is not opened, through no link.
+    ///
+    /// # Errors
+    /// When it is not there, or cannot be looked at.
+    fn look(&mut self, path: &Path) -> io::Result<Seen> {
+        let metadata = fs::symlink_metadata(path)?;
+        let target = metadata.is_symlink().then(|| fs::read_link(path)).transpose()?;
+        let target = target.map(|target| target.into_os_string().into_encoded_bytes());
+        Ok(Seen { metadata, target, attributes: Attributed::Named(path).attributes() })
+    }
+
     /// Closes files.
     fn close(&mut self, files: Vec<File>);
+}
+
+/// What is known of a file that was not opened.
+#[derive(Debug)]
+pub struct Seen {
+    metadata: Metadata,
+    /// Where it leads to, if it is a symbolic link.
+    target: Option<Vec<u8>>,
+    /// Its extended attributes: names and values.
+    attributes: io::Result<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
 /// As [`pack()`], with files that `opener` opens.
@@ -116,19 +137,20 @@ impl<W: Write> Packer<'_, '_, W> {
         self.opener.enter(&source.path);
         let mut pending = vec![source.clone()];
         while let Some(source) = pending.pop() {
-            let metadata = match fs::symlink_metadata(&source.path) {
-                Ok(metadata) => metadata,
+            let seen = match self.opener.look(&source.path) {
+                Ok(seen) => seen,
                 Err(error) => {
                     (self.report)(&source.path, "cannot access", error);
                     continue;
                 }
             };
-            if metadata.is_file() {
+            let is_directory = seen.metadata.is_dir();
+            if seen.metadata.is_file() {
                 self.regulars(std::slice::from_ref(&source))?;
             } else {
-                self.other(&source, &metadata)?;
+                self.other(&source, seen)?;
             }
-            if metadata.is_dir() {
+            if is_directory {
                 let below = self.directory(&source)?;
                 pending.extend(below.into_iter().rev());
             }
@@ -160,8 +182,8 @@ impl<W: Write> Packer<'_, '_, W> {
                     below.push(file);
                     continue;
                 }
-                match fs::symlink_metadata(&file.path) {
-                    Ok(metadata) => self.other(&file, &metadata)?,
+                match self.opener.look(&file.path) {
+                    Ok(seen) => self.other(&file, seen)?,
                     Err(error) => (self.report)(&file.path, "cannot access", error),
                 }
             }
@@ -192,7 +214,7 @@ impl<W: Write> Packer<'_, '_, W> {
         if self.is_link(&source.name, status)? {
             return Ok(());
         }
-        let (mut header, records) = self.description(source, status, Attributed::Open(file))?;
+        let (mut header, records) = self.description(source, status, Attributed::Open(file).attributes())?;
         let length = status.size;
         header.set_size(length);
         let with_holes = status.blocks.saturating_mul(512) < length;
@@ -231,8 +253,9 @@ impl<W: Write> Packer<'_, '_, W> {
     }
 
     /// Anything else.
-    fn other(&mut self, source: &Source, metadata: &Metadata) -> io::Result<()> {
-        let (status, is_symlink) = (Status::from(metadata), metadata.is_symlink());
+    fn other(&mut self, source: &Source, seen: Seen) -> io::Result<()> {
+        let Seen { metadata, target, attributes } = seen;
+        let status = Status::from(&metadata);
         if status.is_socket() && self.sockets == Sockets::LeftOut {
             let error = io::Error::new(io::ErrorKind::Unsupported, "it is a socket, which archives have no word for");
             (self.report)(&source.path, "left out", error);
@@ -241,14 +264,7 @@ impl<W: Write> Packer<'_, '_, W> {
         if self.is_link(&source.name, &status)? {
             return Ok(());
         }
-        let target = match is_symlink.then(|| fs::read_link(&source.path)).transpose() {
-            Ok(target) => target.map(|target| target.into_os_string().into_encoded_bytes()),
-            Err(error) => {
-                (self.report)(&source.path, "cannot read", error);
-                return Ok(());
-            }
-        };
-        let (header, records) = self.description(source, &status, Attributed::Named(&source.path))?;
+        let (header, records) = self.description(source, &status, attributes)?;
         append_link(&mut self.builder, &source.name, header, &records, target.as_deref())
     }
 
@@ -266,9 +282,9 @@ impl<W: Write> Packer<'_, '_, W> {
         &mut self,
         source: &Source,
         status: &Status,
-        attributed: Attributed<'_>,
+        attributes: io::Result<Vec<(Vec<u8>, Vec<u8>)>>,
     ) -> io::Result<(Header, Records)> {
-        let attributes = attributed.attributes().unwrap_or_else(|error| {
+        let attributes = attributes.unwrap_or_else(|error| {
             (self.report)(&source.path, "cannot read the extended attributes of", error);
             Vec::new()
         });
@@ -404,6 +420,14 @@ impl Opener for OneByOne {
         &[]
     }
 
+    fn look(&mut self, path: &Path) -> io::Result<Seen> {
+        let seen = self.open_below(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+        let metadata = seen.metadata()?;
+        let target = metadata.is_symlink().then(|| readlinkat(&seen, "", Vec::new())).transpose()?;
+        let attributes = Attributed::Seen(&seen, path).attributes();
+        Ok(Seen { metadata, target: target.map(CString::into_bytes), attributes })
+    }
+
     fn close(&mut self, files: Vec<File>) {
         drop(files);
     }
@@ -417,14 +441,15 @@ mod tests {
     /// An archive's reader who owns a part of what is packed.
     struct Swapping<'a> {
         tree: &'a Path,
+        /// The header behind which it puts a link in the place of `below`.
+        behind: &'a [u8],
         bytes: Vec<u8>,
     }
 
     impl Write for Swapping<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.bytes.extend_from_slice(bytes);
-            // Its header: it is listed next.
-            if bytes.starts_with(b"tree/below") && !self.tree.join("moved").exists() {
+            if bytes.starts_with(self.behind) && !self.tree.join("moved").exists() {
                 fs::rename(self.tree.join("below"), self.tree.join("moved")).unwrap();
                 symlink("../secret", self.tree.join("below")).unwrap();
             }
@@ -447,11 +472,38 @@ mod tests {
         fs::write(secret.join("file"), "hidden").unwrap();
         let mut reports = Vec::new();
         let sources = [Source { path: tree.clone(), name: "tree".into() }];
-        let output = Swapping { tree: &tree, bytes: Vec::new() };
+        // It is listed next.
+        let output = Swapping { tree: &tree, behind: b"tree/below", bytes: Vec::new() };
         let packed = pack(&sources, output, &mut |path, what, error| reports.push(format!("{path:?} {what} {error}")));
         let bytes = packed.unwrap().bytes;
         let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
         assert!(holds("first") && !holds("hidden") && !holds("own"), "{reports:?}");
         assert!(matches!(&reports[..], [report] if report.contains("cannot list")), "{reports:?}");
+    }
+
+    /// Nor is what is not opened that of somewhere else: links, devices, and what is said of them.
+    #[test]
+    fn what_is_told_of_links_is_of_those_in_the_tree() {
+        let directory = tempfile::tempdir().unwrap();
+        let [tree, secret] = ["tree", "secret"].map(|name| directory.path().join(name));
+        fs::create_dir_all(tree.join("below")).unwrap();
+        fs::create_dir(&secret).unwrap();
+        fs::write(tree.join("below/a"), "first").unwrap();
+        symlink("its-own", tree.join("below/link")).unwrap();
+        symlink("hidden", secret.join("link")).unwrap();
+        let pack_behind = |behind: &[u8]| {
+            let mut reports = Vec::new();
+            let sources = [Source { path: tree.clone(), name: "tree".into() }];
+            let output = Swapping { tree: &tree, behind, bytes: Vec::new() };
+            let report = &mut |path: &Path, what: &str, error| reports.push(format!("{path:?} {what} {error}"));
+            (pack(&sources, output, report).unwrap().bytes, reports)
+        };
+        let holds = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        let (bytes, reports) = pack_behind(b"nothing");
+        assert!(holds(&bytes, "its-own") && reports.is_empty(), "{reports:?}");
+        // It has been listed.
+        let (bytes, reports) = pack_behind(b"tree/below/a");
+        assert!(holds(&bytes, "first") && !holds(&bytes, "hidden"), "{reports:?}");
+        assert!(matches!(&reports[..], [report] if report.contains("cannot access")), "{reports:?}");
     }
 }

@@ -277,7 +277,7 @@ impl<R: Read> ArchiveReader<R> {
         }
         match (is_checked(&header), is_at_start) {
             (true, _) if filled == header.as_bytes().len() => Ok(Some(header)),
-            (_, true) => Err(io::Error::other("it is no tar, tar.gz or tar.zst archive")),
+            (_, true) => Err(io::Error::other(no_archive(header.as_bytes()))),
             (_, false) if filled < header.as_bytes().len() => Err(cut_short()),
             (_, false) => Err(io::Error::other("the archive is damaged: a header's checksum is wrong")),
         }
@@ -417,6 +417,15 @@ pub(crate) fn fill(input: &mut impl Read, into: &mut [u8]) -> io::Result<usize> 
     Ok(filled)
 }
 
+/// What is said of something that is no archive, by its first bytes: what other programs unpack can come through a pipe.
+fn no_archive(head: &[u8]) -> String {
+    let others = [("xz", &b"\xfd7zXZ\0"[..]), ("bzip2", b"BZh")];
+    let program = others.iter().find(|(_, magic)| head.starts_with(magic)).map(|(program, _)| program);
+    let remedy =
+        program.map(|program| format!(", but {program}: `{program} -dc ARCHIVE | blockyard image tar-in IMAGE - /`"));
+    format!("it is no tar, tar.gz or tar.zst archive{}", remedy.unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -435,6 +444,17 @@ mod tests {
         }
         for field in [&b"8"[..], b"-1", b"\x80\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
             assert!(number(field).is_err(), "{field:?}");
+        }
+    }
+
+    #[test]
+    fn what_another_program_unpacks_is_said_with_how() {
+        for (head, remedy) in [
+            (&b"\xfd7zXZ\0\0\x04"[..], ", but xz: `xz -dc ARCHIVE | blockyard image tar-in IMAGE - /`"),
+            (b"BZh91AY", ", but bzip2: `bzip2 -dc ARCHIVE | blockyard image tar-in IMAGE - /`"),
+            (b"notes", ""),
+        ] {
+            assert_eq!(no_archive(head), format!("it is no tar, tar.gz or tar.zst archive{remedy}"));
         }
     }
 }

@@ -123,3 +123,33 @@ impl<'a> Conversion<'a> {
         done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, FileDisk, FileOptions};
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    /// A queue may carry fewer requests than a conversion has pieces under way, on either side.
+    #[test]
+    fn a_shallow_queue_takes_a_piece_at_a_time() {
+        const LENGTH: usize = 5 << 20;
+        let disk = |file: &File, engine| {
+            FileDisk::from_file(file.try_clone().unwrap(), &FileOptions { engine, ..FileOptions::default() }).unwrap()
+        };
+        let contents: Vec<u8> = (0..LENGTH).map(|at| (at / 512 % 251) as u8 + 1).collect();
+        for [from, to] in [[Engine::Sync, Engine::Threads], [Engine::Threads, Engine::Sync]] {
+            let files = [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()];
+            files[0].write_all_at(&contents, 0).unwrap();
+            files[1].set_len(LENGTH as u64).unwrap();
+            let (source, target) = (disk(&files[0], from), disk(&files[1], to));
+            let target = ConversionTarget::Disk { disk: &target, is_zero: true, unmap: false };
+            let options = ConversionOptions { threads: 1, depth: 4, zero_run_bytes: None };
+            Conversion::new(&source, target, options).run(|_| true).unwrap();
+            let mut copied = vec![0; LENGTH];
+            files[1].read_exact_at(&mut copied, 0).unwrap();
+            assert!(copied == contents);
+        }
+    }
+}

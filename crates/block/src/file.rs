@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 pub use uring::RING_REGISTRATIONS;
@@ -108,6 +109,11 @@ impl FileDisk {
     /// Opens the file at `path` as [`FileDisk::open`] does, without locking it.
     pub(crate) fn open_file(path: &Path, read_only: bool) -> Result<File, FileDiskError> {
         opening::open(path, read_only)
+    }
+
+    /// The same, of a file that is open as a path only (`O_PATH`), and lies at `path`.
+    pub(crate) fn open_seen(seen: OwnedFd, path: &Path, read_only: bool) -> Result<File, FileDiskError> {
+        opening::open_seen(seen, path, read_only)
     }
 
     /// Takes a file that was opened and locked by [`FileDisk::open_file`] and [`FileDisk::lock`].

@@ -6,7 +6,7 @@ mod new_file;
 #[cfg(test)]
 mod tests;
 
-use crate::size;
+use crate::{OpenedFile, size};
 use destination::{Destination, OldFile};
 pub use error::ReplacementError;
 pub(crate) use new_file::NewFile;
@@ -178,6 +178,17 @@ impl ReplacementFile {
                 .map_err(|errno| self.failed("write to stable storage the directory of", errno))?;
         }
         Ok(())
+    }
+
+    /// As [`ReplacementFile::commit`], and keeps the file open: for who goes on with this very file, whatever has its name by then.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn commit_open(self, durable: bool) -> Result<OpenedFile, ReplacementError> {
+        let file = self.file().try_clone().map_err(|error| self.failed("keep open", error))?;
+        let path = self.path().to_owned();
+        self.commit(durable)?;
+        Ok(OpenedFile::new(file, path))
     }
 
     fn failed(&self, action: &'static str, source: impl Into<std::io::Error>) -> ReplacementError {

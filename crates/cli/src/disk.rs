@@ -1,9 +1,9 @@
 //! Disks as they are named on the command line.
 
 use crate::{UsageError, terminal};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk, SessionSpecification};
-use blockyard_block::{Disk, OpenedFile, Qcow2Info, printable};
+use blockyard_block::{Disk, OpenedFile, Qcow2Info, printable, shown};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -64,35 +64,36 @@ impl OpenDisk {
         Self::on(opened, None)
     }
 
+    /// How many queues it can have open, at least one.
+    pub fn queues_max(&self) -> usize {
+        let Some(session) = &self.session else { return usize::MAX };
+        // What writes parts of blocks needs one more.
+        let merges = self.disk.geometry().logical_block_bytes < session.geometry().logical_block_bytes;
+        usize::from(session.queue_count()).saturating_sub(merges.into()).max(1)
+    }
+
     fn on(opened: OpenedDisk, session: Option<Arc<SessionDisk>>) -> Self {
         let OpenedDisk { disk, length_bytes, file, permissions, unfinished } = opened;
         Self { disk, length_bytes, file, permissions, unfinished, session }
     }
 }
 
-/// Completes a change to an image (`--atomic`) whose command did not live to do it; true when there was one. For commands that then write to
-/// the image's file by themselves.
+/// Opens an image's file, once, for a command that works on the file itself: [`DiskSpecification::open_image`]. Whether a change to it that was
+/// cut off has been completed.
 ///
 /// # Errors
-/// When there is such a change, and the image cannot be written.
-pub fn complete_change(specification: &DiskSpecification, allow_dirs: &[PathBuf]) -> Result<bool> {
-    if specification.unfinished_change()?.is_none() {
-        return Ok(false);
-    }
-    let whole = specification.whole();
-    open(&whole, false, allow_dirs).with_context(|| format!("{whole} has a change that must be completed first"))?;
-    Ok(true)
+/// When it is in no file, the file cannot be had, or has a change that cannot be completed.
+pub fn open_image(
+    specification: &DiskSpecification,
+    read_only: bool,
+    allow_dirs: &[PathBuf],
+) -> Result<(OpenedFile, bool)> {
+    Ok(specification.open_image(read_only, allow_dirs, &note)?)
 }
 
-/// Refuses an image with a change that was cut off: for commands that only look, and at its file rather than at the disk.
-///
-/// # Errors
-/// When there is one; the sentence says what completes it.
-pub fn refuse_unfinished_change(specification: &DiskSpecification) -> Result<()> {
-    match specification.unfinished_change()? {
-        Some(change) => Err(change.must_be_completed().into()),
-        None => Ok(()),
-    }
+/// Something that is worth knowing, though all goes on.
+fn note(note: &str) {
+    terminal::say(&format!("note: {}", printable(note)));
 }
 
 /// As [`open`], for commands that want to know more. A change to an image that was cut off is completed if it is opened for writing, and otherwise
@@ -108,27 +109,32 @@ pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Res
         let _ = session.set(Arc::clone(&disk));
         Ok(disk)
     };
-    if !access.read_only {
-        tell_of_bitmaps(specification);
-    }
-    let note = |note: &str| terminal::say(&format!("note: {}", printable(note)));
     let Access { file, read_only, allow_dirs, .. } = *access;
+    // A file whose bitmaps are looked at is that which is opened.
+    let bitmapped = specification.written_file().filter(|_| !read_only && specification.format() == Some("qcow2"));
+    let own = match (file, bitmapped) {
+        (None, Some(path)) => Some(OpenedFile::open(path, false).map_err(OpenError::from)?),
+        _ => None,
+    };
+    let file = file.or(own.as_ref());
+    if let Some(file) = file.filter(|_| bitmapped.is_some()) {
+        tell_of_bitmaps(file);
+    }
     let context = OpenContext { allow_dirs, connect: &connect, file, read_only, note: &note };
     let opened = specification.open_measured(&context)?;
     Ok(OpenDisk::on(opened, session.into_inner()))
 }
 
 /// Says on stderr which bitmaps of an image will be out of date when it has been written to.
-fn tell_of_bitmaps(specification: &DiskSpecification) {
-    let file = specification.written_file().filter(|_| specification.format() == Some("qcow2"));
-    // An image that cannot be read is an error when it is opened.
-    let Some((path, Ok(info))) = file.map(|path| (path, Qcow2Info::read(path))) else { return };
+fn tell_of_bitmaps(image: &OpenedFile) {
+    // An image that cannot be read is an error when it is used.
+    let Ok(info) = Qcow2Info::of_opened(image) else { return };
     let fresh: Vec<_> =
         info.bitmaps.iter().filter(|bitmap| !bitmap.is_in_use).map(|bitmap| printable(&bitmap.name)).collect();
     if !fresh.is_empty() {
         terminal::say(&format!(
             "{} has bitmaps of what changed, which are not kept up to date here and are marked so: {}",
-            printable(&path.display().to_string()),
+            shown(image.path()),
             fresh.join(", ")
         ));
     }

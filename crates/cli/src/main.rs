@@ -13,6 +13,7 @@ mod doctor;
 mod examples;
 mod image;
 mod partitions;
+mod private_directory;
 mod progress;
 mod serve;
 mod signals;
@@ -54,6 +55,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    terminal::keep_closed();
     let asked = match usage::parse() {
         Ok(asked) => asked,
         Err(status) => return ExitCode::from(status),
@@ -68,10 +70,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// What a shell makes of a program that SIGPIPE has ended, as most are whose reader goes.
+const READER_GONE: u8 = 128 + 13;
+
 /// Says what went wrong, and how the process ends.
 fn end(error: &anyhow::Error) -> u8 {
     if let Some(&image::Verdict(status)) = error.downcast_ref() {
         return status;
+    }
+    if error.downcast_ref().is_some_and(terminal::OutputError::is_unwanted) {
+        return READER_GONE;
     }
     terminal::say(&format!("{error:#}"));
     if error.is::<UsageError>() {

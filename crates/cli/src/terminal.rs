@@ -4,19 +4,45 @@
 //! What is asked for as it is goes past it: the contents of files, archives, what a program of an image writes, and names in listings
 //! when stdout is no terminal (`image::listing`).
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use blockyard_block::{misleads, printable_lines};
+use blockyard_session::standard_output;
+use rustix::stdio::dup2_stdout;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+
+/// Sees to it that nothing can be written to a stdout that was closed when this process was started: what is printed there, nobody reads.
+pub fn keep_closed() {
+    // std takes it for success that a descriptor is none (EBADF), but not that a socket leads nowhere (ENOTCONN).
+    if standard_output::was_closed()
+        && let Ok(nowhere) = UnixDatagram::unbound()
+    {
+        // Without it, the text goes to /dev/null.
+        let _ = dup2_stdout(&nowhere);
+    }
+}
+
+/// Whoever was to have the output did not take it.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the output: {0}")]
+pub struct OutputError(pub io::Error);
+
+impl OutputError {
+    /// Whether a reader has gone, which needs no word: it had enough.
+    pub fn is_unwanted(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
 
 /// Prints a text and a newline on stdout.
 ///
 /// # Errors
 /// When stdout is closed or full: what was done is done, but nobody was told.
 pub fn print(text: &str) -> Result<()> {
-    writeln!(io::stdout(), "{}", printable_lines(text)).context("cannot write to stdout")
+    Ok(writeln!(io::stdout(), "{}", printable_lines(text)).map_err(OutputError)?)
 }
 
 /// Says something on stderr, as this command.

@@ -43,8 +43,9 @@ fn is_help(error: &clap::Error) -> bool {
 /// Prints it, and says how the process ends.
 fn tell(error: clap::Error) -> u8 {
     if is_help(&error) || error.kind() == ErrorKind::DisplayVersion {
-        // Nobody is there to be told that stdout is closed.
-        let _ = error.print();
+        if let Err(error) = error.print() {
+            return crate::end(&terminal::OutputError(error).into());
+        }
     } else {
         terminal::tell(error.render().to_string().trim_end());
     }

@@ -250,13 +250,34 @@ fn guests_that_are_no_guests() {
     }
 }
 
+/// As of other programs that SIGPIPE ends: who has closed the pipe has had enough.
+#[test]
+fn a_reader_who_has_gone_needs_no_word() {
+    let blockyard = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        command.args(words).stdout(writer);
+        command
+    };
+    for words in [&["--help"][..], &["image", "--help"], &["--version"], &["image", "info", "mem:1M"]] {
+        let output = blockyard(words).output().unwrap();
+        assert_eq!((output.status.code(), &output.stderr[..]), (Some(141), &b""[..]), "{words:?}");
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = blockyard(words).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("cannot write the output: No space left"), "{words:?}: {said}");
+    }
+}
+
 /// The copy is made; that nobody could be told is an error all the same.
 #[test]
 fn a_summary_that_cannot_be_printed() {
     let yard = Yard::new();
     let (input, output) = (yard.random("input", 5000, 1), yard.path("output"));
     let full = || File::options().write(true).open("/dev/full").unwrap();
-    run(copy_command([&input, &output]).stdout(full())).failed(1, &["stdout", "No space left"]);
+    run(copy_command([&input, &output]).stdout(full())).failed(1, &["cannot write the output", "No space left"]);
     assert!(support::same(&input, &output));
     run(copy_command(["--stats"]).arg(&input).arg(&output).stderr(full())).succeeded();
 }

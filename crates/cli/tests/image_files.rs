@@ -6,6 +6,8 @@ mod bitmaps;
 mod dirty;
 #[path = "image_files/info.rs"]
 mod info;
+#[path = "image_files/names.rs"]
+mod names;
 #[path = "image_files/other_formats.rs"]
 mod other_formats;
 #[path = "server/mod.rs"]
@@ -417,6 +419,28 @@ fn an_image_that_is_served_is_refused_by_name() {
     image(&yard, ["check", "-U", "used.qcow2"]).succeeded();
     server.stop();
     image(&yard, ["check", "used.qcow2"]).succeeded();
+}
+
+/// A server has as many queues as it is told to, and each thread wants one; what is read from the page cache has a queue of one request, and
+/// what a server writes has more.
+#[test]
+fn sessions_are_converted_with_the_queues_that_they_have() {
+    let yard = Yard::new();
+    let disk = mixed(&yard, "disk.img");
+    for (name, queues) in [("one", "1"), ("many", "8")] {
+        let (served, socket) = (yard.sparse(&format!("{name}.img"), 41 * MIB, &[], 1), yard.path(name));
+        let options = ["--queues".as_ref(), queues.as_ref(), "--socket".as_ref()];
+        let arguments = [&[served.as_os_str()][..], &options, &[socket.as_os_str()]].concat();
+        let server = server::Server::start(&arguments, &socket);
+        let session = format!("session:{name}");
+        image(&yard, ["convert", "-n", "-m", "4", "disk.img", &session]).succeeded();
+        image(&yard, ["compare", "disk.img", &session]).succeeded();
+        image(&yard, ["convert", "-m", "4", &session, "back.qcow2"]).succeeded();
+        server.stop();
+        assert!(fs::read(&served).unwrap().starts_with(&fs::read(&disk).unwrap()));
+        image(&yard, ["compare", "disk.img", "back.qcow2"]).succeeded();
+    }
+    image(&yard, ["convert", "-n", "disk.img", "mem:41M"]).succeeded();
 }
 
 #[test]

@@ -4,13 +4,16 @@ mod support;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmodat, mkdirat, mknodat};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
+use rustix::process::Resource;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -249,9 +252,16 @@ fn an_appliance_that_nothing_shuts_in_is_warned_of() {
     }
 }
 
-/// Runs a command as root, with filters, and with a descriptor that somebody has forgotten.
+/// Somewhere in a directory of libraries.
+const MOUNTED_LIBRARIES: &str = "/usr/lib/uml";
+
+/// Runs a command as root, with filters, with a descriptor that somebody has forgotten, and with something mounted among the libraries.
 fn as_root(mut command: Command, filters: Vec<BpfProgram>) -> Command {
     let enter = move || {
+        // SAFETY: this process is about to become the command; nothing shares its file system state.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        mount("none", MOUNTED_LIBRARIES, "tmpfs", MountFlags::empty(), c"mode=0755")?;
         // SAFETY: nothing has that number yet.
         unsafe { libc::dup2(0, 77) };
         let apply = |program: &BpfProgram| seccompiler::apply_filter(program);
@@ -281,23 +291,44 @@ fn an_appliance_that_means_ill_gets_what_it_may_have() {
     fs::create_dir_all(yard.path("usr/lib/uml")).unwrap();
     let kernel = yard.path("usr/bin/linux.uml");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/hostile_kernel.c");
-    let built = Command::new("cc").args(["-O1", "-static", "-o"]).arg(&kernel).arg(source).status();
+    let abstract_socket = format!("blockyard-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&abstract_socket).unwrap();
+    let _listener = UnixListener::bind_addr(&address).unwrap();
+    let built = Command::new("cc")
+        .arg(format!("-DABSTRACT_SOCKET=\"{abstract_socket}\""))
+        .arg(format!("-DMOUNTED_LIBRARIES=\"{MOUNTED_LIBRARIES}\""))
+        .args(["-O1", "-static", "-o"])
+        .arg(&kernel)
+        .arg(source)
+        .status();
     assert!(built.expect("cc comes with the package gcc").success());
     let modules = yard.path("usr/lib/uml");
     assert!(Command::new("cp").args(["-a", "/usr/lib/uml/modules"]).arg(&modules).status().unwrap().success());
     fs::write(yard.path("disk.img"), vec![0; 1 << 20]).unwrap();
-    // Namespaces and all; none; nor Landlock.
-    let has_landlock = blockyard_session::confinement::landlock_abi().is_ok();
-    let walls: [(Filters, bool); 3] = [
-        (Vec::new, true),
-        (|| vec![refused(&[libc::SYS_unshare])], has_landlock),
-        (|| vec![refused(&[libc::SYS_unshare]), without_landlock()], false),
+    let libraries = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", MOUNTED_LIBRARIES];
+    let libraries = libraries.iter().filter(|path| Path::new(path).is_dir()).count() as u64;
+    let landlock = blockyard_session::confinement::landlock_abi().unwrap_or(0);
+    // Landlock keeps abstract sockets away since its sixth version.
+    let (lacks_landlock, reaches_sockets) = (landlock == 0, landlock < 6);
+    // Which walls there are; whether others' files and abstract sockets are in reach; MiB of the longest file.
+    let walls: [(Filters, bool, bool, u64); 6] = [
+        (Vec::new, false, false, 256 + 64),
+        (|| vec![without_landlock()], false, false, 256 + 64),
+        (|| vec![refused(&[libc::SYS_personality])], false, false, 256 + 1024 + 64),
+        (|| vec![refused(&[libc::SYS_unshare])], lacks_landlock, reaches_sockets, 256 + 64),
+        (|| vec![refused(&[libc::SYS_unshare]), without_landlock()], true, true, 256 + 64),
+        (
+            || vec![refused(&[libc::SYS_unshare, libc::SYS_personality])],
+            lacks_landlock,
+            reaches_sockets,
+            256 + 1024 + 64,
+        ),
     ];
-    for (number, (filters, keeps_files_away)) in walls.into_iter().enumerate() {
-        let has_own_root = number == 0;
+    for (number, (filters, reaches_files, reaches_sockets, most_mib)) in walls.into_iter().enumerate() {
+        let has_own_root = number < 3;
         let mut command = blockyard();
         command.args(["image", "ls", "--memory", "256"]).arg(yard.path("disk.img")).env("BLOCKYARD_UML", &kernel);
-        let outcome = run(&mut as_root(command, filters())).failed(1, &["it has capabilities"]);
+        let outcome = run(&mut as_root(command, filters())).failed(1, &["it has capabilities", "room for"]);
         let (_, line) = outcome.stderr.split_once("it has capabilities").unwrap();
         let [
             capabilities,
@@ -311,16 +342,30 @@ fn an_appliance_that_means_ill_gets_what_it_may_have() {
             later_mib,
             descriptors,
             processes,
+            mode,
+            sockets,
+            read_only,
+            core_bytes,
+            dumped,
+            room_mib,
         ] = numbers(line)[..]
         else {
             panic!("{line}")
         };
         assert!(capabilities == 0 || capabilities == 99 && has_own_root, "{line}");
-        assert_eq!((inherited, foreign), (0, u64::from(!keeps_files_away)), "{line}");
+        assert_eq!((inherited, foreign), (0, u64::from(reaches_files)), "{line}");
         assert_eq!((kept, refused, shared), (1, 1, 0), "{line}");
-        assert!((256..=256 + 64).contains(&file_mib), "{line}");
+        assert!((most_mib - 64..=most_mib).contains(&file_mib), "{line}");
         assert!((8..=24).contains(&private_mib) && later_mib <= 24, "{line}");
         assert!(descriptors <= 1024 && (100..=256).contains(&processes), "{line}");
+        assert_eq!((mode, sockets), (700, u64::from(reaches_sockets)), "{line}");
+        assert_eq!(read_only, if has_own_root { libraries } else { 0 }, "{line}");
+        // A limit of zero keeps core dumps out of files, but not from a program that the system has for them.
+        let core_bytes_max = rustix::process::getrlimit(Resource::Core).maximum.map_or(1, |maximum| maximum.min(1));
+        assert_eq!(core_bytes, core_bytes_max, "{line}");
+        assert!(dumped == 0 || dumped == 99 && has_own_root, "{line}");
+        // However long the file may be, it lies in a file system of its own.
+        assert!(!has_own_root || room_mib == 256 + 64, "{line}");
     }
 }
 

@@ -338,6 +338,49 @@ fn a_client_that_leaves_what_cannot_be_closed_keeps_nobody() {
     server.stop();
 }
 
+/// The same of one that is turned away: all of it is in its connection's queue, which goes with the connection.
+#[test]
+fn a_client_that_is_turned_away_keeps_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket) = (image(&directory), directory.path().join("s"));
+    let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
+    let disk = connect(&socket);
+    // It finds all of it when it goes on.
+    kill_process(server.id(), Signal::STOP).unwrap();
+    let second = UnixStream::connect(&socket).unwrap();
+    let (given, _reader) = lingering_socket();
+    pass(&second, &[0], given.as_fd());
+    drop((given, second));
+    kill_process(server.id(), Signal::CONT).unwrap();
+    // It is gone, and the third hears that it is turned away, too.
+    let third = UnixStream::connect(&socket).unwrap();
+    third.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!((&third).read(&mut [0]).unwrap(), 0);
+    perform(&disk, WRITE, 0, 1).unwrap();
+    server.stop();
+}
+
+/// A client that comes and goes before anybody has looked at it: those that follow are served.
+#[test]
+fn a_client_that_is_gone_before_it_is_received_keeps_nobody_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket, errors) = (image(&directory), directory.path().join("s"), directory.path().join("errors"));
+    let mut command = Command::new(BLOCKYARD);
+    command.arg("serve").arg(&image).arg("--socket").arg(&socket).stderr(File::create(&errors).unwrap());
+    let mut server = command.spawn().unwrap();
+    says(&errors, "is served on");
+    let id = rustix::process::Pid::from_child(&server);
+    let doorkeeper = children(id)[0];
+    kill_process(doorkeeper, Signal::STOP).unwrap();
+    drop(UnixStream::connect(&socket).unwrap());
+    says(&errors, "the session is over");
+    kill_process(doorkeeper, Signal::CONT).unwrap();
+    perform(&connect(&socket), WRITE, 0, 1).unwrap();
+    kill_process(id, Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
+    all_end(&[doorkeeper]);
+}
+
 /// The processes that a process has made and that are there.
 fn children(pid: rustix::process::Pid) -> Vec<rustix::process::Pid> {
     let list = fs::read_to_string(format!("/proc/{0}/task/{0}/children", pid.as_raw_nonzero())).unwrap();

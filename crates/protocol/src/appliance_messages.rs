@@ -8295,7 +8295,7 @@ pub mod r#blockyard {
             pub r#used: bool,
             /// of the array that it is part of (md(4))
             pub r#raid_level: i32,
-            /// that the array has when it is complete; 0: it is no part of one
+            /// that the array or the Btrfs has when it is complete; 0: it is no part of one
             pub r#raid_disks: u32,
         }
         impl Volume {}

@@ -42,7 +42,7 @@ fn file_system(directory: &Path) -> String {
 fn accept(listener: &Listener) -> UnixStream {
     let timeout = Timespec::try_from(TIMEOUT).unwrap();
     poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&timeout)).unwrap();
-    listener.accept().unwrap().expect("UML connects")
+    listener.accept().unwrap().expect("UML connects").into_inner()
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub(crate) struct Volume {
     pub(crate) made_of: Vec<String>,
     /// Something else is made of it.
     pub(crate) used: bool,
+    /// How many of the disks of its file system are not there (Btrfs).
+    pub(crate) missing: u32,
 }
 
 impl Volume {
@@ -38,7 +40,7 @@ impl Volume {
         let content = content::identify(&node, size);
         let made_of = names_in(&format!("{SYSFS}/{node}/slaves"));
         let used = !names_in(&format!("{SYSFS}/{node}/holders")).is_empty();
-        Self { name, node, aliases: Vec::new(), size, content, partition, made_of, used }
+        Self { name, node, aliases: Vec::new(), size, content, partition, made_of, used, missing: 0 }
     }
 
     /// A device that is no part of the image's disks, with a name for people.
@@ -93,7 +95,18 @@ pub(crate) fn volumes(disks: u32) -> Vec<Volume> {
     if btrfs.clone().nth(1).is_some() {
         btrfs.for_each(|volume| tell_btrfs(&volume.node));
     }
+    count_missing(&mut volumes);
     volumes
+}
+
+/// Finds out how many disks of each Btrfs are not there: each that is says how many there are.
+fn count_missing(volumes: &mut [Volume]) {
+    let is_btrfs = |volume: &&Volume| volume.content.kind == Some("btrfs");
+    let there: Vec<_> = volumes.iter().filter(is_btrfs).map(|volume| volume.content.uuid.clone()).collect();
+    for volume in volumes.iter_mut().filter(|volume| is_btrfs(&&**volume)) {
+        let its = there.iter().filter(|uuid| **uuid == volume.content.uuid).count();
+        volume.missing = volume.content.array.disks.saturating_sub(u32::try_from(its).unwrap_or(u32::MAX));
+    }
 }
 
 /// Has Btrfs look at a device: it finds the others of a file system on several only so.

@@ -171,7 +171,10 @@ fn content_of(head: &[u8]) -> Content {
         return content(ext_kind(&head), uuid_text(head.bytes(0x468, 16)), head.text(0x478, 16));
     }
     if head.has(0x10040, b"_BHRfS_M") {
-        return content("btrfs", uuid_text(head.bytes(0x10020, 16)), head.text(0x1012b, 256));
+        let found = content("btrfs", uuid_text(head.bytes(0x10020, 16)), head.text(0x1012b, 256));
+        // How many devices it is on (Linux, include/uapi/linux/btrfs_tree.h, struct btrfs_super_block).
+        let disks = u32::try_from(head.le64(0x10088)).unwrap_or(u32::MAX);
+        return Content { array: Array { disks, ..Array::default() }, ..found };
     }
     if head.has(0x8000, b"JFS1") {
         return content("jfs", uuid_text(head.bytes(0x8088, 16)), head.text(0x8098, 16));

@@ -26,6 +26,9 @@ pub(crate) fn remove(request: &Remove, failures: &mut Failures) {
         let removed = interruption::check().and_then(|()| remove_one(path, request, failures));
         match removed {
             Err(error) if request.force && error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                failures.note(path, "cannot remove without -r", Err(error));
+            }
             removed => failures.note(path, "cannot remove", removed),
         }
     }

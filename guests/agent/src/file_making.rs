@@ -151,12 +151,13 @@ impl Copier<'_> {
         self.failures.note(source, "cannot copy", copied);
     }
 
-    /// False for a file that has its attributes already.
+    /// False for a file that has its attributes already, or keeps those that it had.
     fn contents(&mut self, source: &Path, target: &Path, metadata: &Metadata) -> io::Result<bool> {
         let kind = metadata.file_type();
+        let keeps = !self.archive && target.exists();
         if kind.is_dir() {
             self.directory(source, target)?;
-            return Ok(true);
+            return Ok(!keeps);
         }
         if self.archive && metadata.nlink() > 1 {
             let key = (metadata.dev(), metadata.ino());
@@ -172,6 +173,7 @@ impl Copier<'_> {
             let input = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(source)?;
             // Nobody reads what is not yet whose it will be.
             data(&input, &create(target, false, 0o600)?)?;
+            return Ok(!keeps);
         } else if kind.is_symlink() {
             let to = fs::read_link(source)?;
             replacing(target, |target| symlink(&to, target))?;

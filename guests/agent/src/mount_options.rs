@@ -55,6 +55,11 @@ impl MountOptions {
         all
     }
 
+    /// What somebody wants of the driver: a list with commas.
+    pub(crate) fn for_the_driver(&self) -> String {
+        self.data.join(",")
+    }
+
     pub(crate) fn read_only(&self) -> bool {
         self.flags.contains(MountFlags::RDONLY)
     }

@@ -165,10 +165,7 @@ impl Mounts {
             self.wanted.extend_from_slice(&wanted);
             match wanted.last() {
                 Some(module) => refusal(format!("{name}: cannot mount the {kind} file system: {}", without(module))),
-                None => {
-                    let what = format!("cannot mount the {kind} file system, which may be damaged (`fsck` it)");
-                    failure(Path::new(&name), &what, &errno.into())
-                }
+                None => not_mounted(&name, kind, volume, &options, errno),
             }
         })?;
         let point = MountPoint {
@@ -252,6 +249,35 @@ fn unmount_all(mut mounted: Vec<Mounted>, read_only: bool) -> Result<(), Failure
 
 fn not_left(error: io::Error) -> Failure {
     failure(Path::new("/"), "cannot unmount", &error)
+}
+
+/// Kinds that `fsck` can check.
+const CHECKED: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "vfat"];
+
+/// Why a file system cannot be mounted, as far as the error's number and what was asked for tell it.
+fn not_mounted(name: &str, kind: &str, volume: &Volume, options: &MountOptions, errno: Errno) -> Failure {
+    let given = options.for_the_driver();
+    let (missing, disks) = (volume.missing, volume.content.array.disks);
+    match errno {
+        _ if missing > 0 => refusal(format!(
+            "{name}: cannot mount the {kind} file system: {missing} of its {disks} disks are missing: --add them"
+        )),
+        Errno::ACCESS | Errno::ROFS if !options.read_only() => {
+            refusal(format!("{name}: cannot mount the {kind} file system for writing: it can only be read"))
+        }
+        Errno::NOENT if kind == "btrfs" && given.contains("subvol") => {
+            refusal(format!("{name}: the {kind} file system has no such subvolume: {given}"))
+        }
+        Errno::INVAL if !given.is_empty() => {
+            let what = format!("cannot mount the {kind} file system with {given}, which it may not know");
+            failure(Path::new(name), &what, &errno.into())
+        }
+        _ => {
+            let advice = if CHECKED.contains(&kind) { " (`fsck` it)" } else { "" };
+            let what = format!("cannot mount the {kind} file system, which may be damaged{advice}");
+            failure(Path::new(name), &what, &errno.into())
+        }
+    }
 }
 
 /// What somebody is told who lacks a module: the kernel asks for a kind of file system by another name.

@@ -97,7 +97,10 @@ impl<'c> Worker<'c> {
 
     fn run(&mut self) -> Outcome {
         loop {
-            while let Some(slot) = self.slots.iter().position(Slot::is_free) {
+            // The source may carry fewer requests than there are slots, which the target may still be writing.
+            while let Some(slot) = self.slots.iter().position(Slot::is_free)
+                && self.source.in_flight() < self.source.depth()
+            {
                 if !self.take_piece(slot)? {
                     break;
                 }

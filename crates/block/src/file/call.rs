@@ -34,6 +34,12 @@ pub(super) struct Transfer<'a> {
     pub(super) direct: bool,
 }
 
+impl Transfer<'_> {
+    pub(super) fn length_bytes(&self) -> u64 {
+        self.iovecs.iter().map(|iovec| iovec.iov_len as u64).sum()
+    }
+}
+
 impl Call<'_> {
     /// Makes the call here and now. The result is io_uring's: what the call returned, or a negated errno.
     ///

@@ -22,6 +22,10 @@ const IOVECS_USUAL: usize = 16;
 /// 256 KiB not: most likely because the host takes free memory back in large pieces, and small ones were just in use.
 const WRITE_CALL_BYTES_MAX: usize = 256 << 10;
 
+/// Most calls for one job at a time.
+pub(super) const CALLS_MAX: usize = 16;
+const _: () = assert!(CALLS_MAX * WRITE_CALL_BYTES_MAX <= i32::MAX as usize);
+
 /// Times in a row that a call may come back without progress (EINTR, EAGAIN) before that becomes the answer.
 const RETRIES_MAX: u32 = 10_000;
 
@@ -33,7 +37,7 @@ const ZEROS_COUNT: usize = 256;
 const _: () = assert!(ZEROS_COUNT <= IOV_MAX);
 
 /// One slot of a queue. [`Job::begin`] takes a request; then [`Job::call`] and [`Job::advance`] alternate, until
-/// `advance` says how it ended.
+/// `advance` says how it ended. Who can make several calls at a time puts [`Job::ask`], [`Job::calls`] and [`Job::answered`] between.
 ///
 /// The iovecs point into `memory`, which the job keeps mapped, or at the zero page, which is static.
 pub(super) struct Job {
@@ -48,6 +52,19 @@ pub(super) struct Job {
     offset_bytes: u64,
     left_bytes: u64,
     retries: u32,
+    asked: Asked,
+}
+
+/// Calls that were made together, and what is known of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    /// Those without an answer.
+    calls: usize,
+    /// What all of them are to transfer, where they are several.
+    wanted_bytes: u64,
+    done_bytes: u64,
+    /// Several did less than they were to: from now on one after the other, which tells where it ended.
+    one_by_one: bool,
 }
 
 /// What a job does next.
@@ -89,6 +106,7 @@ impl Job {
             offset_bytes: 0,
             left_bytes: 0,
             retries: 0,
+            asked: Asked::default(),
         }
     }
 
@@ -98,6 +116,7 @@ impl Job {
         self.iovecs.clear();
         self.next = 0;
         self.retries = 0;
+        self.asked = Asked::default();
         self.direct = backing.direct_range();
         self.offset_bytes = request.offset_bytes;
         self.step = match self.first_step(request, backing) {
@@ -210,9 +229,9 @@ impl Job {
         let (offset_bytes, length_bytes) = (self.offset_bytes, self.left_bytes);
         match self.step {
             Step::End(_) => Call::Nothing,
-            Step::Read => Call::Read(self.transfer(0)),
-            Step::Write { flags } => Call::Write(self.transfer(flags)),
-            Step::WriteZeros => Call::Write(self.transfer(0)),
+            Step::Read => Call::Read(self.transfer(0, self.next, offset_bytes)),
+            Step::Write { flags } => Call::Write(self.transfer(flags, self.next, offset_bytes)),
+            Step::WriteZeros => Call::Write(self.transfer(0, self.next, offset_bytes)),
             Step::Sync => Call::Sync,
             Step::DiscardDevice => Call::Discard { offset_bytes, length_bytes },
             Step::Discard | Step::PunchZeros => Call::Allocate { mode: PUNCH_HOLE, offset_bytes, length_bytes },
@@ -220,18 +239,66 @@ impl Job {
         }
     }
 
-    fn transfer(&self, flags: i32) -> Transfer<'_> {
-        let bytes_max = self.one_way(self.offset_bytes, self.call_bytes_max);
-        let (mut end, mut bytes) = (self.next, 0_usize);
-        for iovec in self.iovecs[self.next..].iter().take(IOV_MAX) {
+    /// What one call transfers of what is left, from the iovec `first` on, which begins at `offset_bytes`.
+    fn transfer(&self, flags: i32, first: usize, offset_bytes: u64) -> Transfer<'_> {
+        let bytes_max = self.one_way(offset_bytes, self.call_bytes_max);
+        let (mut end, mut bytes) = (first, 0_usize);
+        for iovec in self.iovecs[first..].iter().take(IOV_MAX) {
             bytes = bytes.saturating_add(iovec.iov_len);
             if bytes > bytes_max {
                 break;
             }
             end += 1;
         }
-        let direct = self.direct.contains(self.offset_bytes);
-        Transfer { iovecs: &self.iovecs[self.next..end], offset_bytes: self.offset_bytes, flags, direct }
+        let direct = self.direct.contains(offset_bytes);
+        Transfer { iovecs: &self.iovecs[first..end], offset_bytes, flags, direct }
+    }
+
+    /// Decides how many calls are made next, at most `most`: several where a write into the page cache goes in pieces.
+    pub(super) fn ask(&mut self, most: usize) {
+        let most = if self.is_cached_write() && !self.asked.one_by_one { most.clamp(1, CALLS_MAX) } else { 1 };
+        let (mut calls, mut wanted_bytes) = (1, 0);
+        if most > 1 {
+            (calls, wanted_bytes) = self
+                .pieces()
+                .take(most)
+                .fold((0, 0), |(calls, bytes), piece| (calls + 1, bytes + piece.length_bytes()));
+        }
+        self.asked = Asked { calls, wanted_bytes, done_bytes: 0, ..self.asked };
+    }
+
+    /// The calls that [`Self::ask`] decided on, which do not wait for one another.
+    pub(super) fn calls(&self) -> impl Iterator<Item = Call<'_>> {
+        let several = (self.asked.calls > 1).then(|| self.pieces().map(Call::Write).take(self.asked.calls));
+        let one = several.is_none().then(|| self.call());
+        one.into_iter().chain(several.into_iter().flatten())
+    }
+
+    /// What is left of a write into the page cache, call by call.
+    fn pieces(&self) -> impl Iterator<Item = Transfer<'_>> {
+        let (mut first, mut offset_bytes) = (self.next, self.offset_bytes);
+        std::iter::from_fn(move || {
+            let piece = (first < self.iovecs.len()).then(|| self.transfer(0, first, offset_bytes))?;
+            first += piece.iovecs.len();
+            offset_bytes += piece.length_bytes();
+            (!piece.direct).then_some(piece)
+        })
+    }
+
+    /// Takes the answer to one of the calls. When it was the last that was missing: the result for [`Self::advance`], as of one call.
+    pub(super) fn answered(&mut self, result: i32) -> Option<i32> {
+        let asked = &mut self.asked;
+        asked.calls = asked.calls.saturating_sub(1);
+        if asked.wanted_bytes == 0 {
+            return Some(result);
+        }
+        asked.done_bytes += u64::try_from(result).unwrap_or(0);
+        if asked.calls > 0 {
+            return None;
+        }
+        asked.one_by_one = asked.done_bytes < asked.wanted_bytes;
+        // At most so many calls, of so many bytes each.
+        Some(if asked.one_by_one { -libc::EAGAIN } else { asked.done_bytes as i32 })
     }
 
     /// Takes a call's result, io_uring's way: a count, or a negated errno. `None` when there is another call to make.

@@ -7,18 +7,27 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Opens a file, and a block device for writing only if nobody else in the system has it.
 pub(super) fn open(path: &Path, read_only: bool) -> Result<File, FileDiskError> {
+    let seen = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    open_seen(seen.map_err(|errno| failed(path, read_only)(errno.into()))?, path, read_only)
+}
+
+fn failed(path: &Path, read_only: bool) -> impl Fn(io::Error) -> FileDiskError {
     let access = if read_only { "reading" } else { "reading and writing" };
-    let failed = |source| FileDiskError::Open { path: path.to_owned(), access, source };
-    // Opening a FIFO would wait for its other end, and opening a device can have effects: what was looked at first is opened then.
-    let seen =
-        File::from(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| failed(e.into()))?);
-    let metadata = seen.metadata().map_err(failed)?;
+    move |source| FileDiskError::Open { path: path.to_owned(), access, source }
+}
+
+/// The same, of what is open as a path only (`O_PATH`), and lies at `path`. Opening a FIFO would wait for its other end, and opening a device can
+/// have effects: what is opened was looked at first.
+pub(super) fn open_seen(seen: OwnedFd, path: &Path, read_only: bool) -> Result<File, FileDiskError> {
+    let failed = failed(path, read_only);
+    let seen = File::from(seen);
+    let metadata = seen.metadata().map_err(&failed)?;
     check_kind(path, metadata.file_type())?;
     let is_exclusive = metadata.file_type().is_block_device() && !read_only;
     let mut how = OpenOptions::new();
@@ -39,9 +48,9 @@ pub(super) fn open(path: &Path, read_only: bool) -> Result<File, FileDiskError> 
                 }
                 continue;
             }
-            opened => opened.map_err(failed)?,
+            opened => opened.map_err(&failed)?,
         };
-        return if is_same(&file.metadata().map_err(failed)?, &metadata) {
+        return if is_same(&file.metadata().map_err(&failed)?, &metadata) {
             Ok(file)
         } else {
             Err(FileDiskError::Replaced(path.to_owned()))

@@ -1,4 +1,4 @@
-//! The io_uring engine: each job is one submission at a time.
+//! The io_uring engine: each job is one submission at a time, or several that do not wait for one another.
 
 mod cached_writes;
 mod entry;
@@ -6,7 +6,7 @@ mod registered;
 mod rings;
 
 use super::backing::Backing;
-use super::job::Job;
+use super::job::{CALLS_MAX, Job};
 use crate::wait::wait_readable;
 use crate::{Completion, MemoryMap, Queue, QueueError, Request};
 use cached_writes::CachedWrites;
@@ -43,6 +43,8 @@ pub(super) struct UringQueue {
     backing: Arc<Backing>,
     jobs: Box<[Job]>,
     free: Vec<u16>,
+    /// Submissions without a completion that was seen.
+    outstanding: usize,
     cached_writes: CachedWrites,
     /// Jobs that go on were not submitted: nobody else knows that they wait.
     stalled: bool,
@@ -52,7 +54,7 @@ pub(super) struct UringQueue {
 
 impl UringQueue {
     pub(super) fn boxed(backing: &Arc<Backing>, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        let ring = rings::take(depth as u32)?;
+        let ring = rings::take((depth + CALLS_MAX) as u32)?;
         let depth = depth.min(ring.params().sq_entries() as usize);
         let memory = Arc::new(memory.clone());
         // SAFETY: the jobs keep the memory mapped, and are dropped after the ring.
@@ -68,15 +70,16 @@ impl UringQueue {
             backing: Arc::clone(backing),
             jobs,
             free,
+            outstanding: 0,
             cached_writes,
             stalled: false,
             broken: false,
         }))
     }
 
-    /// Jobs that the kernel works on: their memory is its until they complete.
+    /// Submissions that the kernel works on: their jobs' memory is its until they complete.
     fn in_kernel(&mut self) -> usize {
-        self.in_flight() - self.ring.submission().len()
+        self.outstanding - self.ring.submission().len()
     }
 
     /// Lets the kernel finish completions that wait for this thread to come by. A caller that polls never would.
@@ -110,18 +113,33 @@ impl UringQueue {
     }
 }
 
-/// Puts the job's next call into the submission queue, which has an entry for each slot.
+/// Puts the job's next calls into the submission queue, at most `most`, for which there is room. How many, and an error only when it is none.
 fn enqueue(
     submissions: &mut SubmissionQueue<'_>,
     slot: u16,
-    job: &Job,
+    job: &mut Job,
     registered: &Registered,
-) -> Result<(), squeue::PushError> {
-    let entry = entry(job.call(), registered).user_data(u64::from(slot));
-    // SAFETY: the entry's pointers are into the job, which is neither advanced nor begun anew before this entry's
-    // completion was reaped, and not dropped before it either (see Drop); the job keeps its memory mapped, and the
-    // backing its files open.
-    unsafe { submissions.push(&entry) }
+    most: usize,
+) -> Result<usize, squeue::PushError> {
+    job.ask(most);
+    let mut count = 0;
+    for call in job.calls() {
+        let entry = entry(call, registered).user_data(u64::from(slot));
+        // SAFETY: the entry's pointers are into the job, which is neither advanced nor begun anew before the completions of all
+        // its entries were reaped, and not dropped before that either (see Drop); the job keeps its memory mapped, and the
+        // backing its files open.
+        unsafe { submissions.push(&entry) }?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// How many entries one of `depth` jobs may have, of which each has room for one at any time; `outstanding` are there already.
+fn entries_max(submissions: &SubmissionQueue<'_>, outstanding: usize, depth: usize) -> usize {
+    // io_uring_setup(2): completions have twice the room that submissions have.
+    let completions = (2 * submissions.capacity()).saturating_sub(outstanding);
+    let room = (submissions.capacity() - submissions.len()).min(completions);
+    room.saturating_sub(depth) + 1
 }
 
 impl Queue for UringQueue {
@@ -134,19 +152,23 @@ impl Queue for UringQueue {
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
+        let depth = self.jobs.len();
+        let alone = self.in_flight() == 0;
         let mut submissions = self.ring.submission();
         let slot = *self.free.last().ok_or(QueueError::Full)?;
         let job = &mut self.jobs[usize::from(slot)];
         job.begin(request, &self.backing);
         if job.is_cached_write() {
             let started = Instant::now();
-            if self.cached_writes.may_make(request.offset_bytes, request.length_bytes(), started) {
+            if self.cached_writes.may_make(request.offset_bytes, request.length_bytes(), alone, started) {
                 // What is left for the ring is to say so, in its turn.
                 job.run_ahead(&self.backing);
                 self.cached_writes.made(started, Instant::now());
             }
         }
-        enqueue(&mut submissions, slot, job, &self.registered).map_err(|_| QueueError::Full)?;
+        let most = entries_max(&submissions, self.outstanding, depth);
+        let enqueued = enqueue(&mut submissions, slot, job, &self.registered, most);
+        self.outstanding += enqueued.map_err(|_| QueueError::Full)?;
         self.free.pop();
         Ok(())
     }
@@ -171,15 +193,24 @@ impl Queue for UringQueue {
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         self.run_pending_work();
+        let depth = self.jobs.len();
         let (_, mut submissions, ready) = self.ring.split();
         let mut unfinished = false;
         for entry in ready {
+            self.outstanding -= 1;
             let slot = entry.user_data() as u16;
             let job = &mut self.jobs[usize::from(slot)];
-            let ended = job.advance(entry.result(), &self.backing).or_else(|| {
-                let enqueued = enqueue(&mut submissions, slot, job, &self.registered);
-                unfinished |= enqueued.is_ok();
-                enqueued.err().map(|_| job.run(&self.backing))
+            let Some(result) = job.answered(entry.result()) else { continue };
+            let ended = job.advance(result, &self.backing).or_else(|| {
+                let most = entries_max(&submissions, self.outstanding, depth);
+                match enqueue(&mut submissions, slot, job, &self.registered, most) {
+                    Ok(count) => {
+                        self.outstanding += count;
+                        unfinished = true;
+                        None
+                    }
+                    Err(_) => Some(job.run(&self.backing)),
+                }
             });
             if let Some(result) = ended {
                 completions.push(Completion { token: job.token, result });

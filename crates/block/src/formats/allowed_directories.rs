@@ -1,7 +1,7 @@
 //! The gate through which every reference out of an image is opened.
 
 use super::{FoundJournal, ImageError};
-use crate::OpenedFile;
+use crate::{FileDisk, FileDiskError, OpenedFile};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use std::fs::File;
 use std::io;
@@ -43,43 +43,77 @@ impl AllowedDirectories {
         Ok(Self { directories: directories.collect::<Result<_, _>>()? })
     }
 
-    /// Opens the file that `image` calls `name`: for reading, and also for writing if `writable`. Gives its path too,
-    /// symbolic links resolved.
-    ///
-    /// A name that is not absolute starts from the image's own directory, as QEMU has it. What the name means is found
-    /// first; what is then opened is reached from an allowed directory without following any symbolic link, so nobody
-    /// can put another file in its place meanwhile that lies elsewhere.
+    /// Opens the file that `image` calls `name`: for reading, and also for writing if `writable`. Gives its path too, from which
+    /// what it refers to in turn starts.
     pub(super) fn open(&self, image: &Path, name: &str, writable: bool) -> Result<(File, PathBuf), ImageError> {
+        self.find(image, name)?.open(writable)
+    }
+
+    /// Finds the file that `image` calls `name`.
+    ///
+    /// A name that is not absolute starts from the directory in the image's path, as QEMU has it: where that is a symbolic link, from where
+    /// the link is. What the name means is found first; what is then opened is reached from an allowed directory without following any symbolic link, so nobody
+    /// can put another file in its place meanwhile that lies elsewhere.
+    pub(super) fn find(&self, image: &Path, name: &str) -> Result<FoundFile, ImageError> {
         let unusable = |problem: String| ImageError::Unusable { path: image.to_owned(), problem };
         if let Some(protocol) = protocol(name) {
             let problem = format!("refers to {name:?}: of what has a protocol (`{protocol}:`), nothing is supported");
             return Err(unusable(problem));
         }
-        let failed =
-            |source| ImageError::System { action: "open what an image refers to,", path: PathBuf::from(name), source };
         if name.is_empty() || name.contains('\0') {
             return Err(unusable(format!("refers to a file by an impossible name, {name:?}")));
         }
-        let directory = image.canonicalize().or_else(|error| without_image(image, error)).map_err(failed)?;
-        let directory = directory.parent().unwrap_or(Path::new("/"));
-        let named = directory.join(name);
+        let failed = failed(Path::new(name));
+        let named = image.parent().unwrap_or(Path::new("")).join(name);
         // Whose symbolic links are followed is the kernel's to decide.
         let by_kernel = openat(CWD, &named, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         let by_kernel = by_kernel.map_err(|errno| failed(errno.into()))?;
-        let target = named.canonicalize().map_err(failed)?;
+        let target = named.canonicalize().map_err(&failed)?;
         let covering = self.directories.iter().find_map(|(path, fd)| Some((fd, target.strip_prefix(path).ok()?)));
         let Some((fd, below)) = covering else {
             let directory = target.parent().unwrap_or(Path::new("/")).to_owned();
             return Err(ImageError::NotAllowed { image: image.to_owned(), target, directory });
         };
-        let file = open_below(fd, below, writable).map_err(failed)?;
-        if !is_same(&file, &by_kernel).map_err(failed)? {
+        let seen = find_below(fd, below).map_err(&failed)?;
+        if !is_same(&seen, &by_kernel).map_err(&failed)? {
             return Err(failed(io::Error::other("it is being moved or replaced")));
         }
-        let opened = OpenedFile::new(file.try_clone().map_err(failed)?, target.clone());
-        FoundJournal::refuse(&opened)?;
-        Ok((file, target))
+        Ok(FoundFile { seen, path: named, target, name: name.into() })
     }
+}
+
+/// A file that an image refers to, and may.
+pub(super) struct FoundFile {
+    /// Open as a path only (`O_PATH`): opening it may have effects, which is for those that hold disks.
+    seen: OwnedFd,
+    path: PathBuf,
+    /// The same, symbolic links resolved.
+    target: PathBuf,
+    /// As the image calls it.
+    name: PathBuf,
+}
+
+impl FoundFile {
+    /// Its path, symbolic links resolved.
+    pub(super) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Opens it, as every disk is opened. Gives its path too.
+    pub(super) fn open(self, writable: bool) -> Result<(File, PathBuf), ImageError> {
+        let Self { seen, path, name, .. } = self;
+        let file = FileDisk::open_seen(seen, &path, !writable).map_err(|error| match error {
+            FileDiskError::Open { source, .. } => failed(&name)(source),
+            error => error.into(),
+        })?;
+        let opened = OpenedFile::new(file.try_clone().map_err(failed(&name))?, path.clone());
+        FoundJournal::refuse(&opened)?;
+        Ok((file, path))
+    }
+}
+
+fn failed(name: &Path) -> impl Fn(io::Error) -> ImageError {
+    move |source| ImageError::System { action: "open what an image refers to,", path: name.to_owned(), source }
 }
 
 fn is_same(a: impl AsFd, b: impl AsFd) -> io::Result<bool> {
@@ -89,19 +123,9 @@ fn is_same(a: impl AsFd, b: impl AsFd) -> io::Result<bool> {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The path of an image that has not got its name yet.
-fn without_image(image: &Path, error: io::Error) -> io::Result<PathBuf> {
-    match (image.parent(), image.file_name()) {
-        (Some(directory), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(directory.canonicalize()?.join(name))
-        }
-        _ => Err(error),
-    }
-}
-
 /// Goes down `path` one name at a time, following nothing: what `openat2` does with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS,
-/// also where a container's filter does not know that call.
-fn open_below(directory: &OwnedFd, path: &Path, writable: bool) -> io::Result<File> {
+/// also where a container's filter does not know that call. What is there is open as a path only.
+fn find_below(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let mut names = Vec::new();
     for component in path.components() {
         let Component::Normal(name) = component else { return Err(io::ErrorKind::InvalidInput.into()) };
@@ -114,11 +138,7 @@ fn open_below(directory: &OwnedFd, path: &Path, writable: bool) -> io::Result<Fi
         below = Some(openat(from, *name, DIRECTORY, Mode::empty())?);
     }
     let from = below.as_ref().unwrap_or(directory).as_fd();
-    let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
-    // Opening a FIFO would wait for its other end; for what a disk can be in, the flag means nothing.
-    let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = openat(from, *last, flags, Mode::empty())?;
-    Ok(File::from(file))
+    Ok(openat(from, *last, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// What QEMU would take for a protocol in front of a file name: anything before a colon that no slash precedes.
@@ -182,15 +202,28 @@ mod tests {
         allowed.open(&path.join("images/top"), "link", false).unwrap();
     }
 
+    /// As QEMU has it, and as whoever names a backing file looks for it.
+    #[test]
+    fn what_an_image_refers_to_starts_where_its_name_is() {
+        let (_root, path, allowed) = tree();
+        symlink("../../images/top", path.join("bases/deep/link")).unwrap();
+        let (file, found) = allowed.open(&path.join("bases/deep/link"), "base", false).unwrap();
+        assert_eq!((io::read_to_string(file).unwrap(), found), ("deep".to_owned(), path.join("bases/deep/base")));
+        assert!(allowed.open(&path.join("images/top"), "base", false).is_err());
+    }
+
     #[test]
     fn the_way_down_follows_no_link() {
         let (_root, path, _) = tree();
         symlink("deep", path.join("bases/alias")).unwrap();
         let directory = openat(CWD, path.join("bases"), DIRECTORY, Mode::empty()).unwrap();
-        open_below(&directory, Path::new("deep/base"), false).unwrap();
-        for path in ["alias/base", "alias", "../secret", "/secret", ""] {
-            assert!(open_below(&directory, Path::new(path), false).is_err(), "{path}");
+        let is_base = |found: OwnedFd| is_same(found, File::open(path.join("bases/deep/base")).unwrap()).unwrap();
+        assert!(is_base(find_below(&directory, Path::new("deep/base")).unwrap()));
+        for path in ["alias/base", "../secret", "/secret", ""] {
+            assert!(find_below(&directory, Path::new(path)).is_err(), "{path}");
         }
+        // A link is not what it leads to, and no disk.
+        assert!(!is_base(find_below(&directory, Path::new("alias")).unwrap()));
     }
 
     #[test]
@@ -203,10 +236,27 @@ mod tests {
         assert_eq!(protocol("./a:b"), None);
     }
 
+    /// Whoever opens a FIFO for writing is let in by its first reader: that would be an effect, as opening a device may have others.
     #[test]
-    fn a_fifo_is_not_waited_for() {
+    fn what_is_no_disk_is_not_opened() {
         let (_root, path, allowed) = tree();
-        rustix::fs::mknodat(CWD, path.join("bases/fifo"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
-        allowed.open(&path.join("images/top"), "../bases/fifo", false).unwrap();
+        let fifo = path.join("bases/fifo");
+        rustix::fs::mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let writer = std::thread::spawn({
+            let fifo = fifo.clone();
+            move || openat(CWD, &fifo, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map(drop)
+        });
+        for writable in [false, true] {
+            let error = allowed.open(&path.join("images/top"), "../bases/fifo", writable).unwrap_err().to_string();
+            assert!(error.contains("is a FIFO"), "{error}");
+        }
+        symlink("/dev/null", path.join("bases/null")).unwrap();
+        let anywhere = AllowedDirectories::new(&[Path::new("/")]).unwrap();
+        let error = anywhere.open(&path.join("images/top"), "../bases/null", true).unwrap_err().to_string();
+        assert!(error.contains("is a character device"), "{error}");
+        assert!(!writer.is_finished(), "somebody has opened the FIFO");
+        let reader = openat(CWD, &fifo, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        writer.join().unwrap().unwrap();
+        drop(reader);
     }
 }

@@ -68,12 +68,17 @@ impl AtomicChange {
         if statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(in_the_way(&image, &place));
         }
-        let mode = Mode::from_raw_mode(fstat(image.file()).map_err(|errno| failed(errno.into()))?.st_mode) & OWNERS;
+        let status = fstat(image.file()).map_err(|errno| failed(errno.into()))?;
+        if status.st_nlink > 1 {
+            let problem = "cannot be changed with --atomic: it has several names (hard links), and by one in another directory \
+                           nobody would find a change that was cut off; a copy of it has one";
+            return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
+        }
+        let mode = Mode::from_raw_mode(status.st_mode) & OWNERS;
         let directory = place.readable_directory().map_err(failed)?;
         let journal = NewFile::create(directory, &place.name, mode).map_err(|errno| failed(errno.into()))?;
-        let image_owner = fstat(image.file()).map_err(|errno| failed(errno.into()))?.st_uid;
-        if fstat(journal.file()).map_err(|errno| failed(errno.into()))?.st_uid != image_owner
-            && fchown(journal.file(), Some(Uid::from_raw(image_owner)), None).is_err()
+        if fstat(journal.file()).map_err(|errno| failed(errno.into()))?.st_uid != status.st_uid
+            && fchown(journal.file(), Some(Uid::from_raw(status.st_uid)), None).is_err()
         {
             let problem = "can be changed with --atomic by its owner and by root only: if it were cut off, others would have to complete it";
             return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
@@ -331,7 +336,7 @@ impl UnfinishedChange {
     /// Whoever was killed may have allocated clusters that nothing refers to yet.
     fn free_leaked_clusters(&self) -> io::Result<()> {
         let failed = |error: ImageError| io::Error::other(crate::explain(&error));
-        let mut check = Qcow2Check::on(self.image.try_clone()?, true).map_err(failed)?;
+        let mut check = Qcow2Check::open(&self.image, true).map_err(failed)?;
         let report = check.run(Repair::Leaks, &mut |_| ()).map_err(failed)?;
         // Anything else that is wrong is for `image check` to say.
         if report.corruptions == 0 && report.leaks == 0 { check.truncate(report.image_end_bytes) } else { Ok(()) }

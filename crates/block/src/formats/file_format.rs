@@ -3,10 +3,10 @@
 //! What is not in it is a raw disk. So that a container is never taken for one, and written into, the table has what else people keep
 //! disks in: the formats of other hypervisors, compressed files and archives.
 
-use rustix::fs::{FileType, Mode, OFlags};
+use crate::FileDisk;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 /// A format other than raw.
@@ -128,18 +128,16 @@ impl FileFormat {
         FORMATS.iter().find(|format| format.endings.iter().any(|known| ending.eq_ignore_ascii_case(known)))
     }
 
-    /// The format that a file's contents show; `None` for raw. The outer `None`: there is nothing to read, as in a directory.
+    /// The format that a file's contents show; `None` for raw. The outer `None`: there is nothing to read, as in a directory or a FIFO.
     pub fn of_file(file: &File) -> Option<Option<&'static Self>> {
-        Ends::read(file).map(|ends| ends.format())
+        let kind = file.metadata().ok()?.file_type();
+        let holds_blocks = kind.is_file() || kind.is_block_device();
+        holds_blocks.then(|| Ends::read(file))?.map(|ends| ends.format())
     }
 
-    /// The same, of the file or device at a path, which is not waited for.
+    /// The same, of the file or device at a path; nothing else is opened.
     pub fn of_file_at(path: &Path) -> Option<Option<&'static Self>> {
-        // What is neither a file nor a device may block in open or in read.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(&file).ok()?.st_mode);
-        if kind.is_file() || kind.is_block_device() { Self::of_file(&file) } else { None }
+        Self::of_file(&FileDisk::open_file(path, true).ok()?)
     }
 
     /// What to do about a file in this format, where it is not supported: an imperative clause.

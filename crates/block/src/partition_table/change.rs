@@ -148,6 +148,9 @@ fn change_gpt(disk: &dyn Disk, change: &TableChange) -> Result<(), ChangeError> 
         TableChange::Expand => {
             let array_blocks = (gpt.entries.len() as u64).div_ceil(block_bytes);
             (gpt.backup, gpt.backup_array) = (blocks - 1, blocks - 1 - array_blocks);
+            if gpt.backup_array < gpt.usable_blocks.end {
+                return impossible("the disk has no room for the backup behind its partitions");
+            }
             gpt.usable_blocks.end = gpt.backup_array;
             // The protective MBR covers what there is now, but a hybrid one says what it likes.
             let mut sector = vec![0; block_bytes as usize];
@@ -378,5 +381,40 @@ mod tests {
             let table = read(&disk).unwrap();
             assert!(table.warnings.is_empty() && table.partitions[0].name == "a", "{:?}", table.warnings);
         }
+    }
+
+    /// A table whose backup is at the very end but for its header, which lies in front of all partitions: nobody makes such tables, but they are valid.
+    #[test]
+    fn a_backup_that_moves_to_the_end_takes_no_partitions_last_blocks() {
+        const BLOCKS: u64 = 64 * MIB / 512;
+        let disk = MemoryDisk::new(64 * MIB, 512).unwrap();
+        let kind = PartitionKind::of_word("linux", Scheme::Gpt).unwrap();
+        let partition = NewPartition { length_bytes: None, kind, name: String::new(), is_bootable: false };
+        let usable_blocks = 41..BLOCKS - 32;
+        let range = usable_blocks.start * 512..usable_blocks.end * 512;
+        let mut entries = entry(&partition, &range, 512, Guid::random().unwrap()).to_vec();
+        entries.resize(128 * 128, 0);
+        let (disk_guid, backup_array) = (Guid::random().unwrap(), usable_blocks.end);
+        let gpt = GptCopies {
+            block_bytes: 512,
+            disk: disk_guid,
+            entry_bytes: 128,
+            entries,
+            usable_blocks,
+            primary_array: 2,
+            backup: 40,
+            backup_array,
+        };
+        gpt.write(&disk).unwrap();
+        let mut boot_record = [0; 512];
+        boot_record[446..462].copy_from_slice(&protective(BLOCKS));
+        boot_record[510..].copy_from_slice(&[0x55, 0xaa]);
+        write_bytes(&disk, 0, &boot_record).unwrap();
+        write_bytes(&disk, range.end - 512, &[7; 512]).unwrap();
+        assert_eq!(read(&disk).unwrap().partitions[0].range_bytes, range);
+        let before = bytes_of(&disk);
+        let error = PartitionTable::change(&disk, &TableChange::Expand).unwrap_err();
+        assert!(matches!(error, ChangeError::Impossible(_)), "{error}");
+        assert!(bytes_of(&disk) == before, "it was written all the same");
     }
 }

@@ -152,15 +152,30 @@ impl DiskSpecification {
         Ok(OpenedDisk { disk, length_bytes, file, permissions, unfinished })
     }
 
-    /// Where a change to its file lies that was cut off; `None` without one, and for a disk that is in no file, or not locked.
+    /// Opens the file that it is in, once, for a command that works on the file itself rather than on the disk: for writing too, unless
+    /// `read_only`. It is locked, and is what its name or its user says it is. A change to it that was cut off is completed, which the second of
+    /// what comes back says; where it must not be, that is an error. `note` hears what is worth knowing besides.
     ///
     /// # Errors
-    /// When the file cannot be opened for reading.
-    pub fn unfinished_change(&self) -> Result<Option<UnfinishedChange>, OpenError> {
-        let Backend::File(FileSpecification { path, lock: true, .. }) = &self.backend else { return Ok(None) };
-        match FoundJournal::of(&OpenedFile::open(path, true)?, true)? {
-            FoundJournal::Unfinished(change) => Ok(Some(change)),
-            FoundJournal::None | FoundJournal::Foreign(_) => Ok(None),
+    /// When it is in no file, the file cannot be had, or it has a change that cannot be completed.
+    pub fn open_image(
+        &self,
+        read_only: bool,
+        allow_dirs: &[PathBuf],
+        note: &dyn Fn(&str),
+    ) -> Result<(OpenedFile, bool), OpenError> {
+        let Backend::File(specification) = &self.backend else {
+            return Err(ImageError::Invalid(format!("{self} is in no file")).into());
+        };
+        let file = OpenedFile::open(&specification.path, read_only)?;
+        let (format, found) = specification.take(&file, read_only, note)?;
+        match found {
+            None => Ok((file, false)),
+            Some(change) if read_only => Err(change.must_be_completed().into()),
+            Some(change) => {
+                specification.complete(change, &file, format, allow_dirs)?;
+                Ok((file, true))
+            }
         }
     }
 
@@ -271,33 +286,56 @@ impl FileSpecification {
             Some(file) => file.try_clone().map_err(|error| OpenError::other(shown(&self.path).to_string(), error))?,
             None => OpenedFile::open(&self.path, read_only)?,
         };
-        let format = content::check(file.file(), &self.path, self.format)?;
-        file.lock(&options)?;
+        let (format, found) = self.take(&file, read_only, context.note)?;
         let opened = |options: &FileOptions| self.open_in(&file, format, options, context.allow_dirs);
-        // Who looks at what somebody else may be writing wants it as it is.
-        let found = if options.lock { FoundJournal::of(&file, read_only)? } else { FoundJournal::None };
         let ((disk, length_bytes, permissions), unfinished) = match found {
-            FoundJournal::None => (opened(&options)?, None),
-            FoundJournal::Foreign(ForeignJournal { path, problem }) => {
-                let (journal, image) = (shown(&path), shown(&self.path));
-                (context.note)(&format!(
-                    "{journal} counts as no change to {image}, as it is {problem}: it is left alone"
-                ));
-                (opened(&options)?, None)
-            }
-            FoundJournal::Unfinished(change) if read_only => {
+            None => (opened(&options)?, None),
+            Some(change) if read_only => {
                 let (base, length_bytes, permissions) = opened(&options)?;
                 let unfinished = change.path().to_owned();
                 ((change.shown_on(base)?, length_bytes, permissions), Some(unfinished))
             }
-            FoundJournal::Unfinished(change) => {
-                // Whatever the specification says of flushes: the journal goes when the image is stable.
-                let (base, ..) = opened(&FileOptions { cache_unsafe: false, ..options })?;
-                change.complete(base, format == Format::Qcow2)?;
+            Some(change) => {
+                self.complete(change, &file, format, context.allow_dirs)?;
                 (opened(&options)?, None)
             }
         };
         Ok(Opened { disk, length_bytes, file: Some(file), permissions: Some(permissions), unfinished })
+    }
+
+    /// Makes sure that a file that was opened is what it is called, and locks it; the change to it that was cut off, if there is one.
+    fn take(
+        &self,
+        file: &OpenedFile,
+        read_only: bool,
+        note: &dyn Fn(&str),
+    ) -> Result<(Format, Option<UnfinishedChange>), OpenError> {
+        let format = content::check(file.file(), &self.path, self.format)?;
+        file.lock(&self.options(read_only))?;
+        // Who looks at what somebody else may be writing wants it as it is.
+        let found = if self.lock { FoundJournal::of(file, read_only)? } else { FoundJournal::None };
+        match found {
+            FoundJournal::None => Ok((format, None)),
+            FoundJournal::Foreign(ForeignJournal { path, problem }) => {
+                let (journal, image) = (shown(&path), shown(&self.path));
+                note(&format!("{journal} counts as no change to {image}, as it is {problem}: it is left alone"));
+                Ok((format, None))
+            }
+            FoundJournal::Unfinished(change) => Ok((format, Some(change))),
+        }
+    }
+
+    fn complete(
+        &self,
+        change: UnfinishedChange,
+        file: &OpenedFile,
+        format: Format,
+        allow_dirs: &[PathBuf],
+    ) -> Result<(), OpenError> {
+        // Whatever the specification says of flushes: the journal goes when the image is stable.
+        let options = FileOptions { cache_unsafe: false, ..self.options(false) };
+        let (base, ..) = self.open_in(file, format, &options, allow_dirs)?;
+        Ok(change.complete(base, format == Format::Qcow2)?)
     }
 
     /// The disk on this file, what is known of its length, and what the permission bits of all its files allow.

@@ -4,7 +4,8 @@ use crate::rig::{Rig, check_clean, pattern, text};
 use blockyard_block::layers::FaultyDisk;
 use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk};
 use blockyard_block::{
-    AllowedDirectories, AtomicChange, Disk, FileOptions, OpenedFile, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk,
+    AllowedDirectories, AtomicChange, Disk, FileOptions, FoundJournal, OpenedFile, Qcow2Backing, Qcow2CreateOptions,
+    Qcow2Disk,
 };
 use std::cell::RefCell;
 use std::fs;
@@ -62,7 +63,8 @@ fn cut_off(path: &Path, before: &[u8], faults: &str) -> Vec<u8> {
 }
 
 fn is_unfinished(path: &Path) -> bool {
-    specification(path).unfinished_change().unwrap().is_some()
+    let image = OpenedFile::open(path, true).unwrap();
+    matches!(FoundJournal::of(&image, true).unwrap(), FoundJournal::Unfinished(_))
 }
 
 fn journal(directory: &TempDir) -> PathBuf {
@@ -392,15 +394,12 @@ fn a_change_is_put_in_place_of_the_file_that_was_judged() {
     };
     swap();
     // Nothing is found for a file that its name does not lead to any more; and a change that was found before is the file's own.
-    assert!(matches!(blockyard_block::FoundJournal::of(&image, false).unwrap(), blockyard_block::FoundJournal::None));
+    assert!(matches!(FoundJournal::of(&image, false).unwrap(), FoundJournal::None));
     fs::remove_file(&path).unwrap();
     fs::rename(directory.path().join("aside"), &path).unwrap();
     fs::remove_file(&link).unwrap();
     symlink("../raw", &link).unwrap();
-    let blockyard_block::FoundJournal::Unfinished(change) = blockyard_block::FoundJournal::of(&image, false).unwrap()
-    else {
-        panic!("it is there")
-    };
+    let FoundJournal::Unfinished(change) = FoundJournal::of(&image, false).unwrap() else { panic!("it is there") };
     image.lock(&FileOptions::default()).unwrap();
     let file = image.file().try_clone().unwrap();
     let disk = blockyard_block::FileDisk::from_file(file, &FileOptions::default()).unwrap();
@@ -448,4 +447,21 @@ fn an_image_that_is_restored_after_a_change_could_not_be_put_in_place_is_not_cha
         fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
         assert!(contents(&path) == wanted && names(&directory) == 1, "{name}");
     }
+}
+
+/// A change that was cut off lies beside one of an image's names. By another, the image would be read and written half-changed.
+#[test]
+fn an_image_with_several_names_is_not_changed() {
+    let (directory, path, before) = image("disk");
+    let elsewhere = tempfile::tempdir_in(directory.path()).unwrap();
+    let other = elsewhere.path().join("other");
+    fs::hard_link(&path, &other).unwrap();
+    for name in [&path, &other] {
+        let OpenedDisk { disk, file, .. } = try_open(name, false).0.unwrap();
+        let error = AtomicChange::begin(disk, file.unwrap()).unwrap_err().to_string();
+        assert!(error.contains("several names"), "{error}");
+    }
+    fs::remove_file(&other).unwrap();
+    let wanted = cut_off(&path, &before, "write-error:1st");
+    assert!(contents(&path) == wanted);
 }

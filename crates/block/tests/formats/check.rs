@@ -1,7 +1,7 @@
 //! What our check finds and repairs, against `qemu-img check` (Debian package qemu-utils).
 
 use crate::rig::{Random, qemu_img, qemu_io, text};
-use blockyard_block::{CheckReport, Qcow2Check, Repair};
+use blockyard_block::{CheckReport, OpenedFile, Qcow2Check, Repair};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,9 @@ use tempfile::TempDir;
 
 fn check(path: &Path, repair: Repair) -> CheckReport {
     let mut lines = 0;
-    let report = Qcow2Check::open(path, repair, true).unwrap().run(repair, &mut |_| lines += 1).unwrap();
+    let image = OpenedFile::open(path, repair == Repair::None).unwrap();
+    let mut check = Qcow2Check::open(&image, repair != Repair::None).unwrap();
+    let report = check.run(repair, &mut |_| lines += 1).unwrap();
     let all = report.corruptions + report.leaks + report.corruptions_fixed + report.leaks_fixed;
     assert_eq!(lines > 0, all > 0, "what is counted is said");
     report

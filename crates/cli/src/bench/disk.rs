@@ -10,6 +10,7 @@ use blockyard_bench::cpu_idle::percent_text;
 use blockyard_bench::disk::replay;
 use blockyard_bench::disk::{self, Access, Operations, Progress, Report, Start, Workload, WorkloadError};
 use blockyard_bench::table::Table;
+use blockyard_block::shown;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -203,8 +204,8 @@ impl DiskBenchArgs {
                 _ => Access::Sequential,
             });
         };
-        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        let steps = replay::parse(BufReader::new(file)).with_context(|| path.display().to_string())?;
+        let file = File::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
+        let steps = replay::parse(BufReader::new(file)).with_context(|| shown(path).to_string())?;
         Ok(Access::Replay(steps.into()))
     }
 

@@ -7,7 +7,7 @@ use crate::destination::{refuse_same_disk, replaced_file, suggest_in_place};
 use crate::disk::{self, OpenDisk};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros};
+use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros, shell_word, shown};
 use std::path::Path;
 
 /// The disk that is written.
@@ -64,7 +64,7 @@ impl Destination {
         let (output, needed) = (&options.output, source.length_bytes);
         refuse_missing_image(&output.named, needed)?;
         if let (true, Some(path)) = (options.in_place, output.named.image_file().filter(|path| !path.exists())) {
-            bail!("there is no {} to write into: leave out -n", path.display());
+            bail!("there is no {} to write into: leave out -n", shown(path));
         }
         let mut specification = output.specification.clone();
         if specification.raw_file().is_some() {
@@ -130,10 +130,11 @@ fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
     if path.try_exists().unwrap_or(true) {
         return Ok(());
     }
-    let (shown, size) = (path.display(), needed.next_multiple_of(SECTOR_BYTES_DEFAULT.into()));
+    let (name, size) = (shell_word(&path.to_string_lossy()), needed.next_multiple_of(SECTOR_BYTES_DEFAULT.into()));
     Err(anyhow!(
-        "there is no image {shown} to copy to: make it first ({make} {shown} {size}), or add format=raw \
-         for a raw file of that name"
+        "there is no image {} to copy to: make it first ({make} {name} {size}), or add format=raw \
+         for a raw file of that name",
+        shown(path)
     ))
 }
 

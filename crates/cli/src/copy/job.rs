@@ -8,7 +8,7 @@ use super::source::Source;
 use super::watch::{Event, Watch};
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, bail};
-use blockyard_block::{Disk, MemoryMap};
+use blockyard_block::{Disk, MemoryMap, shown};
 use blockyard_devices::serial::{LineBuffer, NoInput, SerialInput, SerialOutput, SerialPort};
 use blockyard_hypervisor::{Entry, Hypervisor};
 use blockyard_protocol::layout;
@@ -174,7 +174,7 @@ fn load_guest(machine: &Machine, options: &CopyOptions) -> Result<()> {
     let (image, name) = match &options.guest {
         None => (Cow::Borrowed(COPY_GUEST), "the built-in guest".to_owned()),
         Some(path) => {
-            let name = format!("guest {}", path.display());
+            let name = format!("guest {}", shown(path));
             (Cow::Owned(read_guest(path).with_context(|| format!("cannot read {name}"))?), name)
         }
     };

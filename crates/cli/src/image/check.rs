@@ -1,13 +1,11 @@
 //! `blockyard image check`: whether an image's tables are in order.
 
-use super::named_image::{self, Format};
+use super::named_image::{self, Format, Opened};
 use super::shut_in::shut_in;
 use super::verdict::Verdict;
-use crate::disk::complete_change;
-use crate::{print, size, terminal};
+use crate::{disk, print, size, terminal};
 use anyhow::{Context, Result};
-use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{CheckReport, Qcow2Check, Repair};
+use blockyard_block::{CheckReport, Qcow2Check, Repair, shown};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -64,58 +62,74 @@ const LINES_MAX: u64 = 1000;
 /// # Errors
 /// [`Verdict`] when something is wrong with the image; otherwise when it could not be checked.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let (path, format) = named_image::parse_new(&args.image, args.format)?;
-    let named = match (args.force_share, args.repair) {
-        (true, _) => named_image::shared(&args.image, args.format)?,
-        (false, None) => named_image::whole(&args.image, args.format)?,
-        (false, Some(_)) => {
-            let named = named_image::target(&args.image, args.format)?;
-            let completed = complete_change(&named, &args.allow_dir)?;
-            if completed && !args.quiet {
-                terminal::say("a change with --atomic that was cut off is complete now");
-            }
-            if completed && format == Format::Raw {
-                return Ok(());
-            }
-            named
+    let (_, format) = named_image::parse_new(&args.image, args.format)?;
+    let image = match (args.force_share, args.repair) {
+        (false, Some(_)) => named_image::changed(&args.image, args.format, &args.allow_dir)?,
+        (force_share, _) => {
+            let named = match force_share {
+                true => named_image::shared(&args.image, args.format)?,
+                false => named_image::source(&args.image, args.format)?,
+            };
+            let (file, was_completed) = disk::open_image(&named, true, &args.allow_dir)?;
+            Opened { named, file, was_completed }
         }
     };
+    if image.was_completed {
+        if !args.quiet {
+            terminal::say("a change with --atomic that was cut off is complete now");
+        }
+        if format == Format::Raw {
+            return Ok(());
+        }
+    }
     match format {
-        Format::Raw => raw(args, &path, &named),
-        Format::Vmdk => vmdk(args, &path, &named),
-        Format::Qcow2 => qcow2(args, &path, &named),
+        Format::Raw => raw(args, &image),
+        Format::Vmdk => vmdk(args, &image),
+        Format::Qcow2 => qcow2(args, &image),
     }
 }
 
-fn raw(args: &CheckArgs, path: &Path, named: &DiskSpecification) -> Result<()> {
-    let length_bytes = named_image::open_stream(named, true, &args.allow_dir)?.opened.length_bytes;
-    if !args.quiet {
-        let name = path.display();
-        print(&format!(
-            "{name}: raw, {length_bytes} bytes\nThis image format does not support checks: all of it is the disk's, and \
-             nothing in it can contradict itself."
-        ))?;
+fn raw(args: &CheckArgs, image: &Opened) -> Result<()> {
+    let length_bytes = length_bytes(args, image)?;
+    if args.json {
+        // There is nothing that an object could say.
+        terminal::say(&format!("{}: {NO_CHECKS}", shown(image.file.path())));
+    } else if !args.quiet {
+        print(&format!("{}: raw, {length_bytes} bytes\n{NO_CHECKS}", shown(image.file.path())))?;
     }
     Err(Verdict(NOT_SUPPORTED).into())
 }
 
-fn vmdk(args: &CheckArgs, path: &Path, named: &DiskSpecification) -> Result<()> {
-    let capacity_bytes = named_image::open_stream(named, true, &args.allow_dir)?.opened.length_bytes;
-    let said = Said { filename: path, format: "vmdk", report: CheckReport::default() };
+const NO_CHECKS: &str =
+    "This image format does not support checks: all of it is the disk's, and nothing in it can contradict itself.";
+
+fn length_bytes(args: &CheckArgs, image: &Opened) -> Result<u64> {
+    let stream = named_image::open_stream_in(&image.named, Some(&image.file), true, &args.allow_dir)?;
+    Ok(stream.opened.length_bytes)
+}
+
+fn vmdk(args: &CheckArgs, image: &Opened) -> Result<()> {
+    let capacity_bytes = length_bytes(args, image)?;
+    let filename = image.file.path();
+    let said = Said { filename, format: "vmdk", report: CheckReport::default() };
     if !args.quiet && !args.json {
-        print(&format!("{}: {} in files that are there and long enough", path.display(), size::human(capacity_bytes)))?;
+        print(&format!(
+            "{}: {} in files that are there and long enough",
+            shown(filename),
+            size::human(capacity_bytes)
+        ))?;
     }
     said.tell(args)
 }
 
-fn qcow2(args: &CheckArgs, path: &Path, named: &DiskSpecification) -> Result<()> {
+fn qcow2(args: &CheckArgs, image: &Opened) -> Result<()> {
     let repair = match args.repair {
         None => Repair::None,
         Some(What::Leaks) => Repair::Leaks,
         Some(What::All) => Repair::All,
     };
-    let mut check = Qcow2Check::open(path, repair, !args.force_share)?;
-    shut_in(&[named], Vec::new(), 1)?;
+    let mut check = Qcow2Check::open(&image.file, repair != Repair::None)?;
+    shut_in(&[&image.named], Vec::new(), 1)?;
     let mut lines = 0_u64;
     let report = check.run(repair, &mut |line| {
         lines += 1;
@@ -126,7 +140,7 @@ fn qcow2(args: &CheckArgs, path: &Path, named: &DiskSpecification) -> Result<()>
     if !args.quiet && lines > LINES_MAX {
         terminal::tell(&format!("... and {} more lines", lines - LINES_MAX));
     }
-    Said { filename: path, format: "qcow2", report }.tell(args)
+    Said { filename: image.file.path(), format: "qcow2", report }.tell(args)
 }
 
 /// What is said at the end.

@@ -1,11 +1,11 @@
 //! `blockyard image commit`: what an image holds goes into the one that it is based on.
 
-use super::named_image::{self, Format};
+use super::named_image::{self, Format, Opened};
 use super::shut_in::shut_in;
 use super::watch::Watch;
 use crate::print;
 use anyhow::{Context, Result};
-use blockyard_block::{AllowedDirectories, Qcow2Commit};
+use blockyard_block::{AllowedDirectories, Qcow2Commit, shown};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -43,14 +43,14 @@ pub struct CommitArgs {
 /// # Errors
 /// When the image has no backing file, or one of the two cannot be written.
 pub fn run(args: &CommitArgs) -> Result<()> {
-    let (path, named) = named_image::based(&args.image, args.format, &args.allow_dir)?;
+    let Opened { named, file, .. } = named_image::based(&args.image, args.format, &args.allow_dir)?;
     let failed = || format!("cannot commit {}", args.image);
     let allowed = AllowedDirectories::new(&args.allow_dir)?;
-    let commit = Qcow2Commit::open(&path, args.base.as_deref(), &allowed).with_context(failed)?;
+    let commit = Qcow2Commit::open(file, args.base.as_deref(), &allowed).with_context(failed)?;
     let watch = Watch::new(args.progress && !args.quiet, commit.capacity_bytes())?;
     shut_in(&[&named], Vec::new(), 1)?;
     commit.fold(&mut |at, data| watch.goes_on(at, data)).map_err(|error| watch.why(error, failed()))?;
-    let (base, between) = (commit.base_path().display().to_string(), commit.between());
+    let (base, between) = (shown(commit.base_path()).to_string(), commit.between());
     let empties = !args.drop && args.base.is_none();
     if empties {
         commit.empty().with_context(failed)?;

@@ -67,15 +67,17 @@ fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
     const THREADS: usize = 4;
     let named =
         [named_image::source(&args.first, args.format)?, named_image::source(&args.second, args.second_format)?];
-    let open = |named| Ok::<_, anyhow::Error>(named_image::open_stream(named, true, &args.allow_dir)?.opened.disk);
-    let disks = [open(&named[0])?, open(&named[1])?];
+    let open = |named| Ok::<_, anyhow::Error>(named_image::open_stream(named, true, &args.allow_dir)?.opened);
+    let opened = [open(&named[0])?, open(&named[1])?];
+    let queues_max = opened[0].queues_max().min(opened[1].queues_max());
+    let disks = opened.map(|opened| opened.disk);
     let sizes = [disks[0].geometry().capacity_bytes, disks[1].geometry().capacity_bytes];
     let is_same_size = sizes[0] == sizes[1];
     if args.strict && !is_same_size {
         return Ok(Err(format!("Strict mode: Image size mismatch! ({} and {} bytes)", sizes[0], sizes[1])));
     }
     let watch = Watch::new(args.progress && !args.quiet, sizes[0].max(sizes[1]))?;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS).min(queues_max);
     shut_in(&[&named[0], &named[1]], Vec::new(), threads)?;
     let comparing = Comparing::new(&*disks[0], &*disks[1], args.strict);
     let found = comparing.run(threads, |done| watch.goes_on(done, comparing.data_bytes()));

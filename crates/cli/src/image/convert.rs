@@ -15,7 +15,7 @@ use blockyard_block::conversion::{
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{
     Disk, Extent, ExtentKind, Preallocation, Qcow2Backing, Qcow2Disk, Qcow2Writer, ReplacementFile, flush,
-    reads_as_zeros, walk_extents, write_differences,
+    reads_as_zeros, shown, walk_extents, write_differences,
 };
 use clap::{Args, ValueEnum};
 use std::io;
@@ -97,19 +97,22 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let target_named = named_image::target(&args.target, args.output_format)?;
     refuse_same_disk(&source_named, &target_named)?;
     let Stream { opened, depth } = named_image::open_stream(&source_named, true, &args.allow_dir)?;
+    let queues_max = opened.queues_max();
     let (source, permissions) = (opened.disk, opened.permissions);
     let length_bytes = source.geometry().capacity_bytes;
     let watch = Watch::new(args.progress && !args.quiet, length_bytes)?;
     let target = Target::open(args, &target_named, &*source, permissions, &watch)?;
-    let options = ConversionOptions {
-        threads: args.threads(),
-        depth: depth.max(target.depth()),
-        zero_run_bytes: args.zero_run_bytes(),
-    };
-    shut_in(&[&source_named, &target_named], target.replaces_in(), args.threads())?;
-    target.fill(&*source, options, args.compress, &watch).map_err(|error| match error {
-        ConversionError::Stopped => watch.check().err().unwrap_or_else(|| anyhow!("stopped")),
-        error => anyhow::Error::from(error).context(format!("cannot convert {} to {}", args.source, args.target)),
+    // Each thread has a queue of either disk.
+    let threads = args.threads().min(queues_max).min(target.queues_max());
+    let options =
+        ConversionOptions { threads, depth: depth.max(target.depth()), zero_run_bytes: args.zero_run_bytes() };
+    shut_in(&[&source_named, &target_named], target.replaces_in(), threads)?;
+    target.fill(&*source, options, args.compress, &watch).map_err(|error| {
+        let error = match error {
+            ConversionError::Stopped => watch.check().err().unwrap_or_else(|| anyhow!("stopped")),
+            error => anyhow::Error::from(error).context(format!("cannot convert {} to {}", args.source, args.target)),
+        };
+        target.failed(error)
     })?;
     target.finish(args.cache == Cache::Writeback)?;
     drop(watch);
@@ -246,6 +249,22 @@ impl Target {
         }
     }
 
+    /// How many queues it can have open.
+    fn queues_max(&self) -> usize {
+        match self {
+            Self::InPlace { disk, .. } => disk.queues_max(),
+            Self::Image { .. } | Self::Overlay { .. } | Self::Qcow2 { .. } => usize::MAX,
+        }
+    }
+
+    /// Says of a disk that was written in place that it is incomplete now. A new image does not appear.
+    fn failed(&self, error: anyhow::Error) -> anyhow::Error {
+        match self {
+            Self::InPlace { named, .. } => error.context(format!("{named} is incomplete")),
+            Self::Image { .. } | Self::Overlay { .. } | Self::Qcow2 { .. } => error,
+        }
+    }
+
     fn replaces_in(&self) -> Vec<PathBuf> {
         match self {
             Self::Image { file, .. } | Self::Overlay { file, .. } | Self::Qcow2 { file, .. } => {
@@ -285,7 +304,7 @@ impl Target {
         match self {
             Self::Image { file, disk, .. } => {
                 if durable {
-                    flush(&*disk).with_context(|| format!("cannot flush {}", file.path().display()))?;
+                    flush(&*disk).with_context(|| format!("cannot flush {}", shown(file.path())))?;
                 }
                 drop(disk);
                 Ok(file.commit(durable)?)
@@ -295,7 +314,7 @@ impl Target {
                 Ok(file.commit(durable)?)
             }
             Self::Qcow2 { file, writer } => {
-                writer.finish().with_context(|| format!("cannot complete {}", file.path().display()))?;
+                writer.finish().with_context(|| format!("cannot complete {}", shown(file.path())))?;
                 Ok(file.commit(durable)?)
             }
             Self::InPlace { disk, named, .. } if durable => {

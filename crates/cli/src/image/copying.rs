@@ -9,14 +9,16 @@ use super::host_attributes::attributes_within;
 use super::host_tree::{PackedTree, Unpacking};
 use super::listing::{is_directory, is_regular};
 use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of};
+use super::records::Room;
 use super::{requests, stdin};
 use crate::UsageError;
+use crate::terminal::OutputError;
 use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, StreamSink, StreamSource};
 use blockyard_archive::{Source, UnpackOptions, remove_lists, set_user_attribute};
 use blockyard_block::layers::{Fault, Faults, FaultyDisk};
-use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile, printable};
+use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile, printable, shown};
 use blockyard_protocol::appliance::{
     Attribute, Compression, Entry, Fetch, Operation, Range, Read, Record, Store, TarIn, TarOut, Walk,
 };
@@ -110,12 +112,10 @@ fn write_part<W: io::Write + Send + 'static>(
     image.appliance.release();
     match (done, finished) {
         // The output's own failure is why the appliance failed.
-        (_, Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
-            Err(anyhow!("cannot write the output: {error}"))
-        }
+        (_, Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(OutputError(error).into()),
         (Err(error), Err(_)) => Err(error),
         (Err(error), _) if error.is::<ApplianceError>() => Err(error),
-        (done, finished) => Ok((finished.context("cannot write the output")?, done.map(drop))),
+        (done, finished) => Ok((finished.map_err(OutputError)?, done.map(drop))),
     }
 }
 
@@ -183,12 +183,12 @@ fn split_last(paths: &[PathBuf]) -> (&Path, &[PathBuf]) {
 fn put_all(image: &mut OpenImage, sources: &[HostSource], target: &Path, root_owned: bool) -> Result<()> {
     let into = look(image, target)?.is_some_and(|entry| is_directory(entry.mode));
     if !into && sources.len() > 1 {
-        bail!("{}: not a directory of the image, so it cannot take {} files", target.display(), sources.len());
+        bail!("{}: not a directory of the image, so it cannot take {} files", shown(target), sources.len());
     }
     let mut made = Made::default();
     each(sources, |source| {
         let copied = match source {
-            HostSource::Standard if into => bail!("{}: stdin has no name to have in a directory", target.display()),
+            HostSource::Standard if into => bail!("{}: stdin has no name to have in a directory", shown(target)),
             HostSource::Standard => put_stdin(image, target, root_owned),
             HostSource::File(file) => made
                 .note(PathBuf::from(name_of_copy(&file.path).unwrap_or_default()), false)
@@ -270,12 +270,12 @@ impl HostSource {
             return Ok(Self::Standard);
         }
         let look = if dereference { fs::metadata(path) } else { fs::symlink_metadata(path) };
-        let metadata = look.with_context(|| path.display().to_string())?;
+        let metadata = look.with_context(|| shown(path).to_string())?;
         if dereference {
             return if metadata.is_file() {
                 Ok(Self::File(RegularFile { path: path.to_owned(), metadata, attributes: Vec::new() }))
             } else {
-                Err(anyhow!("{}: {NO_REGULAR_FILE}", path.display()))
+                Err(anyhow!("{}: {NO_REGULAR_FILE}", shown(path)))
             };
         }
         if !metadata.is_file() {
@@ -290,9 +290,7 @@ impl HostSource {
     fn name(&self) -> String {
         match self {
             Self::Standard => "stdin".to_owned(),
-            Self::File(RegularFile { path, .. }) | Self::Attributed(path) | Self::Tree(path) => {
-                path.display().to_string()
-            }
+            Self::File(RegularFile { path, .. }) | Self::Attributed(path) | Self::Tree(path) => shown(path).to_string(),
         }
     }
 }
@@ -438,6 +436,15 @@ pub struct Get {
     paths: Vec<PathBuf>,
 }
 
+/// Why several files cannot go to `target`.
+fn no_directory(target: &Path, files: usize) -> String {
+    let shown = shown(target);
+    match target.exists() {
+        true => format!("{shown} is no directory, so it cannot take {files} files"),
+        false => format!("there is no directory {shown}: create it first"),
+    }
+}
+
 impl FileCommand for Get {
     fn access(&self) -> Access {
         Access::Read
@@ -446,8 +453,7 @@ impl FileCommand for Get {
     fn check(&self) -> Result<()> {
         let (target, sources) = split_last(&self.paths);
         if sources.len() > 1 && !is_directory_of_host(target) {
-            let (target, count) = (target.display(), sources.len());
-            return Err(UsageError(format!("{target} is no directory, so it cannot take {count} files")).into());
+            return Err(UsageError(no_directory(target, sources.len())).into());
         }
         Ok(())
     }
@@ -462,10 +468,10 @@ impl FileCommand for Get {
         let into = is_directory_of_host(target);
         let follow = self.dereference;
         let walk = Walk { paths: image_paths(sources), attributes: true, follow, ..Walk::default() };
-        let taker = Entries { entries: Vec::new(), asked_for: AskedFor::new(&walk.paths) };
+        let taker = Entries { entries: Vec::new(), room: Room::default(), asked_for: AskedFor::new(&walk.paths) };
         let (entries, missing) = image.records_and_failures(Operation::Walk(walk), taker)?;
         if entries.len() > 1 && !into {
-            bail!("{} is no directory, so it cannot take {} files", target.display(), entries.len());
+            bail!(no_directory(target, entries.len()));
         }
         let mut made = Made::default();
         let copied = each(&entries, |entry| {
@@ -489,6 +495,7 @@ fn is_directory_of_host(target: &Path) -> bool {
 /// Files that patterns stand for.
 struct Entries {
     entries: Vec<Entry>,
+    room: Room,
     asked_for: AskedFor,
 }
 
@@ -505,6 +512,7 @@ impl RecordTaker for Entries {
                 Err(io::Error::other("the appliance lists a file that nobody asked for"))
             }
             Record::Entry(entry) => {
+                self.room.take_entry(&entry)?;
                 self.entries.push(entry);
                 Ok(())
             }
@@ -556,7 +564,7 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
             } else {
                 String::new()
             };
-            bail!("cannot write {}: {error}{bound}", to.display());
+            bail!("cannot write {}: {error}{bound}", shown(to));
         }
         fetched?;
     }
@@ -585,10 +593,10 @@ fn get_tree(image: &mut OpenImage, path: &Path, to: &Path) -> Result<()> {
         (to.to_owned(), PathBuf::new())
     } else {
         let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let own = to.file_name().ok_or_else(|| anyhow!("{} is no name for a file", to.display()))?;
+        let own = to.file_name().ok_or_else(|| anyhow!("{} is no name for a file", shown(to)))?;
         (parent.to_owned(), PathBuf::from(own))
     };
-    let directory = File::open(&directory).with_context(|| directory.display().to_string())?;
+    let directory = File::open(&directory).with_context(|| shown(&directory).to_string())?;
     // A path that ends in a dot is the directory that it leads to, whose files have names from there on.
     let (within, paths, name) = match name_of_copy(path) {
         Some(name) => (path.parent().unwrap_or(Path::new("/")), vec![name.as_bytes().to_vec()], name.to_owned()),

@@ -9,7 +9,7 @@ use super::watch::Watch;
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{self, NewPartition, PartitionTable, Scheme};
-use blockyard_block::{Preallocation, Qcow2Backing, flush};
+use blockyard_block::{Preallocation, Qcow2Backing, flush, shown};
 use clap::Args;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -175,7 +175,7 @@ fn backing_size(image: &std::path::Path, backing: &Qcow2Backing, allow_dirs: &[P
 }
 
 fn tell(image: &NewImage, contents: &Contents) -> Result<()> {
-    let mut text = format!("{}: {}, {}", image.path.display(), image.format.word(), size::human(image.size_bytes));
+    let mut text = format!("{}: {}, {}", shown(&image.path), image.format.word(), size::human(image.size_bytes));
     if let Some(backing) = &image.backing {
         let _ = write!(text, ", over {} ({})", backing.name, backing.format);
     }

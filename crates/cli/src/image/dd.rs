@@ -4,11 +4,13 @@ use super::copying::{read_in, write_out};
 use super::file_commands::{Access, FileCommand};
 use super::open_image::{OpenImage, image_path};
 use super::stdin::{self, Stdin};
+use crate::terminal::OutputError;
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
-use blockyard_block::{FileDisk, FileFormat, FileOptions, ReplacementFile};
+use blockyard_block::{FileDisk, FileFormat, FileOptions, ReplacementFile, shown};
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
 use clap::Args;
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,6 +27,9 @@ pub struct Dd {
     /// KEY=VALUE, as dd has them.
     #[arg(value_name = "KEY=VALUE", required = true)]
     operands: Vec<OsString>,
+    /// The host's file that is read, once it is open.
+    #[arg(skip)]
+    opened: Cell<Option<File>>,
 }
 
 /// What the operands say.
@@ -71,6 +76,9 @@ impl End {
     }
 }
 
+/// What lies in /dev and is no device that an image could have: `/dev/fd/N` is what shells make of `<(…)`.
+const HOST_FILES: &[&str] = &["null", "zero", "stdin", "stdout", "urandom", "random", "full", "fd", "shm"];
+
 /// Devices of the host are not meant: those have no place here.
 fn is_device(name: &str) -> bool {
     let short = name.strip_prefix("/dev/");
@@ -80,9 +88,9 @@ fn is_device(name: &str) -> bool {
         let number = rest.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
         rest.len() - number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit())
     });
-    named
-        || short
-            .is_some_and(|short| !matches!(short, "null" | "zero" | "stdin" | "stdout" | "urandom" | "random" | "full"))
+    // Those that are files of the host's, whatever devices an image has.
+    let first = short.and_then(|short| short.split('/').next());
+    named || first.is_some_and(|first| !HOST_FILES.contains(&first))
 }
 
 impl Copy {
@@ -99,7 +107,7 @@ impl Copy {
         };
         for operand in operands {
             let bytes = operand.as_bytes();
-            let wrong = |problem: &str| UsageError(format!("{}: {problem}", operand.display()));
+            let wrong = |problem: &str| UsageError(format!("{}: {problem}", shown(Path::new(operand))));
             let Some(at) = bytes.iter().position(|&byte| byte == b'=') else {
                 return Err(wrong("an operand is KEY=VALUE, such as if=/dev/sda"));
             };
@@ -132,26 +140,31 @@ impl Copy {
         Ok(Self { from, to, ..copy })
     }
 
-    /// The bytes of a disk and those of a file that has a disk in a format of its own are not each other's.
-    fn refuse_containers(&self) -> Result<()> {
-        let format = |path: &Path| FileFormat::of_file_at(path).flatten().or_else(|| FileFormat::of_name(path));
+    /// The bytes of a disk and those of a file that has a disk in a format of its own are not each other's. `input`: the host's file that is read.
+    fn refuse_containers(&self, input: Option<&File>) -> Result<()> {
+        let format = |found: Option<Option<&'static FileFormat>>, path: &Path| {
+            found.flatten().or_else(|| FileFormat::of_name(path))
+        };
         match (&self.from, &self.to) {
-            (End::Host(path), End::Device(device)) => match format(path) {
+            (End::Host(path), End::Device(device)) => match format(input.and_then(FileFormat::of_file), path) {
                 Some(FileFormat { name, .. }) => bail!(
                     "{} is {name}, whose bytes are no disk's: convert or unpack it first, or give them on stdin if that is what \
                      {device} is to hold (if=-)",
-                    path.display()
+                    shown(path)
                 ),
                 None => Ok(()),
             },
             // What is replaced was something else; its name stays.
             (End::Device(_), End::Host(path)) => {
-                let there = if self.truncates && self.seek == 0 { FileFormat::of_name(path) } else { format(path) };
+                let there = match self.truncates && self.seek == 0 {
+                    true => FileFormat::of_name(path),
+                    false => format(FileFormat::of_file_at(path), path),
+                };
                 match there {
                     Some(FileFormat { name, .. }) => bail!(
                         "{} would be taken for {name}, and dd writes the disk's own bytes: choose another name, or write to \
                          stdout (of=-)",
-                        path.display()
+                        shown(path)
                     ),
                     None => Ok(()),
                 }
@@ -164,8 +177,8 @@ impl Copy {
         blocks.checked_mul(self.block_bytes).context("so many blocks of that size are more than there can be")
     }
 
-    /// The host's file, from where it is read, as far as it is read.
-    fn input(&self, stdin: Stdin) -> Result<Box<dyn Read + Send>> {
+    /// The host's file, which may be open already, from where it is read, as far as it is read.
+    fn input(&self, opened: Option<File>, stdin: Stdin) -> Result<Box<dyn Read + Send>> {
         let limit = self.count.map(|count| self.offset(count)).transpose()?.unwrap_or(u64::MAX);
         let skip = self.offset(self.skip)?;
         match &self.from {
@@ -176,25 +189,27 @@ impl Copy {
             }
             End::Host(path) => {
                 let open = || {
-                    let mut file = File::open(path)?;
+                    let mut file = opened.map_or_else(|| File::open(path), Ok)?;
                     // What cannot be skipped in is read.
-                    if skip > 0 && file.seek(SeekFrom::Start(skip)).is_err() {
+                    if file.seek(SeekFrom::Start(skip)).is_err() {
                         io::copy(&mut (&file).take(skip), &mut io::sink())?;
                     }
                     Ok::<_, io::Error>(file)
                 };
-                Ok(Box::new(open().with_context(|| path.display().to_string())?.take(limit)))
+                Ok(Box::new(open().with_context(|| shown(path).to_string())?.take(limit)))
             }
             End::Device(_) | End::Inside(_) => bail!("it is in the image"),
         }
     }
 
-    /// The host's file, from where it is written. All of a file is replaced when it is complete; a part of one is written in place.
-    fn output(&self) -> Result<HostOutput> {
+    /// The host's file, from where it is written. All of a file is replaced when it is complete; a part of one is written in place. A new one with
+    /// the bytes of a disk is for nobody that the disk's `permissions` are not for.
+    fn output(&self, permissions: Option<u32>) -> Result<HostOutput> {
         let End::Host(path) = &self.to else { return Ok(HostOutput::Standard(io::stdout())) };
         let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
         if self.truncates && self.seek == 0 && !is_special {
-            return Ok(HostOutput::Whole(ReplacementFile::create(path)?));
+            let permissions = permissions.filter(|_| matches!(self.from, End::Device(_)));
+            return Ok(HostOutput::Whole(ReplacementFile::create_like(path, permissions)?));
         }
         let seek = self.offset(self.seek)?;
         let open = || {
@@ -205,7 +220,7 @@ impl Copy {
             }
             Ok::<_, io::Error>(file)
         };
-        let file = open().with_context(|| path.display().to_string())?;
+        let file = open().with_context(|| shown(path).to_string())?;
         if !is_special {
             FileDisk::lock(&file, path, &FileOptions::default())?;
         }
@@ -229,9 +244,9 @@ impl HostOutput {
     /// All has come.
     fn finish(mut self, durable: bool) -> Result<()> {
         if let Self::Part { file, cut_at: Some(at) } = &self {
-            file.set_len(*at).context("cannot write the output")?;
+            file.set_len(*at).map_err(OutputError)?;
         }
-        self.flush().context("cannot write the output")?;
+        self.flush().map_err(OutputError)?;
         match self {
             Self::Whole(file) => Ok(file.commit(durable)?),
             Self::Standard(_) | Self::Part { .. } => Ok(()),
@@ -276,11 +291,14 @@ impl FileCommand for Dd {
 
     fn check(&self) -> Result<()> {
         let copy = Copy::parse(&self.operands)?;
-        copy.refuse_containers()?;
-        match &copy.from {
-            End::Host(path) => File::open(path).map(drop).with_context(|| path.display().to_string()),
-            _ => Ok(()),
-        }
+        let input = match &copy.from {
+            // Once: what is written into a FIFO goes to those who have it open.
+            End::Host(path) => Some(File::open(path).with_context(|| shown(path).to_string())?),
+            _ => None,
+        };
+        copy.refuse_containers(input.as_ref())?;
+        self.opened.set(input);
+        Ok(())
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
@@ -303,11 +321,12 @@ impl FileCommand for Dd {
             image.claim_stdin()?;
         }
         if from_host {
-            let bytes = stdin::lent(|stdin| read_in(image, operation, copy.input(stdin)?))?;
+            let bytes = stdin::lent(|stdin| read_in(image, operation, copy.input(self.opened.take(), stdin)?))?;
             return say(&copy, bytes);
         }
         if matches!(copy.to, End::Host(_) | End::Standard) {
-            let output = write_out(image, operation, copy.output()?)?;
+            let output = copy.output(image.permissions)?;
+            let output = write_out(image, operation, output)?;
             return output.finish(image.durable);
         }
         let bytes = image.call(operation)?.bytes;
@@ -340,6 +359,9 @@ mod tests {
         assert!(!copy.truncates && copy.seek == 3 && copy.block_bytes == 512);
         assert_eq!(parse("if=/dev/zero of=sda").unwrap().from, End::Host("/dev/zero".into()));
         assert_eq!(parse("if=sdcard.img of=sda").unwrap().from, End::Host("sdcard.img".into()));
+        assert_eq!(parse("if=/dev/fd/63 of=sda").unwrap().from, End::Host("/dev/fd/63".into()));
+        assert_eq!(parse("if=sda of=/dev/shm/disk.img").unwrap().to, End::Host("/dev/shm/disk.img".into()));
+        assert_eq!(parse("if=/dev/vg/root of=-").unwrap().from, End::Device("/dev/vg/root".into()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::copying::{look_at, read_in, write_out};
 use super::file_commands::{Access, FileCommand};
 use super::listing::is_regular;
 use super::open_image::{OpenImage, image_path, path_of};
-use crate::terminal;
+use crate::{private_directory, terminal};
 use anyhow::{Context, Result, bail};
 use blockyard_block::{shell_word, shown};
 use blockyard_protocol::appliance::{Operation, Read, Store};
@@ -33,11 +33,11 @@ impl FileCommand for Edit {
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let path = path_of(image_path(&self.path));
-        let Some(entry) = look_at(image, &path, true)? else { bail!("{}: no such file in the image", path.display()) };
+        let Some(entry) = look_at(image, &path, true)? else { bail!("{}: no such file in the image", shown(&path)) };
         if !is_regular(entry.mode) {
-            bail!("{}: it is not a regular file", path.display());
+            bail!("{}: it is not a regular file", shown(&path));
         }
-        let directory = tempfile::Builder::new().prefix("blockyard-").tempdir().context("making a directory")?;
+        let directory = private_directory::make()?;
         // With its own ending, by which editors know what it is.
         let copy = directory.path().join(name_for_host(&path));
         let file = File::create_new(&copy).context("making a copy")?;

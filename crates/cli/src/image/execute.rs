@@ -1,7 +1,7 @@
 //! `blockyard image run`: a program of the image, in the image.
 
 use super::file_commands::{Access, FileCommand};
-use super::open_image::{OpenImage, RecordTaker};
+use super::open_image::{OpenImage, RecordTaker, errno};
 use super::records::RecordStream;
 use super::stdin::Stdin;
 use super::verdict::{EndsWith, Verdict};
@@ -66,7 +66,7 @@ impl FileCommand for Run {
         let given = source.finish();
         image.appliance.release();
         let done = done?;
-        let status = done.failures.first().map_or(1, |failure| status_of(failure.errno));
+        let status = done.failures.first().and_then(errno).map_or(1, status_of);
         image.told(&done.failures, done.failed).map_err(|error| EndsWith { status, error })?;
         let program = done.program;
         let (printer, _) = printed.context("cannot write the program's output")?.records.into_parts();
@@ -84,10 +84,10 @@ impl FileCommand for Run {
 }
 
 /// What shells end with when a program cannot be executed: 127 when it is not there, 126 when it is no program.
-fn status_of(errno: u32) -> u8 {
-    match i32::try_from(errno).map(Errno::from_raw_os_error) {
-        Ok(Errno::NOENT | Errno::NOTDIR) => 127,
-        Ok(Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR | Errno::LOOP | Errno::LIBBAD) => 126,
+fn status_of(errno: Errno) -> u8 {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => 127,
+        Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR | Errno::LOOP | Errno::LIBBAD => 126,
         _ => 1,
     }
 }

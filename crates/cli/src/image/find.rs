@@ -7,6 +7,7 @@ use super::find_expression::{Found, Search};
 use super::listing::Names;
 use super::open_image::{OpenImage, RecordTaker, path_of};
 use anyhow::{Result, bail};
+use blockyard_block::shown;
 use blockyard_protocol::appliance::{Operation, Record, Walk};
 use clap::Args;
 use std::ffi::OsString;
@@ -50,7 +51,7 @@ impl FileCommand for Find {
             let path = path_of(path.clone());
             match look_at(image, &path, false)? {
                 Some(entry) => *time = (entry.modified, entry.modified_ns),
-                None => bail!("-newer {}: there is no such file in the image", path.display()),
+                None => bail!("-newer {}: there is no such file in the image", shown(&path)),
             }
         }
         let walk = Walk {

@@ -4,6 +4,7 @@ use super::file_commands::{Access, FileCommand};
 use super::file_system_kind::{FileSystemKind, Thoroughness, Verdict};
 use super::open_image::OpenImage;
 use super::tool_run::{complaint, text};
+use super::volumes::Missing;
 use crate::print;
 use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::tools::ToolEnd;
@@ -37,6 +38,10 @@ enum Outcome {
     Damaged,
     /// A look has found something, but also a journal that it could not carry out.
     NotUnmounted,
+    /// The repair was given up, though a look finds nothing.
+    GivenUp,
+    /// Some of its disks are not there: nothing was looked at.
+    Incomplete(Missing),
 }
 
 impl FileCommand for Fsck {
@@ -64,32 +69,40 @@ impl FileCommand for Fsck {
         if checked.is_empty() {
             bail!("{}: there is no file system that can be checked", image.name());
         }
-        let mut damaged = Vec::new();
+        let (mut damaged, mut incomplete) = (Vec::new(), Vec::new());
         for (kind, volume) in checked {
             let outcome = self.check_one(image, kind, &volume)?;
             let (device, word) = (printable(&volume.device), word(outcome));
             print(&format!("{device} ({}): {word}", kind.name()))?;
-            if matches!(outcome, Outcome::Damaged | Outcome::NotUnmounted) {
-                damaged.push(device);
+            match outcome {
+                Outcome::Clean | Outcome::Repaired => {}
+                Outcome::Damaged | Outcome::NotUnmounted | Outcome::GivenUp => damaged.push(device),
+                Outcome::Incomplete(_) => incomplete.push(device),
             }
         }
-        if damaged.is_empty() {
+        if damaged.is_empty() && incomplete.is_empty() {
             return Ok(());
+        }
+        if damaged.is_empty() {
+            bail!("{}: not checked: {}", image.name(), incomplete.join(", "));
         }
         let advice = if self.yes { "" } else { ": `blockyard image fsck -y` repairs what can be repaired" };
         bail!("{}: damaged: {}{advice}", image.name(), damaged.join(", "))
     }
 }
 
-fn word(outcome: Outcome) -> &'static str {
-    match outcome {
+fn word(outcome: Outcome) -> String {
+    let word = match outcome {
         Outcome::Clean => "clean",
         Outcome::Repaired => "repaired",
         Outcome::Damaged => "damaged",
         Outcome::NotUnmounted => {
             "not unmounted, so that this may be nothing: without -n its journal is carried out first"
         }
-    }
+        Outcome::GivenUp => "damaged: it could not be repaired, though another look finds nothing",
+        Outcome::Incomplete(missing) => return format!("not checked: {missing}"),
+    };
+    word.to_owned()
 }
 
 impl Fsck {
@@ -103,6 +116,10 @@ impl Fsck {
 
     /// Checks one. Whether it was repaired is not for the tool to say that repaired it: another look tells.
     fn check_one(&self, image: &mut OpenImage, kind: FileSystemKind, volume: &Volume) -> Result<Outcome> {
+        // Its tool goes on without them, and repairs what it then takes for damage.
+        if let Some(missing) = image.missing_disks(volume)? {
+            return Ok(Outcome::Incomplete(missing));
+        }
         let (mut verdict, mut end) = look(image, kind, volume, self.thoroughness())?;
         if verdict == Verdict::JournalFirst {
             replay_journal(image, volume)?;
@@ -116,7 +133,8 @@ impl Fsck {
         if self.dry_run {
             return Ok(if leaves_a_journal(&said) { Outcome::NotUnmounted } else { Outcome::Damaged });
         }
-        match look(image, kind, volume, Thoroughness::Look)? {
+        match (look(image, kind, volume, Thoroughness::Look)?.0, verdict) {
+            (Verdict::Clean, Verdict::Unrepaired) => Ok(Outcome::GivenUp),
             (Verdict::Clean, _) => Ok(Outcome::Repaired),
             _ => Ok(Outcome::Damaged),
         }
@@ -127,7 +145,7 @@ impl Fsck {
 fn look(image: &mut OpenImage, kind: FileSystemKind, volume: &Volume, how: Thoroughness) -> Result<(Verdict, ToolEnd)> {
     let (tool, call) = kind.check(&volume.device, how).ok_or_else(|| anyhow!("there is nothing to check"))?;
     let end = image.run_tool(tool, call)?;
-    match kind.verdict(end.status) {
+    match kind.verdict(end.status, how) {
         Verdict::Failed => bail!("{}: cannot check {}: {}", image.name(), volume.device, complaint(tool, &end)),
         verdict => Ok((verdict, end)),
     }

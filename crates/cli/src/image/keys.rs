@@ -3,6 +3,7 @@
 use crate::UsageError;
 use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
+use blockyard_block::shown;
 use blockyard_protocol::appliance::Volume;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -29,9 +30,9 @@ impl Key {
     pub fn read(path: &Path) -> Result<Self> {
         let mut bytes = Vec::new();
         let read = File::open(path).and_then(|file| file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes));
-        read.with_context(|| format!("cannot read the key file {}", path.display()))?;
+        read.with_context(|| format!("cannot read the key file {}", shown(path)))?;
         if bytes.len() as u64 > KEY_BYTES_MAX {
-            bail!("the key file {} is longer than {} KiB", path.display(), KEY_BYTES_MAX >> 10);
+            bail!("the key file {} is longer than {} KiB", shown(path), KEY_BYTES_MAX >> 10);
         }
         let is_line =
             bytes.ends_with(b"\n") && !bytes[..bytes.len() - 1].contains(&b'\n') && std::str::from_utf8(&bytes).is_ok();

@@ -34,6 +34,9 @@ impl FileCommand for Label {
             bail!("{}: {device} has no file system that can be labelled", image.name());
         };
         kind.check_label(label)?;
+        if let Some(missing) = image.missing_disks(&volume)? {
+            bail!("{}: cannot label {device}: {missing}", image.name());
+        }
         let (tool, call) = kind.label(&volume.device, label);
         let done = image.run_tool_well(tool, call);
         done.with_context(|| format!("{}: cannot label {device}", image.name())).map(drop)

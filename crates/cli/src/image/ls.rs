@@ -4,6 +4,7 @@ use super::file_commands::{Access, FileCommand};
 use super::file_json::Files;
 use super::listing::{Names, is_directory, is_link, mode_text, owner, size_text, time_text};
 use super::open_image::{OpenImage, RecordTaker, image_paths};
+use super::records::entry_bytes;
 use anyhow::Result;
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use blockyard_protocol::pattern::is_pattern;
@@ -13,6 +14,8 @@ use std::path::PathBuf;
 
 /// Lines that are kept to make their columns equally wide: a damaged or hostile directory may have any number.
 const LINES_MAX: usize = 1 << 16;
+/// And bytes: owners may have names of any length.
+const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// List files of an image, one a line, in order of name; times are UTC.
 #[derive(Args)]
@@ -80,6 +83,7 @@ impl FileCommand for Ls {
             begun: false,
             within: false,
             lines: Vec::new(),
+            line_bytes: 0,
         };
         image.records(Operation::Walk(walk), lister)
     }
@@ -102,6 +106,8 @@ struct Lister {
     /// The lines are of a directory's entries.
     within: bool,
     lines: Vec<Line>,
+    /// What they take.
+    line_bytes: usize,
 }
 
 /// A file, with the columns of `-l`.
@@ -141,6 +147,7 @@ impl Lister {
     /// Prints the lines that belong together.
     fn flush(&mut self) -> io::Result<()> {
         let lines = std::mem::take(&mut self.lines);
+        self.line_bytes = 0;
         let columns = || lines.iter().filter_map(|line| line.columns.as_ref());
         if self.long && self.within {
             let blocks = columns().fold(0u64, |sum, columns| sum.saturating_add(columns.blocks));
@@ -188,8 +195,9 @@ impl RecordTaker for Lister {
                 }
             }
             Record::Entry(entry) if self.all || !entry.name.starts_with(b".") => {
+                self.line_bytes += entry_bytes(&entry);
                 self.lines.push(Line::new(entry, self.long, self.human));
-                if self.lines.len() == LINES_MAX {
+                if self.lines.len() == LINES_MAX || self.line_bytes >= LINE_BYTES_MAX {
                     self.flush()?;
                     self.within = false;
                 }

@@ -2,7 +2,8 @@
 
 use super::named_image::{self, Format};
 use super::shut_in::shut_in;
-use crate::{UsageError, size};
+use crate::size;
+use crate::terminal::OutputError;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{
@@ -43,14 +44,14 @@ pub struct MapArgs {
 /// # Errors
 /// When the image cannot be read.
 pub fn run(args: &MapArgs) -> Result<()> {
-    let named = named_image::whole(&args.image, args.format)?;
-    let Mapped { disk, files } = Mapped::open(&named, &args.allow_dir)?;
+    let (named, file) = named_image::whole(&args.image, args.format, &args.allow_dir)?;
+    let Mapped { disk, files } = Mapped::open(&named, file.as_ref(), &args.allow_dir)?;
     let capacity_bytes = disk.capacity_bytes();
     shut_in(&[&named], Vec::new(), 1)?;
     let end = args.start_offset.saturating_add(args.max_length.unwrap_or(u64::MAX)).min(capacity_bytes);
     let mut output = BufWriter::new(io::stdout().lock());
     let mut printer = Printer { output: &mut output, files: &files, is_json: args.json, is_first: true };
-    printer.begin().context("cannot write to stdout")?;
+    printer.begin().map_err(OutputError)?;
     let (mut at, mut last) = (args.start_offset, None::<Entry>);
     while at < end {
         let entry = disk.entry(at..end).with_context(|| format!("cannot read the map of {named}"))?;
@@ -67,7 +68,7 @@ pub fn run(args: &MapArgs) -> Result<()> {
     if let Some(done) = last {
         printer.entry(&done)?;
     }
-    printer.end().and_then(|()| output.flush()).context("cannot write to stdout")
+    Ok(printer.end().and_then(|()| output.flush()).map_err(OutputError)?)
 }
 
 /// A disk, and the names of the files that it is in, by depth.
@@ -82,17 +83,16 @@ enum MappedDisk {
 }
 
 impl Mapped {
-    fn open(named: &DiskSpecification, allow_dirs: &[PathBuf]) -> Result<Self> {
-        if named.format() != Some("qcow2") || named.partition().is_some() {
-            let disk = named_image::open_stream(named, true, allow_dirs)?.opened.disk;
+    fn open(named: &DiskSpecification, file: Option<&OpenedFile>, allow_dirs: &[PathBuf]) -> Result<Self> {
+        let is_whole = named.format() == Some("qcow2") && named.partition().is_none();
+        let Some(image) = file.filter(|_| is_whole) else {
+            let disk = named_image::open_stream_in(named, file, true, allow_dirs)?.opened.disk;
             return Ok(Self { disk: MappedDisk::Other(disk), files: vec![named_file(named)] });
-        }
-        let Some(path) = named.path() else { bail!(UsageError(format!("{named} is no image"))) };
+        };
         let allowed = AllowedDirectories::new(allow_dirs)?;
         let options = FileOptions { read_only: true, ..FileOptions::default() };
-        let image = OpenedFile::open(path, true)?;
-        let disk = Qcow2Disk::open_in(image.file().try_clone()?, path, &options, &allowed)?;
-        let files = image_chain(&image, &allowed)?.iter().map(|image| image.path.display().to_string()).collect();
+        let disk = Qcow2Disk::open_in(image.file().try_clone()?, image.path(), &options, &allowed)?;
+        let files = image_chain(image, &allowed)?.iter().map(|image| image.path.display().to_string()).collect();
         Ok(Self { disk: MappedDisk::Qcow2(disk), files })
     }
 }
@@ -191,7 +191,7 @@ impl<W: Write> Printer<'_, W> {
 
     fn entry(&mut self, entry: &Entry) -> Result<()> {
         if self.is_json {
-            return self.json(entry).context("cannot write to stdout");
+            return Ok(self.json(entry).map_err(OutputError)?);
         }
         if !entry.has_data {
             return Ok(());
@@ -202,7 +202,7 @@ impl<W: Write> Printer<'_, W> {
         let file = self.files.get(entry.depth).map_or_else(String::new, |file| printable(file));
         let hexadecimal = |number: u64| if number == 0 { "0".to_owned() } else { format!("{number:#x}") };
         let [start, length, offset] = [entry.start_bytes, entry.length_bytes, offset].map(hexadecimal);
-        writeln!(self.output, "{start:<16}{length:<16}{offset:<16}{file}").context("cannot write to stdout")
+        Ok(writeln!(self.output, "{start:<16}{length:<16}{offset:<16}{file}").map_err(OutputError)?)
     }
 
     fn json(&mut self, entry: &Entry) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Images as they are named on the command line, with qemu-img's -f.
 
 use crate::UsageError;
-use crate::disk::{self, Access, OpenDisk, RECONNECT, complete_change, refuse_unfinished_change};
+use crate::disk::{self, Access, OpenDisk, RECONNECT};
 use anyhow::{Result, bail};
 use blockyard_block::specification::{DiskSpecification, Kind};
 use blockyard_block::{Engine, OpenedFile};
@@ -43,25 +43,42 @@ pub fn source(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
     Ok(target(text, format)?.read_only())
 }
 
-/// The same, for a command that looks at the image's file by itself.
+/// The same, for a command that looks at the image's file by itself, which it is opened with; `None` for a disk in no file.
 ///
 /// # Errors
-/// [`UsageError`] when it names no disk; when it has a change that was cut off.
-pub fn whole(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
+/// [`UsageError`] when it names no disk; when the file cannot be had, or has a change that was cut off.
+pub fn whole(
+    text: &str,
+    format: Option<Format>,
+    allow_dirs: &[PathBuf],
+) -> Result<(DiskSpecification, Option<OpenedFile>)> {
     let named = source(text, format)?;
-    refuse_unfinished_change(&named)?;
-    Ok(named)
+    let file = match named.kind() {
+        Kind::File => Some(disk::open_image(&named, true, allow_dirs)?.0),
+        _ => None,
+    };
+    Ok((named, file))
 }
 
-/// The disk that `text` names, in this format if it does not say which: an image that is there, for a command that writes to its file by
+/// An image's file, open for a command that works on it by itself.
+pub struct Opened {
+    /// What it is called, and what is said of it.
+    pub named: DiskSpecification,
+    /// The file.
+    pub file: OpenedFile,
+    /// A change to it that was cut off is complete now.
+    pub was_completed: bool,
+}
+
+/// The file of the image that `text` names, in this format if it does not say which: one that is there, open for a command that writes to it by
 /// itself. A change to it that was cut off is completed first.
 ///
 /// # Errors
-/// [`UsageError`] when it names no disk; as [`complete_change`].
-pub fn changed(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Result<DiskSpecification> {
+/// [`UsageError`] when it names no disk; when the file cannot be had.
+pub fn changed(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Result<Opened> {
     let named = target(text, format)?;
-    complete_change(&named, allow_dirs)?;
-    Ok(named)
+    let (file, was_completed) = disk::open_image(&named, false, allow_dirs)?;
+    Ok(Opened { named, file, was_completed })
 }
 
 /// As [`source`], for a look at an image that somebody else may be writing: without locks, and as it is.
@@ -97,16 +114,15 @@ pub fn parse_new(text: &str, format: Option<Format>) -> Result<(PathBuf, Format)
     }
 }
 
-/// An image that may be based on another and is there, as [`changed`]: its file, and the disk that it is.
+/// As [`changed`], of an image that may be based on another.
 ///
 /// # Errors
-/// [`UsageError`] when it is anything else; as [`complete_change`].
-pub fn based(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Result<(PathBuf, DiskSpecification)> {
-    let (path, found) = parse_new(text, format)?;
-    if found != Format::Qcow2 {
+/// [`UsageError`] when it is none; as [`changed`].
+pub fn based(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Result<Opened> {
+    if parse_new(text, format)?.1 != Format::Qcow2 {
         bail!(UsageError(format!("{text}: only qcow2 images have backing files")));
     }
-    Ok((path, changed(text, format, allow_dirs)?))
+    changed(text, format, allow_dirs)
 }
 
 /// A disk whose every byte is read or written once, opened for that.

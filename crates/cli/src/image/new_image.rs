@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{
     AllowedDirectories, Disk, Engine, FileDisk, FileOptions, Preallocation, Qcow2Backing, Qcow2CreateOptions,
-    Qcow2Disk, ReplacementFile,
+    Qcow2Disk, ReplacementFile, shown,
 };
 use std::fs::File;
 use std::ops::Range;
@@ -77,7 +77,7 @@ impl NewImage {
         }
         if self.preallocation == Preallocation::Full {
             write_zeros(file.file(), 0..self.size_bytes, watch)
-                .with_context(|| format!("cannot write zeros to {}", self.path.display()))?;
+                .with_context(|| format!("cannot write zeros to {}", shown(&self.path)))?;
         }
         Ok(())
     }

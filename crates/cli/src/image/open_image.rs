@@ -11,7 +11,7 @@ use super::requests;
 use crate::UsageError;
 use crate::disk::{self, RECONNECT};
 use crate::signals::EndSignals;
-use crate::terminal;
+use crate::terminal::{self, OutputError};
 use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, Confined, ImageDisk, Kernel, StreamSink, kernel_process};
@@ -115,31 +115,32 @@ impl Default for OpenArgs {
 }
 
 impl ImageArgs {
-    /// The image's disks, opened, and the change to the image with `--atomic`.
-    fn disks(&self, image: &String, access: Access) -> Result<(Vec<ImageDisk>, Option<AtomicChange>)> {
+    /// The image's disks, opened, the change to the image with `--atomic`, and what the permission bits of all their files allow.
+    fn disks(&self, image: &String, access: Access) -> Result<(Vec<ImageDisk>, Option<AtomicChange>, Option<u32>)> {
         if self.add.len() >= DISKS_MAX {
             return Err(UsageError(format!("an appliance has at most {DISKS_MAX} disks")).into());
         }
         if self.how.atomic && access == Access::Write && !self.add.is_empty() {
             return Err(UsageError("--atomic is for one image: several do not change at one moment".to_owned()).into());
         }
-        let (mut disks, mut change) = (Vec::new(), None);
+        let (mut disks, mut change, mut permissions) = (Vec::new(), None, None);
         for name in [image].into_iter().chain(&self.add) {
-            let (disk, its_change) = self.how.open_disk(name, access)?;
-            disks.push(disk);
-            change = change.or(its_change);
+            let opened = self.how.open_disk(name, None, access)?;
+            disks.push(opened.image);
+            change = change.or(opened.change);
+            permissions = both(permissions, opened.permissions);
         }
-        Ok((disks, change))
+        Ok((disks, change, permissions))
     }
 }
 
 impl OpenArgs {
-    /// Opens a disk of an image, for no more than `access`. With `--atomic`, what is written to it is a change to the image, which must be one
+    /// Opens a disk of an image, whose file may be open already, for no more than `access`. With `--atomic`, what is written to it is a change to the image, which must be one
     /// file.
     ///
     /// # Errors
     /// When it cannot be opened so; [`UsageError`] when it is no file that can be changed as a whole; when no file can be made beside it.
-    pub fn open_disk(&self, name: &str, access: Access) -> Result<(ImageDisk, Option<AtomicChange>)> {
+    pub fn open_disk(&self, name: &str, file: Option<&OpenedFile>, access: Access) -> Result<OpenedDisk> {
         let specification = match self.cache {
             Cache::Writeback => name.to_owned(),
             Cache::Unsafe => format!("{name},cache=unsafe"),
@@ -148,7 +149,7 @@ impl OpenArgs {
         let read_only = access == Access::Read;
         let opened = disk::open_whole(
             &named,
-            &disk::Access { file: None, read_only, allow_dirs: &self.allow_dir, reconnect: RECONNECT },
+            &disk::Access { file, read_only, allow_dirs: &self.allow_dir, reconnect: RECONNECT },
         )?;
         if !read_only && opened.disk.geometry().read_only {
             bail!("{name} is read-only");
@@ -156,7 +157,7 @@ impl OpenArgs {
         let change =
             if self.atomic && !read_only { Some(begin_change(&named, &opened.disk, opened.file)?) } else { None };
         let disk = change.as_ref().map_or(opened.disk, AtomicChange::disk);
-        Ok((ImageDisk { disk, name: name.into() }, change))
+        Ok(OpenedDisk { image: ImageDisk { disk, name: name.into() }, change, permissions: opened.permissions })
     }
 
     /// What `-m` says.
@@ -166,6 +167,21 @@ impl OpenArgs {
     pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
         self.mount.iter().map(|text| mount_point::parse(text)).collect()
     }
+}
+
+/// A disk of an image.
+pub struct OpenedDisk {
+    /// The disk.
+    pub image: ImageDisk,
+    /// With `--atomic`: what is written to it.
+    pub change: Option<AtomicChange>,
+    /// What the permission bits of its files allow; `None` for one that is in none.
+    pub permissions: Option<u32>,
+}
+
+/// What two files' permission bits allow together.
+pub fn both(one: Option<u32>, other: Option<u32>) -> Option<u32> {
+    one.zip(other).map(|(one, other)| one & other).or(one).or(other)
 }
 
 /// Begins a change to the image that is `named`.
@@ -238,6 +254,8 @@ pub struct OpenImage {
     disks: Vec<Arc<ZerosAsHoles>>,
     /// With `--atomic`: what makes what was written happen.
     change: Option<AtomicChange>,
+    /// What the permission bits of the disks' files allow: what is made of all of a disk should not be for more people.
+    pub permissions: Option<u32>,
     /// Files of the host that are written are on stable storage before the command succeeds.
     pub durable: bool,
     /// What shall be mounted; nothing: what is found.
@@ -292,9 +310,9 @@ impl OpenImage {
             return Err(UsageError("--ro is for commands that only look".to_owned()).into());
         }
         let points = args.how.mount_points()?;
-        let (disks, change) = args.disks(image, access)?;
+        let (disks, change, permissions) = args.disks(image, access)?;
         let mut image = Self::boot(&args.how, access, &disks, EndSignals::catch()?, command.lives_on())?;
-        image.change = change;
+        (image.change, image.permissions) = (change, permissions);
         image.points = points;
         if command.mounts() || !image.points.is_empty() {
             image.mount(&args.how)?;
@@ -348,6 +366,7 @@ impl OpenImage {
             capacity_bytes,
             disks: holes,
             change: None,
+            permissions: None,
             durable,
             points: Vec::new(),
             boot,
@@ -597,11 +616,16 @@ impl OpenImage {
             let response = self.appliance.call(part)?;
             let finished = sink.finish();
             self.appliance.release();
-            records = finished.map_err(output_error)?;
-            self.judge(response)?;
+            records = match (self.judge(response), finished) {
+                // The output's own failure is why the appliance failed.
+                (_, Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                    return Err(OutputError(error).into());
+                }
+                (judged, finished) => judged.and(Ok(finished.map_err(OutputError)?))?,
+            };
         }
         let (taker, failures) = records.into_parts();
-        Ok((taker.finish().map_err(output_error)?, failures))
+        Ok((taker.finish().map_err(OutputError)?, failures))
     }
 
     /// As [`OpenImage::records`], when something that is not there is no failure.
@@ -614,7 +638,7 @@ impl OpenImage {
         H: RecordTaker<Output = T>,
     {
         let (result, mut failures) = self.records_and_failures(operation, take)?;
-        failures.retain(|failure| i32::try_from(failure.errno).map(Errno::from_raw_os_error) != Ok(Errno::NOENT));
+        failures.retain(|failure| errno(failure) != Some(Errno::NOENT));
         self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
@@ -700,6 +724,9 @@ pub trait RecordTaker: Send + 'static {
     fn finish(self) -> io::Result<Self::Output>;
 }
 
+/// What numbers errors have (linux/err.h): the appliance may say others.
+const ERRNOS: std::ops::RangeInclusive<i32> = 1..=4095;
+
 /// Numbers of errors that a damaged file system has: EIO, EINVAL, EROFS, EBADMSG, EUCLEAN.
 const DAMAGE: [u32; 5] = [5, 22, 30, 74, 117];
 
@@ -723,22 +750,24 @@ pub fn sentences(failures: &[Failure]) -> String {
     failures.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: ")
 }
 
-fn output_error(error: io::Error) -> anyhow::Error {
-    anyhow!("cannot write the output: {error}")
-}
-
 /// A failure as a sentence.
 fn sentence(failure: &Failure) -> String {
     let path = printable(&String::from_utf8_lossy(&failure.path));
     let what = printable(&failure.sentence);
     let subject = if path.is_empty() { what } else { format!("{path}: {what}") };
-    match i32::try_from(failure.errno) {
-        Ok(0) | Err(_) => subject,
-        Ok(errno) if Errno::from_raw_os_error(errno) == Errno::NOMEM => {
-            format!("{subject}: {} (--memory gives the appliance more)", error_text(errno))
+    match errno(failure) {
+        None => subject,
+        Some(errno @ Errno::NOMEM) => {
+            format!("{subject}: {} (--memory gives the appliance more)", error_text(errno.raw_os_error()))
         }
-        Ok(errno) => format!("{subject}: {}", error_text(errno)),
+        Some(errno) => format!("{subject}: {}", error_text(errno.raw_os_error())),
     }
+}
+
+/// A failure's error number, if it has one: the appliance may say anything.
+pub fn errno(failure: &Failure) -> Option<Errno> {
+    let number = i32::try_from(failure.errno).ok().filter(|number| ERRNOS.contains(number))?;
+    Some(Errno::from_raw_os_error(number))
 }
 
 /// What an error's number means.

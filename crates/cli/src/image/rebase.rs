@@ -1,6 +1,6 @@
 //! `blockyard image rebase`: another backing file behind an image.
 
-use super::named_image::{self, Format, directory_of};
+use super::named_image::{self, Format, Opened, directory_of};
 use super::new_image::{backing_path, open_backing};
 use super::shut_in::shut_in;
 use super::watch::Watch;
@@ -48,9 +48,10 @@ pub struct RebaseArgs {
 /// When one of the files cannot be had, or the image cannot be written.
 pub fn run(args: &RebaseArgs) -> Result<()> {
     let backing = args.new_backing()?;
-    let (path, named) = named_image::based(&args.image, args.format, &args.allow_dir)?;
+    let Opened { named, file, .. } = named_image::based(&args.image, args.format, &args.allow_dir)?;
+    let path = file.path().to_owned();
     let failed = || format!("cannot rebase {}", args.image);
-    let rebase = Qcow2Rebase::open(&path).with_context(failed)?;
+    let rebase = Qcow2Rebase::open(file).with_context(failed)?;
     if !args.unsafe_ {
         args.keep_contents(&rebase, &path, backing.as_ref(), || shut_in(&[&named], Vec::new(), 1))?;
     }

@@ -1,7 +1,7 @@
 //! A stream of records, as it comes from the appliance.
 
 use super::open_image::RecordTaker;
-use blockyard_protocol::appliance::{Entry, FRAME_BYTES_MAX, Failure, Record};
+use blockyard_protocol::appliance::{Attribute, Entry, FRAME_BYTES_MAX, Failure, Record};
 use blockyard_protocol::frame::{self, LENGTH_BYTES};
 use std::io::{self, Write};
 
@@ -11,6 +11,59 @@ const FAILURES_MAX: usize = 16;
 const PATH_BYTES_MAX: usize = 4096 + NAME_BYTES_MAX + 1;
 /// Longest name in a directory.
 const NAME_BYTES_MAX: usize = 255;
+
+/// Bytes of records that are kept until all are there: an image may list any number of files, with attributes and long names.
+const KEPT_BYTES_MAX: usize = 512 << 20;
+
+/// Room for records that are kept.
+#[derive(Debug)]
+pub struct Room {
+    left_bytes: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { left_bytes: KEPT_BYTES_MAX }
+    }
+}
+
+impl Room {
+    /// Less than usual.
+    #[cfg(test)]
+    pub fn of(left_bytes: usize) -> Self {
+        Self { left_bytes }
+    }
+
+    /// Takes so many bytes of it.
+    ///
+    /// # Errors
+    /// When it has no more.
+    pub fn take(&mut self, bytes: usize) -> io::Result<()> {
+        let left = self.left_bytes.checked_sub(bytes);
+        self.left_bytes = left.ok_or_else(|| io::Error::other("the list is too long to be kept"))?;
+        Ok(())
+    }
+
+    /// The same for an entry.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_entry(&mut self, entry: &Entry) -> io::Result<()> {
+        self.take(entry_bytes(entry))
+    }
+}
+
+/// What an entry takes.
+pub fn entry_bytes(entry: &Entry) -> usize {
+    let attributes = entry.attributes.iter().map(attribute_bytes).sum::<usize>();
+    let names = [entry.name.len(), entry.target.len(), entry.user.len(), entry.group.len()];
+    size_of::<Entry>() + names.iter().sum::<usize>() + attributes
+}
+
+/// What an extended attribute takes.
+pub fn attribute_bytes(attribute: &Attribute) -> usize {
+    size_of::<Attribute>() + attribute.name.len() + attribute.value.len()
+}
 
 /// Takes the bytes of a stream and gives the records in it to somebody; failures it keeps itself.
 pub struct RecordStream<T> {
@@ -169,6 +222,24 @@ mod tests {
         assert!(stream.partial.len() < FRAME_BYTES_MAX);
         let (All(records), failures) = stream.into_parts();
         (records, failures.len(), said.err().map(|error| error.to_string()))
+    }
+
+    #[test]
+    fn an_entry_takes_all_that_comes_with_it() {
+        let attribute = Attribute { name: vec![0; 10], value: vec![0; 1000] };
+        let entry = Entry {
+            name: vec![0; 100],
+            target: vec![0; 200],
+            user: "u".repeat(300),
+            attributes: vec![attribute],
+            ..Entry::default()
+        };
+        let bytes = entry_bytes(&entry);
+        assert!(bytes >= 1610, "{bytes}");
+        let mut room = Room::of(2 * bytes);
+        room.take_entry(&entry).unwrap();
+        room.take_entry(&entry).unwrap();
+        assert!(room.take_entry(&entry).is_err());
     }
 
     #[test]

@@ -1,18 +1,18 @@
 //! `blockyard image resize`: a larger or smaller disk.
 
 use super::image_options::ImageOptions;
-use super::named_image::{self, Format};
+use super::named_image::{self, Format, Opened};
 use super::new_image::write_zeros;
 use super::watch::Watch;
 use crate::disk::{self, Access, RECONNECT};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::size::set_length;
-use blockyard_block::{AllowedDirectories, FileOptions, OpenedFile, Preallocation, Qcow2Disk};
+use blockyard_block::{AllowedDirectories, OpenedFile, Preallocation, Qcow2Disk, shown};
 use clap::Args;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Change the size of an image's disk.
 ///
@@ -79,8 +79,10 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         ImageOptions::parse(&options, format).map(|options| options.preallocation.unwrap_or_default())
     });
     let preallocation = preallocation.transpose()?.unwrap_or_default();
-    let old_bytes = old_size(args)?;
-    let name = path.display();
+    let Opened { named, file, .. } = named_image::changed(&args.image, args.format, &args.allow_dir)?;
+    let access = Access { file: Some(&file), read_only: true, allow_dirs: &args.allow_dir, reconnect: RECONNECT };
+    let old_bytes = disk::open_whole(&named, &access)?.length_bytes;
+    let name = shown(&path);
     let Some(new_bytes) = args.size.apply(old_bytes) else {
         bail!(UsageError(format!("{name} has {old_bytes} bytes: such a change is not possible")));
     };
@@ -93,10 +95,10 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         bail!(UsageError("--preallocation is for a disk that becomes larger".to_owned()));
     }
     match format {
-        Format::Raw => resize_raw(&path, old_bytes..new_bytes, preallocation)?,
+        Format::Raw => resize_raw(&file, old_bytes..new_bytes, preallocation)?,
         Format::Qcow2 => {
             let allowed = AllowedDirectories::new(&args.allow_dir)?;
-            Qcow2Disk::resize(&path, new_bytes, preallocation, &allowed)?;
+            Qcow2Disk::resize(&file, new_bytes, preallocation, &allowed)?;
         }
         Format::Vmdk => bail!("{name}: VMDK images are only read"),
     }
@@ -104,22 +106,12 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     if args.quiet { Ok(()) } else { print(&format!("{name}: {} -> {}", sizes.0, sizes.1)) }
 }
 
-/// The size now; makes sure that the image is what it is called.
-fn old_size(args: &ResizeArgs) -> Result<u64> {
-    let named = named_image::changed(&args.image, args.format, &args.allow_dir)?;
-    let access = Access { file: None, read_only: true, allow_dirs: &args.allow_dir, reconnect: RECONNECT };
-    let opened = disk::open_whole(&named, &access)?;
-    Ok(opened.length_bytes)
-}
-
 /// From the first size to the second.
-fn resize_raw(path: &Path, sizes: Range<u64>, preallocation: Preallocation) -> Result<()> {
-    let failed = || format!("cannot change the size of {}", path.display());
-    let opened = OpenedFile::open(path, false)?;
-    opened.lock(&FileOptions::default())?;
-    let file = opened.file();
+fn resize_raw(opened: &OpenedFile, sizes: Range<u64>, preallocation: Preallocation) -> Result<()> {
+    let (file, name) = (opened.file(), shown(opened.path()));
+    let failed = || format!("cannot change the size of {name}");
     if !file.metadata().with_context(failed)?.is_file() {
-        bail!("{} is a device, whose size nobody can change from here", path.display());
+        bail!("{name} is a device, whose size nobody can change from here");
     }
     let watch = Watch::new(false, 0)?;
     let grow = || -> Result<()> {

@@ -5,8 +5,8 @@ use super::file_json::JsonList;
 use super::listing::human_size;
 use super::open_image::{OpenImage, RecordTaker};
 use crate::print;
-use crate::terminal::output_columns;
-use anyhow::{Context, Result};
+use crate::terminal::{OutputError, output_columns};
+use anyhow::Result;
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{FileSystem, Operation, Record, Usage};
@@ -41,7 +41,7 @@ impl FileCommand for Df {
         if self.json {
             let mut list = JsonList::new();
             let printed = systems.iter().try_for_each(|system| list.push(&object(system)));
-            return printed.and_then(|()| list.finish()).context("cannot write to stdout");
+            return Ok(printed.and_then(|()| list.finish()).map_err(OutputError)?);
         }
         let what = if self.inodes { "inodes" } else { "size" };
         let mut table = Table::new(&["device", "type", what, "used", "available", "use", "mounted on"]);

@@ -5,10 +5,12 @@ use super::file_commands::{Access, FileCommand};
 use super::open_image::{OpenImage, image_path};
 use super::stdin::{self, Stdin};
 use crate::UsageError;
+use crate::terminal::OutputError;
 use anyhow::{Context, Result};
-use blockyard_block::ReplacementFile;
+use blockyard_block::{ReplacementFile, shown};
 use blockyard_protocol::appliance::{self, Compression, Operation};
 use clap::{Args, ValueEnum};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -28,6 +30,9 @@ pub struct TarIn {
     /// Everything belongs to root.
     #[arg(long)]
     root_owned: bool,
+    /// The archive, once it is open.
+    #[arg(skip)]
+    opened: Cell<Option<File>>,
 }
 
 impl TarIn {
@@ -35,10 +40,15 @@ impl TarIn {
         self.archive == Path::new("-")
     }
 
-    fn open(&self, stdin: Stdin) -> Result<Box<dyn io::Read + Send>> {
-        Ok(match self.is_standard() {
-            true => Box::new(stdin),
-            false => Box::new(File::open(&self.archive).with_context(|| self.archive.display().to_string())?),
+    fn open(&self) -> Result<File> {
+        File::open(&self.archive).with_context(|| shown(&self.archive).to_string())
+    }
+
+    fn input(&self, stdin: Stdin) -> Result<Box<dyn io::Read + Send>> {
+        Ok(match (self.is_standard(), self.opened.take()) {
+            (true, _) => Box::new(stdin),
+            (false, Some(archive)) => Box::new(archive),
+            (false, None) => Box::new(self.open()?),
         })
     }
 }
@@ -48,8 +58,12 @@ impl FileCommand for TarIn {
         Access::Write
     }
 
+    /// Opens the archive, once: what is written into a FIFO goes to those who have it open.
     fn check(&self) -> Result<()> {
-        stdin::lent(|stdin| self.open(stdin)).map(drop)
+        if !self.is_standard() {
+            self.opened.set(Some(self.open()?));
+        }
+        Ok(())
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
@@ -58,7 +72,7 @@ impl FileCommand for TarIn {
         }
         let directory = image_path(&self.directory);
         let request = appliance::TarIn { directory, own: !self.root_owned, ..Default::default() };
-        stdin::lent(|stdin| read_in(image, Operation::TarIn(request), self.open(stdin)?)).map(drop)
+        stdin::lent(|stdin| read_in(image, Operation::TarIn(request), self.input(stdin)?)).map(drop)
     }
 }
 
@@ -139,7 +153,7 @@ impl FileCommand for TarOut {
         let request = appliance::TarOut { directory, compression, excludes, ..Default::default() };
         if self.is_standard() {
             let mut output = write_out_into(image, Operation::TarOut(request), io::stdout())?;
-            return output.flush().context("cannot write to stdout");
+            return Ok(output.flush().map_err(OutputError)?);
         }
         let new = ReplacementFile::create(&self.archive)?;
         let output = new.file().try_clone().context("cannot write the archive")?;

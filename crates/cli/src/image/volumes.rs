@@ -7,12 +7,26 @@ use anyhow::{Context, Result, bail};
 use blockyard_appliance::ApplianceError;
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{ListVolumes, Operation, Record, Volume};
+use std::fmt;
 use std::io;
 
 /// Volumes that are listed: more than any image has.
 const VOLUMES_MAX: usize = 4096;
 /// The kind of file system that has several volumes, as blkid(8) calls it.
 const BTRFS: &str = "btrfs";
+
+/// Disks of a file system on several that are not there: as many as there are at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    missing: u32,
+    of: u32,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} of its {} disks are missing: --add them", self.missing, self.of)
+    }
+}
 
 impl OpenImage {
     /// The volumes, in order.
@@ -74,6 +88,20 @@ impl OpenImage {
             }
         }
         Ok(found)
+    }
+
+    /// Which of its disks a file system lacks: none where it is on one, or is no Btrfs.
+    ///
+    /// # Errors
+    /// As [`OpenImage::volumes`].
+    pub fn missing_disks(&mut self, volume: &Volume) -> Result<Option<Missing>> {
+        if volume.r#type != BTRFS || volume.raid_disks < 2 {
+            return Ok(None);
+        }
+        let is_its = |other: &&Volume| (&other.r#type, &other.uuid) == (&volume.r#type, &volume.uuid);
+        let there = u32::try_from(self.volumes()?.iter().filter(is_its).count()).unwrap_or(u32::MAX);
+        let missing = volume.raid_disks.saturating_sub(there);
+        Ok((missing > 0).then_some(Missing { missing, of: volume.raid_disks }))
     }
 
     fn list_volumes(&mut self, device: &str) -> Result<Vec<Volume>> {

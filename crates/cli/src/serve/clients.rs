@@ -5,10 +5,9 @@ use super::view::{ClientView, ServerView};
 use blockyard_block::Disk;
 use blockyard_block::layers::PartitionDisk;
 use blockyard_session::mediator::{Grant, Grantor, MediatorNews};
-use blockyard_session::server::{Export, Server, Session};
+use blockyard_session::server::{ClientStream, Export, Server, Session};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Sessions by number.
@@ -69,7 +68,7 @@ impl Clients {
 }
 
 impl Grantor for Clients {
-    fn grant(&mut self, grant: &Grant, stream: UnixStream) -> Result<(), String> {
+    fn grant(&mut self, grant: &Grant, stream: ClientStream) -> Result<(), String> {
         let Grant { session: number, range_bytes, read_only, weight, name } = grant.clone();
         let disk =
             PartitionDisk::new(Arc::clone(&self.disk), range_bytes, read_only).map_err(|error| error.to_string())?;

@@ -5,7 +5,7 @@ use super::serving::Preparation;
 use super::view::{ClientView, ServerView};
 use anyhow::{Context, Result, bail};
 use blockyard_block::layers::MeteredDisk;
-use blockyard_block::{Disk, explain, size, wait_ready};
+use blockyard_block::{Disk, explain, shown, size, wait_ready};
 use blockyard_session::fuse::{EndReason, FuseFile, FuseOptions};
 use rustix::event::{PollFd, PollFlags};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub fn serve(options: &ServeOptions, path: &Path) -> Result<()> {
     let meter = Arc::clone(metered.meter());
     let disk: Arc<dyn Disk> = Arc::new(metered);
     let file = FuseFile::mount(disk, path, &FuseOptions::default())?;
-    preparation.screen.tell(&format!("{}, {capacity}, is the file {}", options.disk, file.path().display()));
+    preparation.screen.tell(&format!("{}, {capacity}, is the file {}", options.disk, shown(file.path())));
     preparation.confine(&[], 0)?;
     let name = path.display().to_string();
     let look = move || ServerView { clients: vec![ClientView::of_file(name.clone(), &meter)] };
@@ -39,6 +39,6 @@ pub fn serve(options: &ServeOptions, path: &Path) -> Result<()> {
     file.unmount()?;
     match why {
         None => Ok(()),
-        Some(why) => bail!("{}: {why}", path.display()),
+        Some(why) => bail!("{}: {why}", shown(path)),
     }
 }

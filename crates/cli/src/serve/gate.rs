@@ -3,7 +3,7 @@
 use super::args::ServeOptions;
 use super::serving::{Preparation, Serving};
 use anyhow::Result;
-use blockyard_block::size;
+use blockyard_block::{shown, size};
 use blockyard_session::mediator::{Admission, Gate, Grantor, Offer};
 use rustix::event::{PollFd, PollFlags};
 use std::num::NonZeroU32;
@@ -29,7 +29,7 @@ pub fn serve_disk(options: &ServeOptions, path: &Path, once: bool) -> Result<()>
     let gate = Gate::open(vec![offer])?;
     let rights = if geometry.read_only { "read-only" } else { "read and write" };
     let capacity = size::human(geometry.capacity_bytes);
-    preparation.screen.tell(&format!("{}, {capacity}, {rights}, is served on {}", options.disk, path.display()));
+    preparation.screen.tell(&format!("{}, {capacity}, {rights}, is served on {}", options.disk, shown(path)));
     preparation.confine(&[path], 1)?;
     serve_gate(preparation.serve(disk)?, gate, &Until { once, lifeline: None })
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::TableChoice;
 use blockyard_block::{Disk, Geometry};
 use blockyard_session::mediator::{Driver, Grant, Grantor, MediatorNews, PartitionExport, control_pair};
+use blockyard_session::server::ClientStream;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -53,7 +54,7 @@ pub fn copy(options: &ServeOptions, exports: &[PartitionExport], table: TableCho
     let mut copier = Door::Copier.open(options, exports, table, theirs.into())?;
     preparation.confine(&[], 1)?;
     let mut serving = preparation.serve(Arc::clone(&disk))?;
-    serving.clients.grant(&whole("the copier", &disk.geometry()), ours).map_err(anyhow::Error::msg)?;
+    serving.clients.grant(&whole("the copier", &disk.geometry()), ours.into()).map_err(anyhow::Error::msg)?;
     // It is over when the copier has ended, which then has said why.
     while serving.wait([])?.is_some() {
         if serving.clients.ended().iter().any(|&(number, _)| number == OWN_SESSION) {
@@ -73,7 +74,7 @@ pub fn copy(options: &ServeOptions, exports: &[PartitionExport], table: TableCho
 fn own_session(serving: &mut Serving, disk: &Arc<dyn Disk>) -> Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair().context("making a session's socket")?;
     let grant = Grant { read_only: true, ..whole("the mediator", &disk.geometry()) };
-    serving.clients.grant(&grant, ours).map_err(anyhow::Error::msg)?;
+    serving.clients.grant(&grant, ours.into()).map_err(anyhow::Error::msg)?;
     Ok(theirs)
 }
 
@@ -101,7 +102,7 @@ struct BeforeItIsReady {
 }
 
 impl Grantor for BeforeItIsReady {
-    fn grant(&mut self, grant: &Grant, stream: UnixStream) -> Result<(), String> {
+    fn grant(&mut self, grant: &Grant, stream: ClientStream) -> Result<(), String> {
         self.serving.clients.grant(grant, stream)
     }
 

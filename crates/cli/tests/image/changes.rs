@@ -2,7 +2,7 @@
 
 use crate::rig::{Rig, tool};
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 
 #[test]
 fn files_are_made_moved_linked_changed_and_removed() {
@@ -58,7 +58,7 @@ fn what_is_there_is_not_lost_by_odd_names() {
 fn failures_name_the_file_and_the_reason() {
     let rig = Rig::empty(32);
     assert_eq!(rig.fail("rm", &["/no"]), "blockyard: /no: cannot remove: No such file or directory\n");
-    assert!(rig.fail("rm", &["/lost+found"]).contains("Is a directory"));
+    assert!(rig.fail("rm", &["/lost+found"]).contains("cannot remove without -r: Is a directory"));
     assert!(rig.fail("rm", &["-r", "/"]).contains("it is the root directory"));
     assert!(rig.fail("mkdir", &["/a/b"]).contains("No such file or directory"));
     assert!(rig.fail("chown", &["nobody-here", "/"]).contains("the image has no user nobody-here"));
@@ -220,4 +220,42 @@ fn any_number_of_files_can_be_named_at_once() {
     assert_eq!(said.matches("No such file").count(), 2, "{said}");
     rig.check();
     assert!(!rig.debugfs("ls -p /").contains("rather-long"));
+}
+
+/// As cp(1) without -p.
+#[test]
+fn what_is_copied_over_a_file_gets_its_permissions() {
+    let rig = Rig::new(16, |root| {
+        for (name, mode) in [("open", 0o755), ("secret", 0o600)] {
+            fs::write(root.join(name), name).unwrap();
+            fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        fs::create_dir_all(root.join("a/d")).unwrap();
+        fs::create_dir_all(root.join("b/d")).unwrap();
+        fs::set_permissions(root.join("b/d"), fs::Permissions::from_mode(0o700)).unwrap();
+    });
+    let mode = |path: &str| rig.run("ls", &["-ld", path])[..10].to_owned();
+    rig.run("cp", &["/open", "/secret"]);
+    assert_eq!((rig.run("cat", &["/secret"]), mode("/secret")), ("open".to_owned(), "-rw-------".to_owned()));
+    rig.run("cp", &["/open", "/new"]);
+    rig.run("cp", &["-r", "/a/d", "/b"]);
+    assert_eq!((mode("/new"), mode("/b/d")), ("-rwxr-xr-x".to_owned(), "drwx------".to_owned()));
+    rig.run("cp", &["-a", "/open", "/secret"]);
+    assert_eq!(mode("/secret"), "-rwxr-xr-x");
+    rig.check();
+}
+
+/// Files are called as others like.
+#[test]
+fn a_name_is_one_line_of_a_message() {
+    let rig = Rig::empty(16);
+    let name = "x\nblockyard: all is well";
+    for said in [
+        rig.fail("put", &[name, "/"]),
+        rig.fail("tar-in", &[name, "/"]),
+        rig.fail("dd", &[&format!("if={name}"), "of=/dev/sda"]),
+        rig.fail("get", &["/lost+found", &format!("{name}/to")]),
+    ] {
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    }
 }

@@ -1,6 +1,6 @@
 //! File systems whose drivers are modules of the kernel's, which come when they are wanted.
 
-use crate::rig::{Rig, noise, tool};
+use crate::rig::{Rig, failure, noise, tool};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
@@ -29,6 +29,8 @@ fn iso_9660_is_read() {
     assert_eq!(rig.run("ls", &["/"]), "greeting\n");
     assert_eq!(rig.run("cat", &["/greeting"]), "hello\n");
     assert!(rig.run("inspect", &[]).contains("iso9660"));
+    let said = rig.fail("put", &["/dev/null", "/"]);
+    assert!(said.contains("vda: cannot mount the iso9660 file system for writing: it can only be read\n"), "{said}");
 }
 
 #[test]
@@ -66,6 +68,40 @@ fn btrfs_over_two_disks_is_mounted() {
     assert_eq!(rig.run("cat", &["--add", second, "-m", "vdb", "/file"]), "hello\n");
     assert_eq!(rig.run("fsck", &["--add", second]), "vda (btrfs): clean\n");
     assert_eq!(rig.run("fstrim", &["--add", second]).lines().count(), 1);
+}
+
+/// What btrfs check takes for damage is missing, and its read-only look finds nothing wrong at all.
+#[test]
+fn nothing_is_repaired_of_a_btrfs_that_lacks_a_disk() {
+    let rig = blank(128);
+    let second = rig.path("second.img");
+    File::create(&second).unwrap().set_len(128 << 20).unwrap();
+    let (first, second) = (rig.image.to_str().unwrap(), second.to_str().unwrap());
+    tool("mkfs.btrfs", "btrfs-progs", ["-q", "-d", "raid1", "-m", "raid1", first, second]);
+    let before = fs::read(&rig.image).unwrap();
+    let missing = "1 of its 2 disks are missing: --add them";
+    for options in [&[][..], &["-y"], &["-n"], &["vda", "-y"]] {
+        let output = rig.command("fsck", options).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("vda (btrfs): not checked: {missing}\n"));
+        assert!(failure(output).contains("disk.img: not checked: vda"));
+    }
+    assert!(rig.fail("label", &["vda", "new"]).contains(missing));
+    let said = rig.fail("ls", &["/"]);
+    assert!(said.contains(missing) && !said.contains("damaged"), "{said}");
+    assert!(fs::read(&rig.image).unwrap() == before);
+    assert_eq!(rig.run("fsck", &["-y", "--add", second]), "vda (btrfs): clean\n");
+}
+
+/// Nothing is damaged there: what was asked for cannot be done.
+#[test]
+fn a_mount_that_was_asked_for_wrongly_is_no_damage() {
+    let rig = blank(128);
+    tool("mkfs.btrfs", "btrfs-progs", ["-q", rig.image.to_str().unwrap()]);
+    let said = rig.fail("ls", &["-m", "sda:/:subvol=@", "/"]);
+    assert!(said.contains("vda: the btrfs file system has no such subvolume: subvol=@\n"), "{said}");
+    let said = rig.fail("ls", &["-m", "sda:/:bogusopt", "/"]);
+    assert!(said.contains("cannot mount the btrfs file system with bogusopt, which it may not know"), "{said}");
+    assert!(!said.contains("damaged"), "{said}");
 }
 
 #[test]

@@ -587,3 +587,14 @@ fn capabilities_outlive_a_copy_within_the_image() {
     assert_eq!(said(&rig, "/copy", "Mode:"), said(&rig, "/ping", "Mode:"));
     rig.check();
 }
+
+/// The bytes of a disk hold all files of the image.
+#[test]
+fn what_is_taken_off_a_disk_is_for_nobody_that_the_image_is_not_for() {
+    let rig = Rig::empty(16);
+    for (bits, name) in [(0o600, "whole"), (0o640, "part")] {
+        fs::set_permissions(&rig.image, fs::Permissions::from_mode(bits)).unwrap();
+        rig.run("dd", &["if=/dev/sda", &format!("of={name}"), "count=8"]);
+        assert_eq!(mode(&rig.path(name)), bits);
+    }
+}

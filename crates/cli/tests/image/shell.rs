@@ -258,6 +258,10 @@ fn an_edited_file_keeps_its_owner_and_permissions() {
     let stat = rig.debugfs("stat /conf");
     assert!(stat.contains("Mode:  0640") && stat.contains("User:     7   Group:     8"), "{stat}");
     assert!(String::from_utf8_lossy(&edit("true").stderr).contains("not changed"));
+    // Nobody else can read the copy meanwhile.
+    let seen = rig.path("seen");
+    edit(&format!("f() {{ stat -c %a \"${{1%/*}}\" > {}; }}; f", seen.display()));
+    assert_eq!(fs::read_to_string(seen).unwrap(), "700\n");
     assert!(failure(edit("sh -c 'echo three > \"$0\"; exit 3'")).contains("nothing was changed"));
     assert_eq!(rig.run("cat", &["/conf"]), "two\n");
     rig.check();
@@ -627,4 +631,56 @@ fn every_command_of_the_shell_is_in_its_table() {
             "{name} is not in docs/shell.md"
         );
     }
+}
+
+#[test]
+fn with_nothing_mounted_every_command_says_just_that() {
+    let rig = Rig::empty(8);
+    for line in [
+        "ls /",
+        "ll /",
+        "find /",
+        "df",
+        "du /",
+        "stat /",
+        "edit /etc/hostname",
+        "cat /etc/hostname",
+        "copy-out / .",
+        "tar-out / -",
+        "command ls",
+        "sh ls",
+        "run -- ls",
+        "write /one 1",
+        "mkdir /d",
+        "checksum md5 /one",
+        "wc-l /one",
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_blockyard"))
+            .args(["image", "script", "-", "--add", "disk.img"])
+            .current_dir(rig.directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .and_then(|mut child| {
+                let _ = child.stdin.take().unwrap().write_all(format!("run\n{line}\n").as_bytes());
+                child.wait_with_output()
+            })
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {said}");
+        assert!(said.contains("nothing is mounted"), "{line}: {said}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{line}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_has_no_sum() {
+    let rig = Rig::empty(8);
+    for line in ["checksum md5 /none", "checksum crc /etc", "wc-l /none", "wc-w /etc", "wc-c /none"] {
+        let output = script(&rig, IMAGE, &format!("-{line}\necho on\n"));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "on\n", "{line}");
+        assert!(output.status.success(), "{line}");
+    }
+    assert_eq!(good(&rig, IMAGE, "write /four abcd\nwc-c /four\n"), "4\n");
 }

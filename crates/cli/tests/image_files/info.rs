@@ -83,24 +83,6 @@ fn info_says_what_qemu_img_does_of_any_image() {
     }
 }
 
-/// Whatever takes an image's name meanwhile, what is said is said of one file.
-#[test]
-fn info_opens_an_image_by_its_name_once() {
-    let yard = Yard::new();
-    qemu_img(&yard, "create -q -f qcow2 disk.qcow2 10M");
-    qemu_img(&yard, "create -q -f raw disk.img 10M");
-    for arguments in [["info", "disk.qcow2"], ["info", "disk.img"]] {
-        let mut command = Command::new("strace");
-        command.args(["-f", "-qq", "-e", "trace=open,openat,openat2", "-o"]).arg(yard.path("log"));
-        command.arg(env!("CARGO_BIN_EXE_blockyard")).arg("image").args(arguments).current_dir(yard.path(""));
-        let output = command.output().expect("strace comes with the package strace");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let log = fs::read_to_string(yard.path("log")).unwrap();
-        let name = format!("\"{}\"", arguments[1]);
-        assert_eq!(log.lines().filter(|line| line.contains(&name)).count(), 1, "{arguments:?}: {log}");
-    }
-}
-
 #[test]
 fn info_says_what_a_file_in_another_format_is() {
     let yard = Yard::new();

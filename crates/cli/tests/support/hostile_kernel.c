@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -21,6 +24,33 @@ static void connect_to(const char *name)
     strncpy(address.sun_path, name, sizeof address.sun_path - 1);
     if (connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&address, sizeof address) != 0)
         exit(3);
+}
+
+/* Whether a host's socket of a name that is in no directory is to be had, which it is in the host's network namespace only. */
+static int reaches_abstract_socket(void)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    strcpy(address.sun_path + 1, ABSTRACT_SOCKET);
+    socklen_t length = offsetof(struct sockaddr_un, sun_path) + 1 + strlen(ABSTRACT_SOCKET);
+    return connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&address, length) == 0;
+}
+
+/* Directories of libraries, and what is mounted in one of them, that nobody could write to whatever his rights. */
+static int read_only_libraries(void)
+{
+    const char *libraries[] = { "/lib", "/lib64", "/usr/lib", "/usr/lib64", MOUNTED_LIBRARIES };
+    int count = 0;
+    for (int at = 0; at < 5; at++)
+        count += access(libraries[at], W_OK) == -1 && errno == EROFS;
+    return count;
+}
+
+/* What of its memory a core dump would have; 99 where there is no /proc to tell. */
+static int dumped_memory(void)
+{
+    char text[16] = { 0 };
+    int filter = open("/proc/self/coredump_filter", O_RDONLY);
+    return read(filter, text, sizeof text - 1) <= 0 ? 99 : (int)strtol(text, NULL, 16);
 }
 
 /* All of its sets of capabilities together; 99 where there is no /proc to tell. */
@@ -59,6 +89,12 @@ int main(int count, char **arguments)
     /* Before it has its disks, nothing but namespaces and Landlock are in its way. */
     int foreign = open("/etc/passwd", O_RDONLY) >= 0;
     int status = open("/proc/self/status", O_RDONLY);
+    struct stat directory = { 0 };
+    struct rlimit core = { 0, 99 };
+    struct statvfs room = { 0 };
+    if (stat(".", &directory) != 0 || getrlimit(RLIMIT_CORE, &core) != 0 || statvfs(getenv("TMPDIR"), &room) != 0)
+        return 6;
+    int abstract = reaches_abstract_socket(), read_only = read_only_libraries(), dumped = dumped_memory();
     char name[4096];
     snprintf(name, sizeof name, "%s/memory", getenv("TMPDIR"));
     int file = open(name, O_RDWR | O_CREAT, 0600);
@@ -104,8 +140,10 @@ int main(int count, char **arguments)
             for (;;)
                 pause();
     printf("blockyard: it has capabilities %llx, inherited %d, others' files %d, limits kept %d, the rest refused %d, shared memory %d, a file of %ld MiB, memory of %d and %d "
-           "MiB, descriptors %d, processes %d\n", capabilities(status), inherited, foreign, kept, refused, shared, file_mib, private_mib[0], private_mib[1],
-           descriptors, forks);
+           "MiB, descriptors %d, processes %d, a directory of mode %o, abstract sockets %d, read-only libraries %d, core dumps of %d bytes, of memory %d, room for %lu MiB\n",
+           capabilities(status), inherited, foreign, kept, refused, shared, file_mib, private_mib[0], private_mib[1], descriptors, forks,
+           directory.st_mode & 07777, abstract, read_only, (int)core.rlim_max, dumped,
+           room.f_blocks * room.f_frsize / MIB);
     fflush(stdout);
     return 0;
 }

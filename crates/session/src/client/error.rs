@@ -72,7 +72,7 @@ pub enum SessionError {
         detail: String,
     },
     /// All virtqueues are in use.
-    #[error("the server on {socket} has {queues} virtqueues and all are in use: serve it with more")]
+    #[error("the server on {socket} has {}: serve it with more (--queues)", all_in_use(*queues))]
     NoQueue {
         /// The socket.
         socket: Arc<str>,
@@ -120,6 +120,13 @@ impl SessionError {
             self,
             Self::NobodyListens(_) | Self::NoAnswer { .. } | Self::Closed(_) | Self::Away(_) | Self::Os { .. }
         )
+    }
+}
+
+fn all_in_use(queues: u16) -> String {
+    match queues {
+        1 => "one virtqueue, which is in use".to_owned(),
+        _ => format!("{queues} virtqueues and all are in use"),
     }
 }
 

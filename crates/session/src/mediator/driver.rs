@@ -3,6 +3,7 @@
 use super::control::{ControlSocket, Datagram, Patience, Received};
 use super::export::{EXPORTS_MAX, WEIGHT_MAX};
 use super::message::{Grant, NAME_LETTERS_MAX, ToDriver, ToMediator, VERSION, decode, encode, printable, reason};
+use crate::server::{ClientStream, Departures};
 use blockyard_block::{Disk, Geometry, explain, wait_ready};
 use rustix::event::{PollFd, PollFlags};
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +25,7 @@ pub trait Grantor {
     ///
     /// # Errors
     /// Why not, as a sentence for the mediator.
-    fn grant(&mut self, grant: &Grant, stream: UnixStream) -> Result<(), String>;
+    fn grant(&mut self, grant: &Grant, stream: ClientStream) -> Result<(), String>;
 
     /// Ends a session; that it ended is told by [`Grantor::ended`], when nothing of it is in flight any more.
     fn revoke(&mut self, session: u64);
@@ -63,6 +64,8 @@ pub struct Driver {
     ready: bool,
     sessions: Sessions,
     notices: VecDeque<Vec<u8>>,
+    /// Connections of clients that nobody serves.
+    departures: Departures,
 }
 
 /// Why there is no more to hear from the mediator.
@@ -75,7 +78,8 @@ impl Driver {
     /// For the mediator at the other end of `control`, with parts of `disk`.
     pub fn new(control: OwnedFd, disk: Arc<dyn Disk>) -> Self {
         let control = Some(ControlSocket::new(control));
-        Self { disk, control, ready: false, sessions: Sessions::default(), notices: VecDeque::new() }
+        let (sessions, notices, departures) = (Sessions::default(), VecDeque::new(), Departures::default());
+        Self { disk, control, ready: false, sessions, notices, departures }
     }
 
     /// Gives the mediator its own connection to the disk, whose other end is served already, read-only.
@@ -165,7 +169,10 @@ impl Driver {
             (ToDriver::Failed { reason: why }, None) => return Err(End::Failed(reason(why))),
             (ToDriver::Notice { what }, None) => grantor.mediator_says(MediatorNews::Notice(reason(what))),
             (ToDriver::Grant(grant), Some(client)) if self.ready && self.sessions.is_new(grant.session) => {
-                self.grant(&grant, client.into(), grantor);
+                if self.departures.are_too_many() {
+                    return Err(must_not("clients whose connections cannot be closed"));
+                }
+                self.grant(&grant, self.departures.arrival(client), grantor);
             }
             (ToDriver::Revoke { session }, None) if self.ready => {
                 // It may have ended by itself while this was on its way.
@@ -182,7 +189,7 @@ impl Driver {
         Ok(())
     }
 
-    fn grant(&mut self, grant: &Grant, client: UnixStream, grantor: &mut dyn Grantor) {
+    fn grant(&mut self, grant: &Grant, client: ClientStream, grantor: &mut dyn Grantor) {
         let session = grant.session;
         self.sessions.last = session;
         let checked = self.sessions.check(grant, &self.disk.geometry());

@@ -1,9 +1,8 @@
 //! Who comes in: a socket per offer, one client at each.
 
 use super::offer::Offer;
-use crate::server::{Listener, ListenerError};
+use crate::server::{ClientStream, Listener, ListenerError};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ struct Place {
 #[derive(Debug)]
 pub enum Admission {
     /// A client that has the offer from now on, until [`Gate::release`].
-    Client(UnixStream),
+    Client(ClientStream),
     /// Somebody was disconnected, and why: told once until the next client comes or goes.
     TurnedAway(String),
     /// Nobody is there, or somebody was disconnected and it was told before.

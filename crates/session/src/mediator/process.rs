@@ -11,7 +11,7 @@ use blockyard_block::partition_table::TableChoice;
 use blockyard_block::{Disk, explain, wait_ready};
 use rustix::event::{PollFd, PollFlags};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -239,7 +239,7 @@ impl Mediator {
                 self.last_session += 1;
                 self.sessions[place] = Some(self.last_session);
                 let grant = self.gate.offer(place).grant(self.last_session);
-                self.send(&ToDriver::Grant(grant), Some(&client))
+                self.send(&ToDriver::Grant(grant), Some(client.as_fd()))
             }
             Admission::TurnedAway(what) => self.send(&ToDriver::Notice { what: reason(what) }, None),
             Admission::Nobody => Ok(Next::Go),
@@ -274,8 +274,8 @@ impl Mediator {
     }
 
     /// Tells the driver; waits until there is room, which there is as soon as it reads.
-    fn send(&mut self, message: &ToDriver, client: Option<&UnixStream>) -> Result<Next, MediatorError> {
-        match self.control.send(&encode(message)?, client.map(AsFd::as_fd), Patience::Wait) {
+    fn send(&mut self, message: &ToDriver, client: Option<BorrowedFd<'_>>) -> Result<Next, MediatorError> {
+        match self.control.send(&encode(message)?, client, Patience::Wait) {
             Ok(_) => Ok(Next::Go),
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                 Ok(Next::DriverIsGone)

@@ -148,7 +148,8 @@ impl ClientMemory {
 
 /// The memory of User-Mode Linux, which is one file with each address at that offset, begins with its kernel's program, and that it does not tell
 /// us about: the file has a hole there. Newer kernels (Linux 7) have their page of zeros in the program and have it written to disks,
-/// as a RAID does that is zeroed (`blkdev_issue_zeroout`). So we take the file from its start, where all that we find is zeros.
+/// as a RAID does that is zeroed (`blkdev_issue_zeroout`). So we take the file from its start, where all that we find is zeros. Any other client
+/// with such a region gives its guest's requests what its file begins with, which is said in SECURITY.md.
 fn with_its_program(region: Region) -> Region {
     let start = region.guest_address;
     if [region.user_address, region.file_offset_bytes] != [start; 2] {

@@ -4,15 +4,14 @@ use super::client_descriptor::{ClientDescriptor, Closer};
 use super::doorkeeper::{DATAGRAM_BYTES_MAX, Door, Doorkeeper, REFUSED};
 use super::message::{HEADER_BYTES, Header, MessageError, PAYLOAD_BYTES_MAX, Request, TABLE_REGIONS_MAX};
 use rustix::cmsg_space;
-use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::io::{Errno, IoSlice, IoSliceMut, ioctl_fionbio};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A client's stream. Neither end ever makes us wait: a message is put together as its bytes come.
 pub(super) struct Connection {
@@ -46,11 +45,15 @@ pub(super) enum ConnectionEnd {
 }
 
 impl Connection {
-    pub(super) fn new(stream: UnixStream, doorkeeper: Option<&Doorkeeper>, closer: Closer) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
+    pub(super) fn new(stream: impl Into<OwnedFd>, doorkeeper: Option<&Doorkeeper>, closer: Closer) -> io::Result<Self> {
+        let stream = closer.keep(stream);
+        ioctl_fionbio(&stream, true)?;
         let door = doorkeeper.map(|doorkeeper| doorkeeper.receive_from(&stream)).transpose()?;
+        if let Some(door) = &door {
+            closer.await_process(door.messages.try_clone()?);
+        }
         let buffer = Box::new([0; HEADER_BYTES + PAYLOAD_BYTES_MAX]);
-        Ok(Self { stream: closer.keep(stream), door, closer, buffer, filled: 0, descriptors: Vec::new() })
+        Ok(Self { stream, door, closer, buffer, filled: 0, descriptors: Vec::new() })
     }
 
     /// The client's stream, if that it hung up could be heard of before what it said.

@@ -28,7 +28,6 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 /// The first byte of a datagram: a message of the client's follows, or why there are no more.
@@ -73,7 +72,7 @@ impl Doorkeeper {
     }
 
     /// Has what `client` sends received from now on.
-    pub(super) fn receive_from(&self, client: &UnixStream) -> io::Result<Door> {
+    pub(super) fn receive_from(&self, client: impl AsFd) -> io::Result<Door> {
         let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let ((messages, their_messages), (life, their_life)) = (pair()?, pair()?);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -167,24 +166,34 @@ fn keep_door(control: OwnedFd, filter: &BpfProgram, of_receivers: &BpfProgram) -
         end();
     }
     loop {
-        if wait_ready(&mut [PollFd::new(&control, PollFlags::IN)], None).is_err() {
+        let mut polled = [PollFd::new(&control, PollFlags::IN)];
+        // When the server is gone, nobody wants to hear what clients have sent.
+        if wait_ready(&mut polled, None).is_err() || polled[0].revents().contains(PollFlags::HUP) {
             end();
         }
-        let Ok((taken, takes)) = pipe_with(PipeFlags::CLOEXEC) else { end() };
+        let Ok((taken, takes)) = pipe_with(PipeFlags::CLOEXEC) else {
+            pause();
+            continue;
+        };
         // SAFETY: as in `start`: the child calls nothing but `pass_on`.
         match unsafe { libc::fork() } {
-            -1 => end(),
+            -1 => pause(),
             0 => {
                 drop(taken);
                 pass_on(control, takes, of_receivers)
             }
-            _ => drop(takes),
-        }
-        // Until the child has taken what there is: the next is for another.
-        if !matches!(rustix::io::retry_on_intr(|| rustix::io::read(&taken, &mut [0_u8])), Ok(1)) {
-            end();
+            _ => {
+                drop(takes);
+                // Until the child has taken what there is, or has ended: the next is for another.
+                let _ = rustix::io::retry_on_intr(|| rustix::io::read(&taken, &mut [0_u8]));
+            }
         }
     }
+}
+
+/// Waits for a moment: the machine, or the user, may have room for one process more by then.
+fn pause() {
+    let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 }));
 }
 
 /// Ends this process, as what it was copied from must not be cleaned up after.
@@ -212,12 +221,13 @@ unsafe fn close_all_but(kept: i32) {
 fn pass_on(control: OwnedFd, takes: OwnedFd, filter: &BpfProgram) -> ! {
     let mut given = Descriptors::default();
     let received = receive(control.as_fd(), &mut [0], &mut given, RecvFlags::empty());
+    drop((control, takes));
     let [Some(client), Some(server), Some(life), ..] = &given.0 else { end() };
+    // The session may be over by now.
     let is_shut_in = end_with(life).is_ok() && seccompiler::apply_filter(filter).is_ok();
-    if received.is_err() || !is_shut_in || rustix::io::write(&takes, &[0]).is_err() {
+    if received.is_err() || !is_shut_in {
         end();
     }
-    drop((control, takes));
     // Who hung up has nothing more to say, and a server that did wants to hear nothing.
     let _ = pass_messages(client.as_fd(), server.as_fd());
     end()

@@ -1,5 +1,6 @@
 //! Where clients connect.
 
+use super::client_stream::{ClientStream, Departures};
 use blockyard_block::shown;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, chownat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat,
@@ -12,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// Clients that wait to be accepted.
@@ -67,6 +68,7 @@ pub struct Listener {
     /// Device and inode.
     identity: (u64, u64),
     allowed_uids: Vec<u32>,
+    departures: Departures,
 }
 
 impl Listener {
@@ -95,7 +97,8 @@ impl Listener {
         let own = [geteuid().as_raw()];
         let allowed_uids = if allowed_uids.is_empty() { own.to_vec() } else { allowed_uids.to_vec() };
         let listener = UnixListener::from(socket);
-        let this = Self { listener, path: path.to_owned(), directory, name, identity: identity(&stat), allowed_uids };
+        let (path, identity, departures) = (path.to_owned(), identity(&stat), Departures::default());
+        let this = Self { listener, path, directory, name, identity, allowed_uids, departures };
         listen(&this.listener, BACKLOG).map_err(io)?;
         Ok(this)
     }
@@ -108,12 +111,15 @@ impl Listener {
     /// The next client, if one has connected.
     ///
     /// # Errors
-    /// [`ListenerError::Peer`] for a client that is not allowed, [`ListenerError::Io`] when the system refuses; the listener
-    /// goes on.
-    pub fn accept(&self) -> Result<Option<UnixStream>, ListenerError> {
+    /// [`ListenerError::Peer`] for a client that is not allowed, [`ListenerError::Io`] when the system refuses, or too many that came
+    /// before and that nobody served cannot be closed; the listener goes on.
+    pub fn accept(&self) -> Result<Option<ClientStream>, ListenerError> {
         let io = |error: io::Error| ListenerError::Io { path: self.path.clone(), error };
+        if self.departures.are_too_many() {
+            return Err(io(io::Error::other("the connections of clients that were turned away are not closed yet")));
+        }
         let stream = match self.listener.accept() {
-            Ok((stream, _)) => stream,
+            Ok((stream, _)) => self.departures.arrival(stream),
             Err(error) => {
                 return match error.kind() {
                     // Also one that has gone again.
@@ -261,6 +267,7 @@ fn remove_stale(path: &Path, directory: &OwnedFd, name: &OsStr, address: &Socket
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
 
     fn mode(path: &Path) -> u32 {
         std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
@@ -277,6 +284,20 @@ mod tests {
         assert!(listener.accept().unwrap().is_some());
         drop(listener);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn nobody_is_let_in_while_too_many_cannot_be_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.sock");
+        let listener = Listener::bind(&path, &[]).unwrap();
+        let _client = UnixStream::connect(&path).unwrap();
+        let leaving = listener.departures.too_many();
+        let refused = listener.accept().unwrap_err().to_string();
+        assert!(refused.contains("are not closed yet"), "{refused}");
+        drop(leaving);
+        // It has waited.
+        assert!(listener.accept().unwrap().is_some());
     }
 
     #[test]

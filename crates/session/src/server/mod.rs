@@ -19,6 +19,7 @@
 mod backend_requests;
 mod client_descriptor;
 mod client_memory;
+mod client_stream;
 mod coalescing;
 mod connection;
 mod control;
@@ -38,8 +39,10 @@ mod task;
 
 use crate::one_cpu::machine_has_one_cpu;
 use blockyard_block::{AdmittedMemory, Disk};
-use client_descriptor::Closer;
+use client_descriptor::Closers;
 use client_memory::AddressSpace;
+pub use client_stream::ClientStream;
+pub(crate) use client_stream::Departures;
 use connection::Connection;
 use control::Control;
 pub use doorkeeper::Doorkeeper;
@@ -47,15 +50,15 @@ pub(crate) use event_descriptor::is_unix_stream;
 use io_thread::{Command, IoThread};
 pub use listener::{Listener, ListenerError};
 use ringer::Ringer;
+use rustix::net::sockopt::socket_peercred;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use session::Shared;
 pub use session::{EndReason, Session};
 pub use statistics::SessionStatistics;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -120,7 +123,7 @@ struct Inner {
     address_space: Arc<AddressSpace>,
     doorkeeper: Option<Doorkeeper>,
     /// Threads that close what clients gave us.
-    closers: Arc<AtomicUsize>,
+    closers: Closers,
     numbers: AtomicU64,
 }
 
@@ -152,22 +155,24 @@ impl Server {
         let threads = (0..options.threads).map(|index| IoThread::start(index, poll, move_to(cpu(index))));
         let (threads, ringer) = (threads.collect::<io::Result<_>>()?, Arc::new(Ringer::new()?));
         let address_space = Arc::new(AddressSpace::admitting(options.admitted_memory.clone()));
-        let (doorkeeper, closers, numbers) = (options.doorkeeper.clone(), Arc::default(), AtomicU64::new(0));
+        let (doorkeeper, closers, numbers) = (options.doorkeeper.clone(), Closers::default(), AtomicU64::new(0));
         Ok(Self { inner: Arc::new(Inner { threads, ringer, address_space, doorkeeper, closers, numbers }) })
     }
 
     /// Serves `export` to the client at the other end of `stream`, from now on.
     ///
     /// # Errors
-    /// When the export has no queues, or more than [`QUEUES_MAX`], or the system refuses a thread or a descriptor.
-    pub fn attach(&self, stream: UnixStream, export: Export) -> io::Result<Session> {
+    /// When the export has no queues, or more than [`QUEUES_MAX`], or the system refuses a thread or a descriptor, or too much is left that
+    /// clients of the same user gave us and that cannot be closed.
+    pub fn attach(&self, stream: impl Into<ClientStream>, export: Export) -> io::Result<Session> {
+        let stream = stream.into();
         if !(1..=QUEUES_MAX).contains(&export.queues) {
             let message = format!("{} has {} queues, which is not from 1 to {QUEUES_MAX}", export.name, export.queues);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let shared = Arc::new(Shared::new(Arc::clone(&export.name), export.queues)?);
         let number = self.inner.next_number();
-        let closer = Closer::start(&self.inner.closers)?;
+        let closer = self.inner.closers.start(socket_peercred(&stream)?.uid.as_raw())?;
         let connection = Connection::new(stream, self.inner.doorkeeper.as_ref(), closer)?;
         let control = Control::new(Arc::clone(&self.inner), number, connection, export, Arc::clone(&shared))?;
         thread::Builder::new().name(format!("session{number}")).spawn(move || control.run())?;

@@ -2,6 +2,7 @@
 
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryDisk};
 use blockyard_session::mediator::{Driver, Grant, Grantor, MediatorNews, PartitionExport, control_pair};
+use blockyard_session::server::ClientStream;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -116,7 +117,8 @@ pub(crate) struct Greeter {
 }
 
 impl Grantor for Greeter {
-    fn grant(&mut self, grant: &Grant, mut stream: UnixStream) -> Result<(), String> {
+    fn grant(&mut self, grant: &Grant, stream: ClientStream) -> Result<(), String> {
+        let mut stream = stream.into_inner();
         let Grant { range_bytes, read_only, weight, name, .. } = grant;
         let _ = writeln!(stream, "{name} {range_bytes:?} {} {weight}", if *read_only { "ro" } else { "rw" });
         stream.set_nonblocking(true).unwrap();

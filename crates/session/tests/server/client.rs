@@ -69,6 +69,16 @@ pub(crate) fn halves(halves: &[u32]) -> Vec<u8> {
     halves.iter().flat_map(|half| half.to_ne_bytes()).collect()
 }
 
+/// A server that has hung up is fine.
+pub(crate) fn send_on(stream: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    let _ = rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+}
+
 pub(crate) struct Client {
     pub(crate) stream: UnixStream,
     pub(crate) memory: MemoryMap,
@@ -110,14 +120,9 @@ impl Client {
         self.send_bytes(&message, descriptors);
     }
 
-    /// Whatever the bytes are. A server that has hung up is fine.
+    /// Whatever the bytes are.
     pub(crate) fn send_bytes(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() {
-            assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
-        }
-        let _ = rustix::net::sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+        send_on(&self.stream, bytes, descriptors);
     }
 
     pub(crate) fn send(&self, request: u32, payload: &[u8], descriptors: &[BorrowedFd<'_>]) {

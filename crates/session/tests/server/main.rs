@@ -4,6 +4,7 @@
 
 mod client;
 mod data;
+mod doorkeeper;
 mod fairness;
 mod hostile;
 mod protocol;

@@ -146,3 +146,88 @@ fn a_discard_that_is_refused_is_done() {
     assert_eq!(allocation(&job), PUNCH_HOLE);
     assert_eq!(job.advance(-libc::EOPNOTSUPP, &backing), Some(Ok(())));
 }
+
+/// A write of 1 MiB and 5 KiB into the page cache, as its calls, each as its place and length.
+fn long_write() -> (Job, Backing) {
+    const LONG: [Segment; 3] = [segment(0, 300 << 10), segment(1 << 20, 5 << 10), segment(2 << 20, 724 << 10)];
+    let (_, backing) = begun(Operation::Flush);
+    let memory = Arc::new(MemoryMap::allocate(&[(0, 3 << 20)]).unwrap());
+    let mut job = Job::new(&memory);
+    let operation = Operation::Write { force_unit_access: false };
+    job.begin(&Request { operation, offset_bytes: 1000, segments: &LONG, token: 5 }, &backing);
+    (job, backing)
+}
+
+fn asked(job: &mut Job, most: usize) -> Vec<(u64, u64)> {
+    job.ask(most);
+    let place = |call| match call {
+        Call::Write(transfer) => (transfer.offset_bytes, transfer.length_bytes()),
+        call => panic!("{call:?} writes nothing"),
+    };
+    job.calls().map(place).collect()
+}
+
+#[test]
+fn a_long_write_is_made_in_pieces_at_once() {
+    let (mut job, backing) = long_write();
+    let pieces = asked(&mut job, 100);
+    assert!(pieces.len() > 3, "{pieces:?}");
+    assert!(pieces.iter().all(|(_, bytes)| *bytes <= 256 << 10), "{pieces:?}");
+    assert_eq!(pieces[0].0, 1000);
+    assert!(pieces.windows(2).all(|two| two[0].0 + two[0].1 == two[1].0), "{pieces:?}");
+    assert_eq!(pieces.iter().map(|(_, bytes)| bytes).sum::<u64>(), (1 << 20) + (5 << 10));
+    for (_, bytes) in &pieces[1..] {
+        assert_eq!(job.answered(*bytes as i32), None);
+    }
+    let all = job.answered(pieces[0].1 as i32);
+    assert_eq!(all, Some((1 << 20) + (5 << 10)));
+    assert_eq!(job.advance(all.unwrap(), &backing), Some(Ok(())));
+}
+
+#[test]
+fn where_there_is_no_room_for_all_pieces_the_others_come_after() {
+    let (mut job, backing) = long_write();
+    let whole = asked(&mut job, 100);
+    let mut made = Vec::new();
+    loop {
+        let pieces = asked(&mut job, 2);
+        assert!(pieces.len() <= 2);
+        let results: Vec<_> = pieces.iter().map(|(_, bytes)| job.answered(*bytes as i32)).collect();
+        made.extend(pieces);
+        assert!(results[..results.len() - 1].iter().all(Option::is_none));
+        if job.advance(results.last().unwrap().unwrap(), &backing).is_some() {
+            break;
+        }
+    }
+    assert_eq!(made, whole);
+}
+
+#[test]
+fn pieces_that_fail_or_stop_short_are_made_again_one_by_one() {
+    for bad in [0, 17, -libc::ENOSPC] {
+        let (mut job, backing) = long_write();
+        let pieces = asked(&mut job, 100);
+        let mut result = None;
+        for (n, (_, bytes)) in pieces.iter().enumerate() {
+            assert_eq!(result, None);
+            result = job.answered(if n == 1 { bad } else { *bytes as i32 });
+        }
+        assert_eq!(job.advance(result.unwrap(), &backing), None, "it is not done");
+        assert_eq!(asked(&mut job, 100), pieces[..1], "from its beginning");
+        assert_eq!(job.answered(pieces[0].1 as i32), Some(pieces[0].1 as i32));
+        assert_eq!(job.advance(pieces[0].1 as i32, &backing), None);
+        assert_eq!(asked(&mut job, 100), pieces[1..2]);
+        assert_eq!(job.answered(-libc::ENOSPC), Some(-libc::ENOSPC));
+        assert_eq!(job.advance(-libc::ENOSPC, &backing), Some(Err(RequestError::Os(libc::ENOSPC))));
+    }
+}
+
+#[test]
+fn what_waits_for_the_disk_or_reads_is_one_call() {
+    for operation in [Operation::Read, Operation::Write { force_unit_access: true }, Operation::Flush] {
+        let (mut job, _backing) = begun(operation);
+        job.ask(100);
+        assert_eq!(job.calls().count(), 1);
+        assert_eq!(job.answered(-libc::EINTR), Some(-libc::EINTR));
+    }
+}

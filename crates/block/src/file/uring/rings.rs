@@ -13,9 +13,9 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Entries of a ring that is made ahead, and so requests of a queue on it: QEMU's queues have 128 entries, User-Mode Linux's 256.
-const ENTRIES_AHEAD: u32 = 256;
-/// Most rings that are made ahead; each takes a descriptor and 25 KiB.
+/// Entries of a ring that is made ahead: QEMU's queues have 128 requests, User-Mode Linux's 256, and a long one takes several.
+const ENTRIES_AHEAD: u32 = 512;
+/// Most rings that are made ahead; each takes a descriptor and 50 KiB.
 const AHEAD_MAX: usize = 256;
 
 /// What a ring may be told with io_uring_register(2): IORING_REGISTER_BUFFERS, IORING_UNREGISTER_BUFFERS, IORING_REGISTER_FILES and

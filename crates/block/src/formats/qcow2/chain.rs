@@ -9,8 +9,8 @@ use super::l2_cache::L2Cache;
 use super::layer::Layer;
 use super::medium::{ImageFile, Medium};
 use super::order::Order;
-use crate::formats::{AllowedDirectories, FoundJournal, ImageError, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, OpenedFile, SEGMENTS_MAX, shell_word, shown};
+use crate::formats::{AllowedDirectories, ImageError, demand};
+use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word, shown};
 use imago::format::PreallocateMode;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
@@ -103,12 +103,12 @@ pub(super) fn open_above(
     chain.finish(top)
 }
 
-/// Opens an image that somebody named, to change it: it is locked, and whole.
-pub(super) fn open_to_change(path: &Path) -> Result<File, ImageError> {
-    let image = OpenedFile::open(path, false)?;
-    image.lock(&FileOptions::default())?;
-    FoundJournal::refuse(&image)?;
-    Ok(image.into_file())
+/// Opens an image to change it, as [`DiskSpecification::open_image`](crate::specification::DiskSpecification::open_image) does.
+#[cfg(test)]
+pub(super) fn open_to_change(path: &Path) -> crate::OpenedFile {
+    let image = crate::OpenedFile::open(path, false).unwrap();
+    image.lock(&FileOptions::default()).unwrap();
+    image
 }
 
 fn unusable(path: &Path, problem: impl Into<String>) -> ImageError {

@@ -4,15 +4,14 @@
 //! zeroing its L1 table; its clusters, which nothing refers to then, are freed as leaked ones are.
 
 use super::census::Repair;
-use super::chain::{open_above, open_to_change, read_header, refuse_snapshots};
+use super::chain::{open_above, read_header, refuse_snapshots};
 use super::create::Preallocation;
 use super::info::chain_of;
 use super::medium::ImageFile;
 use super::repair::Qcow2Check;
 use super::{Qcow2Disk, header_change, resize};
 use crate::formats::{AllowedDirectories, ImageError, fold};
-use crate::shown;
-use crate::{Disk, Engine, FileDisk, FileOptions, Qcow2Info, same_file};
+use crate::{Disk, Engine, FileDisk, FileOptions, OpenedFile, Qcow2Info, same_file, shown};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -30,14 +29,15 @@ pub struct Qcow2Commit {
 }
 
 impl Qcow2Commit {
-    /// Opens the image at `path`, and the one that it is folded into: its backing file, or the one of its chain that `base` names. A base
+    /// Of an image that is open for writing, and locked: opens the one that it is folded into, its backing file, or the one of its chain that `base` names. A base
     /// that is smaller than the image is made larger.
     ///
     /// # Errors
     /// When it has no such backing file, and when one of them cannot be had for writing, or is not allowed.
-    pub fn open(path: &Path, base: Option<&Path>, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+    pub fn open(image: OpenedFile, base: Option<&Path>, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+        let path = &image.path().to_owned();
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
-        let file = open_to_change(path)?;
+        let file = image.into_file();
         refuse_snapshots(&read_header(&file, path)?, path, "which show what is behind it now")?;
         let chain = chain_of(file.try_clone().map_err(failed)?, path, allowed)?;
         let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
@@ -126,7 +126,7 @@ fn open_base(
         if header.size_bytes < size_bytes {
             FileDisk::lock(&file, path, &options)?;
             let handle = file.try_clone().map_err(failed)?;
-            resize::resize_in(&handle, path, size_bytes, Preallocation::Off, allowed)?;
+            resize::resize(&handle, path, size_bytes, Preallocation::Off, allowed)?;
         }
         return Ok(Arc::new(Qcow2Disk::open_in(file, path, &options, allowed)?));
     }

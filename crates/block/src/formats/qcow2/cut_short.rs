@@ -6,7 +6,7 @@ use super::header::Header;
 use super::medium::tests::LOG;
 use super::{Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase, resize};
 use crate::layers::{Recording, Replay, WriteLog};
-use crate::{AllowedDirectories, Disk, FileOptions, Qcow2Info, read_bytes, write_bytes};
+use crate::{AllowedDirectories, Disk, FileOptions, OpenedFile, Qcow2Info, read_bytes, write_bytes};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,8 +66,12 @@ fn at_each_cut(path: &Path, before: &[u8], recording: &Recording, look: impl Fn(
 }
 
 fn corruptions(path: &Path) -> u64 {
-    let mut check = Qcow2Check::open(path, Repair::None, true).unwrap();
+    let mut check = Qcow2Check::open(&OpenedFile::open(path, true).unwrap(), false).unwrap();
     check.run(Repair::None, &mut |_| ()).unwrap().corruptions
+}
+
+fn info(path: &Path) -> Qcow2Info {
+    Qcow2Info::of_opened(&OpenedFile::open(path, true).unwrap()).unwrap()
 }
 
 fn be64(bytes: &[u8], at: usize) -> u64 {
@@ -91,22 +95,22 @@ fn what_a_disk_grows_by_is_zeros_at_every_cut() {
     for (backing, old, new) in [(backing("base"), 308_224, 700 << 10), (None, 308_224, 700 << 10)] {
         let has_backing = backing.is_some();
         let path = image(directory.path(), "image.qcow2", backing);
-        resize::resize(&path, old, Preallocation::Off, &allowed(&path)).unwrap();
+        resize::resize(open_to_change(&path).file(), &path, old, Preallocation::Off, &allowed(&path)).unwrap();
         let before = fs::read(&path).unwrap();
         let (_, held) = disk_of(&path);
         let mut wanted = held.clone();
         wanted.resize(new as usize, 0);
         let log = Arc::<WriteLog>::default();
         LOG.set(Some(Arc::clone(&log)));
-        resize::zero_behind_end(&open_to_change(&path).unwrap(), &path, old, new, &allowed(&path)).unwrap();
+        resize::zero_behind_end(open_to_change(&path).file(), &path, old, new, &allowed(&path)).unwrap();
         LOG.set(Some(Arc::clone(&log)));
-        resize::set_size(&open_to_change(&path).unwrap(), &path, new, Preallocation::Off, &allowed(&path)).unwrap();
+        resize::set_size(open_to_change(&path).file(), &path, new, Preallocation::Off, &allowed(&path)).unwrap();
         assert!(disk_of(&path) == (new, wanted.clone()), "with a backing file: {has_backing}");
         at_each_cut(&path, &before, &log.recording(SECTOR_BYTES), |cut| {
             assert_eq!(corruptions(&path), 0, "cut behind {cut}");
             let (size, holds) = disk_of(&path);
             assert!((size == old && holds == held) || (size == new && holds == wanted), "cut behind {cut}");
-            resize::resize(&path, new, Preallocation::Off, &allowed(&path)).unwrap();
+            resize::resize(open_to_change(&path).file(), &path, new, Preallocation::Off, &allowed(&path)).unwrap();
             assert!(disk_of(&path).1 == wanted, "done again after a cut behind {cut}");
         });
         fs::remove_file(&path).unwrap();
@@ -137,7 +141,7 @@ fn a_repair_that_is_cut_short_is_no_worse() {
         fs::write(&path, &bytes).unwrap();
         let bad = corruptions(&path);
         let recording = recorded(|| {
-            let mut check = Qcow2Check::open(&path, Repair::All, true).unwrap();
+            let mut check = Qcow2Check::open(&open_to_change(&path), true).unwrap();
             let report = check.run(Repair::All, &mut |_| ()).unwrap();
             assert_eq!((report.corruptions, report.leaks), (0, 0), "{what}");
             assert!(report.corruptions_fixed + report.leaks_fixed > 0, "{what}");
@@ -165,7 +169,7 @@ fn a_backing_file_that_is_named_is_the_old_one_or_the_new_one() {
     ] {
         let path = image(directory.path(), "image.qcow2", old.clone());
         let before = fs::read(&path).unwrap();
-        let rebase = Qcow2Rebase::open(&path).unwrap();
+        let rebase = Qcow2Rebase::open(open_to_change(&path)).unwrap();
         let recording = recorded(|| rebase.name_backing(new.as_ref()).unwrap());
         drop(rebase);
         at_each_cut(&path, &before, &recording, |cut| {
@@ -187,7 +191,7 @@ fn an_image_that_is_emptied_shows_the_same_all_the_time() {
     let backing = Some(Qcow2Backing { name: "base.raw".into(), format: "raw".into() });
     let path = image(directory.path(), "top.qcow2", backing);
     let (before, wanted) = (fs::read(&path).unwrap(), contents(&path));
-    let commit = Qcow2Commit::open(&path, None, &allowed(&path)).unwrap();
+    let commit = Qcow2Commit::open(open_to_change(&path), None, &allowed(&path)).unwrap();
     commit.fold(&mut |_, _| true).unwrap();
     assert!(fs::read(&base).unwrap() == wanted);
     let recording = recorded(|| commit.empty().unwrap());
@@ -211,9 +215,9 @@ fn an_image_with_bitmaps_leaks_none_of_them_wherever_the_first_write_to_it_is_cu
     at_each_cut(&path, &before, &recording, |cut| {
         let check = Command::new("qemu-img").args(["check", "-f", "qcow2"]).arg(&path).output().unwrap();
         assert!(check.status.success(), "cut {cut}: {}", String::from_utf8_lossy(&check.stdout));
-        assert_eq!(Qcow2Info::read(&path).unwrap().bitmaps.len(), 3, "cut {cut}");
+        assert_eq!(info(&path).bitmaps.len(), 3, "cut {cut}");
         assert!(contents(&path) == shown, "cut {cut}");
     });
-    let bitmaps = Qcow2Info::read(&path).unwrap().bitmaps;
+    let bitmaps = info(&path).bitmaps;
     assert!(bitmaps.iter().all(|bitmap| bitmap.is_in_use), "they are out of date once it is open");
 }

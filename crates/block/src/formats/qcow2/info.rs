@@ -63,18 +63,10 @@ pub struct Qcow2Bitmap {
 }
 
 impl Qcow2Info {
-    /// Reads what the image at `path` says of itself. Nothing is locked, nothing but that file is opened, and what cannot be used is told, too.
+    /// Reads what an open image says of itself. Nothing is locked, no other file is opened, and what cannot be used is told, too.
     ///
     /// # Errors
     /// When it cannot be read, or no qcow2 header can be made out.
-    pub fn read(path: &Path) -> Result<Self, ImageError> {
-        Self::of_opened(&OpenedFile::open(path, true)?)
-    }
-
-    /// The same, of an image that is open.
-    ///
-    /// # Errors
-    /// As [`Qcow2Info::read`].
     pub fn of_opened(image: &OpenedFile) -> Result<Self, ImageError> {
         Self::of(image.file(), image.path())
     }

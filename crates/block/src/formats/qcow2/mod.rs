@@ -47,7 +47,7 @@ mod worker;
 mod writer;
 
 use super::{AllowedDirectories, ImageError};
-use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, Queue};
+use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
 pub use census::{CheckReport, Repair};
 pub use commit::Qcow2Commit;
 pub(crate) use create::create_delta;
@@ -119,18 +119,18 @@ impl Qcow2Disk {
         Self::on(chain::open_in(file, path, options, allowed)?, path)
     }
 
-    /// Changes the size of the disk in the image at `path`. What is new reads as zeros, whatever is behind the image, and is allocated as
-    /// `preallocation` says; what is cut off is gone.
+    /// Changes the size of the disk in an image, which is open for writing, and locked. What is new reads as zeros, whatever is behind the image, and
+    /// is allocated as `preallocation` says; what is cut off is gone.
     ///
     /// # Errors
     /// As [`Qcow2Disk::open`] for writing; when the image has snapshots, or the size is impossible.
     pub fn resize(
-        path: &Path,
+        image: &OpenedFile,
         size_bytes: u64,
         preallocation: Preallocation,
         allowed: &AllowedDirectories,
     ) -> Result<(), ImageError> {
-        resize::resize(path, size_bytes, preallocation, allowed)
+        resize::resize(image.file(), image.path(), size_bytes, preallocation, allowed)
     }
 
     /// What the permission bits of the image's file and of all files behind it allow.

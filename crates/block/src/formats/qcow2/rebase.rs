@@ -1,16 +1,18 @@
 //! Putting another backing file behind an image.
 
 use super::Qcow2Disk;
-use super::chain::{open_to_change, read_header, refuse_snapshots};
+use super::chain::{read_header, refuse_snapshots};
 use super::create::Qcow2Backing;
 use super::header_change;
 use super::medium::ImageFile;
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::read::perform;
-use crate::{Disk, Engine, Extent, ExtentKind, FileOptions, MemoryMap, Operation, Queue, Segment, walk_extents};
+use crate::{
+    Disk, Engine, Extent, ExtentKind, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Segment, walk_extents,
+};
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What is compared at once: the largest cluster, since what is written to a part of one makes the rest of it the image's own.
 const BUFFER_BYTES: u32 = 2 << 20;
@@ -26,14 +28,14 @@ pub struct Qcow2Rebase {
 }
 
 impl Qcow2Rebase {
-    /// Opens the image at `path`.
+    /// Of an image that is open for writing, and locked.
     ///
     /// # Errors
-    /// When it cannot be had for writing, or has an unfinished change.
-    pub fn open(path: &Path) -> Result<Self, ImageError> {
-        let file = open_to_change(path)?;
-        read_header(&file, path)?;
-        Ok(Self { file, path: path.to_owned() })
+    /// When it is none that can be used.
+    pub fn open(image: OpenedFile) -> Result<Self, ImageError> {
+        read_header(image.file(), image.path())?;
+        let path = image.path().to_owned();
+        Ok(Self { file: image.into_file(), path })
     }
 
     /// The image as a disk, to which differences can be written.

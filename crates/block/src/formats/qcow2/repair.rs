@@ -9,10 +9,10 @@ use super::census::{Census, CheckReport, Repair, Tell};
 use super::header::{FIRST_CLUSTER_MAX_BYTES, Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table};
 use super::medium::ImageFile;
 use super::new_refcounts::NewRefcounts;
-use crate::formats::{FoundJournal, ImageError};
-use crate::{FileOptions, OpenedFile};
+use crate::OpenedFile;
+use crate::formats::ImageError;
 use std::io::{self, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A qcow2 image that is to be checked, and may be damaged. Its backing and data files are left alone.
 #[derive(Debug)]
@@ -23,22 +23,11 @@ pub struct Qcow2Check {
 }
 
 impl Qcow2Check {
-    /// Opens the image at `path`, for writing if something is to be repaired. `lock`: nobody else may write to it meanwhile.
+    /// Of an image that is open, and locked if nobody else is to write to it meanwhile; `is_writable`: for writing too, so that it can be repaired.
     ///
     /// # Errors
-    /// When it cannot be had, has an unfinished change, or its header cannot be understood.
-    pub fn open(path: &Path, repair: Repair, lock: bool) -> Result<Self, ImageError> {
-        let options = FileOptions { read_only: repair == Repair::None, lock, ..FileOptions::default() };
-        let image = OpenedFile::open(path, options.read_only)?;
-        image.lock(&options)?;
-        if lock {
-            FoundJournal::refuse(&image)?;
-        }
-        Self::on(image, !options.read_only)
-    }
-
-    /// Of an image that is open, and locked if that is wanted.
-    pub(in crate::formats) fn on(image: OpenedFile, is_writable: bool) -> Result<Self, ImageError> {
+    /// When its header cannot be read or understood.
+    pub fn open(image: &OpenedFile, is_writable: bool) -> Result<Self, ImageError> {
         let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
         let file = image.file().try_clone().map_err(failed)?;
         let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;

@@ -12,17 +12,8 @@ use std::io;
 use std::path::Path;
 use std::sync::PoisonError;
 
+/// Resizes the image in `file`, which is locked.
 pub(super) fn resize(
-    path: &Path,
-    size_bytes: u64,
-    preallocation: Preallocation,
-    allowed: &AllowedDirectories,
-) -> Result<(), ImageError> {
-    resize_in(&chain::open_to_change(path)?, path, size_bytes, preallocation, allowed)
-}
-
-/// The same, of the image in `file`, which is locked.
-pub(super) fn resize_in(
     file: &File,
     path: &Path,
     size_bytes: u64,

@@ -183,10 +183,13 @@ struct Files<'a> {
 impl Files<'_> {
     /// The file that the descriptor calls `name`, checked to be long enough, and the offset in it.
     fn find(&mut self, name: &str, offset_bytes: u64, length_bytes: u64) -> Result<(usize, u64), ImageError> {
-        let (file, path) = self.allowed.open(self.image, name, !self.options.read_only)?;
+        let found = self.allowed.find(self.image, name)?;
+        let path = found.target().to_owned();
         let index = match self.opened.iter().position(|(opened, _)| *opened == path) {
             Some(index) => index,
             None => {
+                // A device that is written is ours alone, so it is opened once.
+                let (file, _) = found.open(!self.options.read_only)?;
                 FileDisk::lock(&file, &path, &self.options)?;
                 let failed = |source| ImageError::System { action: "look at", path: path.clone(), source };
                 self.permissions &= file.metadata().map_err(failed)?.mode();

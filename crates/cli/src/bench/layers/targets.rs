@@ -4,6 +4,7 @@
 
 use super::serve_process::ServeProcess;
 use crate::disk::open_disk;
+use crate::private_directory;
 use anyhow::{Context, Result};
 use blockyard_bench::layers::{self, OpenTarget};
 use blockyard_bench::random_file;
@@ -150,7 +151,7 @@ impl Yard {
     }
 
     fn scratch(&self, name: &str) -> Result<Scratch> {
-        let directory = tempfile::Builder::new().prefix("blockyard-").tempdir().context("making a directory")?;
+        let directory = private_directory::make()?;
         Ok(Scratch { path: directory.path().join(name), _directory: directory })
     }
 

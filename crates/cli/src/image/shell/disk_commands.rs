@@ -6,17 +6,19 @@ use super::session::Session;
 use super::verbs::{text, truth};
 use crate::image::create;
 use crate::image::layers::LUKS;
+use crate::image::named_image::Format;
+use crate::image::new_image::NewImage;
 use crate::image::tool_run::{self, complaint};
-use crate::{UsageError, print};
+use crate::image::watch::Watch;
+use crate::{UsageError, print, private_directory};
 use anyhow::{Context, Result, bail};
 use blockyard_appliance::tools::{BLKID, RESIZE2FS, TUNE2FS, ToolCall, WIPEFS};
 use blockyard_block::partition_table::{self, EntryChange, Guid, Partition, PartitionKind, Scheme, TableChange};
-use blockyard_block::printable;
+use blockyard_block::{Preallocation, printable};
 use blockyard_protocol::appliance::{MountPoint, Volume};
 use blockyard_protocol::pattern::{is_pattern, matches};
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
 /// `key:value` arguments.
@@ -56,12 +58,19 @@ fn add_as(session: &mut Session, words: &[OsString], mut read_only: bool) -> Res
 
 /// `sparse` and `alloc`: of exactly so many bytes, where `create` makes whole sectors.
 pub fn make(session: &mut Session, words: &[OsString], allocated: bool) -> Result<()> {
-    let preallocation = if allocated { "preallocation=falloc" } else { "preallocation=off" };
-    create_image(&["-f", "raw", "-o", preallocation], &words[0], &words[1])?;
-    let size = super::verbs::bytes(&words[1])?;
-    let made = File::options().write(true).open(&words[0]).and_then(|file| file.set_len(size));
-    made.with_context(|| words[0].display().to_string())?;
-    session.add(&format!("{},format=raw", text(&words[0])?.replace(',', ",,")), false)
+    let (name, size_bytes) = (text(&words[0])?, super::verbs::bytes(&words[1])?);
+    let image = NewImage {
+        path: name.into(),
+        permissions: None,
+        format: Format::Raw,
+        size_bytes,
+        cluster_bytes: None,
+        preallocation: if allocated { Preallocation::Falloc } else { Preallocation::Off },
+        backing: None,
+    };
+    // What is added is the file that was made, whatever has its name by then.
+    let file = image.make(&Watch::new(false, size_bytes)?)?.commit_open(true)?;
+    session.add_opened(&format!("{},format=raw", name.replace(',', ",,")), Some(&file), false)
 }
 
 /// `disk-create`.
@@ -399,7 +408,8 @@ pub fn wipe_signatures(session: &mut Session, words: &[OsString]) -> Result<()> 
 
 /// `scratch`: a disk that is gone when the session ends.
 pub fn scratch(session: &mut Session, words: &[OsString]) -> Result<()> {
-    let directory = tempfile::tempdir().context("making a scratch disk")?;
+    // Who opens it now goes on seeing what is written to it.
+    let directory = private_directory::make()?;
     let path = directory.path().join("scratch.img");
     // The session has it open: it needs no name.
     make(session, &[path.into(), words[0].clone()], false)

@@ -7,6 +7,7 @@ use crate::image::copying::write_out;
 use crate::image::file_json::path_within;
 use crate::image::listing::{Names, is_directory};
 use crate::image::open_image::{RecordTaker, image_path};
+use crate::image::records::{Room, attribute_bytes};
 use crate::image::space::mounted;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
@@ -22,6 +23,12 @@ use std::path::Path;
 pub fn piped(session: &mut Session, path: &OsStr, command: &str) -> Result<()> {
     let cat = ["cat".into(), "--".into(), path.to_owned()];
     super::pipe::into(OsStr::new(command), || commands::perform_words(session, &cat))
+}
+
+/// Prints what a command of the host's shell says of a file of the image as a whole.
+pub fn summed(session: &mut Session, path: &OsStr, command: &str) -> Result<()> {
+    let cat = ["cat".into(), "--".into(), path.to_owned()];
+    super::pipe::sum(OsStr::new(command), || commands::perform_words(session, &cat))
 }
 
 /// `head-n` and `tail-n`: a number of lines, and a file.
@@ -44,7 +51,7 @@ pub fn checksum(session: &mut Session, words: &[OsString]) -> Result<()> {
         "sha512" => "sha512sum",
         other => bail!(UsageError(format!("{other}: crc, md5, sha1, sha224, sha256, sha384 and sha512 are known"))),
     };
-    piped(session, &words[1], &format!("{program} | cut -d ' ' -f 1"))
+    summed(session, &words[1], &format!("{program} | cut -d ' ' -f 1"))
 }
 
 /// `grep` and its like: no line that matches is no failure.
@@ -120,6 +127,7 @@ struct Below {
     start: Vec<u8>,
     directory: Vec<u8>,
     paths: Vec<Vec<u8>>,
+    room: Room,
 }
 
 impl RecordTaker for Below {
@@ -133,6 +141,7 @@ impl RecordTaker for Below {
             Record::Entry(entry) => {
                 let path = path_within(&self.directory, &entry);
                 let below = path.strip_prefix(&self.start[..]).unwrap_or(&path);
+                self.room.take(size_of::<Vec<u8>>() + below.len())?;
                 self.paths.push(below.strip_prefix(b"/").unwrap_or(below).to_vec());
             }
             _ => {}
@@ -196,21 +205,27 @@ pub fn attributes(session: &mut Session, words: &[OsString], follow: bool) -> Re
 const ATTRIBUTES_MAX: usize = 1 << 15;
 
 #[derive(Default)]
-struct Attributes(Vec<Attribute>);
+struct Attributes {
+    all: Vec<Attribute>,
+    room: Room,
+}
 
 impl RecordTaker for Attributes {
     type Output = Vec<Attribute>;
 
     fn take(&mut self, record: Record) -> io::Result<()> {
         match record {
-            Record::Attribute(attribute) if self.0.len() < ATTRIBUTES_MAX => self.0.push(attribute),
+            Record::Attribute(attribute) if self.all.len() < ATTRIBUTES_MAX => {
+                self.room.take(attribute_bytes(&attribute))?;
+                self.all.push(attribute);
+            }
             _ => {}
         }
         Ok(())
     }
 
     fn finish(self) -> io::Result<Self::Output> {
-        Ok(self.0)
+        Ok(self.all)
     }
 }
 
@@ -412,4 +427,23 @@ fn systems(session: &mut Session) -> Result<Vec<serde_json::Value>> {
     session.mount_again()?;
     let value = serde_json::to_value(inspection?)?;
     Ok(value["operatingsystems"].as_array().cloned().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::records::Room;
+
+    /// Each of a hostile image's names may be as long as names can be, and there may be any number of them.
+    #[test]
+    fn a_list_without_end_is_not_kept() {
+        let entry = || Record::Entry(Entry { name: vec![b'n'; 255], ..Entry::default() });
+        let mut below = Below { room: Room::of(1000), ..Below::default() };
+        let taken = (0..10).map_while(|_| below.take(entry()).ok()).count();
+        assert!((1..4).contains(&taken), "{taken}");
+        let attribute = || Record::Attribute(Attribute { name: b"user.a".to_vec(), value: vec![0; 300] });
+        let mut attributes = Attributes { room: Room::of(1000), ..Attributes::default() };
+        let taken = (0..10).map_while(|_| attributes.take(attribute()).ok()).count();
+        assert!((1..4).contains(&taken), "{taken}");
+    }
 }

@@ -1,9 +1,10 @@
 //! Output of a command as the input of one of the host's.
 
+use crate::terminal::OutputError;
 use anyhow::{Context, Result, bail};
 use rustix::stdio::{dup2_stdout, stdout};
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::process::{Command, Stdio};
 
 /// Runs `command` with the host's shell, and `act` with its stdin for our stdout.
@@ -11,11 +12,28 @@ use std::process::{Command, Stdio};
 /// # Errors
 /// When either fails.
 pub fn into(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
-    let mut child =
-        Command::new("/bin/sh").arg("-c").arg(command).stdin(Stdio::piped()).spawn().context("cannot run /bin/sh")?;
+    between(command, Stdio::inherit(), act)
+}
+
+/// As [`into`], and says what the command says when all has come: what it makes of a part, or of nothing, is wrong.
+///
+/// # Errors
+/// As there.
+pub fn sum(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut said = tempfile::tempfile().context("making a temporary file")?;
+    let output = said.try_clone().context("making a temporary file")?;
+    between(command, output.into(), act)?;
+    said.rewind().context("reading a temporary file")?;
+    Ok(io::copy(&mut said, &mut io::stdout()).map(drop).map_err(OutputError)?)
+}
+
+fn between(command: &OsStr, output: Stdio, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut shell = Command::new("/bin/sh");
+    shell.arg("-c").arg(command).stdin(Stdio::piped()).stdout(output);
+    let mut child = shell.spawn().context("cannot run /bin/sh")?;
     let Some(input) = child.stdin.take() else { bail!("{}: it has no input", command.display()) };
     let own = rustix::io::fcntl_dupfd_cloexec(stdout(), 3).map_err(io::Error::from).context("keeping stdout")?;
-    io::stdout().flush().context("cannot write to stdout")?;
+    io::stdout().flush().map_err(OutputError)?;
     dup2_stdout(&input).map_err(io::Error::from).context("changing stdout")?;
     drop(input);
     let done = act();
@@ -23,7 +41,7 @@ pub fn into(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let flushed = io::stdout().flush();
     dup2_stdout(&own).map_err(io::Error::from).context("changing stdout back")?;
     let status = child.wait().context("cannot wait for /bin/sh")?;
-    let enough = |error: &anyhow::Error| format!("{error:#}").contains("Broken pipe");
+    let enough = |error: &anyhow::Error| error.downcast_ref().is_some_and(OutputError::is_unwanted);
     match done {
         Err(error) if !(status.success() && enough(&error)) => return Err(error),
         _ => drop(flushed),

@@ -5,6 +5,7 @@ use super::line::{self, LINE_BYTES_MAX, Request};
 use super::session::Session;
 use crate::terminal;
 use anyhow::{Context, Result, anyhow, bail};
+use blockyard_block::shown;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -24,11 +25,11 @@ impl Script {
     /// # Errors
     /// When it cannot be read, or with the first line that makes no sense.
     pub fn read(path: &Path) -> Result<Self> {
-        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let file = File::open(path).with_context(|| shown(path).to_string())?;
         let mut text = Vec::new();
-        file.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut text).with_context(|| path.display().to_string())?;
+        file.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut text).with_context(|| shown(path).to_string())?;
         if text.len() as u64 > SCRIPT_BYTES_MAX {
-            bail!("{}: it is too long for a script", path.display());
+            bail!("{}: it is too long for a script", shown(path));
         }
         let script = Self { path: path.to_owned(), text };
         let name = script.name();
@@ -39,7 +40,7 @@ impl Script {
     }
 
     fn name(&self) -> String {
-        self.path.display().to_string()
+        shown(&self.path).to_string()
     }
 
     /// With their numbers, from 1.

@@ -10,13 +10,13 @@
 use crate::image::file_commands::{Access, FileCommand};
 use crate::image::keys::Key;
 use crate::image::layers::{Asking, BOOTS_MAX, Needs};
-use crate::image::open_image::{DISKS_MAX, OpenArgs, OpenImage};
+use crate::image::open_image::{DISKS_MAX, OpenArgs, OpenImage, OpenedDisk, both};
 use crate::image::verdict::EndsWith;
 use crate::signals::{self, EndSignals};
 use crate::{UsageError, terminal};
 use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, ImageDisk};
-use blockyard_block::AtomicChange;
+use blockyard_block::{AtomicChange, OpenedFile};
 use blockyard_protocol::appliance::{MountPoint, Operation, Sync};
 
 /// Disks, the appliance that has them if it runs, and what is mounted in it.
@@ -30,6 +30,8 @@ pub struct Session {
     change: Option<AtomicChange>,
     /// Why that must not happen.
     given_up: Option<&'static str>,
+    /// What the permission bits of the disks' files allow.
+    permissions: Option<u32>,
     image: Option<OpenImage>,
     points: Vec<MountPoint>,
     /// Encrypted volumes that somebody has opened and named.
@@ -87,6 +89,7 @@ impl Session {
             drives: Vec::new(),
             change: None,
             given_up: None,
+            permissions: None,
             image: None,
             points: Vec::new(),
             mappings: Vec::new(),
@@ -105,6 +108,14 @@ impl Session {
     /// # Errors
     /// When it cannot be opened, or what is mounted cannot be unmounted.
     pub fn add(&mut self, specification: &str, read_only: bool) -> Result<()> {
+        self.add_opened(specification, None, read_only)
+    }
+
+    /// As [`Session::add`], of a disk whose file may be open already.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_opened(&mut self, specification: &str, file: Option<&OpenedFile>, read_only: bool) -> Result<()> {
         if self.drives.len() == DISKS_MAX {
             bail!("an appliance has at most {DISKS_MAX} disks");
         }
@@ -114,8 +125,9 @@ impl Session {
             let problem = "with --atomic one image is written: several do not change at one moment (`add-ro`?)";
             return Err(UsageError(format!("{specification}: {problem}")).into());
         }
-        let (image, change) = self.how.open_disk(specification, access)?;
+        let OpenedDisk { image, change, permissions } = self.how.open_disk(specification, file, access)?;
         self.change = self.change.take().or(change);
+        self.permissions = both(self.permissions, permissions);
         self.stop()?;
         self.drives.push(Drive { image, read_only });
         Ok(())
@@ -133,6 +145,7 @@ impl Session {
         self.stop()?;
         self.mappings.clear();
         self.drives.clear();
+        self.permissions = None;
         Ok(())
     }
 
@@ -193,6 +206,7 @@ impl Session {
             image.mount_points(self.points.clone(), &self.how)?;
         }
         image.has_stdin = !self.reads_stdin;
+        image.permissions = self.permissions;
         self.image = Some(image);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::commands;
 use super::disk_commands as disk;
-use super::file_queries::{self as files, piped};
+use super::file_queries::{self as files, piped, summed};
 use super::new_disk::Plan;
 use super::session::Session;
 use super::volume_commands as volumes;
@@ -600,9 +600,9 @@ pub const VERBS: &[Verb] = &[
         "Print the last lines of a file",
         Call(|session, words| files::some_lines(session, words, "tail")),
     ),
-    verb(&["wc-l"], "PATH", "Count a file's lines", Call(|session, words| piped(session, &words[0], "wc -l"))),
-    verb(&["wc-w"], "PATH", "Count a file's words", Call(|session, words| piped(session, &words[0], "wc -w"))),
-    verb(&["wc-c"], "PATH", "Count a file's bytes", Call(|session, words| piped(session, &words[0], "wc -c"))),
+    verb(&["wc-l"], "PATH", "Count a file's lines", Call(|session, words| summed(session, &words[0], "wc -l"))),
+    verb(&["wc-w"], "PATH", "Count a file's words", Call(|session, words| summed(session, &words[0], "wc -w"))),
+    verb(&["wc-c"], "PATH", "Count a file's bytes", Call(|session, words| summed(session, &words[0], "wc -c"))),
     verb(
         &["grep"],
         "PATTERN PATH",

@@ -23,10 +23,11 @@ struct Greeter {
 }
 
 impl Grantor for Greeter {
-    fn grant(&mut self, grant: &Grant, mut stream: UnixStream) -> Result<(), String> {
+    fn grant(&mut self, grant: &Grant, stream: ClientStream) -> Result<(), String> {
         if self.refuses {
             return Err("no more threads".into());
         }
+        let mut stream = stream.into_inner();
         // A client that has left already is found out about below.
         let _ = stream.write_all(grant.name.as_bytes());
         assert!(self.clients.insert(grant.session, (grant.clone(), stream)).is_none(), "a session twice");

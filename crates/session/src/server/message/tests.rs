@@ -1,11 +1,11 @@
 use super::*;
-use crate::server::client_descriptor::Closer;
+use crate::server::client_descriptor::{Closer, Closers};
 use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 fn descriptors(count: usize) -> Vec<ClientDescriptor> {
     static CLOSER: OnceLock<Closer> = OnceLock::new();
-    let closer = CLOSER.get_or_init(|| Closer::start(&Arc::default()).unwrap());
+    let closer = CLOSER.get_or_init(|| Closers::default().start(0).unwrap());
     (0..count).map(|_| closer.keep(std::io::stderr().as_fd().try_clone_to_owned().unwrap())).collect()
 }
 
