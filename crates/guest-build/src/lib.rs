@@ -12,9 +12,11 @@ use std::{env, io};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Where the sources are.
+/// Where the sources are: in the checkout that cargo works in, which need not be the one that this was compiled in.
 pub fn guests_directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests")
+    let package = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    let mut above = package.ancestors().map(|directory| directory.join("guests"));
+    above.find(|guests| guests.join("Cargo.toml").is_file()).expect("packages lie below the directory of guests/")
 }
 
 /// Builds binary `binary` of package `package`, with cargo's intermediate files under `target_directory`, and returns

@@ -616,12 +616,13 @@ impl OpenImage {
             let response = self.appliance.call(part)?;
             let finished = sink.finish();
             self.appliance.release();
-            records = match (self.judge(response), finished) {
+            records = match finished {
                 // The output's own failure is why the appliance failed.
-                (_, Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
-                    return Err(OutputError(error).into());
+                Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(OutputError(error).into()),
+                finished => {
+                    self.judge(response)?;
+                    finished.context("the appliance's answer is not whole")?
                 }
-                (judged, finished) => judged.and(Ok(finished.map_err(OutputError)?))?,
             };
         }
         let (taker, failures) = records.into_parts();
