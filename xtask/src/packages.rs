@@ -48,22 +48,37 @@ pub(crate) fn setup() -> anyhow::Result<()> {
 /// # Errors
 /// As [`setup`].
 pub(crate) fn install(packages: &[(&'static str, &'static str)]) -> anyhow::Result<()> {
-    let missing: Vec<_> = packages.iter().filter(|(name, _)| !is_installed(name)).collect();
-    if missing.is_empty() {
-        return Ok(());
+    // One of another release may be taken away by what it does not go with, and is missing then.
+    for _ in 0..2 {
+        let missing = missing(packages);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        for (name, purpose) in &missing {
+            eprintln!("missing: {name} ({purpose})");
+        }
+        let names = names(&missing);
+        if !is_root()? {
+            bail!(
+                "installing packages takes root: run `sudo apt-get update && sudo apt-get install --no-install-recommends {}`",
+                names.join(" ")
+            );
+        }
+        update()?;
+        run(apt_get(&["install", "--yes", "--no-install-recommends"]).args(names))?;
     }
-    let names: Vec<_> = missing.iter().map(|(name, _)| *name).collect();
-    for (name, purpose) in &missing {
-        eprintln!("missing: {name} ({purpose})");
+    match &missing(packages)[..] {
+        [] => Ok(()),
+        missing => bail!("apt-get does not install these together with the others: {}", names(missing).join(" ")),
     }
-    if !is_root()? {
-        bail!(
-            "installing packages takes root: run `sudo apt-get update && sudo apt-get install --no-install-recommends {}`",
-            names.join(" ")
-        );
-    }
-    update()?;
-    run(apt_get(&["install", "--yes", "--no-install-recommends"]).args(names))
+}
+
+fn missing(packages: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
+    packages.iter().filter(|(name, _)| !is_installed(name)).copied().collect()
+}
+
+fn names(packages: &[(&'static str, &'static str)]) -> Vec<&'static str> {
+    packages.iter().map(|(name, _)| *name).collect()
 }
 
 /// Brings the lists of packages up to date.

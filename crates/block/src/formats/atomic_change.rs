@@ -10,12 +10,13 @@
 //! name, so that neither another file that gets the image's name nor a new one in its place is taken for it; its owner, who decides whether
 //! the journal counts; what it looks like, which the journal remembers ([`JournalRecord`]), so that nor is one taken for it that was restored in place, unless
 //! it was being written when the process was killed. What is written to is that open file. Its directory is held open too: no path
-//! is resolved twice, and who may rename things there can keep a journal from being found, but not have it written elsewhere.
+//! is resolved twice, and who may rename things there can keep a journal from being found, but not have it written elsewhere, nor brought back
+//! later: it says when all of it is in place, and an image that is half-changed says so itself, where its file system keeps attributes.
 //!
 //! The image has room for the change before it happens ([`room`]).
 
 use super::file_identity::FileIdentity;
-use super::journal_record::{JournalRecord, Stamp};
+use super::journal_record::{ImageMark, JournalRecord, Stamp};
 use super::{ImageError, Qcow2Check, Repair, room};
 use crate::layers::{OverlayDisk, commit};
 use crate::place::Place;
@@ -163,35 +164,45 @@ impl FoundJournal {
     /// Looks beside an image, which is open, and locked if anybody else may be about it.
     ///
     /// # Errors
-    /// When there is a change, and its file cannot be opened for what `read_only` says.
+    /// When there is a change, and its file cannot be opened for what `read_only` says; when there is none, and the image says that it is
+    /// half-changed.
     pub fn of(image: &OpenedFile, read_only: bool) -> Result<Self, ImageError> {
         // Nothing can lie beside what has no name.
         let Ok(Some(place)) = journal_place(image.file(), image.path()) else { return Ok(Self::None) };
         let failed =
             |source| ImageError::System { action: "open the unfinished change", path: place.path.clone(), source };
         let owner = fstat(image.file()).map_err(|errno| failed(errno.into()))?.st_uid;
+        let mark = ImageMark::of(image.file()).map_err(failed)?;
         let found = match statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => found,
+            Err(Errno::NOENT) if mark.is_some() => return Err(gone(image, &place, None)),
             Err(Errno::NOENT) => return Ok(Self::None),
             Err(errno) => return Err(failed(errno.into())),
         };
-        let foreign = |problem, place: Place| Ok(Self::Foreign(ForeignJournal { path: place.path, problem }));
+        let foreign = |problem| match mark {
+            Some(_) => Err(gone(image, &place, Some(problem))),
+            None => Ok(Self::Foreign(ForeignJournal { path: place.path.clone(), problem })),
+        };
         if let Some(problem) = foreign_because(&found, owner) {
-            return foreign(problem, place);
+            return foreign(problem);
         }
         let journal = place.open(if read_only { OFlags::RDONLY } else { OFlags::RDWR }).map_err(failed)?;
         // What was opened is what counts.
         if let Some(problem) = foreign_because(&fstat(&journal).map_err(|errno| failed(errno.into()))?, owner) {
-            return foreign(problem, place);
+            return foreign(problem);
         }
         // One that is damaged, and may be real, is an error where it is needed.
-        if let Ok(record) = JournalRecord::read(&journal)
-            && !record.is_original().map_err(failed)?
-        {
-            return foreign("a copy of a change's file", place);
+        if let Ok(record) = JournalRecord::read(&journal) {
+            if !record.is_original().map_err(failed)? {
+                return foreign("a copy of a change's file");
+            }
+            // Whoever writes next removes it.
+            if record.is_done() && read_only {
+                return Ok(Self::None);
+            }
         }
         let image = image.try_clone().map_err(failed)?;
-        let seen = Some(Stamp::of(image.file()).map_err(failed)?);
+        let seen = Some((Stamp::of(image.file()).map_err(failed)?, mark));
         Ok(Self::Unfinished(UnfinishedChange { image, journal, place, seen }))
     }
 
@@ -205,6 +216,17 @@ impl FoundJournal {
             Self::None | Self::Foreign(_) => Ok(()),
         }
     }
+}
+
+/// The change of a half-changed image is not found: there is nothing, or something that is `foreign_because`.
+fn gone(image: &OpenedFile, place: &Place, foreign_because: Option<&str>) -> ImageError {
+    let (journal, mark) = (shown(&place.path), ImageMark::NAME);
+    let there = foreign_because.map_or("is gone".to_owned(), |problem| format!("is {problem}"));
+    let problem = format!(
+        "is half-changed: a change with --atomic was cut off, and {journal}, which had all of it, {there}: bring it back, or \
+         restore the image; `setfattr -x {mark}` has the image taken for whole as it is"
+    );
+    ImageError::Unusable { path: image.path().to_owned(), problem }
 }
 
 /// Why a file is not what a change to an image has left, if so: in a directory where others may make files, anybody may have put it there. It
@@ -230,8 +252,8 @@ pub struct UnfinishedChange {
     image: OpenedFile,
     journal: File,
     place: Place,
-    /// What the image looked like when this was found; `None` when it is ours since before it happened.
-    seen: Option<Stamp>,
+    /// What the image looked like when this was found, and its mark; `None` when it is ours since before it happened.
+    seen: Option<(Stamp, Option<FileIdentity>)>,
 }
 
 impl UnfinishedChange {
@@ -303,7 +325,11 @@ impl UnfinishedChange {
     /// The journal's record, if the image is what the change was made for.
     fn record(&self) -> Result<JournalRecord<'_>, Problem> {
         let record = JournalRecord::read(&self.journal)?;
-        if self.seen.is_some_and(|seen| !record.is_for(&seen)) { Err(Problem::Restored) } else { Ok(record) }
+        if self.seen.is_some_and(|(seen, mark)| !record.is_for(&seen, mark)) {
+            Err(Problem::Restored)
+        } else {
+            Ok(record)
+        }
     }
 
     fn fold(&self, base: Arc<dyn Disk>, is_qcow2: bool) -> Result<(), Problem> {
@@ -312,9 +338,12 @@ impl UnfinishedChange {
             return Ok(());
         }
         let mut record = self.record()?;
+        if record.is_done() {
+            return self.remove(record);
+        }
         let was_begun = !record.is_untouched();
         let delta = self.delta(&base)?;
-        record.begin()?;
+        record.begin(self.image.file())?;
         let folded = commit(&delta, &*base);
         // An image may be written until it is closed.
         drop(delta);
@@ -330,7 +359,7 @@ impl UnfinishedChange {
         if was_begun && is_closed && is_qcow2 {
             self.free_leaked_clusters()?;
         }
-        self.remove()
+        self.remove(record)
     }
 
     /// Whoever was killed may have allocated clusters that nothing refers to yet.
@@ -342,11 +371,15 @@ impl UnfinishedChange {
         if report.corruptions == 0 && report.leaks == 0 { check.truncate(report.image_end_bytes) } else { Ok(()) }
     }
 
-    fn remove(&self) -> Result<(), Problem> {
-        let (own, there) =
-            (fstat(&self.journal)?, statat(&self.place.directory, &self.place.name, AtFlags::SYMLINK_NOFOLLOW)?);
-        if (own.st_dev, own.st_ino) != (there.st_dev, there.st_ino) {
-            return Err(io::Error::other("something else has its name").into());
+    /// All of it is in place.
+    fn remove(&self, mut record: JournalRecord<'_>) -> Result<(), Problem> {
+        record.finish(self.image.file())?;
+        let own = fstat(&self.journal)?;
+        match statat(&self.place.directory, &self.place.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) if (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino) => {}
+            // Somebody has moved it: wherever it is, it is done.
+            Ok(_) | Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
         }
         unlinkat(&self.place.directory, &self.place.name, AtFlags::empty())?;
         Ok(fsync(self.place.readable_directory()?)?)
@@ -466,6 +499,71 @@ mod tests {
         let image = fs::read(&path).unwrap();
         assert!(image[65536..][..4096] == [2; 4096] && image[..65536] == [1; 65536] && image[69632] == 1);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    /// As [`killed`], when the image was being written.
+    fn killed_later() -> (TempDir, PathBuf) {
+        let (directory, path) = killed();
+        let (_disk, FoundJournal::Unfinished(change)) = find(&path) else { panic!("it is there") };
+        let Ok(mut record) = change.record() else { panic!("it is whole") };
+        record.begin(change.image.file()).unwrap();
+        (directory, path)
+    }
+
+    fn journal(directory: &TempDir, path: &Path) -> PathBuf {
+        let mut names = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        names.find(|found| found != path).unwrap()
+    }
+
+    #[test]
+    fn who_takes_a_change_away_while_it_is_put_in_place_cannot_bring_it_back() {
+        for decoy in [false, true] {
+            let (directory, path) = killed_later();
+            let (disk, FoundJournal::Unfinished(change)) = find(&path) else { panic!("it is there") };
+            let (journal, aside) = (journal(&directory, &path), directory.path().join("aside"));
+            fs::rename(&journal, &aside).unwrap();
+            if decoy {
+                fs::write(&journal, b"decoy").unwrap();
+            }
+            change.complete(disk, false).unwrap();
+            assert_eq!(fs::read(&path).unwrap()[65536..][..4096], [2; 4096]);
+            assert_eq!(fs::read(&journal).ok(), decoy.then(|| b"decoy".to_vec()));
+            fs::write(&path, vec![3; BYTES]).unwrap();
+            fs::rename(&aside, &journal).unwrap();
+            let looked_at = OpenedFile::open(&path, true).unwrap();
+            assert!(matches!(FoundJournal::of(&looked_at, true).unwrap(), FoundJournal::None));
+            complete(&path).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), vec![3; BYTES]);
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn an_image_whose_change_is_gone_says_so_and_who_takes_it_as_it_is_keeps_what_he_writes() {
+        let (directory, path) = killed_later();
+        let (journal, aside) = (journal(&directory, &path), directory.path().join("aside"));
+        fs::rename(&journal, &aside).unwrap();
+        let image = OpenedFile::open(&path, false).unwrap();
+        if ImageMark::of(image.file()).unwrap().is_none() {
+            eprintln!("no attributes here");
+            return;
+        }
+        for (decoy, why) in [(false, "is gone"), (true, "is no regular file")] {
+            if decoy {
+                std::os::unix::fs::symlink("aside", &journal).unwrap();
+            }
+            let error = FoundJournal::of(&image, true).unwrap_err().to_string();
+            let gone = format!("{}, which had all of it, {why}", journal.display());
+            assert!(error.contains("is half-changed") && error.contains(&gone), "{error}");
+        }
+        fs::rename(&aside, &journal).unwrap();
+        assert!(matches!(FoundJournal::of(&image, true).unwrap(), FoundJournal::Unfinished(_)));
+        rustix::fs::fremovexattr(image.file(), ImageMark::NAME).unwrap();
+        fs::write(&path, vec![3; BYTES]).unwrap();
+        drop(image);
+        let error = complete(&path).unwrap_err().to_string();
+        assert!(error.contains("written to by something else"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), vec![3; BYTES]);
     }
 
     #[test]

@@ -1,20 +1,26 @@
 //! What a journal says at its end of the image that it is for: so that an image which somebody has restored since then is not changed; and of
 //! itself: so that a file which somebody else has made for the image's owner to copy, and then moved here, is none.
 //!
-//! Behind the delta, in the file's last sector: the magic, the state, when the image was modified and its length as stat(2) has them, and the
-//! journal's own identity, little-endian.
+//! Behind the delta, in the file's last sector: the magic, the state, whether the image is marked, when the image was modified and its
+//! length as stat(2) has them, and the journal's own identity, little-endian.
+//!
+//! While the image is written, it has a mark ([`ImageMark`]) where its file system keeps one: so that nobody takes a half-changed image for a
+//! whole one when its journal was taken away, and that a journal which is brought back later is not put over what was written since.
 
 use super::file_identity::FileIdentity;
-use rustix::fs::{fdatasync, fsync};
+use rustix::fs::{XattrFlags, fdatasync, fgetxattr, fremovexattr, fsetxattr, fsync};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-const MAGIC: [u8; 8] = *b"blkychg2";
+const MAGIC: [u8; 8] = *b"blkychg3";
 /// One sector: it is written as a whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 const RECORD_BYTES: usize = 64;
 const STATE_AT: usize = 8;
+const MARKED_AT: usize = 9;
+const OWN_AT: usize = 16 + 3 * 8;
 
 /// What an image's file looks like from outside, however it is named and whoever owns it: a copy of it that looks the same holds
 /// the same.
@@ -46,6 +52,44 @@ enum State {
     Begun = 1,
     /// In part, and nobody is about it.
     Stopped = 2,
+    /// Completely: what is left of it counts no more, wherever it is.
+    Done = 3,
+}
+
+/// What an image says of itself while a change is put in place: the identity of its journal, in an extended attribute.
+pub(super) struct ImageMark;
+
+impl ImageMark {
+    pub(super) const NAME: &'static str = "user.blockyard.change";
+
+    /// The journal that an image was being changed by, if any. What has no attributes has none.
+    pub(super) fn of(image: &File) -> io::Result<Option<FileIdentity>> {
+        let mut bytes = [0; FileIdentity::BYTES];
+        match fgetxattr(image, Self::NAME, &mut bytes) {
+            Ok(FileIdentity::BYTES) => Ok(Some(FileIdentity::from_bytes(&bytes))),
+            // Nothing of ours.
+            Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Sets it, on stable storage; whether it is kept.
+    fn set(image: &File, journal: &FileIdentity) -> io::Result<bool> {
+        match fsetxattr(image, Self::NAME, &journal.to_bytes(), XattrFlags::empty()) {
+            Ok(()) => fsync(image).map(|()| true).map_err(Into::into),
+            Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG | Errno::PERM) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Takes it away, on stable storage.
+    fn remove(image: &File) -> io::Result<()> {
+        match fremovexattr(image, Self::NAME) {
+            Ok(()) => Ok(fsync(image)?),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
 }
 
 /// The record of a journal.
@@ -53,6 +97,8 @@ pub(super) struct JournalRecord<'journal> {
     journal: &'journal File,
     at: u64,
     state: State,
+    /// Whether the image has a mark while this is put in place.
+    marked: bool,
     stamp: Stamp,
     /// The file that it was written to first.
     own: FileIdentity,
@@ -66,7 +112,7 @@ impl<'journal> JournalRecord<'journal> {
         journal.set_len(at + SECTOR_BYTES)?;
         let own =
             FileIdentity::of(journal)?.ok_or_else(|| io::Error::other("its file system keeps no time of birth"))?;
-        Self { journal, at, state: State::Named, stamp, own }.write()
+        Self { journal, at, state: State::Named, marked: false, stamp, own }.write()
     }
 
     /// That of a journal which was found.
@@ -75,7 +121,7 @@ impl<'journal> JournalRecord<'journal> {
         let at = journal.metadata()?.len().checked_sub(SECTOR_BYTES).ok_or_else(invalid)?;
         let mut bytes = [0; RECORD_BYTES];
         journal.read_exact_at(&mut bytes, at)?;
-        let state = [State::Named, State::Begun, State::Stopped];
+        let state = [State::Named, State::Begun, State::Stopped, State::Done];
         let state = state.into_iter().find(|&state| state as u8 == bytes[STATE_AT]).ok_or_else(invalid)?;
         let number = |index: usize| {
             let mut number = [0; 8];
@@ -83,8 +129,10 @@ impl<'journal> JournalRecord<'journal> {
             i64::from_le_bytes(number)
         };
         let stamp = Stamp { modified: [number(0), number(1)], length_bytes: number(2).cast_unsigned() };
-        let own = FileIdentity { inode: number(3).cast_unsigned(), born: [number(4), number(5)] };
-        if bytes[..STATE_AT] != MAGIC { Err(invalid()) } else { Ok(Self { journal, at, state, stamp, own }) }
+        let mut own = [0; FileIdentity::BYTES];
+        own.copy_from_slice(&bytes[OWN_AT..]);
+        let (own, marked) = (FileIdentity::from_bytes(&own), bytes[MARKED_AT] != 0);
+        if bytes[..STATE_AT] != MAGIC { Err(invalid()) } else { Ok(Self { journal, at, state, marked, stamp, own }) }
     }
 
     /// Whether it lies in the file that it was written to first. What somebody else had the owner copy does not: nobody knows a file's identity
@@ -93,9 +141,18 @@ impl<'journal> JournalRecord<'journal> {
         Ok(FileIdentity::of(self.journal)? == Some(self.own))
     }
 
-    /// Whether an image that looks like this is still what the change was made for, as far as that can be told.
-    pub(super) fn is_for(&self, image: &Stamp) -> bool {
-        self.state == State::Begun || *image == self.stamp
+    /// Whether an image that looks like this, and has this mark, is still what the change was made for, as far as that can be told.
+    pub(super) fn is_for(&self, image: &Stamp, mark: Option<FileIdentity>) -> bool {
+        match self.state {
+            State::Named | State::Stopped => *image == self.stamp,
+            State::Begun => !self.marked || mark == Some(self.own),
+            State::Done => true,
+        }
+    }
+
+    /// Whether all of the change has been put in place.
+    pub(super) fn is_done(&self) -> bool {
+        self.state == State::Done
     }
 
     /// Whether nothing of the change has been put in place yet.
@@ -104,7 +161,8 @@ impl<'journal> JournalRecord<'journal> {
     }
 
     /// From now on the image is written.
-    pub(super) fn begin(&mut self) -> io::Result<()> {
+    pub(super) fn begin(&mut self, image: &File) -> io::Result<()> {
+        self.marked = ImageMark::set(image, &self.own)?;
         self.state = State::Begun;
         self.write()?;
         Ok(fdatasync(self.journal)?)
@@ -118,18 +176,29 @@ impl<'journal> JournalRecord<'journal> {
         Ok(fdatasync(self.journal)?)
     }
 
+    /// All of it is in place, and stable. First the journal says so, whoever may have moved it, and then the image.
+    pub(super) fn finish(&mut self, image: &File) -> io::Result<()> {
+        if !self.is_done() {
+            fsync(image)?;
+            self.state = State::Done;
+            self.write()?;
+            fdatasync(self.journal)?;
+        }
+        ImageMark::remove(image)
+    }
+
     fn write(&self) -> io::Result<()> {
         let Stamp { modified, length_bytes } = self.stamp;
         let mut bytes = [0; RECORD_BYTES];
         bytes[..STATE_AT].copy_from_slice(&MAGIC);
         bytes[STATE_AT] = self.state as u8;
-        let FileIdentity { inode, born } = self.own;
-        let numbers = [modified[0], modified[1], length_bytes.cast_signed(), inode.cast_signed(), born[0], born[1]];
-        for (index, number) in numbers.into_iter().enumerate() {
+        bytes[MARKED_AT] = self.marked.into();
+        for (index, number) in [modified[0], modified[1], length_bytes.cast_signed()].into_iter().enumerate() {
             bytes[16 + index * 8..][..8].copy_from_slice(&number.to_le_bytes());
         }
+        bytes[OWN_AT..].copy_from_slice(&self.own.to_bytes());
         self.journal.write_all_at(&bytes, self.at)
     }
 }
 
-const _: () = assert!(RECORD_BYTES == 16 + 6 * 8 && RECORD_BYTES as u64 <= SECTOR_BYTES);
+const _: () = assert!(RECORD_BYTES == OWN_AT + FileIdentity::BYTES && RECORD_BYTES as u64 <= SECTOR_BYTES);

@@ -7,6 +7,7 @@ use blockyard_block::{
     AllowedDirectories, AtomicChange, Disk, FileOptions, FoundJournal, OpenedFile, Qcow2Backing, Qcow2CreateOptions,
     Qcow2Disk,
 };
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -262,12 +263,32 @@ fn a_journal_is_for_the_images_owner_from_its_first_byte() {
     }
 }
 
+const MARK: &str = "user.blockyard.change";
+
+/// Takes away what a half-changed image says of itself, where its file system keeps that.
+fn take_mark(path: &Path) -> Option<Vec<u8>> {
+    let mut mark = vec![0; 100];
+    let length = getxattr(path, MARK, &mut mark[..]).ok()?;
+    mark.truncate(length);
+    removexattr(path, MARK).unwrap();
+    Some(mark)
+}
+
+/// With its mark, such an image is not taken for a whole one.
+fn is_refused_with(path: &Path, mark: Option<&[u8]>, problem: &str) {
+    let Some(mark) = mark else { return };
+    setxattr(path, MARK, mark, XattrFlags::empty()).unwrap();
+    let error = refusal(path);
+    assert!(error.contains("is half-changed") && error.contains(problem), "{error}");
+    removexattr(path, MARK).unwrap();
+}
+
 /// Whatever lies there that may be anybody's is named, and neither taken for a change nor touched.
 #[test]
 fn a_file_that_others_may_have_put_there_is_no_change() {
     let (directory, path, before) = image("raw");
     let wanted = cut_off(&path, &before, "write-error:1st");
-    let (journal, half) = (journal(&directory), fs::read(&path).unwrap());
+    let (journal, half, mark) = (journal(&directory), fs::read(&path).unwrap(), take_mark(&path));
     let moved = directory.path().join("moved");
     let is_root = rustix::process::geteuid().is_root();
     let link = || symlink(&moved, &journal).unwrap();
@@ -304,6 +325,7 @@ fn a_file_that_others_may_have_put_there_is_no_change() {
             continue;
         }
         put();
+        is_refused_with(&path, mark.as_deref(), problem);
         for read_only in [true, false] {
             let (opened, notes) = try_open(&path, read_only);
             let OpenedDisk { disk, file, unfinished, .. } = opened.unwrap();
@@ -331,6 +353,8 @@ fn a_copy_of_a_change_is_no_change() {
     fs::rename(&journal, &moved).unwrap();
     // With the mode, the owner and the contents of the true one.
     fs::copy(&moved, &journal).unwrap();
+    let mark = take_mark(&path);
+    is_refused_with(&path, mark.as_deref(), "a copy of a change's file");
     for read_only in [true, false] {
         let (opened, notes) = try_open(&path, read_only);
         assert!(opened.unwrap().unfinished.is_none());
