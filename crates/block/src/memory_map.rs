@@ -2,11 +2,10 @@
 
 use crate::shared_words::{SharedWords, Word, words_at};
 use crate::truncation_guard::TruncationGuard;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, ftruncate, memfd_create};
-use std::fs::{File, Metadata};
+use rustix::fs::{FileType, MemfdFlags, SealFlags, Stat, fcntl_add_seals, fstat, fstatfs, ftruncate, memfd_create};
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use vm_memory::{
     Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
@@ -102,7 +101,7 @@ impl MemoryMap {
     /// # Errors
     /// When the layout is bad, a region reaches past the end of its file, lies on a file system whose pages could be kept from
     /// us for ever, or cannot be mapped.
-    pub fn from_files(regions: Vec<SharedRegion>) -> Result<Self, MemoryMapError> {
+    pub fn from_files<F: AsFd>(regions: Vec<SharedRegion<F>>) -> Result<Self, MemoryMapError> {
         Self::from_admitted_files(regions, &AdmittedMemory::default())
     }
 
@@ -110,8 +109,11 @@ impl MemoryMap {
     ///
     /// # Errors
     /// As there.
-    pub fn from_admitted_files(regions: Vec<SharedRegion>, admitted: &AdmittedMemory) -> Result<Self, MemoryMapError> {
-        let regions = regions.into_iter().map(|region| region.map(admitted)).collect::<Result<Vec<_>, _>>()?;
+    pub fn from_admitted_files<F: AsFd>(
+        regions: Vec<SharedRegion<F>>,
+        admitted: &AdmittedMemory,
+    ) -> Result<Self, MemoryMapError> {
+        let regions = regions.iter().map(|region| region.map(admitted)).collect::<Result<Vec<_>, _>>()?;
         Self::new(regions, |region| Some(TruncationGuard::new(region.as_ptr(), region.size())))
     }
 
@@ -289,14 +291,17 @@ impl MemoryMap {
 }
 
 /// A region of memory that lies in a file of another process.
+///
+/// Whose descriptor it is decides how that is closed, as it may be anything. The map has one of its own of what was found to be
+/// a file of memory.
 #[derive(Debug)]
-pub struct SharedRegion {
+pub struct SharedRegion<F = File> {
     /// Its guest-physical address.
     pub address: u64,
     /// Its length.
     pub length_bytes: u64,
     /// The file, open for reading and writing.
-    pub file: File,
+    pub file: F,
     /// Where the region starts in the file.
     pub file_offset_bytes: u64,
 }
@@ -314,26 +319,26 @@ impl AdmittedMemory {
         Self(Some(Arc::default()))
     }
 
-    fn admits(&self, metadata: &Metadata) -> bool {
-        let found = (metadata.dev(), metadata.ino());
+    fn admits(&self, stat: &Stat) -> bool {
+        let found = (stat.st_dev, stat.st_ino);
         self.0.as_ref().is_some_and(|first| *first.get_or_init(|| found) == found)
     }
 }
 
-impl SharedRegion {
-    fn map(self, admitted: &AdmittedMemory) -> Result<GuestRegionMmap, MemoryMapError> {
-        let Self { address, length_bytes, file, file_offset_bytes } = self;
+impl<F: AsFd> SharedRegion<F> {
+    fn map(&self, admitted: &AdmittedMemory) -> Result<GuestRegionMmap, MemoryMapError> {
+        let &Self { address, length_bytes, ref file, file_offset_bytes } = self;
         let layout = |what: &str| MemoryMapError::Layout(format!("region at {address:#x} {what}"));
         let end = file_offset_bytes.checked_add(length_bytes).ok_or_else(|| layout("wraps around"))?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
+        let stat = fstat(file).map_err(io::Error::from)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(layout("is not in a file"));
         }
-        if metadata.len() < end {
+        if (stat.st_size as u64) < end {
             return Err(layout("reaches past the end of its file"));
         }
-        let file_system = fstatfs(&file).map_err(io::Error::from)?.f_type as u64;
-        let is_admitted = || file_system == OVERLAYFS_SUPER_MAGIC && admitted.admits(&metadata);
+        let file_system = fstatfs(file).map_err(io::Error::from)?.f_type as u64;
+        let is_admitted = || file_system == OVERLAYFS_SUPER_MAGIC && admitted.admits(&stat);
         if !gives_pages(file_system) && !is_admitted() {
             return Err(layout(
                 "is in a file of a file system that could keep us waiting: give the guest its memory from a memfd, or from a file in \
@@ -341,6 +346,7 @@ impl SharedRegion {
             ));
         }
         let length = usize::try_from(length_bytes).map_err(|_| layout("is larger than an address space"))?;
+        let file = File::from(file.as_fd().try_clone_to_owned()?);
         let mapping = MmapRegion::from_file(FileOffset::new(file, file_offset_bytes), length)
             .map_err(|error| layout(&format!("cannot be mapped: {error}")))?;
         GuestRegionMmap::new(mapping, GuestAddress(address)).ok_or_else(|| layout("wraps around"))

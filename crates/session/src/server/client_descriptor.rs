@@ -97,19 +97,13 @@ impl Drop for Counted {
     }
 }
 
-/// A client's descriptor. Dropped, it is closed by its session's [`Closer`].
+/// A client's descriptor, whatever it is: to be looked at and used where it is. Dropped, it is closed by its session's [`Closer`], and in no
+/// other way.
 #[derive(Debug)]
 pub(super) struct ClientDescriptor {
-    /// `None` only while it is dropped or given away.
+    /// `None` only while it is dropped.
     descriptor: Option<OwnedFd>,
     closer: Closer,
-}
-
-impl ClientDescriptor {
-    /// The descriptor, which whoever takes it closes.
-    pub(super) fn into_inner(mut self) -> OwnedFd {
-        self.descriptor.take().expect("it is there until it is dropped")
-    }
 }
 
 impl AsFd for ClientDescriptor {

@@ -3,8 +3,6 @@
 use super::client_descriptor::ClientDescriptor;
 use super::message::Region;
 use blockyard_block::{AdmittedMemory, MemoryMap, MemoryMapError, SharedRegion, size};
-use std::fs::File;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -67,7 +65,7 @@ impl Drop for Room {
 #[derive(Debug)]
 pub(super) struct ClientMemory {
     space: Arc<AddressSpace>,
-    regions: Vec<(Region, File)>,
+    regions: Vec<(Region, Arc<ClientDescriptor>)>,
     map: Option<MemoryMap>,
     room: Option<Room>,
 }
@@ -85,7 +83,7 @@ impl ClientMemory {
 
     /// Memory of these regions and no others.
     pub(super) fn of(&self, regions: Vec<(Region, ClientDescriptor)>) -> Result<Self, MemoryMapError> {
-        self.mapped(regions.into_iter().map(|(region, file)| (region, file.into_inner().into())).collect())
+        self.mapped(regions.into_iter().map(|(region, file)| (region, Arc::new(file))).collect())
     }
 
     /// Memory with one region more.
@@ -93,34 +91,30 @@ impl ClientMemory {
         if self.regions.len() == REGIONS_MAX {
             return Err(MemoryMapError::Layout(format!("more than {REGIONS_MAX} regions")));
         }
-        let mut regions = self.cloned_regions()?;
-        regions.push((region, file.into_inner().into()));
+        let mut regions = self.regions.clone();
+        regions.push((region, Arc::new(file)));
         self.mapped(regions)
     }
 
     /// Memory without a region.
     pub(super) fn without(&self, region: &Region) -> Result<Self, MemoryMapError> {
-        let same = |(other, _): &(Region, File)| {
+        let same = |(other, _): &(Region, _)| {
             let of = |region: &Region| (region.guest_address, region.length_bytes, region.user_address);
             of(other) == of(region)
         };
-        let mut regions = self.cloned_regions()?;
+        let mut regions = self.regions.clone();
         let index = regions.iter().position(same);
         let missing = || MemoryMapError::Layout(format!("no region at {:#x} to be removed", region.guest_address));
         regions.remove(index.ok_or_else(missing)?);
         self.mapped(regions)
     }
 
-    fn cloned_regions(&self) -> io::Result<Vec<(Region, File)>> {
-        self.regions.iter().map(|(region, file)| Ok((*region, file.try_clone()?))).collect()
-    }
-
-    fn mapped(&self, regions: Vec<(Region, File)>) -> Result<Self, MemoryMapError> {
+    fn mapped(&self, regions: Vec<(Region, Arc<ClientDescriptor>)>) -> Result<Self, MemoryMapError> {
         let mut memory = Self { regions, ..Self::none(Arc::clone(&self.space)) };
         if memory.regions.is_empty() {
             return Ok(memory);
         }
-        let mut files = memory.cloned_regions()?;
+        let mut files = memory.regions.clone();
         if let [(region, _)] = &mut files[..] {
             *region = with_its_program(*region);
         }
@@ -165,8 +159,10 @@ fn with_its_program(region: Region) -> Region {
 
 #[cfg(test)]
 mod tests {
+    use super::super::client_descriptor::Closers;
     use super::*;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::fs::File;
     use std::os::unix::fs::FileExt;
 
     const START: u64 = 0x80_0000;
@@ -175,7 +171,8 @@ mod tests {
         let file = File::from(memfd_create("memory", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&file, START + 4096).unwrap();
         file.write_all_at(b"memory", START).unwrap();
-        ClientMemory::none(Arc::default()).mapped(vec![(region, file)]).unwrap().map.unwrap()
+        let file = Closers::default().start(0).unwrap().keep(file);
+        ClientMemory::none(Arc::default()).of(vec![(region, file)]).unwrap().map.unwrap()
     }
 
     #[test]

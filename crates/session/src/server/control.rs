@@ -382,7 +382,7 @@ impl Control {
 
     fn set_in_flight(&mut self, area: InFlightArea, file: ClientDescriptor) -> Result<Reply, Fault> {
         self.check_in_flight(area.queues, area.queue_size)?;
-        let memory = InFlightMemory::map(area, file.into_inner()).map_err(client)?;
+        let memory = InFlightMemory::map(area, file).map_err(client)?;
         self.restarting(|control| {
             control.in_flight = Some(memory);
             Ok(())

@@ -1,10 +1,10 @@
 //! The memory in which a client keeps a record of requests in flight ("Inflight I/O tracking").
 
+use super::client_descriptor::ClientDescriptor;
 use super::message::InFlightArea;
 use blockyard_block::{MemoryMap, MemoryMapError, SharedRegion};
 use blockyard_devices::virtio::InFlightRecord;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -26,17 +26,13 @@ impl InFlightMemory {
     }
 
     /// Maps what is needed of the area that a client has kept.
-    pub(super) fn map(area: InFlightArea, file: OwnedFd) -> Result<Self, MemoryMapError> {
+    pub(super) fn map(area: InFlightArea, file: ClientDescriptor) -> Result<Self, MemoryMapError> {
         let needed = u64::from(area.queues) * InFlightRecord::region_bytes(area.queue_size);
         if area.length_bytes < needed {
             return Err(MemoryMapError::Layout(format!("{} bytes for a record of {needed}", area.length_bytes)));
         }
-        let region = SharedRegion {
-            address: 0,
-            length_bytes: needed,
-            file: File::from(file),
-            file_offset_bytes: area.file_offset_bytes,
-        };
+        let file_offset_bytes = area.file_offset_bytes;
+        let region = SharedRegion { address: 0, length_bytes: needed, file, file_offset_bytes };
         Ok(Self { area, map: MemoryMap::from_files(vec![region])? })
     }
 

@@ -5,11 +5,13 @@ use blockyard_devices::EventFd;
 use blockyard_session::server::{EndReason, Export, Server, ServerOptions, Session};
 use blockyard_virtqueue::{Buffer, Chain, DriverQueue, Rings, available_words, descriptor_words, used_words};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -77,6 +79,21 @@ pub(crate) fn send_on(stream: &UnixStream, bytes: &[u8], descriptors: &[Borrowed
         assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
     }
     let _ = rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+}
+
+/// A unix socket whose close waits for an hour: in its queue lies the last descriptor of a TCP connection that has to send what nobody reads.
+/// And who does not read.
+pub(crate) fn lingering_socket() -> (UnixStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let reader = listener.accept().unwrap().0;
+    tcp.set_nonblocking(true).unwrap();
+    while tcp.write(&[0; 65536]).is_ok() {}
+    tcp.set_nonblocking(false).unwrap();
+    set_socket_linger(&tcp, Some(Duration::from_secs(3600))).unwrap();
+    let (given, ours) = UnixStream::pair().unwrap();
+    send_on(&ours, &[0], &[tcp.as_fd()]);
+    (given, reader)
 }
 
 pub(crate) struct Client {

@@ -84,6 +84,43 @@ fn descriptors_that_cannot_be() {
     assert!(with(5, &region, &[File::open("/proc/self/exe").unwrap().as_fd()]).contains("cannot be mapped"));
 }
 
+/// Closing what this client sends takes an hour, whatever it sends it as. Its session ends all the same, when the client hangs up at the latest.
+#[test]
+fn descriptors_whose_close_waits() {
+    let server = server(Duration::from_micros(50));
+    let region = [GUEST, 4096, USER, 0];
+    let record = [words(&[1 << 20, 0]), halves(&[1 | 64 << 16])].concat();
+    let messages = [
+        (5, words(&[&[1][..], &region].concat())),
+        (37, words(&[&[0][..], &region].concat())),
+        (32, record),
+        (32, words(&[0, 0, u64::MAX])),
+        (12, words(&[0])),
+        (13, words(&[0])),
+        (13, words(&[9])),
+        (14, words(&[0])),
+        (21, vec![]),
+        (38, words(&[&[0][..], &region].concat())),
+        (6, words(&[0, 0])),
+        (1, vec![]),
+        (99, vec![]),
+    ];
+    for (request, payload) in messages {
+        for asks in [0, NEED_REPLY] {
+            let (client, session) = Client::connect(&server, export(disk(), 1, 1));
+            client.negotiate();
+            let (given, _reader) = lingering_socket();
+            let message = [halves(&[request, 1 | asks, payload.len() as u32]), payload.clone()].concat();
+            client.send_bytes(&message[..1], &[given.as_fd()]);
+            // Not the last one, for which this test would have to wait.
+            drop(given);
+            client.send_bytes(&message[1..], &[]);
+            drop(client);
+            assert!(readable(session.ended(), TIMEOUT), "message {request} keeps the session");
+        }
+    }
+}
+
 #[test]
 fn values_that_cannot_be() {
     let started = |change: &dyn Fn(&Client)| {
