@@ -4,6 +4,7 @@ mod server;
 
 use blockyard_block::{Disk, MemoryMap, Operation, Request, RequestError};
 use blockyard_session::client::{SessionDisk, SessionOptions};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Signal, kill_process};
@@ -358,6 +359,48 @@ fn a_client_that_is_turned_away_keeps_nobody() {
     assert_eq!((&third).read(&mut [0]).unwrap(), 0);
     perform(&disk, WRITE, 0, 1).unwrap();
     server.stop();
+}
+
+/// Whoever was to read what a server says has stopped to.
+#[test]
+fn a_server_that_nobody_listens_to_serves_and_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket) = (image(&directory), directory.path().join("s"));
+    let (_reader, errors) = rustix::pipe::pipe().unwrap();
+    let flags = fcntl_getfl(&errors).unwrap();
+    fcntl_setfl(&errors, flags | OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&errors, b"\n").is_ok() {}
+    fcntl_setfl(&errors, flags).unwrap();
+    let mut command = Command::new(BLOCKYARD);
+    command.arg("serve").arg(&image).arg("--socket").arg(&socket).stderr(errors);
+    let server = Server::spawn(&mut command, &socket);
+    perform(&connect(&socket), WRITE, 0, 1).unwrap();
+    kill_process(server.id(), Signal::USR1).unwrap();
+    perform(&connect(&socket), WRITE, 0, 2).unwrap();
+    server.stop();
+}
+
+/// How much a server says is not its clients' to decide, but how often something happened is to be read.
+#[test]
+fn what_clients_do_again_and_again_is_said_with_its_number() {
+    const CLIENTS: usize = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let (image, socket, errors) = (image(&directory), directory.path().join("s"), directory.path().join("errors"));
+    let mut command = Command::new(BLOCKYARD);
+    command.arg("serve").arg(&image).arg("--socket").arg(&socket).stderr(File::create(&errors).unwrap());
+    let start = Instant::now();
+    let server = Server::spawn(&mut command, &socket);
+    (0..CLIENTS).for_each(|_| drop(connect_raw(&socket)));
+    // The last one is gone.
+    drop(connect_raw(&socket));
+    server.stop();
+    let seconds = start.elapsed().as_secs() as usize;
+    let said = fs::read_to_string(&errors).unwrap();
+    let ends: Vec<_> = said.lines().filter(|line| line.contains("the session is over")).collect();
+    assert!(ends.len() <= 16 + seconds + 2, "{} lines in {seconds} s", ends.len());
+    let more = ends.iter().filter_map(|line| line.split_once(" (and ")?.1.split(' ').next()?.parse::<usize>().ok());
+    let counted = ends.len() + more.sum::<usize>();
+    assert!((CLIENTS..=CLIENTS + 1).contains(&counted), "{counted}: {said}");
 }
 
 /// A client that comes and goes before anybody has looked at it: those that follow are served.

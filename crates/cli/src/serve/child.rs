@@ -95,7 +95,7 @@ fn with_uids(export: &PartitionExport, uids: &[u32]) -> String {
 ///
 /// # Errors
 /// When it cannot begin or go on; the driver was told.
-pub fn run_child(args: &ChildArgs) -> Result<()> {
+pub fn run(args: &ChildArgs) -> Result<()> {
     if args.partition.is_empty() {
         return Err(UsageError("this command is for `blockyard serve` to run".into()).into());
     }

@@ -1,6 +1,7 @@
 //! The clients that are served: attached when they may come in, counted while they are there, forgotten when they have gone.
 
 use super::partitions::OWN_SESSION;
+use super::screen::Screen;
 use super::view::{ClientView, ServerView};
 use blockyard_block::Disk;
 use blockyard_block::layers::PartitionDisk;
@@ -21,15 +22,14 @@ pub struct Clients {
     sessions: Sessions,
     /// The same, for whoever looks at them from another thread while their events are borrowed.
     shown: Arc<Mutex<Sessions>>,
-    /// Tells people what happens.
-    tell: Box<dyn Fn(&str) + Send>,
+    screen: Screen,
 }
 
 impl Clients {
-    /// Nobody yet. `tell` tells people what happens.
-    pub fn new(server: Server, disk: Arc<dyn Disk>, queues: u16, tell: impl Fn(&str) + Send + 'static) -> Self {
+    /// Nobody yet. People are told what happens on `screen`.
+    pub fn new(server: Server, disk: Arc<dyn Disk>, queues: u16, screen: Screen) -> Self {
         let (sessions, shown) = (Sessions::new(), Arc::default());
-        Self { server, disk, queues, sessions, shown, tell: Box::new(tell) }
+        Self { server, disk, queues, sessions, shown, screen }
     }
 
     /// What there is to see, at any time, from any thread.
@@ -59,11 +59,6 @@ impl Clients {
     /// Whether nobody is there.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
-    }
-
-    /// Tells people.
-    pub fn tell(&self, what: &str) {
-        (self.tell)(what);
     }
 }
 
@@ -96,7 +91,8 @@ impl Grantor for Clients {
             let session = self.sessions.remove(number);
             // What becomes of our other process is told by who has started it.
             if let Some(session) = session.filter(|_| *number != OWN_SESSION) {
-                self.tell(&format!("{}: the session is over: {why}", session.name()));
+                let what = format!("{}: the session is over: {why}", session.name());
+                self.screen.tell_on(&format!("end of {}", session.name()), &what);
             }
         }
         self.show();
@@ -105,11 +101,11 @@ impl Grantor for Clients {
 
     fn mediator_says(&mut self, news: MediatorNews) {
         match news {
-            MediatorNews::Ready => self.tell("the partitions' sockets are ready"),
-            MediatorNews::Notice(what) => self.tell(&what),
-            MediatorNews::Failed(why) => self.tell(&format!("the mediator failed: {why}")),
+            MediatorNews::Ready => self.screen.tell("the partitions' sockets are ready"),
+            MediatorNews::Notice(what) => self.screen.tell_on("mediator", &what),
+            MediatorNews::Failed(why) => self.screen.tell(&format!("the mediator failed: {why}")),
             MediatorNews::Gone(why) => {
-                self.tell(&format!("{why}; clients that are connected stay, new ones cannot come"))
+                self.screen.tell(&format!("{why}; clients that are connected stay, new ones cannot come"))
             }
         }
     }

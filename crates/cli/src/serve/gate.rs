@@ -78,11 +78,16 @@ pub fn serve_gate(mut serving: Serving, mut gate: Gate, until: &Until) -> Result
                         Ok(()) => drop(places.insert(last, place)),
                         Err(why) => {
                             gate.release(place);
-                            serving.screen.tell(&format!("a client could not be served: {why}"));
+                            let path = shown(&gate.offer(place).socket);
+                            let what = format!("{path}: a client could not be served: {why}");
+                            serving.screen.tell_on(&format!("gate at {path}"), &what);
                         }
                     }
                 }
-                Admission::TurnedAway(what) => serving.screen.tell(&what),
+                Admission::TurnedAway(what) => {
+                    let path = shown(&gate.offer(place).socket);
+                    serving.screen.tell_on(&format!("gate at {path}"), &what);
+                }
                 Admission::Nobody => {}
             }
         }

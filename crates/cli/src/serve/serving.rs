@@ -7,7 +7,6 @@ use super::screen::Screen;
 use super::view::Look;
 use crate::disk;
 use crate::signals::EndSignals;
-use crate::terminal;
 use anyhow::{Context, Result};
 use blockyard_block::specification::Kind;
 use blockyard_block::{Disk, wait_ready};
@@ -53,10 +52,10 @@ impl Preparation {
         let inherited = Some(Inherited::take().context("taking over what was inherited")?);
         // Before there are threads, and files that it would have to close.
         let doorkeeper = Doorkeeper::start().context("starting a process that receives what clients send")?;
-        let screen = Screen::new(running.stats);
+        let screen = Screen::new(running.stats).context("starting a thread for messages")?;
         let metrics = running.metrics.map(metrics::listen).transpose()?;
         let (stop, view) = (Arc::new(EventFd::new().context("making an event")?), View::default());
-        obey_signals(Arc::clone(&stop), Arc::clone(&view))?;
+        obey_signals(Arc::clone(&stop), Arc::clone(&view), screen.clone())?;
         Ok(Self { stop, screen, running, metrics, view, connects: false, inherited, doorkeeper })
     }
 
@@ -109,8 +108,7 @@ impl Preparation {
         let doorkeeper = Some(self.doorkeeper.clone());
         let server = ServerOptions { threads, cpus, poll, doorkeeper, ..ServerOptions::default() };
         let server = Server::start(&server).context("starting I/O threads")?;
-        let teller = self.screen.clone();
-        let clients = Clients::new(server, disk, running.queues, move |what| teller.tell(what));
+        let clients = Clients::new(server, disk, running.queues, self.screen.clone());
         let (stop, screen) = self.show(Arc::new(clients.view()))?;
         Ok(Serving { clients, stop, screen })
     }
@@ -161,13 +159,13 @@ impl Serving {
 
 /// The first signal that asks for the end rings `stop`, the second one kills: whatever the first waits for may never end. SIGUSR1
 /// prints how long requests took.
-fn obey_signals(stop: Arc<EventFd>, view: View) -> Result<()> {
+fn obey_signals(stop: Arc<EventFd>, view: View, screen: Screen) -> Result<()> {
     EndSignals::catch()?;
     let mut signals = Signals::new(EndSignals::ALL.iter().chain(&[SIGUSR1])).context("catching signals")?;
     let obey = move || {
         for signal in &mut signals {
             match (signal, view.get()) {
-                (SIGUSR1, Some(view)) => terminal::tell(view().histograms().trim_end()),
+                (SIGUSR1, Some(view)) => screen.print(view().histograms().trim_end()),
                 (SIGUSR1, None) => {}
                 _ => stop.ring(),
             }

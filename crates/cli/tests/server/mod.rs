@@ -16,7 +16,12 @@ impl Server {
     /// Starts `blockyard serve` and waits until it listens on `socket`.
     pub(crate) fn start(arguments: &[&OsStr], socket: &Path) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
-        command.arg("serve").args(arguments).stdin(Stdio::null());
+        Self::spawn(command.arg("serve").args(arguments), socket)
+    }
+
+    /// As [`Server::start`], whatever else the command is to have.
+    pub(crate) fn spawn(command: &mut Command, socket: &Path) -> Self {
+        command.stdin(Stdio::null());
         let mut server = Self(command.spawn().unwrap());
         let deadline = Instant::now() + PATIENCE;
         while !listens(socket) {
