@@ -278,7 +278,7 @@ fn numbers(line: &str) -> Vec<u64> {
     words.filter_map(|word| word.parse().ok()).collect()
 }
 
-/// A program that has taken over the kernel, or is none, takes of the host what docs/security.md says and no more, whoever started it and whatever
+/// A program that has taken over the kernel, or is none, takes of the host what docs/threat-model.md says and no more, whoever started it and whatever
 /// walls there are.
 #[test]
 fn an_appliance_that_means_ill_gets_what_it_may_have() {

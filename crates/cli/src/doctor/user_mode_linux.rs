@@ -56,7 +56,7 @@ fn lack(program: PathBuf, error: &anyhow::Error) -> Lack {
     }
 }
 
-/// The walls that there are, in the words of docs/security.md.
+/// The walls that there are, in the words of docs/threat-model.md.
 fn walls(confined: Confined) -> String {
     let Confined { namespaces, landlock, filtered, sealed, .. } = confined;
     let walls = [(namespaces, "namespaces"), (landlock, "Landlock"), (filtered, "system calls"), (sealed, "the seal")];
