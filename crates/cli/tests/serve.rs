@@ -7,7 +7,7 @@ use blockyard_session::client::{SessionDisk, SessionOptions};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Resource, Rlimit, Signal, kill_process, prlimit};
 use server::Server;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -293,18 +293,25 @@ fn connect_raw(socket: &Path) -> UnixStream {
 
 /// Sends a vhost-user message with a descriptor.
 fn send(client: &UnixStream, request: u32, payload: &[u64], descriptor: BorrowedFd<'_>) {
-    let header = [request, 1, 8 * payload.len() as u32];
-    let mut message: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    message.extend(payload.iter().flat_map(|word| word.to_ne_bytes()));
-    pass(client, &message, descriptor);
+    pass(client, &message(request, 0, payload), descriptor);
+}
+
+fn message(request: u32, flags: u32, payload: &[u64]) -> Vec<u8> {
+    let header = [request, 1 | flags, 8 * payload.len() as u32];
+    let header = header.iter().flat_map(|word| word.to_ne_bytes());
+    header.chain(payload.iter().flat_map(|word| word.to_ne_bytes())).collect()
 }
 
 fn pass(socket: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) {
+    try_to_pass(socket, bytes, descriptor).unwrap();
+}
+
+fn try_to_pass(socket: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors = [descriptor];
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }
 
 /// A unix socket whose close waits for an hour: in its queue lies the last descriptor of a TCP connection that has to send what nobody reads.
@@ -401,6 +408,51 @@ fn what_clients_do_again_and_again_is_said_with_its_number() {
     let more = ends.iter().filter_map(|line| line.split_once(" (and ")?.1.split(' ').next()?.parse::<usize>().ok());
     let counted = ends.len() + more.sum::<usize>();
     assert!((CLIENTS..=CLIENTS + 1).contains(&counted), "{counted}: {said}");
+}
+
+/// An acknowledged message with a descriptor: whether it was done; `None` if the server hung up.
+fn acknowledged(client: &mut UnixStream, request: u32, payload: &[u64], descriptor: BorrowedFd<'_>) -> Option<bool> {
+    const NEED_REPLY: u32 = 8;
+    try_to_pass(client, &message(request, NEED_REPLY, payload), descriptor).ok()?;
+    let mut reply = [0; 20];
+    client.read_exact(&mut reply).ok()?;
+    Some(reply[12..] == [0; 8])
+}
+
+/// A server that can have no more descriptors turns clients away, and goes on: in the mediator's eyes as well.
+#[test]
+fn a_client_that_takes_all_descriptors_keeps_nobody_for_ever() {
+    const SET_PROTOCOL_FEATURES: u32 = 16;
+    const REPLY_ACK: u64 = 1 << 3;
+    let directory = tempfile::tempdir().unwrap();
+    let image = partitioned(&directory);
+    let sockets = [1, 2].map(|number| directory.path().join(format!("p{number}")));
+    let exports = [format!("1={}", sockets[0].display()), format!("2={},rw", sockets[1].display())];
+    let partitions = exports.iter().flat_map(|export| ["--partition".as_ref(), OsStr::new(export)]);
+    let arguments: Vec<_> = [image.as_os_str()].into_iter().chain(partitions).collect();
+    let server = Server::start(&arguments, &sockets[1]);
+    let process = format!("/proc/{}", server.id().as_raw_nonzero());
+    let limits = fs::read_to_string(format!("{process}/limits")).unwrap();
+    let files: Vec<_> =
+        limits.lines().find(|line| line.starts_with("Max open files")).unwrap().split_whitespace().collect();
+    assert_eq!(files[3], files[4], "as many as it may have at most");
+    let mut hostile = connect_raw(&sockets[0]);
+    hostile.write_all(&message(SET_PROTOCOL_FEATURES, 0, &[REPLY_ACK])).unwrap();
+    let open = || fs::read_dir(format!("{process}/fd")).unwrap().count() as u64;
+    let most = open() + 20;
+    let limit = Rlimit { current: Some(most), maximum: Some(most) };
+    prlimit(Some(server.id()), Resource::Nofile, limit).unwrap();
+    // Behind one that cannot be closed, all others wait to be.
+    let (given, reader) = lingering_socket();
+    send(&hostile, SET_VRING_CALL, &[0], given.as_fd());
+    drop(given);
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    while open() < most && acknowledged(&mut hostile, SET_VRING_CALL, &[0], event.as_fd()) == Some(true) {}
+    assert!(SessionDisk::connect(&sockets[1], &SessionOptions::default()).is_err());
+    drop((hostile, reader));
+    perform(&connect(&sockets[1]), WRITE, 0, 1).unwrap();
+    drop(connect(&sockets[0]));
+    server.stop();
 }
 
 /// A client that comes and goes before anybody has looked at it: those that follow are served.

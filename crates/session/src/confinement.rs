@@ -223,6 +223,16 @@ fn lock_any_amount() -> u64 {
     if is_unlimited || setrlimit(Resource::Memlock, unlimited).is_ok() { 0 } else { 1 << CAP_IPC_LOCK }
 }
 
+/// Lets this process, and those that it makes, have as many descriptors as it may at most, and says how many that are. What each opens is bounded by
+/// itself; nothing here uses select(2), which the usual limit of 1024 is for.
+pub fn raise_descriptor_limit() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let descriptors = if raised.is_ok() { limit.maximum } else { limit.current };
+    descriptors.and_then(|descriptors| usize::try_from(descriptors).ok()).unwrap_or(usize::MAX)
+}
+
 /// Drops the calling thread's capabilities. Makes system calls only.
 pub(crate) fn give_up_capabilities() -> std::io::Result<()> {
     // SAFETY: takes rights away, nothing else.

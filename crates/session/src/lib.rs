@@ -16,4 +16,5 @@ pub mod mediator;
 mod one_cpu;
 pub mod program_filter;
 pub mod server;
+mod spare_descriptors;
 pub mod standard_output;

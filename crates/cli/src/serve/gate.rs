@@ -59,11 +59,11 @@ pub fn serve_gate(mut serving: Serving, mut gate: Gate, until: &Until) -> Result
                 return Ok(());
             }
         }
-        let places_at_gate = gate.events().map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN));
+        let (places_at_gate, patience) = gate.polled();
         // What comes over it is for others to read; that it is closed shows all the same.
         let lifeline = until.lifeline.iter().map(|lifeline| PollFd::new(lifeline, PollFlags::empty()));
         let is_over = places_at_gate.len();
-        let ready = match serving.wait(places_at_gate.chain(lifeline))? {
+        let ready = match serving.wait(places_at_gate.chain(lifeline), patience)? {
             Some(ready) if !ready.contains(&is_over) => ready,
             _ => {
                 serving.clients.end();

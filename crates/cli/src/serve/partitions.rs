@@ -56,7 +56,7 @@ pub fn copy(options: &ServeOptions, exports: &[PartitionExport], table: TableCho
     let mut serving = preparation.serve(Arc::clone(&disk))?;
     serving.clients.grant(&whole("the copier", &disk.geometry()), ours.into()).map_err(anyhow::Error::msg)?;
     // It is over when the copier has ended, which then has said why.
-    while serving.wait([])?.is_some() {
+    while serving.wait([], None)?.is_some() {
         if serving.clients.ended().iter().any(|&(number, _)| number == OWN_SESSION) {
             let status = copier.wait().context("waiting for the copier")?;
             if status.success() {

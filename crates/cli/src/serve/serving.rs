@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use blockyard_block::specification::Kind;
 use blockyard_block::{Disk, wait_ready};
 use blockyard_devices::EventFd;
-use blockyard_session::confinement::{Confinement, Inherited, Landlock};
+use blockyard_session::confinement::{Confinement, Inherited, Landlock, raise_descriptor_limit};
 use blockyard_session::mediator::Grantor;
 use blockyard_session::server::{Doorkeeper, Server, ServerOptions};
 use rustix::event::{PollFd, PollFlags};
@@ -22,6 +22,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 /// Looks at a server's clients once there is a server.
 type View = Arc<OnceLock<Look>>;
@@ -41,6 +42,8 @@ pub struct Preparation {
     inherited: Option<Inherited>,
     /// Takes descriptors from clients.
     doorkeeper: Doorkeeper,
+    /// Descriptors that this process may have.
+    descriptors: usize,
 }
 
 impl Preparation {
@@ -50,13 +53,14 @@ impl Preparation {
     /// When an address is taken or the system refuses.
     pub fn new(running: Running) -> Result<Self> {
         let inherited = Some(Inherited::take().context("taking over what was inherited")?);
+        let descriptors = raise_descriptor_limit();
         // Before there are threads, and files that it would have to close.
         let doorkeeper = Doorkeeper::start().context("starting a process that receives what clients send")?;
         let screen = Screen::new(running.stats).context("starting a thread for messages")?;
         let metrics = running.metrics.map(metrics::listen).transpose()?;
         let (stop, view) = (Arc::new(EventFd::new().context("making an event")?), View::default());
         obey_signals(Arc::clone(&stop), Arc::clone(&view), screen.clone())?;
-        Ok(Self { stop, screen, running, metrics, view, connects: false, inherited, doorkeeper })
+        Ok(Self { stop, screen, running, metrics, view, connects: false, inherited, doorkeeper, descriptors })
     }
 
     /// As [`Preparation::new`], with the disk that the options name.
@@ -106,7 +110,8 @@ impl Preparation {
         let cpus = running.cpus.as_ref().map(|list| list.cpus().to_vec()).unwrap_or_default();
         let (threads, poll) = (running.threads.into(), running.poll);
         let doorkeeper = Some(self.doorkeeper.clone());
-        let server = ServerOptions { threads, cpus, poll, doorkeeper, ..ServerOptions::default() };
+        let descriptors = self.descriptors;
+        let server = ServerOptions { threads, cpus, poll, doorkeeper, descriptors, ..ServerOptions::default() };
         let server = Server::start(&server).context("starting I/O threads")?;
         let clients = Clients::new(server, disk, running.queues, self.screen.clone());
         let (stop, screen) = self.show(Arc::new(clients.view()))?;
@@ -140,18 +145,22 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Waits until one of `descriptors` is ready, a client has gone or a signal came: the places of those that are ready; `None` when
-    /// it is time to stop.
+    /// Waits until one of `descriptors` is ready, a client has gone, a signal came or `patience` is over: the places of those that are ready;
+    /// `None` when it is time to stop.
     ///
     /// # Errors
     /// When waiting fails.
-    pub fn wait<'a>(&'a self, descriptors: impl IntoIterator<Item = PollFd<'a>>) -> Result<Option<Vec<usize>>> {
+    pub fn wait<'a>(
+        &'a self,
+        descriptors: impl IntoIterator<Item = PollFd<'a>>,
+        patience: Option<Duration>,
+    ) -> Result<Option<Vec<usize>>> {
         let mut polled: Vec<_> = descriptors.into_iter().collect();
         let stop = polled.len();
         let mut events = vec![self.stop.as_fd()];
         self.clients.events(&mut events);
         polled.extend(events.iter().map(|&event| PollFd::from_borrowed_fd(event, PollFlags::IN)));
-        wait_ready(&mut polled, None).context("waiting for clients")?;
+        wait_ready(&mut polled, patience).context("waiting for clients")?;
         let is_ready = |place: &usize| !polled[*place].revents().is_empty();
         Ok((!is_ready(&stop)).then(|| (0..stop).filter(is_ready).collect()))
     }

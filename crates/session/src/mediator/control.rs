@@ -2,11 +2,13 @@
 
 use super::message::DATAGRAM_BYTES_MAX;
 use crate::server::is_unix_stream;
+use crate::spare_descriptors::SpareDescriptors;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,12 +23,18 @@ pub fn control_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// An end of it.
-pub(super) struct ControlSocket(OwnedFd);
+pub(super) struct ControlSocket {
+    socket: OwnedFd,
+    /// Room for what comes with a datagram, and for one more than may.
+    spare: RefCell<SpareDescriptors>,
+}
 
 /// What arrived.
 pub(super) struct Datagram {
     pub(super) bytes: Vec<u8>,
     pub(super) descriptor: Option<OwnedFd>,
+    /// There was one, and this process or the system can have no more.
+    pub(super) lost: bool,
 }
 
 /// What there was to receive.
@@ -34,6 +42,8 @@ pub(super) enum Received {
     Datagram(Datagram),
     /// Nothing yet.
     Nothing,
+    /// There may be something, but this process can have no more descriptors for now.
+    NoRoom,
     /// The other side is gone.
     End,
 }
@@ -47,7 +57,7 @@ pub(super) enum Patience {
 
 impl ControlSocket {
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self(socket)
+        Self { socket, spare: RefCell::new(SpareDescriptors::new(2)) }
     }
 
     /// Sends a datagram; false when the other side has not read enough of the earlier ones and `patience` is [`Patience::Never`].
@@ -69,7 +79,7 @@ impl ControlSocket {
         }
         let wait = if patience == Patience::Never { SendFlags::DONTWAIT } else { SendFlags::empty() };
         loop {
-            match sendmsg(&self.0, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | wait) {
+            match sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | wait) {
                 Ok(_) => return Ok(true),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),
@@ -88,10 +98,19 @@ impl ControlSocket {
         let mut bytes = vec![0; DATAGRAM_BYTES_MAX + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let wait = if patience == Patience::Never { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
-        let received = loop {
+        let mut receive = |wait| {
             let flags = RecvFlags::CMSG_CLOEXEC | wait;
-            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+            recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags)
+        };
+        let received = loop {
+            let received = match patience {
+                Patience::Wait => receive(RecvFlags::empty()),
+                Patience::Never => match self.spare.borrow_mut().receive(|| receive(RecvFlags::DONTWAIT)) {
+                    Some(received) => received,
+                    None => return Ok(Received::NoRoom),
+                },
+            };
+            match received {
                 Ok(received) => break received,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
@@ -107,7 +126,8 @@ impl ControlSocket {
         }
         let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         let are_all = !received.flags.contains(ReturnFlags::CTRUNC);
-        if !are_all || descriptors.len() > 1 || !descriptors.iter().all(is_unix_stream) {
+        let lost = !are_all && descriptors.is_empty();
+        if !are_all && !lost || descriptors.len() > 1 || !descriptors.iter().all(is_unix_stream) {
             close_elsewhere(descriptors);
             return invalid("a datagram with more or other descriptors than one unix stream socket");
         }
@@ -118,7 +138,7 @@ impl ControlSocket {
             return invalid("a datagram that is too long");
         }
         bytes.truncate(received.bytes);
-        Ok(Received::Datagram(Datagram { bytes, descriptor: descriptors.pop() }))
+        Ok(Received::Datagram(Datagram { bytes, descriptor: descriptors.pop(), lost }))
     }
 }
 
@@ -129,6 +149,6 @@ fn close_elsewhere(descriptors: Vec<OwnedFd>) {
 
 impl AsFd for ControlSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }

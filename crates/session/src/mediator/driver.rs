@@ -12,9 +12,13 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 /// Most messages that wait until the mediator reads.
 const NOTICES_MAX: usize = 4 * EXPORTS_MAX;
+/// How long to wait when this process can have no more descriptors.
+const NO_ROOM: Duration = Duration::from_millis(100);
 /// Most messages handled before sessions that ended are looked at again.
 const DATAGRAMS_AT_ONCE: usize = 64;
 
@@ -151,6 +155,10 @@ impl Driver {
             match control.receive(Patience::Never) {
                 Ok(Received::Datagram(datagram)) => self.hear(datagram, grantor)?,
                 Ok(Received::Nothing) => return Ok(()),
+                Ok(Received::NoRoom) => {
+                    thread::sleep(NO_ROOM);
+                    return Ok(());
+                }
                 Ok(Received::End) => return Err(End::Gone("the mediator has ended".into())),
                 Err(error) => return Err(End::Gone(format!("the mediator's socket failed: {error}"))),
             }
@@ -159,9 +167,11 @@ impl Driver {
     }
 
     fn hear(&mut self, datagram: Datagram, grantor: &mut dyn Grantor) -> Result<(), End> {
+        let Datagram { bytes, descriptor, lost } = datagram;
+        let client = descriptor.map(|client| self.departures.held_arrival(client));
         let must_not = |what: &str| End::Gone(format!("the mediator was disconnected: it sent {what}"));
-        let message: ToDriver = decode(&datagram.bytes).map_err(|error| must_not(&printable(&explain(&error), 200)))?;
-        match (message, datagram.descriptor) {
+        let message: ToDriver = decode(&bytes).map_err(|error| must_not(&printable(&explain(&error), 200)))?;
+        match (message, client) {
             (ToDriver::Ready { version: VERSION }, None) if !self.ready => {
                 self.ready = true;
                 grantor.mediator_says(MediatorNews::Ready);
@@ -172,7 +182,12 @@ impl Driver {
                 if self.departures.are_too_many() {
                     return Err(must_not("clients whose connections cannot be closed"));
                 }
-                self.grant(&grant, self.departures.arrival(client), grantor);
+                self.grant(&grant, client, grantor);
+            }
+            (ToDriver::Grant(Grant { session, .. }), None) if lost && self.ready && self.sessions.is_new(session) => {
+                self.sessions.last = session;
+                let why = "there is no descriptor to be had for its connection (ulimit -n)";
+                self.tell(&ToMediator::Refused { session, reason: reason(why) });
             }
             (ToDriver::Revoke { session }, None) if self.ready => {
                 // It may have ended by itself while this was on its way.

@@ -2,16 +2,18 @@
 
 use super::offer::Offer;
 use crate::server::{ClientStream, Listener, ListenerError};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::thread;
-use std::time::Duration;
+use crate::spare_descriptors::SpareDescriptors;
+use rustix::event::{PollFd, PollFlags};
+use std::time::{Duration, Instant};
 
-/// How long to leave a client waiting when there is no descriptor to accept it with.
+/// How long to leave clients of a socket waiting that cannot be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The sockets of all offers. Each has one client at a time; a second is disconnected at once.
 pub struct Gate {
     places: Vec<Place>,
+    /// Room for one who is turned away.
+    spare: SpareDescriptors,
 }
 
 struct Place {
@@ -23,6 +25,14 @@ struct Place {
     taken: bool,
     /// Whether it was told that somebody was turned away, since the last client came or went.
     told: bool,
+    /// Whom it cannot let in waits until then.
+    rests_until: Option<Instant>,
+}
+
+impl Place {
+    fn rests(&self, now: Instant) -> bool {
+        self.rests_until.is_some_and(|until| now < until)
+    }
 }
 
 /// What came of a connection.
@@ -44,14 +54,19 @@ impl Gate {
     pub fn open(offers: Vec<Offer>) -> Result<Self, ListenerError> {
         let place = |offer: Offer| {
             let listener = Listener::bind(&offer.socket, &offer.uids)?;
-            Ok(Place { listener, offer, open: true, taken: false, told: false })
+            Ok(Place { listener, offer, open: true, taken: false, told: false, rests_until: None })
         };
-        Ok(Self { places: offers.into_iter().map(place).collect::<Result<_, _>>()? })
+        let places = offers.into_iter().map(place).collect::<Result<_, _>>()?;
+        Ok(Self { places, spare: SpareDescriptors::new(1) })
     }
 
-    /// The sockets in the order of the offers: readable when somebody waits.
-    pub fn events(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>> {
-        self.places.iter().map(|place| place.listener.as_fd())
+    /// The sockets in the order of the offers, to be polled, and for how long at most: ready when somebody waits who can be let in or turned away.
+    pub fn polled(&self) -> (impl ExactSizeIterator<Item = PollFd<'_>>, Option<Duration>) {
+        let now = Instant::now();
+        let resting = self.places.iter().filter(|place| place.rests(now)).filter_map(|place| place.rests_until);
+        let patience = resting.min().map(|until| until.saturating_duration_since(now));
+        let flags = move |place: &Place| if place.rests(now) { PollFlags::empty() } else { PollFlags::IN };
+        (self.places.iter().map(move |place| PollFd::new(&place.listener, flags(place))), patience)
     }
 
     /// The offer of a place.
@@ -64,12 +79,19 @@ impl Gate {
         self.places[place].taken
     }
 
-    /// Takes one connection at a place. When the system has no descriptor or memory for it, it keeps waiting, and so does whoever
-    /// asked, for a while.
+    /// Takes one connection at a place. When the system has no descriptor or memory for it, or too many who were turned away cannot be closed,
+    /// it waits for a while.
     pub fn admit(&mut self, place: usize) -> Admission {
         let place = &mut self.places[place];
-        let why = match place.listener.accept() {
+        let accepted = self.spare.receive(|| place.listener.accept());
+        let has_room = self.spare.has_room();
+        let Some(accepted) = accepted else {
+            place.rests_until = Some(Instant::now() + ACCEPT_AGAIN);
+            return Admission::Nobody;
+        };
+        let why = match accepted {
             Ok(None) => return Admission::Nobody,
+            Ok(Some(_)) if !has_room => "there is no descriptor to be had for its connection (ulimit -n)".to_owned(),
             Ok(Some(stream)) if place.open && !place.taken => {
                 (place.taken, place.told) = (true, false);
                 return Admission::Client(stream);
@@ -80,7 +102,7 @@ impl Gate {
                 format!("user {uid} may not connect: --allow-uid or uid={uid} would let them")
             }
             Err(_) => {
-                thread::sleep(ACCEPT_AGAIN);
+                place.rests_until = Some(Instant::now() + ACCEPT_AGAIN);
                 return Admission::Nobody;
             }
         };

@@ -11,6 +11,9 @@
 //! that: it checks that each range lies within the disk and that nobody writes what another client has. When the mediator
 //! dies, running sessions go on; when the driver dies, the mediator ends and its sockets go.
 //!
+//! It keeps each connection until the driver has closed its own: what a client has put into its connection's queue may take as long to close as the
+//! client likes, and who let it in sees to that at the one socket that it came from.
+//!
 //! What both the mediator and the copying multiplexer need is [`offers`] (which sockets, which ranges, which rights) and
 //! [`Gate`] (who may come in): a copier serves what the gate admits by itself.
 

@@ -6,7 +6,7 @@ use super::gate::{Admission, Gate};
 use super::message::{MessageError, ToDriver, ToMediator, VERSION, decode, encode, reason};
 use super::offer::{OfferError, offers};
 use crate::client::{SessionDisk, SessionOptions};
-use crate::server::ListenerError;
+use crate::server::{ClientStream, ListenerError};
 use blockyard_block::partition_table::TableChoice;
 use blockyard_block::{Disk, explain, wait_ready};
 use rustix::event::{PollFd, PollFlags};
@@ -85,10 +85,17 @@ pub struct Mediator {
     /// Of the disk, when its table was read.
     generation: u64,
     gate: Gate,
-    /// By place at the gate: the session of the client that is in.
-    sessions: Vec<Option<u64>>,
+    /// By place at the gate: the client that is in.
+    sessions: Vec<Option<In>>,
     /// The last one's number.
     last_session: u64,
+}
+
+/// A client that was passed on.
+struct In {
+    session: u64,
+    /// Kept until the driver has closed it, so that what takes time to close holds up nobody but those at the same socket.
+    _stream: ClientStream,
 }
 
 /// What the mediator has when everything is open.
@@ -118,16 +125,16 @@ impl Mediator {
         connect: impl FnOnce(UnixStream) -> io::Result<Arc<dyn Disk>>,
     ) -> Result<Option<Self>, MediatorError> {
         let control = ControlSocket::new(control);
-        let Datagram { bytes, descriptor } = match control.receive(Patience::Wait)? {
+        let Datagram { bytes, descriptor, .. } = match control.receive(Patience::Wait)? {
             Received::Datagram(datagram) => datagram,
-            Received::End | Received::Nothing => return Ok(None),
+            Received::End | Received::Nothing | Received::NoRoom => return Ok(None),
         };
         let (ToMediator::Start { version: VERSION, read_only }, Some(stream)) = (decode(&bytes)?, descriptor) else {
             return Err(MediatorError::Driver("something else than a connection to begin with".into()));
         };
         match Self::open(config, read_only, stream.into(), connect) {
             Ok(Opened { disk, generation, gate, notices }) => {
-                let sessions = vec![None; config.exports.len()];
+                let sessions = config.exports.iter().map(|_| None).collect();
                 let config = config.clone();
                 let mut mediator =
                     Self { control, config, read_only, disk, generation, gate, sessions, last_session: 0 };
@@ -186,9 +193,10 @@ impl Mediator {
     fn wait(&self) -> Result<Ready, MediatorError> {
         let change = self.disk.change_event();
         let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
-        polled.extend(self.gate.events().map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN)));
+        let (places, patience) = self.gate.polled();
+        polled.extend(places);
         polled.extend(change.iter().map(|event| PollFd::from_borrowed_fd(*event, PollFlags::IN)));
-        wait_ready(&mut polled, None)?;
+        wait_ready(&mut polled, patience)?;
         let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
         let places = &polled[1..=self.sessions.len()];
         Ok(Ready {
@@ -202,7 +210,7 @@ impl Mediator {
     fn listen(&mut self) -> Result<Next, MediatorError> {
         let datagram = match self.control.receive(Patience::Never)? {
             Received::Datagram(datagram) => datagram,
-            Received::Nothing => return Ok(Next::Go),
+            Received::Nothing | Received::NoRoom => return Ok(Next::Go),
             Received::End => return Ok(Next::DriverIsGone),
         };
         match (decode(&datagram.bytes)?, datagram.descriptor) {
@@ -222,7 +230,7 @@ impl Mediator {
     }
 
     fn place_of(&self, session: u64) -> Option<usize> {
-        self.sessions.iter().position(|&place| place == Some(session))
+        self.sessions.iter().position(|client| client.as_ref().is_some_and(|client| client.session == session))
     }
 
     fn release(&mut self, session: u64) {
@@ -237,9 +245,21 @@ impl Mediator {
         match self.gate.admit(place) {
             Admission::Client(client) => {
                 self.last_session += 1;
-                self.sessions[place] = Some(self.last_session);
-                let grant = self.gate.offer(place).grant(self.last_session);
-                self.send(&ToDriver::Grant(grant), Some(client.as_fd()))
+                let session = self.last_session;
+                let grant = ToDriver::Grant(self.gate.offer(place).grant(session));
+                match self.send(&grant, Some(client.as_fd())) {
+                    // The system has no room for a connection on its way: that is no fault of the driver's.
+                    Err(MediatorError::Os(error)) => {
+                        self.gate.release(place);
+                        let path = self.gate.offer(place).socket.display().to_string();
+                        let what = reason(format!("{path}: a client could not be passed on: {error}"));
+                        self.send(&ToDriver::Notice { what }, None)
+                    }
+                    sent => {
+                        self.sessions[place] = Some(In { session, _stream: client });
+                        sent
+                    }
+                }
             }
             Admission::TurnedAway(what) => self.send(&ToDriver::Notice { what: reason(what) }, None),
             Admission::Nobody => Ok(Next::Go),
@@ -264,7 +284,7 @@ impl Mediator {
             let offer = found.ok().and_then(|found| found.offers.into_iter().next());
             let stays = offer.as_ref().is_some_and(|offer| offer.range_bytes == self.gate.offer(place).range_bytes);
             self.gate.set_offer(place, offer);
-            if let (false, Some(session)) = (stays, self.sessions[place])
+            if let (false, Some(session)) = (stays, self.sessions[place].as_ref().map(|client| client.session))
                 && self.send(&ToDriver::Revoke { session }, None)? == Next::DriverIsGone
             {
                 return Ok(Next::DriverIsGone);

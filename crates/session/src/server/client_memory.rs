@@ -160,6 +160,7 @@ fn with_its_program(region: Region) -> Region {
 #[cfg(test)]
 mod tests {
     use super::super::client_descriptor::Closers;
+    use super::super::session::Shared;
     use super::*;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::fs::File;
@@ -171,7 +172,8 @@ mod tests {
         let file = File::from(memfd_create("memory", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&file, START + 4096).unwrap();
         file.write_all_at(b"memory", START).unwrap();
-        let file = Closers::default().start(0).unwrap().keep(file);
+        let session = Arc::new(Shared::new("disk".into(), 1).unwrap());
+        let file = Closers::new(1024).start(0, &session).unwrap().keep(file);
         ClientMemory::none(Arc::default()).of(vec![(region, file)]).unwrap().map.unwrap()
     }
 

@@ -3,9 +3,10 @@
 use super::client_descriptor::Counted;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 /// A client's connection that nobody serves. What the client has sent already may be descriptors whose closing takes as long as it likes, and
 /// they go with the connection; so, dropped, it is closed in a thread of its own.
@@ -14,11 +15,16 @@ pub struct ClientStream {
     /// `None` only while it is dropped or given away.
     stream: Option<UnixStream>,
     departures: Departures,
+    /// Whether somebody else has it, too, until they hear that it is closed here.
+    is_held: bool,
 }
 
 /// Connections that are being closed, and that nobody served.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Departures(Arc<AtomicUsize>);
+
+/// How long who lets go of a connection that somebody else has waits for its close: it takes no time.
+const HELD_CLOSE: Duration = Duration::from_millis(250);
 
 /// With so many, nobody new is let in.
 const DEPARTURES_MAX: usize = 64;
@@ -37,7 +43,17 @@ impl Departures {
 
     /// A connection that is one of them if nobody serves it.
     pub(crate) fn arrival(&self, stream: impl Into<UnixStream>) -> ClientStream {
-        ClientStream { stream: Some(stream.into()), departures: self.clone() }
+        self.stream(stream, false)
+    }
+
+    /// As [`Departures::arrival`], of a connection that whoever passed it on has, too, until they hear that nobody serves it. So closing it takes no
+    /// time, and they, to whom it is a client, are the last to do so. Should they not have it, it is one of these.
+    pub(crate) fn held_arrival(&self, stream: impl Into<UnixStream>) -> ClientStream {
+        self.stream(stream, true)
+    }
+
+    fn stream(&self, stream: impl Into<UnixStream>, is_held: bool) -> ClientStream {
+        ClientStream { stream: Some(stream.into()), departures: self.clone(), is_held }
     }
 }
 
@@ -71,11 +87,17 @@ impl Drop for ClientStream {
     fn drop(&mut self) {
         let Some(stream) = self.stream.take() else { return };
         let counted = Counted::new(&self.departures.0);
+        let (closing, closed) = mpsc::channel::<()>();
         let close = move || {
             drop(stream);
             drop(counted);
+            drop(closing);
         };
         // Without a thread to be had, it is closed here.
         let _ = thread::Builder::new().name("closer".into()).spawn(close);
+        if self.is_held {
+            // Nothing is sent: it ends.
+            let _ = closed.recv_timeout(HELD_CLOSE);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use super::client_descriptor::{ClientDescriptor, Closer};
 use super::doorkeeper::{DATAGRAM_BYTES_MAX, Door, Doorkeeper, REFUSED};
 use super::message::{HEADER_BYTES, Header, MessageError, PAYLOAD_BYTES_MAX, Request, TABLE_REGIONS_MAX};
+use crate::spare_descriptors::SpareDescriptors;
 use rustix::cmsg_space;
 use rustix::io::{Errno, IoSlice, IoSliceMut, ioctl_fionbio};
 use rustix::net::{
@@ -12,6 +13,7 @@ use rustix::net::{
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A client's stream. Neither end ever makes us wait: a message is put together as its bytes come.
 pub(super) struct Connection {
@@ -19,6 +21,7 @@ pub(super) struct Connection {
     /// Where messages come in if another process receives them.
     door: Option<Door>,
     closer: Closer,
+    spare: Arc<Mutex<SpareDescriptors>>,
     buffer: Box<[u8; HEADER_BYTES + PAYLOAD_BYTES_MAX]>,
     /// Bytes of the next message that are in the buffer.
     filled: usize,
@@ -32,8 +35,10 @@ pub(super) enum ConnectionEnd {
     Closed,
     #[error("the client has closed the connection in the middle of a message")]
     HalfMessage,
-    #[error("a message came with more than {TABLE_REGIONS_MAX} descriptors, or this process can have no more")]
+    #[error("a message came with more than {TABLE_REGIONS_MAX} descriptors")]
     TooManyDescriptors,
+    #[error("this process can have no more descriptors (ulimit -n)")]
+    NoDescriptors,
     #[error("{0}")]
     Refused(String),
     #[error("the client does not read its replies")]
@@ -45,7 +50,12 @@ pub(super) enum ConnectionEnd {
 }
 
 impl Connection {
-    pub(super) fn new(stream: impl Into<OwnedFd>, doorkeeper: Option<&Doorkeeper>, closer: Closer) -> io::Result<Self> {
+    pub(super) fn new(
+        stream: impl Into<OwnedFd>,
+        doorkeeper: Option<&Doorkeeper>,
+        closer: Closer,
+        spare: Arc<Mutex<SpareDescriptors>>,
+    ) -> io::Result<Self> {
         let stream = closer.keep(stream);
         ioctl_fionbio(&stream, true)?;
         let door = doorkeeper.map(|doorkeeper| doorkeeper.receive_from(&stream)).transpose()?;
@@ -53,12 +63,17 @@ impl Connection {
             closer.await_process(door.messages.try_clone()?);
         }
         let buffer = Box::new([0; HEADER_BYTES + PAYLOAD_BYTES_MAX]);
-        Ok(Self { stream, door, closer, buffer, filled: 0, descriptors: Vec::new() })
+        Ok(Self { stream, door, closer, spare, buffer, filled: 0, descriptors: Vec::new() })
     }
 
     /// The client's stream, if that it hung up could be heard of before what it said.
     pub(super) fn watched_for_its_end(&self) -> Option<BorrowedFd<'_>> {
         self.door.is_some().then(|| self.stream.as_fd())
+    }
+
+    /// Whether the client has to wait until something of what it gave is closed.
+    pub(super) fn closer_is_behind(&self) -> bool {
+        self.closer.is_behind()
     }
 
     /// The next message, if all of it has come.
@@ -92,7 +107,7 @@ impl Connection {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let mut kind = [0];
-        let received = match &self.door {
+        let receive = || match &self.door {
             None => {
                 let mut into = [IoSliceMut::new(&mut self.buffer[self.filled..end])];
                 recvmsg(&self.stream, &mut into, &mut control, flags)
@@ -103,7 +118,8 @@ impl Connection {
                 recvmsg(&door.messages, &mut into, &mut control, flags)
             }
         };
-        let received = match received {
+        let received = self.spare.lock().unwrap_or_else(PoisonError::into_inner).receive(receive);
+        let received = match received.ok_or(ConnectionEnd::NoDescriptors)? {
             Ok(received) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
             Err(Errno::CONNRESET) => return Err(self.end()),

@@ -1,7 +1,7 @@
 //! The thread that speaks with a session's client.
 
 use super::backend_requests::BackendRequests;
-use super::client_descriptor::ClientDescriptor;
+use super::client_descriptor::{ClientDescriptor, UNCLOSED_MAX};
 use super::client_memory::{ClientMemory, REGIONS_MAX};
 use super::connection::{Connection, ConnectionEnd};
 use super::event_descriptor::{Call, Kick};
@@ -10,18 +10,19 @@ use super::message::{self, Header, InFlightArea, Region, Request};
 use super::session::{EndReason, Shared};
 use super::task::{Task, Wish};
 use super::{Command, Export, Inner};
-use blockyard_block::explain;
+use blockyard_block::{explain, wait_ready};
 use blockyard_devices::virtio::{
     BlockVirtqueue, BlockVirtqueueParts, CONFIG_BYTES, FailureCause, QueueConfig, SERIAL_BYTES, block_config,
     block_features,
 };
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 use std::fmt::Display;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
 /// VHOST_USER_F_PROTOCOL_FEATURES, among the device's features.
@@ -125,6 +126,9 @@ const HUNG_UP: u64 = 4;
 
 /// How long what a client said before it hung up may take to be received: less than the next one waits for its place.
 const LAST_WORDS: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+
+/// How long a client waits until some of what it gave is closed.
+const CLOSING: Duration = Duration::from_secs(2);
 
 impl Control {
     pub(super) fn new(
@@ -230,8 +234,28 @@ impl Control {
     /// Does what the messages say that have come: a few, so that a client that floods us still hears that it shall end.
     fn receive(&mut self) -> Result<(), EndReason> {
         for _ in 0..16 {
+            self.await_closer()?;
             let Some((header, request)) = self.connection.receive().map_err(end_of_connection)? else { return Ok(()) };
             self.answer(&header, request)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until not too many of the descriptors that the client gave wait to be closed. A client whose descriptors cannot be is left.
+    fn await_closer(&self) -> Result<(), EndReason> {
+        let deadline = Instant::now() + CLOSING;
+        while self.connection.closer_is_behind() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let fault = format!("{UNCLOSED_MAX} descriptors of the client's cannot be closed");
+                return Err(EndReason::Client(fault));
+            }
+            wait_ready(&mut [PollFd::new(&self.shared.wake, PollFlags::IN)], Some(left))
+                .map_err(|error| EndReason::Server(format!("the session cannot wait: {error}")))?;
+            self.shared.wake.take();
+            if let Some(reason) = self.shared.shall_end() {
+                return Err(reason);
+            }
         }
         Ok(())
     }

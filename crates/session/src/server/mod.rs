@@ -38,6 +38,7 @@ mod statistics;
 mod task;
 
 use crate::one_cpu::machine_has_one_cpu;
+use crate::spare_descriptors::SpareDescriptors;
 use blockyard_block::{AdmittedMemory, Disk};
 use client_descriptor::Closers;
 use client_memory::AddressSpace;
@@ -57,8 +58,8 @@ pub use session::{EndReason, Session};
 pub use statistics::SessionStatistics;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -81,12 +82,16 @@ pub struct ServerOptions {
     /// The process that takes descriptors from clients. Without one, a client that sends a file of a FUSE file system decides how long its
     /// session takes to end, and this process: that is for clients that the caller trusts not to.
     pub doorkeeper: Option<Doorkeeper>,
+    /// How many descriptors this process may have. A user's clients may leave a quarter of them, 4096 at most, that cannot be closed.
+    pub descriptors: usize,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         let poll = Duration::from_micros(200);
-        Self { threads: 1, cpus: Vec::new(), poll, admitted_memory: AdmittedMemory::default(), doorkeeper: None }
+        let (cpus, admitted_memory) = (Vec::new(), AdmittedMemory::default());
+        // What every process may have.
+        Self { threads: 1, cpus, poll, admitted_memory, doorkeeper: None, descriptors: 1024 }
     }
 }
 
@@ -122,8 +127,9 @@ struct Inner {
     ringer: Arc<Ringer>,
     address_space: Arc<AddressSpace>,
     doorkeeper: Option<Doorkeeper>,
-    /// Threads that close what clients gave us.
     closers: Closers,
+    /// Room for what comes with one message.
+    spare: Arc<Mutex<SpareDescriptors>>,
     numbers: AtomicU64,
 }
 
@@ -155,8 +161,10 @@ impl Server {
         let threads = (0..options.threads).map(|index| IoThread::start(index, poll, move_to(cpu(index))));
         let (threads, ringer) = (threads.collect::<io::Result<_>>()?, Arc::new(Ringer::new()?));
         let address_space = Arc::new(AddressSpace::admitting(options.admitted_memory.clone()));
-        let (doorkeeper, closers, numbers) = (options.doorkeeper.clone(), Closers::default(), AtomicU64::new(0));
-        Ok(Self { inner: Arc::new(Inner { threads, ringer, address_space, doorkeeper, closers, numbers }) })
+        let (doorkeeper, closers) = (options.doorkeeper.clone(), Closers::new(options.descriptors));
+        let spare = Arc::new(Mutex::new(SpareDescriptors::new(message::TABLE_REGIONS_MAX)));
+        let numbers = AtomicU64::new(0);
+        Ok(Self { inner: Arc::new(Inner { threads, ringer, address_space, doorkeeper, closers, spare, numbers }) })
     }
 
     /// Serves `export` to the client at the other end of `stream`, from now on.
@@ -172,8 +180,9 @@ impl Server {
         }
         let shared = Arc::new(Shared::new(Arc::clone(&export.name), export.queues)?);
         let number = self.inner.next_number();
-        let closer = self.inner.closers.start(socket_peercred(&stream)?.uid.as_raw())?;
-        let connection = Connection::new(stream, self.inner.doorkeeper.as_ref(), closer)?;
+        let closer = self.inner.closers.start(socket_peercred(&stream)?.uid.as_raw(), &shared)?;
+        let spare = Arc::clone(&self.inner.spare);
+        let connection = Connection::new(stream, self.inner.doorkeeper.as_ref(), closer, spare)?;
         let control = Control::new(Arc::clone(&self.inner), number, connection, export, Arc::clone(&shared))?;
         thread::Builder::new().name(format!("session{number}")).spawn(move || control.run())?;
         Ok(Session { shared })

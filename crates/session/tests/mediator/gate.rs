@@ -13,7 +13,7 @@ fn a_copier_admits_clients_by_itself() {
     let found = offers(&*yard.disk(), TableChoice::Auto, &exports, false).unwrap();
     assert_eq!(found.warnings, []);
     let mut gate = Gate::open(found.offers).unwrap();
-    assert_eq!(gate.events().len(), 2);
+    assert_eq!(gate.polled().0.len(), 2);
     let offer = gate.offer(0);
     assert_eq!((offer.number, offer.range_bytes.clone(), offer.read_only), (2, 6144 * 512..8192 * 512, false));
     assert_eq!(offer.weight.get(), 7);

@@ -2,6 +2,7 @@
 
 use crate::client::*;
 use blockyard_block::{Disk, MemoryDisk};
+use blockyard_devices::EventFd;
 use blockyard_session::server::{Doorkeeper, Server, ServerOptions, Session};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
@@ -132,5 +133,33 @@ fn what_hangs_of_a_user_is_bounded() {
     let others = std::thread::spawn(pair_of_another).join().unwrap();
     attach_to(&server, others).unwrap();
     drop(file_system);
+    wait_for(|| attach().is_ok());
+}
+
+/// Each session leaves less than a client may, but of all of them together there is too much.
+#[test]
+fn what_is_left_open_of_a_user_is_bounded() {
+    const SET_VRING_CALL: u32 = 13;
+    let server = Server::start(&ServerOptions::default()).unwrap();
+    let attach = || attach_to(&server, UnixStream::pair().unwrap());
+    let mut readers = Vec::new();
+    let refused = loop {
+        assert!(readers.len() < 10, "nobody is refused");
+        let (stream, session) = match attach() {
+            Ok(client) => client,
+            Err(refused) => break refused.to_string(),
+        };
+        let (given, reader) = lingering_socket();
+        let message = [halves(&[SET_VRING_CALL, 1, 8]), words(&[0])].concat();
+        send_on(&stream, &message, &[given.as_fd()]);
+        drop(given);
+        let call = EventFd::new().unwrap();
+        (0..62).for_each(|_| send_on(&stream, &message, &[call.as_fd()]));
+        drop(stream);
+        end(&session);
+        readers.push(reader);
+    };
+    assert!(refused.contains("what earlier clients left behind is not closed yet"), "{refused}");
+    drop(readers);
     wait_for(|| attach().is_ok());
 }

@@ -121,6 +121,32 @@ fn descriptors_whose_close_waits() {
     }
 }
 
+/// Behind one that cannot be closed, others wait to be: not as many as a client likes.
+#[test]
+fn a_client_whose_descriptors_cannot_be_closed_is_left() {
+    let server = server(Duration::from_micros(50));
+    let (client, session) = Client::connect(&server, export(disk(), 1, 1));
+    let (given, _reader) = lingering_socket();
+    client.send(13, &words(&[0]), &[given.as_fd()]);
+    drop(given);
+    // The server reads no more at some time, and hangs up.
+    (0..1000).for_each(|_| client.send(13, &words(&[0]), &[client.call[0].as_fd()]));
+    assert_eq!(end(&session), EndReason::Client("64 descriptors of the client's cannot be closed".into()));
+}
+
+/// It ends at once when it is to.
+#[test]
+fn a_client_whose_descriptors_cannot_be_closed_is_revoked() {
+    let server = server(Duration::from_micros(50));
+    let (client, session) = Client::connect(&server, export(disk(), 1, 1));
+    let (given, _reader) = lingering_socket();
+    client.send(13, &words(&[0]), &[given.as_fd()]);
+    drop(given);
+    (0..65).for_each(|_| client.send(13, &words(&[0]), &[client.call[0].as_fd()]));
+    session.revoke();
+    assert_eq!(end(&session), EndReason::Revoked);
+}
+
 #[test]
 fn values_that_cannot_be() {
     let started = |change: &dyn Fn(&Client)| {

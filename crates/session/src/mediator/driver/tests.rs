@@ -97,6 +97,7 @@ impl Rig {
     /// The next thing that the driver says.
     fn heard(&self) -> Option<ToMediator> {
         match self.mediator.receive(Patience::Never).unwrap() {
+            Received::NoRoom => panic!("no descriptor to be had"),
             Received::Datagram(datagram) => Some(decode(&datagram.bytes).unwrap()),
             Received::Nothing => None,
             Received::End => panic!("the driver has disconnected the mediator: {:?}", self.grantor.news),

@@ -1,11 +1,13 @@
 use super::*;
 use crate::server::client_descriptor::{Closer, Closers};
+use crate::server::session::Shared;
 use std::os::fd::AsFd;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 fn descriptors(count: usize) -> Vec<ClientDescriptor> {
     static CLOSER: OnceLock<Closer> = OnceLock::new();
-    let closer = CLOSER.get_or_init(|| Closers::default().start(0).unwrap());
+    let session = || Arc::new(Shared::new("disk".into(), 1).unwrap());
+    let closer = CLOSER.get_or_init(|| Closers::new(1024).start(0, &session()).unwrap());
     (0..count).map(|_| closer.keep(std::io::stderr().as_fd().try_clone_to_owned().unwrap())).collect()
 }
 
