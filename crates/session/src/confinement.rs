@@ -302,7 +302,7 @@ const BLKGETSIZE64: u64 = 0x8008_1272;
 const FUSE_DEV_IOC_CLONE: u64 = 0x8004_e500;
 
 /// What serving takes: descriptors that are open already, memory, time, threads.
-const ALLOWED: [i64; 89] = [
+const ALLOWED: [i64; 90] = [
     // Data.
     libc::SYS_read,
     libc::SYS_write,
@@ -378,6 +378,7 @@ const ALLOWED: [i64; 89] = [
     libc::SYS_mlock,
     libc::SYS_munlock,
     libc::SYS_getrandom,
+    libc::SYS_sysinfo,
     // Threads.
     libc::SYS_clone3,
     libc::SYS_set_robust_list,

@@ -3,21 +3,38 @@
 use super::client_descriptor::ClientDescriptor;
 use super::message::Region;
 use blockyard_block::{AdmittedMemory, MemoryMap, MemoryMapError, SharedRegion, size};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Regions a client may have (VHOST_USER_GET_MAX_MEM_SLOTS): as many as KVM offered once, and plenty.
 pub(super) const REGIONS_MAX: usize = 32;
 
-/// Address space that the memory of one client may take. Larger virtual machines are not made; a file as long as that costs nothing.
-pub(super) const CLIENT_BYTES_MAX: u64 = 4 << 40;
-/// Address space that the memory of all clients of a server may take, of the 128 TiB that a process has. Memory that replaces
-/// other memory is there twice for a moment.
-pub(super) const SERVER_BYTES_MAX: u64 = 32 << 40;
+/// Memory that one client may have, by what this machine has with its swap space: no virtual machine that is of use has more than some of that, but
+/// where more was promised than there is. A file that is longer costs who made it nothing, but us: what we have touched of it takes 1/512 of that in page
+/// tables, which stay when the client takes the pages out of its file.
+fn client_bytes_max(machine_bytes: u64) -> u64 {
+    (2 * machine_bytes).clamp(16 << 30, 16 << 40)
+}
+
+/// How many times that all clients of a server may have. Memory that replaces other memory is there twice for a moment.
+const FULL_CLIENTS_MAX: u64 = 4;
+
+/// RAM and swap space of this machine; zero if it does not say.
+fn machine_bytes() -> u64 {
+    let mut info = MaybeUninit::<libc::sysinfo>::zeroed();
+    // SAFETY: the kernel writes to where the pointer points; zeros are a value of the structure, too.
+    let info = unsafe {
+        libc::sysinfo(info.as_mut_ptr());
+        info.assume_init()
+    };
+    info.totalram.saturating_add(info.totalswap).saturating_mul(info.mem_unit.into()).min(1 << 60)
+}
 
 /// What a server's clients may map, and what they have mapped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct AddressSpace {
+    client_bytes_max: u64,
     taken_bytes: AtomicU64,
     /// A file on overlayfs that may be memory.
     pub(super) admitted: AdmittedMemory,
@@ -25,7 +42,7 @@ pub(super) struct AddressSpace {
 
 impl AddressSpace {
     pub(super) fn admitting(admitted: AdmittedMemory) -> Self {
-        Self { taken_bytes: AtomicU64::new(0), admitted }
+        Self { client_bytes_max: client_bytes_max(machine_bytes()), taken_bytes: AtomicU64::new(0), admitted }
     }
 
     /// Room for one client's memory, all of it.
@@ -36,14 +53,15 @@ impl AddressSpace {
                 "{bytes} are more than the {most} that the memory of {of} may take together"
             ))
         };
-        if bytes > CLIENT_BYTES_MAX {
-            return Err(refused("a client", CLIENT_BYTES_MAX));
+        if bytes > self.client_bytes_max {
+            return Err(refused("a client", self.client_bytes_max));
         }
         // Before it is known whether there is room, so that two who ask at once do not both get the last of it.
         let room = Room { space: Arc::clone(self), bytes };
-        match self.taken_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= SERVER_BYTES_MAX {
+        let server_bytes_max = FULL_CLIENTS_MAX * self.client_bytes_max;
+        match self.taken_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= server_bytes_max {
             true => Ok(room),
-            false => Err(refused("all clients", SERVER_BYTES_MAX)),
+            false => Err(refused("all clients", server_bytes_max)),
         }
     }
 }
@@ -174,7 +192,17 @@ mod tests {
         file.write_all_at(b"memory", START).unwrap();
         let session = Arc::new(Shared::new("disk".into(), 1).unwrap());
         let file = Closers::new(1024).start(0, &session).unwrap().keep(file);
-        ClientMemory::none(Arc::default()).of(vec![(region, file)]).unwrap().map.unwrap()
+        ClientMemory::none(Arc::new(AddressSpace::admitting(AdmittedMemory::default())))
+            .of(vec![(region, file)])
+            .unwrap()
+            .map
+            .unwrap()
+    }
+
+    #[test]
+    fn a_client_may_have_what_a_virtual_machine_can() {
+        assert_eq!([0, 1 << 30, 512 << 30, 1 << 60].map(client_bytes_max), [16 << 30, 16 << 30, 1 << 40, 16 << 40]);
+        assert!(machine_bytes() > 1 << 27);
     }
 
     #[test]
