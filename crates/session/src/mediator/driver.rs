@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Most messages that wait until the mediator reads.
 const NOTICES_MAX: usize = 4 * EXPORTS_MAX;
-/// How long to wait when this process can have no more descriptors.
+/// How long to wait when this process can have no more descriptors, or too many connections are not closed yet.
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// Most messages handled before sessions that ended are looked at again.
 const DATAGRAMS_AT_ONCE: usize = 64;
@@ -152,6 +152,11 @@ impl Driver {
     fn listen(&mut self, grantor: &mut dyn Grantor) -> Result<(), End> {
         for _ in 0..DATAGRAMS_AT_ONCE {
             let Some(control) = &self.control else { return Ok(()) };
+            if self.departures.are_too_many() {
+                // Who comes next waits at the mediator's.
+                thread::sleep(NO_ROOM);
+                return Ok(());
+            }
             match control.receive(Patience::Never) {
                 Ok(Received::Datagram(datagram)) => self.hear(datagram, grantor)?,
                 Ok(Received::Nothing) => return Ok(()),
@@ -179,9 +184,6 @@ impl Driver {
             (ToDriver::Failed { reason: why }, None) => return Err(End::Failed(reason(why))),
             (ToDriver::Notice { what }, None) => grantor.mediator_says(MediatorNews::Notice(reason(what))),
             (ToDriver::Grant(grant), Some(client)) if self.ready && self.sessions.is_new(grant.session) => {
-                if self.departures.are_too_many() {
-                    return Err(must_not("clients whose connections cannot be closed"));
-                }
                 self.grant(&grant, client, grantor);
             }
             (ToDriver::Grant(Grant { session, .. }), None) if lost && self.ready && self.sessions.is_new(session) => {

@@ -37,7 +37,7 @@ impl Departures {
 
     /// As many as there may be, until what this returns is dropped.
     #[cfg(test)]
-    pub(super) fn too_many(&self) -> Vec<Counted> {
+    pub(crate) fn too_many(&self) -> Vec<impl Drop + use<>> {
         (0..DEPARTURES_MAX).map(|_| Counted::new(&self.0)).collect()
     }
 
