@@ -135,6 +135,12 @@ fn measure(options: &Options) -> anyhow::Result<usize> {
     Ok(missed)
 }
 
+/// The figures and their bars, as docs/specification.md has them.
+#[cfg(test)]
+pub(crate) fn bars() -> impl Iterator<Item = (&'static str, String)> {
+    counts::FIGURES.iter().chain(times::FIGURES).map(|figure| (figure.name, figure.bar.describe()))
+}
+
 fn sorted_median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -7,6 +7,8 @@ mod generate;
 mod grounds;
 mod lab;
 mod packages;
+#[cfg(test)]
+mod pages;
 mod peers;
 mod test;
 
