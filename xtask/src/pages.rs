@@ -1,4 +1,4 @@
-//! The pages that people read lead to files, headings, constants and tests that are there.
+//! The pages that people read name files, headings, commands, constants and tests that are there.
 
 use crate::figures::bars;
 use crate::root;
@@ -165,6 +165,59 @@ fn pages_that_are_named_are_there() {
         let is_listed = index.contains(&format!("]({name})"));
         assert!(is_listed || !name.ends_with(".md") || name == "README.md", "docs/README.md does not list {name}");
     }
+}
+
+/// Commands of `blockyard` in a page: its lines of code and what stands in backticks, as far as a shell passes them on.
+fn commands(page: &str) -> Vec<Vec<&str>> {
+    let (mut is_code, mut found) = (false, Vec::new());
+    for line in page.lines() {
+        is_code ^= line.starts_with("```");
+        let line = line.strip_prefix("$ ").unwrap_or(line);
+        found.extend(if is_code { vec![line] } else { quoted(line).collect() });
+    }
+    let of_ours = found.into_iter().filter(|command| command.starts_with("blockyard "));
+    let ends = |word: &&str| !["--", "|", "||", "&", "&&", ";", ">", "<", "#"].contains(word);
+    let words = of_ours.map(|command| command.split(' ').skip(1).filter(|word| !word.is_empty()).take_while(ends));
+    words.map(|words| words.map(|word| word.trim_end_matches([';', ',', ')'])).collect()).collect()
+}
+
+/// Commands and their long options are some that `--help` knows, as the tests of it have it.
+#[test]
+fn commands_are_some_that_there_are() {
+    let (mut seen, mut wrong) = (0, Vec::new());
+    let verbs = page("docs/shell.md");
+    // These speak of other times, too.
+    let of_today = |file: &PathBuf| !["CHANGELOG.md", "ARCHITECTURE.md"].iter().any(|name| file.ends_with(name));
+    for file in files(&["md"]).into_iter().filter(of_today) {
+        let page = fs::read_to_string(&file).unwrap();
+        for words in commands(&page) {
+            let is_word = |word: &&str| word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-');
+            let names = words.iter().take(2).copied().take_while(|word| !word.starts_with('-') && is_word(word));
+            let names: Vec<_> = names.collect();
+            let name = match names[..] {
+                [] => continue,
+                ["image" | "bench", _] => names.join("-"),
+                [name, ..] => name.to_owned(),
+            };
+            seen += 1;
+            let help = root().join("crates/cli/tests/data/help").join(name).with_extension("txt");
+            let Ok(help) = fs::read_to_string(help) else {
+                let is_verb = names.len() == 2 && verbs.contains(&format!("`{}", names[1]));
+                if !is_verb {
+                    wrong.push(format!("{}: {}", file.display(), words.join(" ")));
+                }
+                continue;
+            };
+            for option in words.iter().filter(|word| word.starts_with("--")) {
+                let option = option.split('=').next().unwrap_or(option);
+                if !help.split([' ', ',', '\n', '`', '.', ';']).any(|word| word == option) {
+                    wrong.push(format!("{}: {option} of {}", file.display(), words.join(" ")));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "commands that are none:\n{}", wrong.join("\n"));
+    assert!(seen > 100, "{seen} commands");
 }
 
 /// Each number of docs/specification.md is held by what it says: constants are quoted as they are defined, tests by their names.
