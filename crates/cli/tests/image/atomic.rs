@@ -148,6 +148,9 @@ fn complete(rig: &Rig, command: &[&str], content: &[u8]) {
     assert!(fs::read(rig.path("out")).unwrap() == content, "{command:?}");
 }
 
+/// What a half-changed image has.
+const MARK: &str = "user.blockyard.change";
+
 /// Another user, whose directory it is, leaves a change to an image of root's, or to what a link leads to.
 #[test]
 fn a_strangers_change_is_not_put_in_place() {
@@ -163,6 +166,15 @@ fn a_strangers_change_is_not_put_in_place() {
     let before = fs::read(&rig.image).unwrap();
     fs::create_dir(rig.path("strangers")).unwrap();
     symlink("../disk.img", rig.path("strangers/link.img")).unwrap();
+    // It says that it is half-changed, where its file system keeps that, until somebody takes it for whole.
+    if rustix::fs::getxattr(&rig.image, MARK, &mut [0; 100]).is_ok() {
+        let said = image(&rig, &["resize", "disk.img", "+0"]).output().unwrap();
+        let said = String::from_utf8_lossy(&said.stderr).into_owned();
+        let why = "is neither the image's owner's nor root's";
+        assert!(said.contains("is half-changed") && said.contains(why) && said.contains(MARK), "{said}");
+        assert!(fs::read(&rig.image).unwrap() == before && journal.exists());
+        rustix::fs::removexattr(&rig.image, MARK).unwrap();
+    }
     for write in [&["resize", "disk.img", "+0"][..], &["resize", "strangers/link.img", "+0"], &["info", "disk.img"]] {
         let output = image(&rig, write).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
