@@ -31,6 +31,11 @@ const fn in_library(package: &'static str, test: &'static str) -> Target {
 const TARGETS: &[Target] = &[
     in_library("blockyard-protocol", "frame::tests::fuzz_any_bytes_in_any_pieces_neither_panic_nor_differ"),
     in_library("blockyard-protocol", "frame::tests::fuzz_what_decodes_encodes_to_what_decodes_the_same"),
+    Target {
+        package: "blockyard-protocol",
+        binary: &["--lib", "--features", "appliance"],
+        test: "appliance::tests::fuzz_any_bytes_are_a_message_that_goes_round_or_an_error",
+    },
     in_library("blockyard-hypervisor", "user::decode::fuzz::judging_never_panics"),
     in_library("blockyard-hypervisor", "user::decode::fuzz::judging_requests_never_panics"),
     in_library("blockyard-devices", "serial::port::tests::random_accesses"),

@@ -11,14 +11,14 @@ use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::Tools;
 use blockyard_block::{AdmittedMemory, Disk, wait_ready};
-use blockyard_protocol::appliance::{Interrupt, MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
+use blockyard_protocol::appliance::{MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
 use blockyard_session::program_filter::{AnsweredCalls, Executes, OwnProcesses};
 use blockyard_session::server::{Export, Server, ServerOptions, Session};
-use micropb::MessageDecode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -164,7 +164,7 @@ impl Appliance {
 
     fn call_once(&mut self, operation: Operation) -> Result<Response, Cause> {
         self.requests = self.requests.wrapping_add(1);
-        let frame = Channel::encode(&Request { number: self.requests, operation: Some(operation) })?;
+        let frame = Channel::encode(&Request { number: self.requests, operation })?;
         let mut watch = Watch::new(self);
         for (number, mut left) in frame.chunks(PIECE_BYTES).enumerate() {
             if number > 0 && self.receive::<Response>(&mut watch)?.number != MORE {
@@ -185,7 +185,7 @@ impl Appliance {
         watch.given_up.map_or(Ok(response), |(_, signal)| Err(Cause::GivenUp(signal)))
     }
 
-    fn receive<M: MessageDecode + Default>(&mut self, watch: &mut Watch) -> Result<M, Cause> {
+    fn receive<M: DeserializeOwned>(&mut self, watch: &mut Watch) -> Result<M, Cause> {
         loop {
             if let Some(message) = self.channel.receive()? {
                 return Ok(message);
@@ -235,8 +235,7 @@ impl Appliance {
             _ => return Err(Cause::Interrupted(signal)),
         }
         // It fits the line, on which nothing else is under way.
-        let frame =
-            Channel::encode(&Request { number: self.requests, operation: Some(Operation::Interrupt(Interrupt {})) })?;
+        let frame = Channel::encode(&Request { number: self.requests, operation: Operation::Interrupt })?;
         if !self.channel.send(&frame)?.is_empty() {
             return Err(Cause::Interrupted(signal));
         }

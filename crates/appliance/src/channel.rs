@@ -1,9 +1,10 @@
 //! The host's end of the serial line: frames, judged.
 
 use crate::error::Cause;
-use blockyard_protocol::appliance::FRAME_BYTES_MAX;
-use blockyard_protocol::frame::{self, LENGTH_BYTES};
-use micropb::{MessageDecode, MessageEncode};
+use blockyard_protocol::appliance::{self, FRAME_BYTES_MAX};
+use blockyard_protocol::frame::{FrameError, LENGTH_BYTES};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -22,9 +23,9 @@ impl Channel {
     }
 
     /// A message as it is sent. Ours fails only when it is too long.
-    pub(crate) fn encode<M: MessageEncode>(message: &M) -> Result<Vec<u8>, Cause> {
+    pub(crate) fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, Cause> {
         let mut buffer = vec![0; FRAME_BYTES_MAX];
-        let length = frame::encode(message, &mut buffer).map_err(|_| Cause::TooLong)?.len();
+        let length = appliance::encode(message, &mut buffer).map_err(|_| Cause::TooLong)?.len();
         buffer.truncate(length);
         Ok(buffer)
     }
@@ -39,20 +40,18 @@ impl Channel {
     }
 
     /// The next message, if all of it has come.
-    pub(crate) fn receive<M: MessageDecode + Default>(&mut self) -> Result<Option<M>, Cause> {
+    pub(crate) fn receive<M: DeserializeOwned>(&mut self) -> Result<Option<M>, Cause> {
         if !self.fill(LENGTH_BYTES)? {
             return Ok(None);
         }
-        let protocol = |error: frame::FrameError| Cause::Protocol(error.to_string());
-        let bytes = frame::message_bytes([self.frame[0], self.frame[1]], FRAME_BYTES_MAX).map_err(protocol)?;
+        let protocol = |error: FrameError| Cause::Protocol(error.to_string());
+        let bytes = appliance::message_bytes([self.frame[0], self.frame[1]]).map_err(protocol)?;
         let end = LENGTH_BYTES + bytes;
         if !self.fill(end)? {
             return Ok(None);
         }
         self.filled = 0;
-        let mut message = M::default();
-        frame::decode(&self.frame[LENGTH_BYTES..end], &mut message).map_err(protocol)?;
-        Ok(Some(message))
+        appliance::decode(&self.frame[LENGTH_BYTES..end]).map(Some).map_err(protocol)
     }
 
     /// Whether the first `end` bytes of the frame are there, after reading what has come.

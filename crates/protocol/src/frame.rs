@@ -36,6 +36,11 @@ pub enum FrameError {
         /// Most that a message may have.
         bytes_max: usize,
     },
+    /// The message does not fit where it is to go.
+    NoRoom {
+        /// Most that it may have there.
+        bytes_max: usize,
+    },
     /// The message is not what it should be.
     Undecodable(&'static str),
 }
@@ -47,6 +52,7 @@ impl fmt::Display for FrameError {
             Self::TooLong { bytes, bytes_max } => {
                 write!(formatter, "a frame of {bytes} bytes, where {bytes_max} are the most")
             }
+            Self::NoRoom { bytes_max } => write!(formatter, "a message of more than {bytes_max} bytes"),
             Self::Undecodable(why) => write!(formatter, "a frame that is not a message: {why}"),
         }
     }

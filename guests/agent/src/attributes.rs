@@ -135,13 +135,13 @@ fn all_of(path: &Path, follow: bool) -> io::Result<Vec<Attribute>> {
 
 /// setfattr(1).
 pub(crate) fn set(request: &SetAttribute) -> Result<(), Failure> {
-    let SetAttribute { path, follow, attribute: Attribute { name, value }, remove, .. } = request;
+    let SetAttribute { path, follow, name, value } = request;
     let (path, name) = (path_of(path), name.as_slice());
-    let done = match (remove, follow) {
-        (true, true) => removexattr(path, name),
-        (true, false) => lremovexattr(path, name),
-        (false, true) => setxattr(path, name, value, XattrFlags::empty()),
-        (false, false) => lsetxattr(path, name, value, XattrFlags::empty()),
+    let done = match (value, follow) {
+        (None, true) => removexattr(path, name),
+        (None, false) => lremovexattr(path, name),
+        (Some(value), true) => setxattr(path, name, value, XattrFlags::empty()),
+        (Some(value), false) => lsetxattr(path, name, value, XattrFlags::empty()),
     };
     done.map_err(|errno| failure(path, "cannot change an extended attribute of", &errno.into()))
 }

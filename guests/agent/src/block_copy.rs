@@ -90,7 +90,7 @@ impl Places<'_> {
         };
         match &self.request.input {
             // The host has skipped what is to be skipped.
-            Place::Stream(_) => {
+            Place::Stream => {
                 let stream = SourceStream::open(&self.disks.source).map_err(bad(Path::new("")))?;
                 Ok(Box::new(stream))
             }
@@ -106,7 +106,6 @@ impl Places<'_> {
                 let file = file.and_then(|mut file| file.seek(SeekFrom::Start(skip)).map(|_| file));
                 Ok(Box::new(file.map_err(bad(&path))?))
             }
-            Place::None => Err(refusal("there is nothing to copy from")),
         }
     }
 
@@ -116,7 +115,7 @@ impl Places<'_> {
             move |error: io::Error| failure(&path, "cannot write", &error)
         };
         match &self.request.output {
-            Place::Stream(_) => Ok(Output::Stream(SinkStream::open(&self.disks.sink))),
+            Place::Stream => Ok(Output::Stream(SinkStream::open(&self.disks.sink))),
             Place::File(path) => {
                 let path = path_of(path);
                 let flags = OFlags::NONBLOCK.bits() as i32;
@@ -139,7 +138,6 @@ impl Places<'_> {
                 let file = file.and_then(|mut file| file.seek(SeekFrom::Start(seek)).map(|_| file));
                 Ok(Output::Device(file.map_err(bad(&path))?))
             }
-            Place::None => Err(refusal("there is nothing to copy to")),
         }
     }
 

@@ -1,9 +1,10 @@
 //! The serial line to the host: frames, one message each.
 
-use blockyard_protocol::appliance::{FRAME_BYTES_MAX, MORE, PIECE_BYTES, Response};
-use blockyard_protocol::frame::{self, LENGTH_BYTES};
-use micropb::{MessageDecode, MessageEncode};
+use blockyard_protocol::appliance::{self, FRAME_BYTES_MAX, MORE, PIECE_BYTES, Response};
+use blockyard_protocol::frame::LENGTH_BYTES;
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 
@@ -31,14 +32,14 @@ impl Channel {
     }
 
     /// The next message; `None` when the host has hung up.
-    pub(crate) fn receive<M: MessageDecode + Default>(&mut self) -> io::Result<Option<M>> {
+    pub(crate) fn receive<M: DeserializeOwned>(&mut self) -> io::Result<Option<M>> {
         let mut length = [0; LENGTH_BYTES];
         match self.line.read_exact(&mut length) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             Err(error) => return Err(error),
         }
-        let bytes = frame::message_bytes(length, FRAME_BYTES_MAX).map_err(io::Error::other)?;
+        let bytes = appliance::message_bytes(length).map_err(io::Error::other)?;
         let (mut filled, end) = (LENGTH_BYTES, LENGTH_BYTES + bytes);
         let mut frame = vec![0; end];
         while filled < end {
@@ -49,13 +50,11 @@ impl Channel {
                 self.send(&Response { number: MORE, ..Response::default() })?;
             }
         }
-        let mut message = M::default();
-        frame::decode(&frame[LENGTH_BYTES..], &mut message).map_err(io::Error::other)?;
-        Ok(Some(message))
+        appliance::decode(&frame[LENGTH_BYTES..]).map(Some).map_err(io::Error::other)
     }
 
-    pub(crate) fn send<M: MessageEncode>(&mut self, message: &M) -> io::Result<()> {
-        let frame = frame::encode(message, &mut self.buffer).map_err(io::Error::other)?;
+    pub(crate) fn send<M: Serialize>(&mut self, message: &M) -> io::Result<()> {
+        let frame = appliance::encode(message, &mut self.buffer).map_err(io::Error::other)?;
         self.line.write_all(frame)
     }
 }

@@ -7,8 +7,7 @@ use crate::mounts::{Mounts, path_of};
 use crate::owner_names::OwnerNames;
 use crate::seen_directories::SeenDirectories;
 use blockyard_archive::{ACCESS_LIST, AccessControlList, attributes, is_user_attribute};
-use blockyard_protocol::appliance::{Attribute, Directory, Entry, FRAME_BYTES_MAX, FileSystem, Record, Walk};
-use blockyard_protocol::frame;
+use blockyard_protocol::appliance::{self, Attribute, Directory, Entry, FRAME_BYTES_MAX, FileSystem, Record, Walk};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -180,7 +179,7 @@ impl Walker<'_> {
 
 /// Writes a record as a frame.
 pub(crate) fn write_record(record: &Record, buffer: &mut [u8], sink: &mut dyn Write) -> io::Result<()> {
-    sink.write_all(frame::encode(record, buffer).map_err(io::Error::other)?)
+    sink.write_all(appliance::encode(record, buffer).map_err(io::Error::other)?)
 }
 
 /// Writes a record for each mounted file system to `sink`.

@@ -8,8 +8,7 @@ use crate::interruption;
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, SourceStream, TransferDisks};
 use crate::system;
-use blockyard_protocol::appliance::{Execute, FRAME_BYTES_MAX, Failure, Output, ProgramEnd, Record};
-use blockyard_protocol::frame;
+use blockyard_protocol::appliance::{self, Execute, FRAME_BYTES_MAX, Failure, Output, ProgramEnd, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -186,7 +185,7 @@ impl<'sink> Outputs<'sink> {
     }
 
     fn tell(&mut self, output: Output) -> io::Result<()> {
-        let frame = frame::encode(&Record::Output(output), &mut self.frame).map_err(io::Error::other)?;
+        let frame = appliance::encode(&Record::Output(output), &mut self.frame).map_err(io::Error::other)?;
         self.sink.write_all(frame)?;
         self.told = Instant::now();
         self.sink.send_now()

@@ -83,7 +83,7 @@ mod tests {
             ..Default::default()
         };
         let mut buffer = vec![0; FRAME_BYTES_MAX];
-        assert!(blockyard_protocol::frame::encode(&response, &mut buffer).is_ok());
+        assert!(blockyard_protocol::appliance::encode(&response, &mut buffer).is_ok());
         assert_eq!((response.failed, response.failures.len()), (100, REPORTED));
     }
 }

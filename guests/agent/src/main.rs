@@ -73,7 +73,7 @@ fn serve() -> io::Result<()> {
     channel.send(&Ready { version: VERSION, kernel: system::kernel_version() })?;
     while let Some(request) = channel.receive::<Request>()? {
         // It came too late: the request that it is about is done.
-        if matches!(request.operation, Some(Operation::Interrupt(_))) {
+        if matches!(request.operation, Operation::Interrupt) {
             continue;
         }
         let response = operations::perform(request, &mut mounts, &disks);

@@ -16,12 +16,9 @@ use std::path::Path;
 pub(crate) fn perform(request: Request, mounts: &mut Mounts, disks: &TransferDisks) -> Response {
     let mut response = Response { number: request.number, ..Response::default() };
     let mut failures = Failures::default();
-    let done = match request.operation {
-        None => Err(refusal("the agent does not know this request")),
-        Some(operation) => mounts
-            .finish_leaving()
-            .and_then(|()| perform_operation(operation, mounts, disks, &mut failures, &mut response)),
-    };
+    let done = mounts
+        .finish_leaving()
+        .and_then(|()| perform_operation(request.operation, mounts, disks, &mut failures, &mut response));
     if let Err(problem) = done {
         failures.add(problem);
     }
@@ -45,19 +42,7 @@ fn perform_operation(
     failures: &mut Failures,
     response: &mut Response,
 ) -> Result<(), Failure> {
-    let outside = matches!(
-        operation,
-        Operation::Mount(_)
-            | Operation::Unmount(_)
-            | Operation::Sync(_)
-            | Operation::InstallTools(_)
-            | Operation::RunTool(_)
-            | Operation::ListVolumes(_)
-            | Operation::ReadPartitions(_)
-            | Operation::CopyBlocks(_)
-            | Operation::Inspect(_)
-    );
-    if !outside && !mounts.is_mounted() {
+    if operation.needs_a_mount() && !mounts.is_mounted() {
         return Err(refusal("nothing is mounted"));
     }
     match operation {
@@ -69,8 +54,8 @@ fn perform_operation(
             response.notes = mounts.notes.clone();
             Ok(())
         }
-        Operation::Unmount(_) => mounts.unmount(),
-        Operation::Sync(_) => system::sync().map_err(|error| failure(Path::new(""), "cannot sync", &error)),
+        Operation::Unmount => mounts.unmount(),
+        Operation::Sync => system::sync().map_err(|error| failure(Path::new(""), "cannot sync", &error)),
         Operation::Inspect(request) => {
             response.bytes = to_sink(disks, |sink| inspect::inspect(mounts, &request, sink))?;
             Ok(())
@@ -79,7 +64,7 @@ fn perform_operation(
             response.bytes = to_sink(disks, |sink| directory_walk::walk(&walk, sink))?;
             Ok(())
         }
-        Operation::Usage(_) => {
+        Operation::Usage => {
             response.bytes = to_sink(disks, |sink| directory_walk::usage(mounts, sink))?;
             Ok(())
         }
@@ -124,12 +109,11 @@ fn perform_operation(
             Ok(())
         }
         Operation::Execute(execute) => {
-            response.program = execution::execute(execute, mounts, disks)?;
-            response._has.set_program();
+            response.program = Some(execution::execute(execute, mounts, disks)?);
             Ok(())
         }
         // What it is about is done.
-        Operation::Interrupt(_) => Ok(()),
+        Operation::Interrupt => Ok(()),
         Operation::Link(link) => file_changes::link(&link),
         Operation::MakeNode(make) => file_making::make_node(&make),
         Operation::ReadAttributes(read) => {
@@ -148,13 +132,12 @@ fn perform_operation(
             Ok(())
         }
         Operation::ChangeOwner(change) => attributes::change_owner(&change, failures),
-        Operation::InstallTools(_) => {
+        Operation::InstallTools => {
             response.bytes = tools::install(mounts, disks, failures)?;
             Ok(())
         }
         Operation::RunTool(request) => {
-            response.program = tools::run(request, mounts)?;
-            response._has.set_program();
+            response.program = Some(tools::run(request, mounts)?);
             Ok(())
         }
         Operation::ListVolumes(request) => {
@@ -163,7 +146,7 @@ fn perform_operation(
             response.bytes = to_sink(disks, |sink| volume_list::write(written, sink))?;
             volumes.map(drop)
         }
-        Operation::Trim(_) => {
+        Operation::Trim => {
             response.trimmed = trim::trim(mounts, failures);
             Ok(())
         }

@@ -2,7 +2,7 @@
 //! the image's, and are executed outside of it.
 
 use crate::block_devices::{self, Volume};
-use crate::failures::{Failures, failure, refusal};
+use crate::failures::{Failures, failure};
 use crate::modules;
 use crate::mounts::Mounts;
 use crate::program;
@@ -72,7 +72,6 @@ fn written(argument: &ToolArgument, volumes: &[Volume], devices: &mut Vec<String
             devices.push(volume.node.clone());
             Ok(Path::new("/dev").join(&volume.node).into())
         }
-        ToolArgument::None => Err(refusal("a program's argument is missing")),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::appliance::Appliance;
 use crate::error::ApplianceError;
 use crate::kernel_modules;
 use crate::stream::StreamSource;
-use blockyard_protocol::appliance::{Failure, InstallTools, Operation, ProgramEnd, Response, RunTool, ToolArgument};
+use blockyard_protocol::appliance::{Failure, Operation, ProgramEnd, Response, RunTool, ToolArgument};
 use bundle::Installed;
 pub use elf::ElfError;
 use std::io::{self, Cursor};
@@ -146,7 +146,7 @@ impl Appliance {
         let disks = self.image_count();
         let request = RunTool { program, arguments, stdin, environment, disks, exclusive };
         let response = self.call(Operation::RunTool(request))?;
-        Ok(judged(tool.program, response)?.program.into())
+        Ok(judged(tool.program, response)?.program.unwrap_or_default().into())
     }
 
     /// Sends a tool in, if it is not there.
@@ -185,7 +185,7 @@ impl Appliance {
         let start = |error| ToolError::Unreadable { path: what.into(), error };
         let stream = StreamSource::new(Cursor::new(archive)).map_err(start)?;
         self.bind_source_stream(&stream);
-        let response = self.call(Operation::InstallTools(InstallTools {}));
+        let response = self.call(Operation::InstallTools);
         self.release();
         judged(what, response?).map(drop)
     }

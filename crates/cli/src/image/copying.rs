@@ -633,8 +633,7 @@ fn is_truncation(error: &anyhow::Error) -> bool {
 mod tests {
     use super::super::host_attributes::OVERHEAD_BYTES;
     use super::*;
-    use blockyard_protocol::appliance::{FRAME_BYTES_MAX, Request};
-    use blockyard_protocol::frame;
+    use blockyard_protocol::appliance::{self, FRAME_BYTES_MAX, Request};
 
     #[test]
     fn a_file_with_all_that_it_may_have_fits_a_message() {
@@ -653,7 +652,7 @@ mod tests {
             attributes: vec![attribute; ATTRIBUTE_BYTES_MAX / ("user.a".len() + OVERHEAD_BYTES)],
             ..Store::default()
         };
-        let request = Request { number: u32::MAX, operation: Some(Operation::Store(store)) };
-        frame::encode(&request, &mut vec![0; FRAME_BYTES_MAX]).unwrap();
+        let request = Request { number: u32::MAX, operation: Operation::Store(store) };
+        appliance::encode(&request, &mut vec![0; FRAME_BYTES_MAX]).unwrap();
     }
 }

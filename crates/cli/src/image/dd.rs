@@ -71,7 +71,7 @@ impl End {
         match self {
             Self::Device(name) => Place::Device(name.clone()),
             Self::Inside(path) => Place::File(path.clone()),
-            Self::Host(_) | Self::Standard => Place::Stream(true),
+            Self::Host(_) | Self::Standard => Place::Stream,
         }
     }
 }
@@ -304,7 +304,7 @@ impl FileCommand for Dd {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let copy = Copy::parse(&self.operands)?;
         let from_host = matches!(copy.from, End::Host(_) | End::Standard);
-        let mut request = CopyBlocks {
+        let request = CopyBlocks {
             input: copy.from.place(),
             output: copy.to.place(),
             block_size: copy.block_bytes,
@@ -313,9 +313,7 @@ impl FileCommand for Dd {
             seek: copy.seek,
             no_truncate: !copy.truncates,
             disks: image.disks(),
-            ..CopyBlocks::default()
         };
-        request._has.set_input().set_output();
         let operation = Operation::CopyBlocks(request);
         if matches!(copy.from, End::Standard) {
             image.claim_stdin()?;

@@ -68,7 +68,7 @@ impl FileCommand for Run {
         let done = done?;
         let status = done.failures.first().and_then(errno).map_or(1, status_of);
         image.told(&done.failures, done.failed).map_err(|error| EndsWith { status, error })?;
-        let program = done.program;
+        let program = done.program.unwrap_or_default();
         let (printer, _) = printed.context("cannot write the program's output")?.records.into_parts();
         given.context("cannot read the program's input")?;
         if program.out_of_memory || (program.status != 0 && printer.has_said_so) {

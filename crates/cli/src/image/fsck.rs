@@ -9,7 +9,7 @@ use crate::print;
 use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::tools::ToolEnd;
 use blockyard_block::printable;
-use blockyard_protocol::appliance::{Mount, MountPoint, Operation, Unmount, Volume};
+use blockyard_protocol::appliance::{Mount, MountPoint, Operation, Volume};
 use clap::Args;
 
 /// Check the file systems of an image, and repair them.
@@ -161,5 +161,5 @@ fn replay_journal(image: &mut OpenImage, volume: &Volume) -> Result<()> {
     let point = MountPoint { device: volume.device.clone(), directory: b"/".to_vec(), ..MountPoint::default() };
     let mount = Mount { read_only: false, synchronous: false, disks: image.disks(), points: vec![point] };
     image.call(Operation::Mount(mount))?;
-    image.call(Operation::Unmount(Unmount::default())).map(drop)
+    image.call(Operation::Unmount).map(drop)
 }

@@ -125,16 +125,16 @@ impl OpenImage {
     /// # Errors
     /// As [`OpenImage::clear_start`].
     pub fn write_zeros(&mut self, device: &str, bytes: u64) -> Result<()> {
-        let mut request = CopyBlocks {
-            input: Place::Stream(true),
+        let request = CopyBlocks {
+            input: Place::Stream,
             output: Place::Device(device.to_owned()),
             block_size: 1 << 20,
             count: u64::MAX,
+            skip: 0,
+            seek: 0,
             no_truncate: true,
             disks: self.disks(),
-            ..CopyBlocks::default()
         };
-        request._has.set_input().set_output();
         read_in(self, Operation::CopyBlocks(request), io::repeat(0).take(bytes)).map(drop)
     }
 }

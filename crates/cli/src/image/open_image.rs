@@ -18,7 +18,7 @@ use blockyard_appliance::{Appliance, ApplianceOptions, Confined, ImageDisk, Kern
 use blockyard_block::layers::ZerosAsHoles;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{AtomicChange, Disk, Geometry, OpenedFile, printable};
-use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Unmount};
+use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response};
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -699,7 +699,7 @@ impl OpenImage {
         if self.reads_only() {
             return Ok(());
         }
-        self.call(Operation::Unmount(Unmount::default())).with_context(|| self.name.clone())?;
+        self.call(Operation::Unmount).with_context(|| self.name.clone())?;
         self.check_written()
     }
 

@@ -1,8 +1,8 @@
 //! A stream of records, as it comes from the appliance.
 
 use super::open_image::RecordTaker;
-use blockyard_protocol::appliance::{Attribute, Entry, FRAME_BYTES_MAX, Failure, Record};
-use blockyard_protocol::frame::{self, LENGTH_BYTES};
+use blockyard_protocol::appliance::{self, Attribute, Entry, Failure, Record};
+use blockyard_protocol::frame::LENGTH_BYTES;
 use std::io::{self, Write};
 
 /// Failures that are kept.
@@ -86,16 +86,15 @@ impl<T: RecordTaker> RecordStream<T> {
     fn take_whole(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut taken = 0;
         while let Some((length, rest)) = bytes[taken..].split_first_chunk::<LENGTH_BYTES>() {
-            let length = frame::message_bytes(*length, FRAME_BYTES_MAX).map_err(io::Error::other)?;
+            let length = appliance::message_bytes(*length).map_err(io::Error::other)?;
             let Some(body) = rest.get(..length) else { break };
-            let mut record = Record::default();
-            frame::decode(body, &mut record).map_err(io::Error::other)?;
+            let record: Record = appliance::decode(body).map_err(io::Error::other)?;
             if !is_possible(&record) {
                 return Err(io::Error::other("the appliance lists a file of an impossible name"));
             }
             match record {
                 Record::Failure(failure) if self.failures.len() < FAILURES_MAX => self.failures.push(failure),
-                Record::Failure(_) | Record::None => {}
+                Record::Failure(_) => {}
                 record => self.taker.take(record)?,
             }
             taken += LENGTH_BYTES + length;
@@ -145,7 +144,7 @@ impl<T: RecordTaker> Write for RecordStream<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blockyard_protocol::appliance::Directory;
+    use blockyard_protocol::appliance::{Directory, FRAME_BYTES_MAX};
 
     #[derive(Default)]
     struct Depths(Vec<u32>);
@@ -171,7 +170,7 @@ mod tests {
         for depth in 1..=3 {
             let mut buffer = [0; 64];
             let record = Record::Directory(Directory { path: b"/xxxxxxxx".to_vec(), depth });
-            bytes.extend_from_slice(frame::encode(&record, &mut buffer).unwrap());
+            bytes.extend_from_slice(appliance::encode(&record, &mut buffer).unwrap());
         }
         for piece in 1..=bytes.len() {
             let mut stream = RecordStream::new(Depths::default());

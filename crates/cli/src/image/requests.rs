@@ -72,8 +72,7 @@ fn chunks(paths: Vec<Vec<u8>>) -> Vec<Vec<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blockyard_protocol::appliance::{Remove, Rename, Request, Sync};
-    use blockyard_protocol::frame;
+    use blockyard_protocol::appliance::{self, Remove, Rename, Request};
 
     #[test]
     fn requests_fit_a_message_and_have_all_paths_in_order() {
@@ -86,19 +85,19 @@ mod tests {
                 let Operation::Remove(remove) = &part else { panic!("another request") };
                 assert!(remove.recursive);
                 seen.extend(remove.paths.iter().cloned());
-                let request = Request { number: u32::MAX, operation: Some(part) };
-                frame::encode(&request, &mut vec![0; FRAME_BYTES_MAX]).unwrap();
+                let request = Request { number: u32::MAX, operation: part };
+                appliance::encode(&request, &mut vec![0; FRAME_BYTES_MAX]).unwrap();
             }
             assert_eq!(seen, paths);
         }
-        assert_eq!(split(Operation::Sync(Sync::default())).len(), 1);
+        assert_eq!(split(Operation::Sync).len(), 1);
     }
 
     #[test]
     fn sources_that_do_not_fit_are_a_stream() {
         let rename = |sources| Operation::Rename(Rename { sources, target: b"/d".to_vec(), ..Rename::default() });
         let mut few = rename(vec![b"/a".to_vec(), b"/b".to_vec()]);
-        assert_eq!((streamed_sources(&mut few), streamed_sources(&mut Operation::Sync(Sync::default()))), (None, None));
+        assert_eq!((streamed_sources(&mut few), streamed_sources(&mut Operation::Sync)), (None, None));
         let mut many = rename(vec![b"/a\n".to_vec(); 10_000]);
         assert_eq!(streamed_sources(&mut many).unwrap(), b"/a\n\0".repeat(10_000));
         assert_eq!(streamed_sources(&mut many), None, "they are on their way");

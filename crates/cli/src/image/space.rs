@@ -9,7 +9,7 @@ use crate::terminal::{OutputError, output_columns};
 use anyhow::Result;
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
-use blockyard_protocol::appliance::{FileSystem, Operation, Record, Usage};
+use blockyard_protocol::appliance::{FileSystem, Operation, Record};
 use clap::Args;
 use std::io;
 
@@ -57,7 +57,7 @@ impl FileCommand for Df {
 /// # Errors
 /// When one of them cannot be looked at.
 pub fn mounted(image: &mut OpenImage) -> Result<Vec<FileSystem>> {
-    image.records(Operation::Usage(Usage::default()), FileSystems::default())
+    image.records(Operation::Usage, FileSystems::default())
 }
 
 fn object(system: &FileSystem) -> serde_json::Value {

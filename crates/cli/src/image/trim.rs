@@ -5,7 +5,7 @@ use super::open_image::{OpenArgs, OpenImage};
 use crate::{print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::printable;
-use blockyard_protocol::appliance::{MountPoint, Operation, Trim, Trimmed};
+use blockyard_protocol::appliance::{MountPoint, Operation, Trimmed};
 use clap::Args;
 
 /// Give the free blocks of an image's file systems back to the host: they become holes in the image's file.
@@ -82,5 +82,5 @@ fn trim_all(image: &mut OpenImage) -> Result<Vec<Trimmed>> {
 
 fn trim(image: &mut OpenImage) -> Result<Vec<Trimmed>> {
     let name = image.name().to_owned();
-    Ok(image.call(Operation::Trim(Trim {})).context(name)?.trimmed)
+    Ok(image.call(Operation::Trim).context(name)?.trimmed)
 }

@@ -3,7 +3,7 @@
 use crate::rig::{Rig, failure};
 use crate::workshop::{Workshop, disk};
 use blockyard_appliance::tools::{BTRFS, MKFS_BTRFS};
-use blockyard_protocol::appliance::{Mount, MountPoint, Operation, Unmount};
+use blockyard_protocol::appliance::{Mount, MountPoint, Operation};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -91,7 +91,7 @@ fn a_root_in_a_subvolume_is_found_with_what_its_fstab_mounts() {
     for name in ["@", "@home", "old"] {
         workshop.run(&BTRFS, &["subvolume", "create", &format!("/image/{name}")]);
     }
-    workshop.call(Operation::Unmount(Unmount::default()));
+    workshop.call(Operation::Unmount);
     drop(workshop);
 
     let blockyard = |arguments: &[&str]| {

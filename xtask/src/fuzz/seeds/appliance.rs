@@ -1,6 +1,7 @@
-//! What an appliance sends: crates/protocol/appliance.proto says what the bytes are.
+//! What an appliance sends.
 
 use super::{Corpus, Seed};
+use blockyard_protocol::appliance::{self, Directory, Entry, Failure, Record, Response};
 
 pub(super) fn corpora() -> [Corpus; 3] {
     [
@@ -28,17 +29,20 @@ pub(super) fn corpora() -> [Corpus; 3] {
 /// Bytes on the line, and the lengths of the pieces that they come in.
 fn conversations() -> Vec<(&'static str, Seed)> {
     let seed = |bytes: &[u8], lengths: &[u8]| Seed::default().vector(bytes).vector(lengths);
-    // Response 7, with a failure: errno 5, "/a", "cannot open".
-    let failure = [&[0x08, 5, 0x12, 2][..], b"/a", &[0x1a, 11], b"cannot open"].concat();
-    let response = [&[0x08, 7, 0x12, failure.len() as u8][..], &failure].concat();
-    let frame = [&(response.len() as u16).to_le_bytes()[..], &response].concat();
+    let failure = Failure { errno: 5, path: b"/a".to_vec(), sentence: "cannot open".into() };
+    let mut buffer = [0; 256];
+    let response = Response { number: 7, failures: vec![failure], failed: 1, ..Response::default() };
+    let frame = appliance::encode(&response, &mut buffer).unwrap().to_vec();
+    // Its last letter.
+    let letter = frame.iter().rposition(|&byte| byte == b'n').unwrap();
+    let no_text = [&frame[..letter], &[0xff], &frame[letter + 1..]].concat();
     vec![
         ("nothing", seed(&[], &[])),
         ("response-in-two-pieces", seed(&frame, &[1])),
         ("two-responses", seed(&[frame.clone(), frame.clone()].concat(), &[40])),
         ("no-message", seed(&[0, 0], &[])),
         ("half-a-response", seed(&frame[..9], &[3, 3])),
-        ("text-that-is-no-utf-8", seed(&[6, 0, 0x12, 4, 0x1a, 2, 0xff, 0xfe], &[])),
+        ("text-that-is-no-utf-8", seed(&no_text, &[])),
     ]
 }
 
@@ -58,9 +62,10 @@ fn streams() -> Vec<(&'static str, Seed)> {
 
 /// Bodies of frames, then lengths of pieces.
 fn listings() -> Vec<(&'static str, Seed)> {
-    // Record.entry with a name only; Record.directory; Record.failure.
-    let entry = |name: &[u8]| [&[0x0a, name.len() as u8 + 2, 0x0a, name.len() as u8][..], name].concat();
-    let directory = |path: &[u8]| [&[0x12, path.len() as u8 + 2, 0x0a, path.len() as u8][..], path].concat();
+    let body = |record: Record| appliance::encode(&record, &mut [0; 256]).unwrap()[2..].to_vec();
+    let entry = |name: &[u8]| body(Record::Entry(Entry { name: name.to_vec(), ..Entry::default() }));
+    let directory = |path: &[u8]| body(Record::Directory(Directory { path: path.to_vec(), depth: 0 }));
+    let failure = body(Record::Failure(Failure { errno: 5, ..Failure::default() }));
     let seed = |bodies: &[Vec<u8>], lengths: &[u8]| {
         let begin = Seed::default().length(bodies.len());
         bodies.iter().fold(begin, |seed, body| seed.vector(body)).vector(lengths)
@@ -71,7 +76,7 @@ fn listings() -> Vec<(&'static str, Seed)> {
         ("name-with-a-zero", seed(&[entry(b"a\0b")], &[])),
         ("name-of-nothing", seed(&[entry(b"")], &[])),
         ("directory-that-is-no-path", seed(&[directory(b"a")], &[])),
-        ("failure", seed(&[vec![0x1a, 2, 0x08, 5]], &[2])),
+        ("failure", seed(&[failure], &[2])),
         ("no-record", seed(&[vec![0xff]], &[])),
     ]
 }

@@ -17,7 +17,7 @@ use crate::{UsageError, terminal};
 use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, ImageDisk};
 use blockyard_block::{AtomicChange, OpenedFile};
-use blockyard_protocol::appliance::{MountPoint, Operation, Sync};
+use blockyard_protocol::appliance::{MountPoint, Operation};
 
 /// Disks, the appliance that has them if it runs, and what is mounted in it.
 pub struct Session {
@@ -341,7 +341,7 @@ impl Session {
     /// When something is not.
     pub fn sync(&mut self) -> Result<()> {
         match &mut self.image {
-            Some(image) => image.call(Operation::Sync(Sync::default())).map(drop),
+            Some(image) => image.call(Operation::Sync).map(drop),
             None => Ok(()),
         }
     }

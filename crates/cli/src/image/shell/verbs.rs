@@ -12,7 +12,7 @@ use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{EntryChange, Guid, TableChange};
 use blockyard_block::printable;
-use blockyard_protocol::appliance::{Attribute, Entry, Fill, MakeNode, Operation, SetAttribute, Store, Touch};
+use blockyard_protocol::appliance::{Entry, Fill, MakeNode, Operation, SetAttribute, Store, Touch};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -1119,12 +1119,8 @@ fn set_attribute(
     value: Option<&OsString>,
     follow: bool,
 ) -> Result<()> {
-    let bytes = value.map(|value| value.as_bytes().to_vec()).unwrap_or_default();
-    let attribute = Attribute { name: name.as_bytes().to_vec(), value: bytes };
-    let path = image_path(Path::new(path));
-    let mut set = SetAttribute { path, follow, remove: value.is_none(), ..SetAttribute::default() };
-    set.attribute = attribute;
-    set._has.set_attribute();
+    let value = value.map(|value| value.as_bytes().to_vec());
+    let set = SetAttribute { path: image_path(Path::new(path)), follow, name: name.as_bytes().to_vec(), value };
     session.image()?.call(Operation::SetAttribute(set)).map(drop)
 }
 
