@@ -4,7 +4,8 @@
 //!
 //! Everything here is without `std`, without an allocator and without `unsafe`: the guest has none, and what it does can be
 //! tested on the host. The exception is the appliance's part (feature `appliance`): its messages are [`appliance`], how data go
-//! through its transfer disks is [`stream`], what patterns of file names mean is [`pattern`], and what chmod(1) makes of permissions is [`file_mode`].
+//! through its transfer disks is [`stream`], what its disks are called is [`volume_name`], what patterns of file names mean
+//! is [`pattern`], and what chmod(1) makes of permissions is [`file_mode`].
 //!
 //! Deliberately absent: anything that touches a port or a device.
 #![no_std]
@@ -28,6 +29,8 @@ pub mod plan;
 pub mod progress;
 #[cfg(feature = "appliance")]
 pub mod stream;
+#[cfg(feature = "appliance")]
+pub mod volume_name;
 
 #[rustfmt::skip]
 #[allow(clippy::all, missing_docs, nonstandard_style, unreachable_pub, unused, irrefutable_let_patterns)]

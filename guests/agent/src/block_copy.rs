@@ -6,6 +6,7 @@ use crate::interruption;
 use crate::mounts::{Mounts, path_of};
 use crate::stream::{SinkStream, SourceStream, TransferDisks};
 use blockyard_protocol::appliance::{CopyBlocks, Failure, Place};
+use blockyard_protocol::volume_name::{disk_name, kernel_name};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{NoArg, Opcode, ioctl, opcode};
@@ -144,8 +145,8 @@ impl Places<'_> {
     /// A disk or a volume by any of its names.
     fn device(&self, name: &str) -> Result<PathBuf, Failure> {
         self.mounts.outside(|| {
-            let whole = block_devices::kernel_name(name);
-            let disks = (0..self.request.disks.min(24)).map(|disk| format!("vd{}", char::from(b'a' + disk as u8)));
+            let whole = kernel_name(name);
+            let disks = (0..self.request.disks.min(24)).map(disk_name);
             if disks.into_iter().any(|disk| disk == whole) {
                 return Ok(Path::new("/dev").join(whole));
             }

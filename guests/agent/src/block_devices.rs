@@ -4,12 +4,11 @@ use crate::content::{self, Content, LUKS};
 use crate::failures::refusal;
 use crate::partition_table::{PartitionNames, Table};
 use blockyard_protocol::appliance::{self, Failure};
+use blockyard_protocol::volume_name::{DISKS_MAX, disk_name, kernel_name};
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 
-/// Disks that have names of one letter, but for the two transfer disks.
-const DISKS_MAX: u32 = 24;
 /// Directories below /sys/block have a file for each device.
 const SYSFS: &str = "/sys/class/block";
 
@@ -127,11 +126,6 @@ fn tell_btrfs(node: &str) {
 struct BtrfsDevice {
     number: i64,
     path: [u8; 4088],
-}
-
-/// The kernel's name of a disk.
-fn disk_name(disk: u32) -> String {
-    format!("vd{}", char::from(b'a' + disk as u8))
 }
 
 /// Those names that are `prefix` and a number, by number.
@@ -318,28 +312,6 @@ fn by_path<'volumes>(volumes: &'volumes [Volume], name: &str) -> Option<&'volume
     volumes.iter().find(|volume| volume.is_called(&name))
 }
 
-/// The appliance's name of what somebody calls `name`.
-pub(crate) fn kernel_name(name: &str) -> String {
-    let short = name.strip_prefix("/dev/").unwrap_or(name);
-    if !short.is_empty() && short.bytes().all(|byte| byte.is_ascii_digit()) {
-        return format!("vda{short}");
-    }
-    let by_letter = ["sd", "hd", "xvd"].iter().find_map(|prefix| short.strip_prefix(prefix));
-    by_letter.map(|rest| format!("vd{rest}")).or_else(|| by_number(short)).unwrap_or_else(|| short.to_owned())
-}
-
-/// nvme0n1p2 and mmcblk0p2 are vda2.
-fn by_number(name: &str) -> Option<String> {
-    let (disk, rest) = match (name.strip_prefix("nvme"), name.strip_prefix("mmcblk")) {
-        (Some(rest), _) => rest.split_once("n1")?,
-        (_, Some(rest)) => rest.split_at(rest.find('p').unwrap_or(rest.len())),
-        _ => return None,
-    };
-    let disk: u32 = disk.parse().ok().filter(|&disk| disk < DISKS_MAX)?;
-    let partition = if rest.is_empty() { "" } else { rest.strip_prefix('p')? };
-    Some(format!("{}{partition}", disk_name(disk)))
-}
-
 /// In names below /dev/disk, udev writes odd bytes as \x20.
 fn unescaped(name: &str) -> String {
     let mut bytes = Vec::new();
@@ -364,19 +336,6 @@ fn unescaped(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn devices_have_several_names() {
-        for name in ["/dev/vda1", "/dev/sda1", "/dev/hda1", "/dev/xvda1", "/dev/nvme0n1p1", "mmcblk0p1", "sda1", "1"] {
-            assert_eq!(kernel_name(name), "vda1");
-        }
-        for name in ["/dev/sdb", "nvme1n1", "mmcblk1"] {
-            assert_eq!(kernel_name(name), "vdb");
-        }
-        for name in ["nvme", "nvme99n1", "mmcblk", "nvme0n1x", "md0", "vg/lv"] {
-            assert_eq!(kernel_name(name), name);
-        }
-    }
 
     #[test]
     fn volumes_are_found_by_what_they_hold_and_where_they_lie() {

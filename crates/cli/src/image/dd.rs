@@ -9,6 +9,7 @@ use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::{FileDisk, FileFormat, FileOptions, ReplacementFile, shown};
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
+use blockyard_protocol::volume_name::lettered;
 use clap::Args;
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -82,12 +83,7 @@ const HOST_FILES: &[&str] = &["null", "zero", "stdin", "stdout", "urandom", "ran
 /// Devices of the host are not meant: those have no place here.
 fn is_device(name: &str) -> bool {
     let short = name.strip_prefix("/dev/");
-    let disk = short.unwrap_or(name);
-    let letters = ["sd", "vd", "hd", "xvd"].iter().find_map(|prefix| disk.strip_prefix(prefix));
-    let named = letters.is_some_and(|rest| {
-        let number = rest.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
-        rest.len() - number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit())
-    });
+    let named = lettered(name).is_some();
     // Those that are files of the host's, whatever devices an image has.
     let first = short.and_then(|short| short.split('/').next());
     named || first.is_some_and(|first| !HOST_FILES.contains(&first))

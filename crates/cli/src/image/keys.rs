@@ -5,6 +5,7 @@ use crate::signals::EndSignals;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::shown;
 use blockyard_protocol::appliance::Volume;
+use blockyard_protocol::volume_name::kernel_name;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::cell::RefCell;
@@ -181,14 +182,8 @@ fn selected(text: &str) -> Result<(&str, &str)> {
 
 /// Whether a user may call a volume so: by a device name of ours or guestfish's, or by its UUID.
 fn is_called(volume: &Volume, name: &str) -> bool {
-    let short = name.strip_prefix("/dev/").unwrap_or(name);
-    let disk = |prefix| short.strip_prefix(prefix).is_some_and(|rest| volume.device.strip_prefix("vd") == Some(rest));
     let uuid = name.strip_prefix("UUID=").unwrap_or(name);
-    name == "all"
-        || short == volume.device
-        || ["sd", "hd", "xvd"].into_iter().any(disk)
-        || volume.device.strip_prefix("vda") == Some(short)
-        || (!uuid.is_empty() && uuid.eq_ignore_ascii_case(&volume.uuid))
+    name == "all" || kernel_name(name) == volume.device || (!uuid.is_empty() && uuid.eq_ignore_ascii_case(&volume.uuid))
 }
 
 #[cfg(test)]

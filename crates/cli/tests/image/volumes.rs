@@ -87,22 +87,22 @@ fn logical_volumes_are_found_filled_and_left_in_good_order() {
     let mut workshop = disks.workshop(&["0.img", "1.img"]);
     workshop.run(&MKE2FS, &["-q", "-t", "ext4", "/dev/vda1"]);
     workshop.lvm(&["pvcreate", "/dev/vda2", "/dev/vdb"]);
-    workshop.lvm(&["vgcreate", "my-vg", "/dev/vda2", "/dev/vdb"]);
+    workshop.lvm(&["vgcreate", "sd-vg", "/dev/vda2", "/dev/vdb"]);
     for (name, physical) in [("root", "/dev/vda2"), ("home", "/dev/vdb")] {
-        workshop.lvm(&["lvcreate", "-Wn", "-Zn", "-L", "32M", "-n", name, "my-vg", physical]);
-        workshop.run(&MKE2FS, &["-q", "-t", "ext4", &format!("/dev/my-vg/{name}")]);
+        workshop.lvm(&["lvcreate", "-Wn", "-Zn", "-L", "32M", "-n", name, "sd-vg", physical]);
+        workshop.run(&MKE2FS, &["-q", "-t", "ext4", &format!("/dev/sd-vg/{name}")]);
     }
-    workshop.lvm(&["vgchange", "-an", "my-vg"]);
+    workshop.lvm(&["vgchange", "-an", "sd-vg"]);
     drop(workshop);
 
     fs::create_dir_all(disks.path("etc")).unwrap();
     fs::write(
         disks.path("etc/fstab"),
-        "/dev/mapper/my--vg-root / ext4\n/dev/mapper/my--vg-home /home ext4\n/dev/sda1 /boot ext4\n",
+        "/dev/mapper/sd--vg-root / ext4\n/dev/mapper/sd--vg-home /home ext4\n/dev/sda1 /boot ext4\n",
     )
     .unwrap();
-    disks.run(&["put", "0.img", "-m", "/dev/my-vg/root", "etc", "/"]);
-    disks.run(&["mkdir", "0.img", "-m", "/dev/mapper/my--vg-root", "/home", "/boot", "/usr"]);
+    disks.run(&["put", "0.img", "-m", "/dev/sd-vg/root", "etc", "/"]);
+    disks.run(&["mkdir", "0.img", "-m", "/dev/mapper/sd--vg-root", "/home", "/boot", "/usr"]);
     let content = noise(3 << 20);
     fs::write(disks.path("in"), &content).unwrap();
     disks.run(&["put", "0.img", "--add", "1.img", "in", "/home"]);
@@ -116,15 +116,15 @@ fn logical_volumes_are_found_filled_and_left_in_good_order() {
 
     let before = ["0.img", "1.img"].map(|name| fs::read(disks.path(name)).unwrap());
     let listed = disks.run(&["df", "0.img", "--add", "1.img"]);
-    for wanted in ["my-vg/root", "my-vg/home", "vda1", "/home", "/boot"] {
+    for wanted in ["sd-vg/root", "sd-vg/home", "vda1", "/home", "/boot"] {
         assert!(listed.contains(wanted), "{listed}");
     }
     let inspected = disks.run(&["inspect", "0.img", "--add", "1.img"]);
-    assert!(inspected.contains("/dev/my-vg/root") && inspected.contains("LVM2_member"), "{inspected}");
+    assert!(inspected.contains("/dev/sd-vg/root") && inspected.contains("LVM2_member"), "{inspected}");
     let alone = disks.output(&["ls", "0.img", "/home"]);
     let said = String::from_utf8_lossy(&alone.stderr).into_owned();
-    assert!(alone.status.success() && said.contains("1 of the disks of the volume group my-vg are missing"), "{said}");
-    assert!(said.contains("/etc/fstab wants /dev/mapper/my--vg-home on /home"), "{said}");
+    assert!(alone.status.success() && said.contains("1 of the disks of the volume group sd-vg are missing"), "{said}");
+    assert!(said.contains("/etc/fstab wants /dev/mapper/sd--vg-home on /home"), "{said}");
     assert!(before == ["0.img", "1.img"].map(|name| fs::read(disks.path(name)).unwrap()), "looking has written");
 }
 

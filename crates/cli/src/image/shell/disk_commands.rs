@@ -17,6 +17,7 @@ use blockyard_block::partition_table::{self, EntryChange, Guid, Partition, Parti
 use blockyard_block::{Preallocation, printable};
 use blockyard_protocol::appliance::{MountPoint, Volume};
 use blockyard_protocol::pattern::{is_pattern, matches};
+use blockyard_protocol::volume_name::lettered;
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -124,10 +125,8 @@ fn disk_name(index: usize) -> String {
 
 /// The number of the disk that somebody calls so.
 fn disk_index(session: &Session, name: &OsStr) -> Result<usize> {
-    let short = text(name)?.trim_start_matches("/dev/");
-    let letter = ["sd", "vd", "hd", "xvd"].iter().find_map(|prefix| short.strip_prefix(prefix));
-    let index = match letter.map(str::as_bytes) {
-        Some([letter @ b'a'..=b'z']) => usize::from(letter - b'a'),
+    let index = match lettered(text(name)?) {
+        Some((disk, "")) => disk as usize,
         _ => bail!("{} is no disk: they are {} and so on", name.display(), disk_name(0)),
     };
     if index >= session.drives().len() {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{NewPartition, PartitionKind, PartitionTable, Scheme, TableChange};
 use blockyard_block::{Disk, flush, write_bytes};
 use blockyard_protocol::appliance::{Operation, ReadPartitions, Volume};
+use blockyard_protocol::volume_name::lettered;
 use std::sync::Arc;
 
 /// What is cleared at both ends of a disk: every table that may be there, and the first bytes of a file system.
@@ -75,13 +76,7 @@ pub fn write(session: &mut Session, index: usize, plan: &Plan) -> Result<()> {
 }
 
 fn must_be_unused(session: &mut Session, index: usize) -> Result<()> {
-    let letter = char::from(b'a' + (index % 26) as u8);
-    let is_its = |device: &str| {
-        let short = device.strip_prefix("/dev/").unwrap_or(device);
-        ["vd", "sd", "hd", "xvd"].iter().any(|prefix| {
-            short.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(letter) && !rest.contains('/'))
-        })
-    };
+    let is_its = |device: &str| lettered(device).is_some_and(|(disk, _)| disk as usize == index);
     if session.is_running() {
         let image = session.image()?;
         let in_use = |volume: &&Volume| is_its(&volume.device) && (volume.used || !volume.directory.is_empty());
