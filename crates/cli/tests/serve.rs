@@ -5,7 +5,7 @@ mod server;
 use blockyard_block::{Disk, MemoryMap, Operation, Request, RequestError};
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::net::sockopt::set_socket_linger;
+use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Resource, Rlimit, Signal, kill_process, prlimit};
 use server::Server;
@@ -318,7 +318,10 @@ fn try_to_pass(socket: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) ->
 /// And who does not read.
 fn lingering_socket() -> (UnixStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Not much memory each.
+    set_socket_recv_buffer_size(&listener, 4096).unwrap();
     let mut tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    set_socket_send_buffer_size(&tcp, 4096).unwrap();
     let reader = listener.accept().unwrap().0;
     tcp.set_nonblocking(true).unwrap();
     while tcp.write(&[0; 65536]).is_ok() {}
@@ -428,9 +431,10 @@ fn a_client_that_takes_all_descriptors_keeps_nobody_for_ever() {
     let image = partitioned(&directory);
     let sockets = [1, 2].map(|number| directory.path().join(format!("p{number}")));
     let exports = [format!("1={}", sockets[0].display()), format!("2={},rw", sockets[1].display())];
-    let partitions = exports.iter().flat_map(|export| ["--partition".as_ref(), OsStr::new(export)]);
-    let arguments: Vec<_> = [image.as_os_str()].into_iter().chain(partitions).collect();
-    let server = Server::start(&arguments, &sockets[1]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 256; exec \"$@\"", "sh", BLOCKYARD, "serve"]).arg(&image);
+    command.args(exports.iter().flat_map(|export| ["--partition", export]));
+    let server = Server::spawn(&mut command, &sockets[1]);
     let process = format!("/proc/{}", server.id().as_raw_nonzero());
     let limits = fs::read_to_string(format!("{process}/limits")).unwrap();
     let files: Vec<_> =
@@ -453,6 +457,70 @@ fn a_client_that_takes_all_descriptors_keeps_nobody_for_ever() {
     perform(&connect(&sockets[1]), WRITE, 0, 1).unwrap();
     drop(connect(&sockets[0]));
     server.stop();
+}
+
+/// Clients of a user who has left too much behind are turned away, with connections that cannot be closed either: nobody is given up for that.
+#[test]
+fn clients_that_are_turned_away_do_not_cost_the_mediator() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, errors) = (partitioned(&directory), directory.path().join("errors"));
+    let sockets = [1, 2].map(|number| directory.path().join(format!("p{number}")));
+    let mut command = Command::new("sh");
+    // A quarter of that is what may be left.
+    command.args(["-c", "ulimit -n 1024; exec \"$@\"", "sh", BLOCKYARD, "serve"]).arg(&image);
+    command.arg("--partition").arg(format!("1={}", sockets[0].display()));
+    command.arg("--partition").arg(format!("2={},rw", sockets[1].display()));
+    let server = Server::spawn(command.stderr(File::create(&errors).unwrap()), &sockets[1]);
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let mut readers = Vec::new();
+    for _ in 0..4 {
+        let mut client = connect_raw(&sockets[0]);
+        let (given, reader) = lingering_socket();
+        send(&client, SET_VRING_CALL, &[0], given.as_fd());
+        // Before it is replaced, so that it is not the last.
+        drop(given);
+        (0..62).for_each(|_| send(&client, SET_VRING_CALL, &[0], event.as_fd()));
+        // All of that was heard.
+        client.write_all(&message(1, 0, &[])).unwrap();
+        client.read_exact(&mut [0; 20]).unwrap();
+        readers.push(reader);
+    }
+    let start = Instant::now();
+    while fs::read_to_string(&errors).unwrap().matches("the session is over").count() < 4 {
+        assert!(start.elapsed() < PATIENCE, "a session goes on");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let refused = "the driver refused a client: what earlier clients left behind is not closed yet";
+    let is_mediator = |process: &rustix::process::Pid| {
+        let words = fs::read_to_string(format!("/proc/{}/cmdline", process.as_raw_nonzero())).unwrap();
+        words.contains("serve-partitions")
+    };
+    let mediator = children(server.id()).into_iter().find(is_mediator).unwrap();
+    // As many as may be open at once in either process, each time as many as may wait.
+    for _ in 0..4 {
+        kill_process(mediator, Signal::STOP).unwrap();
+        let connect = |_| {
+            let client = UnixStream::connect(&sockets[0]).unwrap();
+            let (given, reader) = lingering_socket();
+            pass(&client, &[0], given.as_fd());
+            (client, reader)
+        };
+        let (clients, more): (Vec<_>, Vec<_>) = (0..16).map(connect).unzip();
+        readers.extend(more);
+        kill_process(mediator, Signal::CONT).unwrap();
+        for client in &clients {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            assert!(!matches!((&*client).read(&mut [0]), Ok(1..)));
+        }
+    }
+    assert!(SessionDisk::connect(&sockets[1], &SessionOptions::default()).is_err());
+    says(&errors, refused);
+    drop(readers);
+    perform(&connect(&sockets[1]), WRITE, 0, 1).unwrap();
+    drop(connect(&sockets[0]));
+    server.stop();
+    let said = fs::read_to_string(&errors).unwrap();
+    assert!(!said.contains("new ones cannot come"), "{said}");
 }
 
 /// A client that comes and goes before anybody has looked at it: those that follow are served.
