@@ -1,6 +1,6 @@
 //! `blockyard image rm`, `mkdir`, `mv`, `ln`, `chmod` and `chown`: one request each.
 
-use super::file_commands::{Access, FileCommand};
+use super::file_commands::{Access, FileCommand, sources_and_destination};
 use super::file_mode;
 use super::open_image::{OpenImage, image_path, image_paths};
 use crate::UsageError;
@@ -12,6 +12,11 @@ use std::path::{Path, PathBuf};
 
 /// A command that is one request. What was done before a failure stays done, and durable.
 trait Change {
+    /// As [`FileCommand::synopsis`].
+    fn synopsis() -> Option<&'static str> {
+        None
+    }
+
     /// The request.
     ///
     /// # Errors
@@ -20,6 +25,10 @@ trait Change {
 }
 
 impl<C: Change> FileCommand for C {
+    fn synopsis() -> Option<&'static str> {
+        <C as Change>::synopsis()
+    }
+
     fn access(&self) -> Access {
         Access::Write
     }
@@ -82,8 +91,8 @@ impl Change for Mkdir {
 /// Move files within an image.
 #[derive(Args)]
 pub struct Mv {
-    /// The files, then the directory they go to, or one file and its new name.
-    #[arg(value_name = "PATH", num_args = 2.., required = true)]
+    /// The files; the last is DST: the directory they go to, or one file's new name.
+    #[arg(value_name = "SRC", required = true)]
     paths: Vec<PathBuf>,
     /// Leave what is there already.
     #[arg(short = 'n', long)]
@@ -91,8 +100,12 @@ pub struct Mv {
 }
 
 impl Change for Mv {
+    fn synopsis() -> Option<&'static str> {
+        Some("<SRC>... <DST>")
+    }
+
     fn operation(&self) -> Result<Operation> {
-        let (target, sources) = self.paths.split_last().map_or((Path::new("/"), &[][..]), |(last, rest)| (last, rest));
+        let (sources, target) = sources_and_destination(&self.paths, "in the image")?;
         let (sources, target) = (image_paths(sources), image_path(target));
         Ok(Operation::Rename(Rename { sources, target, no_clobber: self.no_clobber, ..Rename::default() }))
     }

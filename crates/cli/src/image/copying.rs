@@ -4,7 +4,7 @@
 //! is a stream that is a tar archive.
 
 use super::asked_for::AskedFor;
-use super::file_commands::{Access, FileCommand};
+use super::file_commands::{Access, FileCommand, sources_and_destination};
 use super::host_attributes::attributes_within;
 use super::host_tree::{PackedTree, Unpacking};
 use super::listing::{is_directory, is_regular};
@@ -141,8 +141,8 @@ pub fn read_in(image: &mut OpenImage, operation: Operation, input: impl io::Read
 /// links within a tree, holes, devices and sockets are kept.
 #[derive(Args)]
 pub struct Put {
-    /// What to copy (- for stdin), then where to in the image.
-    #[arg(value_name = "SRC… DST", num_args = 2.., required = true)]
+    /// What to copy (- for stdin); the last is DST: where to in the image.
+    #[arg(value_name = "SRC", required = true)]
     paths: Vec<PathBuf>,
     /// In the image everything belongs to root.
     #[arg(long)]
@@ -154,12 +154,16 @@ pub struct Put {
 
 impl Put {
     fn target_and_sources(&self) -> Result<(&Path, Vec<HostSource>)> {
-        let (target, sources) = split_last(&self.paths);
+        let (sources, target) = sources_and_destination(&self.paths, "in the image")?;
         Ok((target, sources.iter().map(|path| HostSource::look(path, self.dereference)).collect::<Result<_>>()?))
     }
 }
 
 impl FileCommand for Put {
+    fn synopsis() -> Option<&'static str> {
+        Some("<SRC>... <DST>")
+    }
+
     fn access(&self) -> Access {
         Access::Write
     }
@@ -173,11 +177,6 @@ impl FileCommand for Put {
         let (target, sources) = self.target_and_sources()?;
         put_all(image, &sources, target, self.root_owned)
     }
-}
-
-/// Where to, and what; there is at least one path.
-fn split_last(paths: &[PathBuf]) -> (&Path, &[PathBuf]) {
-    paths.split_last().map_or((Path::new("/"), &[]), |(target, sources)| (target, sources))
 }
 
 fn put_all(image: &mut OpenImage, sources: &[HostSource], target: &Path, root_owned: bool) -> Result<()> {
@@ -431,8 +430,8 @@ pub struct Get {
     /// Copy the regular files that links lead to, and nothing else.
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// What to copy, then where to on the host.
-    #[arg(value_name = "SRC… DST", num_args = 2.., required = true)]
+    /// What to copy; the last is DST: where to on the host.
+    #[arg(value_name = "SRC", required = true)]
     paths: Vec<PathBuf>,
 }
 
@@ -446,12 +445,16 @@ fn no_directory(target: &Path, files: usize) -> String {
 }
 
 impl FileCommand for Get {
+    fn synopsis() -> Option<&'static str> {
+        Some("<SRC>... <DST>")
+    }
+
     fn access(&self) -> Access {
         Access::Read
     }
 
     fn check(&self) -> Result<()> {
-        let (target, sources) = split_last(&self.paths);
+        let (sources, target) = sources_and_destination(&self.paths, "on the host")?;
         if sources.len() > 1 && !is_directory_of_host(target) {
             return Err(UsageError(no_directory(target, sources.len())).into());
         }
@@ -460,7 +463,7 @@ impl FileCommand for Get {
 
     /// No file of the host is ever half written.
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let (target, sources) = split_last(&self.paths);
+        let (sources, target) = sources_and_destination(&self.paths, "on the host")?;
         if target == Path::new(STANDARD) {
             return write_out_into(image, Operation::Read(Read { paths: image_paths(sources) }), io::stdout())
                 .map(drop);

@@ -32,6 +32,10 @@ pub struct Run {
 }
 
 impl FileCommand for Run {
+    fn synopsis() -> Option<&'static str> {
+        Some("<COMMAND> [ARGUMENT]...")
+    }
+
     fn access(&self) -> Access {
         Access::Write
     }

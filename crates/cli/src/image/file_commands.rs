@@ -5,8 +5,12 @@ use super::{
     changes, copying, dd, disk_usage, edit, execute, filesystems, find, fsck, inspect, label, ls, making, misplaced,
     mkfs, read_in, space, stat, tar, trim,
 };
+use crate::UsageError;
 use anyhow::Result;
+use blockyard_block::shown;
+use clap::builder::{Resettable, StyledStr};
 use clap::{Args, Subcommand};
+use std::path::{Path, PathBuf};
 
 /// Whether a command changes the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +23,14 @@ pub enum Access {
 
 /// Something that is done on the files of an image: by `image`, in the shell, in scripts.
 pub trait FileCommand {
+    /// Its arguments as the synopsis of a manual has them, where that is not what clap makes of them.
+    fn synopsis() -> Option<&'static str>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// What it needs the image for.
     fn access(&self) -> Access;
 
@@ -96,13 +108,34 @@ pub fn run_on(image: &String, how: &ImageArgs, command: &dyn FileCommand) -> Res
     }
 }
 
+/// The usage of a command that has a synopsis of its own; what those are called is one word.
+fn usage<C: FileCommand>(program: &str, name: &str, image: &str) -> Resettable<StyledStr> {
+    let usage = |synopsis| format!("{program}{} [OPTIONS] {image}{synopsis}", name.to_lowercase()).into();
+    C::synopsis().map_or(Resettable::Reset, |synopsis| Resettable::Value(usage(synopsis)))
+}
+
+/// Sources and the destination behind them; `place`: where that is.
+///
+/// # Errors
+/// [`UsageError`] when there is no destination.
+pub fn sources_and_destination<'a>(paths: &'a [PathBuf], place: &str) -> Result<(&'a [PathBuf], &'a Path), UsageError> {
+    match paths {
+        [sources @ .., destination] if !sources.is_empty() => Ok((sources, destination)),
+        _ => {
+            let source = paths.first().map_or_else(String::new, |path| shown(path).to_string());
+            Err(UsageError(format!("DST is missing: behind {source}, say where {place} it goes")))
+        }
+    }
+}
+
 /// The file commands: each with an image, as the command line has them, and without, as the shell has them.
 macro_rules! file_commands {
     ($($name:ident($command:ty)),+ $(,)?) => {
         #[derive(Subcommand)]
         #[command(defer = true)]
         pub enum OnImageCommand {
-            $($name(OnImage<$command>)),+
+            $(#[command(override_usage = usage::<$command>("blockyard image ", stringify!($name), "<IMAGE> "))]
+            $name(OnImage<$command>)),+
         }
 
         impl OnImageCommand {
@@ -115,7 +148,8 @@ macro_rules! file_commands {
 
         #[derive(Subcommand)]
         pub enum AnyFileCommand {
-            $($name($command)),+
+            $(#[command(override_usage = usage::<$command>("", stringify!($name), ""))]
+            $name($command)),+
         }
 
         impl AnyFileCommand {

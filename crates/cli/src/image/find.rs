@@ -25,7 +25,7 @@ pub struct Find {
     #[arg(long)]
     json: bool,
     /// Where to look, and what for.
-    #[arg(value_name = "PATH… TEST…", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PATH|TEST", trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<OsString>,
 }
 
@@ -37,6 +37,10 @@ impl Find {
 }
 
 impl FileCommand for Find {
+    fn synopsis() -> Option<&'static str> {
+        Some("[PATH]... [TEST]...")
+    }
+
     fn access(&self) -> Access {
         Access::Read
     }

@@ -1,20 +1,20 @@
 //! `blockyard image cp`, `touch` and `fill`: files that are made of others, or of nothing.
 
-use super::file_commands::{Access, FileCommand};
+use super::file_commands::{Access, FileCommand, sources_and_destination};
 use super::open_image::{OpenImage, image_path, image_paths};
 use crate::{UsageError, size};
 use anyhow::Result;
 use blockyard_protocol::appliance::{CopyFiles, Fill as FillRequest, Operation, Touch as TouchRequest};
 use clap::Args;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Copy files within an image.
 ///
 /// As with cp: into DST if that is a directory, else to that name.
 #[derive(Args)]
 pub struct Cp {
-    /// What to copy, then where to.
-    #[arg(value_name = "SRC… DST", num_args = 2.., required = true)]
+    /// What to copy; the last is DST: where to.
+    #[arg(value_name = "SRC", required = true)]
     paths: Vec<PathBuf>,
     /// Directories too, with all below them; links themselves.
     #[arg(short = 'r', visible_short_alias = 'R', long)]
@@ -25,12 +25,20 @@ pub struct Cp {
 }
 
 impl FileCommand for Cp {
+    fn synopsis() -> Option<&'static str> {
+        Some("<SRC>... <DST>")
+    }
+
     fn access(&self) -> Access {
         Access::Write
     }
 
+    fn check(&self) -> Result<()> {
+        Ok(sources_and_destination(&self.paths, "in the image").map(drop)?)
+    }
+
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let (target, sources) = self.paths.split_last().map_or((Path::new("/"), &[][..]), |(last, rest)| (last, rest));
+        let (sources, target) = sources_and_destination(&self.paths, "in the image")?;
         let copy = CopyFiles {
             sources: image_paths(sources),
             target: image_path(target),

@@ -15,6 +15,9 @@ use std::path::PathBuf;
 /// For an image converted as it is now, and for one in which everything has been written. What is counted for qcow2 is what
 /// qemu-img counts: tables for a full disk either way.
 #[derive(Args)]
+#[command(
+    override_usage = "blockyard image measure [OPTIONS] <IMAGE>\n       blockyard image measure [OPTIONS] --size <SIZE>"
+)]
 pub struct MeasureArgs {
     /// Disk to convert: [KIND:]PATH[,KEY=VALUE...]
     #[arg(required_unless_present = "size", conflicts_with = "size")]

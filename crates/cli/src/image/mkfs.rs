@@ -17,8 +17,8 @@ use clap::{Args, ValueEnum};
 /// mkfs.vfat and mkswap, whose other options may follow --.
 #[derive(Args)]
 pub struct Mkfs {
-    /// The partition, such as sda1, vda1, 1 or vg/root, and the kind; the kind alone for a disk without partitions.
-    #[arg(value_name = "PART] [TYPE", num_args = 1..=2, required = true)]
+    /// The kind, and before it the partition, such as sda1, vda1, 1 or vg/root; the kind alone for a disk without partitions.
+    #[arg(value_name = "TYPE", num_args = 1..=2, required = true)]
     words: Vec<String>,
     /// Whatever is there: it is lost.
     #[arg(short, long)]
@@ -50,6 +50,10 @@ impl Mkfs {
 }
 
 impl FileCommand for Mkfs {
+    fn synopsis() -> Option<&'static str> {
+        Some("[PART] <TYPE> [-- <OPTIONS>...]")
+    }
+
     fn access(&self) -> Access {
         Access::Write
     }

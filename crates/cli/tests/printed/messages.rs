@@ -25,6 +25,14 @@ image create --sector-size 4K x.img 1G
 copy a.img b.img --sector-size 4K
 image ls a.img --readonly
 image put notes a.img /
+image put a.img
+image put a.img notes
+image get a.img /notes
+image cp a.img /a --boo /b
+image mv a.img /a
+image mkfs a.img
+image mkfs a.img sda1
+image measure
 image tar-in notes a.img
 image dd if=a of=b
 image dd a.img if=a of=b

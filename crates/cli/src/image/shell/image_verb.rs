@@ -3,6 +3,7 @@
 use super::commands::{self, OwnCommand, Understood};
 use super::session::Session;
 use super::verbs::{VERBS, Verb};
+use crate::UsageError;
 use crate::image::file_commands::run_on;
 use crate::image::misplaced;
 use crate::image::open_image::ImageArgs;
@@ -76,11 +77,10 @@ pub fn verb_line(words: &[OsString]) -> Option<Result<VerbLine, clap::Error>> {
     let [_, image, name, ..] = words else { return None };
     let verb = find(name.to_str().filter(|_| image == "image")?)?;
     let name = *verb.names.iter().find(|own| name == **own)?;
-    let usage = format!("blockyard image {name} [OPTIONS] IMAGE {}", verb.arguments);
     let mut command = VerbArgs::augment_args(clap::Command::new(name))
         .bin_name(format!("blockyard image {name}"))
         .about(verb.summary)
-        .override_usage(usage.trim_end().to_owned())
+        .override_usage(verb.command_line(name, "[OPTIONS] "))
         .max_term_width(100);
     if !is_verb(name) {
         let sentence =
@@ -98,7 +98,10 @@ pub fn verb_line(words: &[OsString]) -> Option<Result<VerbLine, clap::Error>> {
 /// [`crate::UsageError`] when its arguments make no sense; when the image cannot be had, or it fails.
 pub fn run_verb(line: VerbLine) -> Result<()> {
     let VerbLine { verb, name, arguments: VerbArgs { image, words, how } } = line;
-    let understood = commands::understand(&[&[name.into()], &words[..]].concat());
+    let understood = match verb.takes(words.len()) {
+        true => commands::understand(&[&[name.into()], &words[..]].concat()),
+        false => Err(UsageError(format!("{name}: it is `{}`", verb.command_line(name, ""))).into()),
+    };
     match understood.map_err(|error| misplaced::explain(error, &image))? {
         Understood::Own(command) => match &*command {
             OwnCommand::File(command) => run_on(&image, &how, command.get()),
@@ -122,6 +125,11 @@ pub fn run_verb(line: VerbLine) -> Result<()> {
 }
 
 impl Verb {
+    /// How it is called on a command line.
+    fn command_line(&self, name: &str, options: &str) -> String {
+        format!("blockyard image {name} {options}IMAGE {}", self.arguments).trim_end().to_owned()
+    }
+
     /// Whether it changes nothing, so that the image is not opened for writing.
     fn only_tells(&self) -> bool {
         let begins = |words: &[&str]| words.iter().any(|word| self.summary.starts_with(word));

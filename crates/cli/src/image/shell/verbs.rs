@@ -934,13 +934,18 @@ impl Verb {
     /// # Errors
     /// [`UsageError`].
     pub fn check(&self, arguments: &[OsString]) -> Result<()> {
+        match self.takes(arguments.len()) {
+            true => Ok(()),
+            false => Err(UsageError(format!("{}: it is {}", self.names[0], self.usage())).into()),
+        }
+    }
+
+    /// Whether it can have so many arguments.
+    pub fn takes(&self, count: usize) -> bool {
         let parts: Vec<_> = self.arguments.split_whitespace().collect();
         let needed = parts.iter().filter(|part| !part.starts_with('[')).count();
         let endless = parts.iter().any(|part| part.ends_with('…'));
-        if arguments.len() < needed || (!endless && arguments.len() > parts.len()) {
-            return Err(UsageError(format!("{}: it is {}", self.names[0], self.usage())).into());
-        }
-        Ok(())
+        count >= needed && (endless || count <= parts.len())
     }
 
     fn usage(&self) -> String {
