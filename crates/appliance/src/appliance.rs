@@ -10,7 +10,7 @@ use crate::kernel_process::{EMPTY_PATH, EMPTY_PATH_NAME, KernelArguments, tasks_
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::Tools;
-use blockyard_block::{AdmittedMemory, Disk, wait_ready};
+use blockyard_block::{AdmittedMemory, Disk, shown, wait_ready};
 use blockyard_protocol::appliance::{MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
 use blockyard_session::program_filter::{AnsweredCalls, Executes, OwnProcesses};
@@ -509,12 +509,16 @@ impl Starting {
     fn new(options: ApplianceOptions, disks: &[ImageDisk]) -> Result<Self, Cause> {
         let start = |what| move |error| Cause::Start(what, error);
         let directory = make_directory(options.memory_bytes).map_err(start("making a directory"))?;
-        fs::create_dir(directory.path().join("root")).map_err(start("making a directory"))?;
+        let root = directory.path().join("root");
+        let made = fs::create_dir(&root).and_then(|()| permit(&root, 0o700));
+        made.map_err(|error| Cause::Start("making a directory", of(&root, error)))?;
         let initramfs = directory.path().join("initramfs");
-        initramfs::write(&initramfs, &options.kernel, options.agent).map_err(start("writing its initramfs"))?;
+        let written = initramfs::write(&initramfs, &options.kernel, options.agent);
+        written.and_then(|()| permit(&initramfs, 0o600)).map_err(start("writing its initramfs"))?;
         if options.kernel.executes() == Executes::Descriptors {
             let library = directory.path().join(EMPTY_PATH_NAME);
-            fs::write(library, EMPTY_PATH).map_err(start("writing its library"))?;
+            let written = fs::write(&library, EMPTY_PATH).and_then(|()| permit(&library, 0o600));
+            written.map_err(start("writing its library"))?;
         }
         let source = SlotDisk::new(TRANSFER_DISK_BYTES, true).map_err(start("making a disk"))?;
         let sink = SlotDisk::new(TRANSFER_DISK_BYTES, false).map_err(start("making a disk"))?;
@@ -523,7 +527,12 @@ impl Starting {
             disks.iter().map(|image| export(Arc::clone(&image.name), Arc::clone(&image.disk))).collect();
         exports.push(export("source".into(), Arc::new(Slot(Arc::clone(&source)))));
         exports.push(export("sink".into(), Arc::new(Slot(Arc::clone(&sink)))));
-        let listeners = (0..exports.len()).map(|index| UnixListener::bind(directory.path().join(index.to_string())));
+        let listen = |index: usize| {
+            let path = directory.path().join(index.to_string());
+            let listener = UnixListener::bind(&path)?;
+            permit(&path, 0o600).map(|()| listener)
+        };
+        let listeners = (0..exports.len()).map(listen);
         let listeners = listeners.collect::<io::Result<_>>().map_err(start("making its disks' sockets"))?;
         // The guest's memory is a file of the directory, wherever that is; its kernel says which before it has looked at a disk.
         let options_of_server =
@@ -628,12 +637,20 @@ impl Starting {
 fn make_directory(memory_bytes: u64) -> io::Result<TempDir> {
     let places = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into(), "/var/tmp".into()];
     let mut builder = tempfile::Builder::new();
-    // For this user alone, whatever the umask is.
     builder.prefix("blockyard-").permissions(Permissions::from_mode(0o700));
-    match places.iter().find(|place| takes_memory(place, memory_bytes)) {
-        Some(place) => builder.tempdir_in(place),
-        None => builder.tempdir(),
-    }
+    let place = places.iter().find(|place| takes_memory(place, memory_bytes)).unwrap_or(&places[0]);
+    let made = builder.tempdir_in(place).map_err(|error| of(place, error))?;
+    permit(made.path(), 0o700).map(|()| made)
+}
+
+/// For this user, and this user alone, whatever the umask has left.
+fn permit(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| of(path, error))
+}
+
+/// An error that names what it is about.
+fn of(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", shown(path)))
 }
 
 /// The longest path of a directory where sockets can have names, and are in one of ours, of 108 bytes at most (unix(7)).

@@ -25,13 +25,14 @@ use landlock::{
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::Mode;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, mount_remount, unmount,
 };
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Resource, Rlimit, Signal, getegid, geteuid, getpid, getppid, getrlimit,
     kill_process_group, pidfd_open, pivot_root, set_dumpable_behavior, set_parent_process_death_signal, setrlimit,
-    setsid,
+    setsid, umask,
 };
 use rustix::stdio::{stdin, stdout};
 use rustix::thread::{
@@ -266,6 +267,8 @@ fn make_namespaces() -> io::Result<()> {
 
 /// The current directory has the sockets and the initramfs.
 fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> {
+    // What it makes is for itself, and all of it, whoever started it.
+    umask(Mode::RWXG | Mode::RWXO);
     let directory = std::env::current_dir()?;
     let rooted = isolated && has_private_root(arguments, &directory)?;
     let (program, temporary) = match rooted {

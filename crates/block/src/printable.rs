@@ -1,8 +1,8 @@
 //! Text that somebody else wrote, for a terminal, and for a shell.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt;
-use std::path::Path;
 
 /// A text without what commands a terminal, or turns the order of what is read: each such letter is replaced. A tab
 /// is a blank.
@@ -36,9 +36,9 @@ fn is_format(letter: char) -> bool {
         '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// A path as it may be shown in a message: one line, whatever the path is.
-pub fn shown(path: &Path) -> impl fmt::Display + '_ {
-    fmt::from_fn(|f| f.write_str(&printable(&path.to_string_lossy())))
+/// A path, or another word of somebody's, as it may be shown in a message: one line, whatever it is.
+pub fn shown<T: AsRef<OsStr> + ?Sized>(path: &T) -> impl fmt::Display + use<'_, T> {
+    fmt::from_fn(|f| f.write_str(&printable(&path.as_ref().to_string_lossy())))
 }
 
 /// A text as one word of a shell's command line, in quotes where it needs them: what is pasted does nothing else. Letters that
@@ -67,6 +67,7 @@ pub fn shell_word(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
     use std::process::Command;
 
     #[test]

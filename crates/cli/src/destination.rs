@@ -1,8 +1,11 @@
 //! How a disk that somebody names as a destination is written.
 
+use crate::terminal::OutputError;
 use anyhow::{Result, anyhow, bail};
+use blockyard_block::conversion::ConversionError;
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{ReplacementError, same_file};
+use blockyard_block::{ReplacementError, RequestError, same_file, shown};
+use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -38,11 +41,31 @@ pub fn refuse_same_disk(input: &DiskSpecification, output: &DiskSpecification) -
     if !same_file(source, destination).unwrap_or(false) {
         return Ok(());
     }
+    let names = match source == destination {
+        true => shown(source).to_string(),
+        false => format!("{} and {}", shown(source), shown(destination)),
+    };
     if input.partition() != output.partition() {
         bail!(
-            "{input} and {output} are on the same disk: serve its partitions (blockyard serve --partition) and copy from \
+            "{names}: SRC and DST are on the same disk: serve its partitions (blockyard serve --partition) and copy from \
              session to session"
         );
     }
-    bail!("{input} and {output} are the same disk");
+    bail!("{names}: SRC and DST are the same disk");
+}
+
+/// An error of making a new file at `path`: that there is no room for it, if that is what it was.
+pub fn or_no_space(error: anyhow::Error, path: &Path) -> anyhow::Error {
+    let is_full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let says_so = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref() {
+        Some(ConversionError::Write { error: RequestError::Os(errno), .. }) => {
+            is_full(&io::Error::from_raw_os_error(*errno))
+        }
+        Some(ConversionError::System(error)) => is_full(error),
+        _ => match error.downcast_ref() {
+            Some(OutputError(error)) => is_full(error),
+            None => error.downcast_ref().is_some_and(is_full),
+        },
+    };
+    if error.chain().any(says_so) { ReplacementError::NoSpace(path.to_owned()).into() } else { error }
 }

@@ -1,6 +1,6 @@
 //! Disks as they are named on the command line.
 
-use crate::{UsageError, terminal};
+use crate::{UsageLines, terminal};
 use anyhow::Result;
 use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk, SessionSpecification};
 use blockyard_block::{Disk, OpenedFile, Qcow2Info, printable, shown};
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 /// no command opens for writing what it only reads. What an image refers to may lie in `allow_dirs` only.
 ///
 /// # Errors
-/// [`UsageError`] when it names no disk; otherwise a sentence that names the disk.
+/// [`UsageLines`] when it names no disk; otherwise a sentence that names the disk.
 pub fn open_disk(spec: &str, read_only: bool, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-    let specification: DiskSpecification = spec.parse().map_err(|error| UsageError(format!("{error}")))?;
+    let specification: DiskSpecification = spec.parse().map_err(UsageLines::from)?;
     open(&specification, read_only, allow_dirs)
 }
 

@@ -131,7 +131,7 @@ fn render(report: &Report) -> String {
         let verdict = match (backend.usable, backend.chosen_by_auto) {
             (false, _) => "not usable",
             (true, true) => "usable, and what auto takes",
-            (true, false) => "usable",
+            (true, false) => "usable, though not what auto takes",
         };
         lines.push(format!("  {:<9} {verdict}\n            {}", backend.name, backend.reason));
         lines.extend(backend.remedy.iter().map(|remedy| format!("            to change that: {remedy}")));

@@ -22,7 +22,8 @@ mod time;
 mod usage;
 mod watched_disk;
 
-use blockyard_block::size;
+use blockyard_block::specification::SpecificationError;
+use blockyard_block::{printable, size};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use terminal::print;
@@ -82,7 +83,7 @@ fn end(error: &anyhow::Error) -> u8 {
         return READER_GONE;
     }
     terminal::say(&format!("{error:#}"));
-    if error.is::<UsageError>() {
+    if is_usage(error) {
         terminal::tell("For more information, try '--help'.");
     }
     match error.downcast_ref() {
@@ -107,10 +108,25 @@ fn run(command: Command) -> anyhow::Result<()> {
 
 /// Whether the exit status is 2: wrong usage, and what `image compare` could not compare.
 fn is_two(error: &anyhow::Error) -> bool {
-    error.is::<UsageError>() || error.is::<image::NotComparable>()
+    is_usage(error) || error.is::<image::NotComparable>()
 }
 
 /// The command line asks for something that makes no sense: exit status 2.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
+#[error("{}", printable(.0))]
 pub struct UsageError(pub String);
+
+/// The same in several lines, none of which somebody's words end.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageLines(pub String);
+
+impl From<SpecificationError> for UsageLines {
+    fn from(error: SpecificationError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+fn is_usage(error: &anyhow::Error) -> bool {
+    error.is::<UsageError>() || error.is::<UsageLines>()
+}

@@ -1,6 +1,6 @@
 //! `blockyard partitions`: which partitions a disk has.
 
-use crate::{UsageError, disk, print, size, terminal};
+use crate::{UsageLines, disk, print, size, terminal};
 use anyhow::{Result, anyhow};
 use blockyard_bench::table::Table;
 use blockyard_block::Disk;
@@ -76,7 +76,7 @@ struct Opened {
 
 /// Opens the disk for reading, with whoever else has it if need be: a table changes rarely, and a look at it harms nobody.
 fn open(disk: &str, allow_dirs: &[PathBuf]) -> Result<Opened> {
-    let specification: DiskSpecification = disk.parse().map_err(|error| UsageError(format!("{error}")))?;
+    let specification: DiskSpecification = disk.parse().map_err(UsageLines::from)?;
     let error = match disk::open(&specification, true, allow_dirs) {
         Ok(disk) => return Ok(Opened { disk, note: None }),
         Err(error) => error,

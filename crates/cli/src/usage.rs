@@ -1,6 +1,7 @@
 //! The command line: what was asked for, or what is wrong with it and what would be right.
 
 use crate::{Cli, Command, examples, image, terminal};
+use blockyard_block::{FileFormat, misleads, printable, shown};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
@@ -24,6 +25,9 @@ pub fn parse() -> Result<Asked, u8> {
         Ok(cli) => Ok(Asked::Command(Box::new(cli.command))),
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => match image::verb_line(&words) {
             Some(Ok(line)) => Ok(Asked::Verb(Box::new(line))),
+            Some(Err(error)) if error.kind() == ErrorKind::InvalidUtf8 => {
+                Err(tell(name_what_is_not_utf8(error, &words, |words| image::verb_line(words)?.err())))
+            }
             Some(Err(error)) => Err(tell(error)),
             None => Err(tell(advise(error))),
         },
@@ -32,8 +36,46 @@ pub fn parse() -> Result<Asked, u8> {
             let with_examples = examples::add(every_command()).try_get_matches_from(&words);
             Err(tell(with_examples.err().unwrap_or(error)))
         }
+        Err(error) if error.kind() == ErrorKind::InvalidUtf8 => {
+            Err(tell(name_what_is_not_utf8(error, &words, |words| Cli::try_parse_from(words).err())))
+        }
         Err(error) => Err(tell(advise(error))),
     }
+}
+
+/// Clap does not say which of the words is not UTF-8 and should be. `read`: what is wrong with other words.
+pub fn name_what_is_not_utf8(
+    mut error: clap::Error,
+    words: &[OsString],
+    read: impl Fn(&[OsString]) -> Option<clap::Error>,
+) -> clap::Error {
+    let is_it = |at: &usize| {
+        let but_for_one = |(index, word): (usize, &OsString)| match index == *at {
+            true => word.clone(),
+            false => word.to_string_lossy().into_owned().into(),
+        };
+        let others: Vec<_> = words.iter().enumerate().map(but_for_one).collect();
+        words[*at].to_str().is_none() && read(&others).is_some_and(|error| error.kind() == ErrorKind::InvalidUtf8)
+    };
+    if let Some(at) = (0..words.len()).find(is_it) {
+        let tip =
+            format!("it is {}: if that is a file's name, name the file by a link that is UTF-8", shown(&words[at]));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
+/// What clap says, without what would command a terminal or end a line in the words that it says it of.
+pub fn text(error: &clap::Error) -> String {
+    let mut text = error.render().to_string();
+    for (_, value) in error.context() {
+        if let ContextValue::String(word) = value
+            && word.contains(misleads)
+        {
+            text = text.replace(word, &printable(word));
+        }
+    }
+    text
 }
 
 fn is_help(error: &clap::Error) -> bool {
@@ -47,7 +89,7 @@ fn tell(error: clap::Error) -> u8 {
             return crate::end(&terminal::OutputError(error).into());
         }
     } else {
-        terminal::tell(error.render().to_string().trim_end());
+        terminal::tell(text(&error).trim_end());
     }
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
@@ -68,6 +110,13 @@ fn advise(mut error: clap::Error) -> clap::Error {
             error.remove(ContextKind::SuggestedArg);
         }
     }
+    if let (Some(ContextValue::String(option)), Some(ContextValue::String(value))) =
+        (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
+        && let Some(tip) = FileFormat::of_word(value).filter(|_| option.ends_with("FORMAT>")).and_then(of_format)
+    {
+        tips.push(tip);
+        error.remove(ContextKind::SuggestedValue);
+    }
     // That an option could be a value behind `--` helps nobody who has mistaken its name.
     error.remove(ContextKind::Suggested);
     if !tips.is_empty() {
@@ -82,6 +131,15 @@ pub fn every_command() -> clap::Command {
     let mut all = Cli::command();
     all.build();
     all
+}
+
+/// What can be done about a format that a command does not take.
+fn of_format(format: &FileFormat) -> Option<String> {
+    match format.word {
+        "qcow2" => None,
+        "vmdk" => Some(format!("{} images can be read, not made", format.name)),
+        _ => Some(format!("{} is neither read nor made here: {}", format.name, format.remedy())),
+    }
 }
 
 /// What other programs call what is called otherwise here.

@@ -125,6 +125,31 @@ fn permissions_count() {
     fails_and_leaves_everything(&yard, &mut as_nobody([&input, &yard.path("new")]), &output, 1, &["new", "denied"]);
 }
 
+/// What only this user is to have stays this user's.
+#[test]
+fn a_umask_takes_nothing_from_what_a_command_makes_for_itself() {
+    if backend() == "kvm" {
+        // The appliance is not there.
+        return;
+    }
+    let yard = Yard::new();
+    fs::set_permissions(yard.path("."), fs::Permissions::from_mode(0o777)).unwrap();
+    let disk = yard.sparse("disk.img", 16 * MIB, &[], 1);
+    fs::set_permissions(&disk, fs::Permissions::from_mode(0o666)).unwrap();
+    let image = |words: &[&str], lines: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 0777; printf \"$0\" | \"$@\"", lines, env!("CARGO_BIN_EXE_blockyard"), "image"]);
+        command.args(words).current_dir(yard.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        run(&mut command).succeeded().stdout
+    };
+    image(&["mkfs", "disk.img", "ext4"], "");
+    assert_eq!(image(&["ls", "disk.img", "/"], ""), "lost+found\n");
+    assert_eq!(image(&["shell"], "scratch 1M\nblockdev-getsize64 /dev/sda\n"), "1048576\n");
+}
+
 /// Makes the kernel refuse `system_call` with `errno` when its argument `argument` is at least `least`.
 fn refuse(command: &mut Command, system_call: i64, argument: u8, least: u64, errno: i32) {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Ge, least).unwrap();

@@ -638,13 +638,22 @@ impl Drop for Mounted<'_> {
 fn a_full_disk_is_one_sentence_and_leaves_nothing() {
     let yard = Yard::new();
     yard.random("disk.img", 8 * MIB, 1);
+    yard.sparse("zeros.img", 8 * MIB, &[], 1);
     let small = yard.path("small");
     fs::create_dir(&small).unwrap();
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(&small).status().unwrap();
     assert!(mounted.success(), "this test mounts a small tmpfs: run it as root");
     let _mounted = Mounted(&small);
-    for options in [&["small/x.qcow2"][..], &["-c", "small/x.qcow2"], &["small/x.img"]] {
-        image(&yard, ["convert", "disk.img"].iter().chain(options)).failed(1, &["o space left"]);
+    for options in [
+        &["small/x.qcow2"][..],
+        &["-c", "small/x.qcow2"],
+        &["-o", "preallocation=full", "small/x.qcow2"],
+        &["-O", "qcow2", "-B", "../zeros.img", "-F", "raw", "small/x"],
+        &["-S0", "small/x.img"],
+        &["small/x.img"],
+    ] {
+        let problem = format!("blockyard: no space left for {}: free some", options.last().unwrap());
+        image(&yard, ["convert", "disk.img"].iter().chain(options)).failed(1, &[&problem]);
         assert_eq!(fs::read_dir(&small).unwrap().count(), 0);
     }
     image(&yard, ["create", "small/x.img", "8M", "-o", "preallocation=full"]).failed(1, &["o space left"]);

@@ -3,7 +3,6 @@
 //! What is not in it is a raw disk. So that a container is never taken for one, and written into, the table has what else people keep
 //! disks in: the formats of other hypervisors, compressed files and archives.
 
-use crate::FileDisk;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -121,11 +120,27 @@ static FORMATS: [FileFormat; 20] = [
     archive("tar", "tar", &["tar", "ova"], &[at(257, b"ustar")]),
 ];
 
+/// What raw disks begin with: partition tables, file systems and encryption, each with its offset.
+static RAW_DISKS: [(u64, &[u8]); 6] = [
+    (0, b"XFSB"),
+    (0, b"LUKS\xba\xbe"),
+    (510, b"\x55\xaa"),
+    (512, b"EFI PART"),
+    (0x438, b"\x53\xef"),
+    (0x1_0040, b"_BHRfS_M"),
+];
+
 impl FileFormat {
     /// The format that a file of this name is in, going by its ending in whatever case; `None` for raw.
     pub fn of_name(path: &Path) -> Option<&'static Self> {
         let ending = path.extension()?.to_str()?;
         FORMATS.iter().find(|format| format.endings.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+    }
+
+    /// The format that somebody calls so, by its word or by an ending, in whatever case.
+    pub fn of_word(word: &str) -> Option<&'static Self> {
+        let is = |known: &str| word.eq_ignore_ascii_case(known);
+        FORMATS.iter().find(|format| is(format.word) || format.endings.iter().any(|known| is(known)))
     }
 
     /// The format that a file's contents show; `None` for raw. The outer `None`: there is nothing to read, as in a directory or a FIFO.
@@ -135,9 +150,17 @@ impl FileFormat {
         holds_blocks.then(|| Ends::read(file))?.map(|ends| ends.format())
     }
 
-    /// The same, of the file or device at a path; nothing else is opened.
-    pub fn of_file_at(path: &Path) -> Option<Option<&'static Self>> {
-        Self::of_file(&FileDisk::open_file(path, true).ok()?)
+    /// Whether a file looks like a disk, raw or not. Only for advice: raw disks hold what they like.
+    pub fn is_of_disks(file: &File) -> bool {
+        let begins = |(offset, signature): &(u64, &[u8])| {
+            let mut bytes = vec![0; signature.len()];
+            file.read_exact_at(&mut bytes, *offset).is_ok() && bytes == *signature
+        };
+        match Self::of_file(file) {
+            Some(Some(format)) => format.sort == Sort::Disk,
+            Some(None) => RAW_DISKS.iter().any(begins),
+            None => false,
+        }
     }
 
     /// What to do about a file in this format, where it is not supported: an imperative clause.
@@ -229,6 +252,22 @@ mod tests {
     }
 
     #[test]
+    fn disks_are_told_from_other_files() {
+        let looks_like_one = |bytes: &[u8]| {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(bytes, 0).unwrap();
+            FileFormat::is_of_disks(&file)
+        };
+        for (offset, signature) in RAW_DISKS {
+            assert!(looks_like_one(&[&vec![0; offset as usize], signature].concat()), "{signature:?}");
+        }
+        assert!(looks_like_one(b"QFI\xfb"));
+        for other in [&b""[..], b"text", b"\x1f\x8b\x08", &[0; 4096]] {
+            assert!(!looks_like_one(other), "{other:?}");
+        }
+    }
+
+    #[test]
     fn a_boot_sector_is_no_archive_whatever_its_code_is() {
         for code in [&b"\x1f\x8b\x08"[..], b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"] {
             let mut sector = code.to_vec();
@@ -237,6 +276,13 @@ mod tests {
             sector.extend([0x55, 0xaa]);
             assert_eq!(format_of(&sector, &[]), None);
         }
+    }
+
+    #[test]
+    fn a_format_has_more_than_one_word() {
+        let name = |word: &str| FileFormat::of_word(word).map(|format| format.name);
+        assert_eq!((name("VDI"), name("vhd"), name("vpc")), (Some("VDI"), Some("VHD"), Some("VHD")));
+        assert_eq!((name("raw"), name("")), (None, None));
     }
 
     #[test]

@@ -69,6 +69,8 @@ impl ImageMark {
             Ok(FileIdentity::BYTES) => Ok(Some(FileIdentity::from_bytes(&bytes))),
             // Nothing of ours.
             Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
+            // A new file that the umask has left no rights on: who could open another one may read this.
+            Err(Errno::ACCESS) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -77,7 +79,9 @@ impl ImageMark {
     fn set(image: &File, journal: &FileIdentity) -> io::Result<bool> {
         match fsetxattr(image, Self::NAME, &journal.to_bytes(), XattrFlags::empty()) {
             Ok(()) => fsync(image).map(|()| true).map_err(Into::into),
-            Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG | Errno::PERM) => Ok(false),
+            Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG | Errno::PERM | Errno::ACCESS) => {
+                Ok(false)
+            }
             Err(errno) => Err(errno.into()),
         }
     }

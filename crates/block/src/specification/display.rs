@@ -36,10 +36,10 @@ impl Backend {
     fn write_path(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(file) => {
-                // A colon before any slash would be taken for the end of a kind.
+                // A colon before any slash would be taken for the end of a kind, and - alone for stdin.
                 let text = escaped(&file.path);
                 let looks_like_a_kind = text.split('/').next().is_some_and(|start| start.contains(':'));
-                write!(f, "{}{text}", if looks_like_a_kind { "file:" } else { "" })
+                write!(f, "{}{text}", if looks_like_a_kind || text == "-" { "file:" } else { "" })
             }
             Self::Session(session) => write!(f, "{}:{}", Kind::Session.word(), escaped(&session.path)),
             Self::Memory { capacity_bytes, .. } => {

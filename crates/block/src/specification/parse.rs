@@ -18,6 +18,8 @@ use std::time::Duration;
 const CAPACITY_BYTES_MAX: u64 = i64::MAX as u64 - 65535;
 const IO_BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
 const IOPS_MAX: u64 = 1_000_000_000;
+/// What stands for stdin and stdout elsewhere.
+const STANDARD: &str = "-";
 const BURST_MAX: Duration = Duration::from_secs(3600);
 
 impl FromStr for DiskSpecification {
@@ -95,6 +97,11 @@ fn kind_and_path(specification: &str, part: &Part) -> Result<(Kind, PathPart), S
             Kind::Null => "a size after 'null:', such as null:8G",
         };
         return wrong(span.clone(), format!("a disk needs {what}"));
+    }
+    if text == STANDARD {
+        let message = "stdin and stdout are no disks, which are read and written anywhere: `blockyard image dd` copies between them and a \
+                       disk (if=-, of=-); a file of that name is ./-";
+        return wrong(path_span, message.into());
     }
     if path.contains('\0') {
         return wrong(path_span, "a path cannot contain a zero byte".into());

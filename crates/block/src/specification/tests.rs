@@ -58,6 +58,8 @@ fn a_specification_is_written_as_short_as_it_can_be() {
         ("file:a:b", "file:a:b"),
         ("null:1T,bps=1024,ro", "null:1T,ro,bps=1K"),
         ("a,,,overlay=,,x,,", "a,,,overlay=,,x,,"),
+        ("file:-", "file:-"),
+        ("./-", "./-"),
     ] {
         assert_eq!(parse(text).to_string(), shortest);
     }
@@ -131,6 +133,8 @@ fn what_makes_no_sense_is_refused_where_it_stands() {
         ("a,r,,o", "r,,o", "there is no key 'r,o'"),
         ("a,faults=error:1+eror:1", "eror:1", "faults: 'eror' is not a fault"),
         ("a,faults=error:,,", "error:,,", "faults: ','"),
+        ("-", "-", "a file of that name is ./-"),
+        ("-,ro", "-", "stdin and stdout are no disks"),
         ("a\0b", "a\0b", "zero byte"),
         ("a,overlay=\0", "\0", "zero byte"),
     ] {

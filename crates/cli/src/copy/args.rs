@@ -1,9 +1,10 @@
 //! `blockyard copy`: its options, and what they may be.
 
 use crate::disk::{Access, RECONNECT};
-use crate::{UsageError, size, time};
-use blockyard_block::Engine;
+use crate::{UsageError, UsageLines, size, time};
+use anyhow::Result;
 use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{Engine, shown};
 use blockyard_protocol::layout;
 use blockyard_vmm::backend::BackendChoice;
 use blockyard_vmm::placement::{CpuList, Placement};
@@ -195,7 +196,7 @@ impl CopyArgs {
     ///
     /// # Errors
     /// [`UsageError`], with a sentence on what does not fit and what would.
-    pub fn options(&self) -> Result<CopyOptions, UsageError> {
+    pub fn options(&self) -> Result<CopyOptions> {
         let (input, output, guest) = self.disks()?;
         let input = self.disk(&input, "--input-sector-size", self.input_sector_size)?;
         let output = self.disk(&output, "--output-sector-size", self.output_sector_size)?;
@@ -241,7 +242,7 @@ impl CopyArgs {
         })
     }
 
-    fn disks(&self) -> Result<(OsString, OsString, Option<PathBuf>), UsageError> {
+    fn disks(&self) -> Result<(OsString, OsString, Option<PathBuf>)> {
         let guest = |guest: &OsString| Some(PathBuf::from(guest));
         match (&self.input, &self.output, self.disks.as_slice()) {
             (Some(input), Some(output), []) => Ok((input.clone(), output.clone(), None)),
@@ -253,11 +254,11 @@ impl CopyArgs {
         }
     }
 
-    fn disk(&self, text: &OsStr, option: &str, sector_bytes: Option<u32>) -> Result<DiskOptions, UsageError> {
+    fn disk(&self, text: &OsStr, option: &str, sector_bytes: Option<u32>) -> Result<DiskOptions> {
         let Some(text) = text.to_str() else {
-            return usage(format!("{} is not UTF-8: name the disk by a link that is", text.display()));
+            return usage(format!("{} is not UTF-8: name the disk by a link that is", shown(text)));
         };
-        let named: DiskSpecification = text.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let named: DiskSpecification = text.parse().map_err(UsageLines::from)?;
         let block_bytes = named.logical_block_bytes();
         if let (Some(sector), Some(block)) = (sector_bytes, block_bytes)
             && sector != block
@@ -278,7 +279,7 @@ impl CopyArgs {
         Ok(DiskOptions { named, specification, sector_bytes: sector_bytes.or(block_bytes) })
     }
 
-    fn memory_bytes(&self, request_bytes: u64, queue_depth: u32) -> Result<u64, UsageError> {
+    fn memory_bytes(&self, request_bytes: u64, queue_depth: u32) -> Result<u64> {
         let needed = layout::memory_bytes(request_bytes, u64::from(queue_depth));
         let Some(needed) = needed else {
             return usage(format!(
@@ -316,7 +317,7 @@ impl CopyArgs {
 }
 
 /// What no destination can be.
-fn check_destination(output: &DiskSpecification) -> Result<(), UsageError> {
+fn check_destination(output: &DiskSpecification) -> Result<()> {
     if output.is_read_only() {
         return usage(format!("{output}: a destination is written to; leave 'ro' out"));
     }
@@ -326,8 +327,8 @@ fn check_destination(output: &DiskSpecification) -> Result<(), UsageError> {
     Ok(())
 }
 
-fn usage<T>(sentence: impl Into<String>) -> Result<T, UsageError> {
-    Err(UsageError(sentence.into()))
+fn usage<T>(sentence: impl Into<String>) -> Result<T> {
+    Err(UsageError(sentence.into()).into())
 }
 
 fn sector_size(text: &str) -> Result<u32, String> {

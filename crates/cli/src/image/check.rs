@@ -62,7 +62,7 @@ const LINES_MAX: u64 = 1000;
 /// # Errors
 /// [`Verdict`] when something is wrong with the image; otherwise when it could not be checked.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let (_, format) = named_image::parse_new(&args.image, args.format)?;
+    let (_, format) = named_image::parse_file(&args.image, args.format)?;
     let image = match (args.force_share, args.repair) {
         (false, Some(_)) => named_image::changed(&args.image, args.format, &args.allow_dir)?,
         (force_share, _) => {

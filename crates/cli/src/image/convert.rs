@@ -5,7 +5,7 @@ use super::named_image::{self, Format, Stream, directory_of};
 use super::new_image::{NewImage, backing_path, open_backing};
 use super::shut_in::shut_in;
 use super::watch::Watch;
-use crate::destination::{refuse_same_disk, replaced_file, suggest_in_place};
+use crate::destination::{or_no_space, refuse_same_disk, replaced_file, suggest_in_place};
 use crate::disk::OpenDisk;
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, anyhow, bail};
@@ -37,7 +37,7 @@ pub struct ConvertArgs {
     #[arg(short, value_name = "FORMAT", value_enum)]
     format: Option<Format>,
     /// Format of DST [default: what its name's ending says].
-    #[arg(short = 'O', value_name = "FORMAT", value_enum)]
+    #[arg(short = 'O', value_name = "FORMAT", value_parser = Format::made())]
     output_format: Option<Format>,
     /// Options of a new image: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT.
     #[arg(short, value_name = "KEY=VALUE,...")]
@@ -101,7 +101,12 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let (source, permissions) = (opened.disk, opened.permissions);
     let length_bytes = source.geometry().capacity_bytes;
     let watch = Watch::new(args.progress && !args.quiet, length_bytes)?;
-    let target = Target::open(args, &target_named, &*source, permissions, &watch)?;
+    let new = replaced_file(&target_named, args.no_create)?.map(PathBuf::from);
+    let no_space = |error| match &new {
+        Some(path) => or_no_space(error, path),
+        None => error,
+    };
+    let target = Target::open(args, &target_named, &*source, permissions, &watch).map_err(no_space)?;
     // Each thread has a queue of either disk.
     let threads = args.threads().min(queues_max).min(target.queues_max());
     let options =
@@ -112,9 +117,9 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
             ConversionError::Stopped => watch.check().err().unwrap_or_else(|| anyhow!("stopped")),
             error => anyhow::Error::from(error).context(format!("cannot convert {} to {}", args.source, args.target)),
         };
-        target.failed(error)
+        target.failed(no_space(error))
     })?;
-    target.finish(args.cache == Cache::Writeback)?;
+    target.finish(args.cache == Cache::Writeback).map_err(no_space)?;
     drop(watch);
     if args.quiet {
         return Ok(());

@@ -12,6 +12,7 @@ use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of
 use super::records::Room;
 use super::{requests, stdin};
 use crate::UsageError;
+use crate::destination::or_no_space;
 use crate::terminal::OutputError;
 use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
@@ -424,7 +425,10 @@ fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, how: Tree) -> Res
 /// As with cp: into DST if that is a directory, else to that name; - writes one file to stdout. A file has its name when it is complete, and
 /// success means that it is on stable storage (but with --cache unsafe, as after cp). Permissions without set-ID bits, times, `user.`
 /// attributes (where the host's file system has any), hard links and holes are kept; what is copied belongs to whoever copies it. Access control
-/// lists are not kept, and nobody gets more than they gave. Devices, fifos and sockets are left out: tar-out keeps the first two.
+/// lists are not kept, and nobody gets more than they gave.
+///
+/// Devices, fifos and sockets are left out, each is named, and the exit status is 1 then, though all else is there: so do cp -a and tar -x for who
+/// may not make devices. tar-out keeps devices and fifos.
 #[derive(Args)]
 pub struct Get {
     /// Copy the regular files that links lead to, and nothing else.
@@ -485,6 +489,7 @@ impl FileCommand for Get {
                     true => get_regular(image, &source, entry, &to),
                     false => get_one(image, &source, entry, &to, into),
                 })
+                .map_err(|error| or_no_space(error, &to))
                 .with_context(|| printable(&source.to_string_lossy()))
         });
         each([image.told(&missing, missing.len() as u64), copied], |done| done)

@@ -6,6 +6,7 @@ use super::new_file_systems;
 use super::new_image::{NewImage, backing_path, open_backing};
 use super::new_partitions::{self, TableKind, WantedFileSystem, WantedPartition};
 use super::watch::Watch;
+use crate::destination::or_no_space;
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{self, NewPartition, PartitionTable, Scheme};
@@ -25,7 +26,7 @@ pub struct CreateArgs {
     #[arg(value_parser = size::parse)]
     size: Option<u64>,
     /// Format of the image.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_parser = Format::made())]
     format: Option<Format>,
     /// Options: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT, size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
@@ -104,7 +105,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         backing,
     };
     let contents = Contents { table, partitions, whole };
-    make(&image, &contents, &allow_dirs)?;
+    make(&image, &contents, &allow_dirs).map_err(|error| or_no_space(error, &image.path))?;
     if args.quiet { Ok(()) } else { tell(&image, &contents) }
 }
 

@@ -4,6 +4,7 @@ use super::copying::{read_in, write_out};
 use super::file_commands::{Access, FileCommand};
 use super::open_image::{OpenImage, image_path};
 use super::stdin::{self, Stdin};
+use crate::destination::or_no_space;
 use crate::terminal::OutputError;
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
@@ -11,12 +12,16 @@ use blockyard_block::{FileDisk, FileFormat, FileOptions, ReplacementFile, shown}
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
 use blockyard_protocol::volume_name::lettered;
 use clap::Args;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Copy blocks, as dd does: if=FROM of=TO [bs=SIZE] [count=N] [skip=N] [seek=N] [conv=notrunc].
@@ -28,7 +33,7 @@ pub struct Dd {
     /// KEY=VALUE, as dd has them.
     #[arg(value_name = "KEY=VALUE", required = true)]
     operands: Vec<OsString>,
-    /// The host's file that is read, once it is open.
+    /// The host's file, once it is open.
     #[arg(skip)]
     opened: Cell<Option<File>>,
 }
@@ -108,7 +113,7 @@ impl Copy {
                 return Err(wrong("an operand is KEY=VALUE, such as if=/dev/sda"));
             };
             let (key, value) = (&bytes[..at], OsStr::from_bytes(&bytes[at + 1..]));
-            let number = || size::parse(value.to_str().unwrap_or_default()).map_err(|problem| wrong(&problem));
+            let number = || size::parse(&value.to_string_lossy()).map_err(|problem| wrong(&problem));
             match key {
                 b"if" => from = Some(End::parse(value)),
                 b"of" => to = Some(End::parse(value)),
@@ -136,13 +141,51 @@ impl Copy {
         Ok(Self { from, to, ..copy })
     }
 
-    /// The bytes of a disk and those of a file that has a disk in a format of its own are not each other's. `input`: the host's file that is read.
-    fn refuse_containers(&self, input: Option<&File>) -> Result<()> {
-        let format = |found: Option<Option<&'static FileFormat>>, path: &Path| {
-            found.flatten().or_else(|| FileFormat::of_name(path))
-        };
+    /// The host's file that is read, or written as it is; `None` when it is to be made, or replaced.
+    fn open_host(&self) -> Result<Option<File>> {
         match (&self.from, &self.to) {
-            (End::Host(path), End::Device(device)) => match format(input.and_then(FileFormat::of_file), path) {
+            // Once: what is written into a FIFO goes to those who have it open.
+            (End::Host(path), _) => Ok(Some(File::open(path).with_context(|| shown(path).to_string())?)),
+            (_, End::Host(path)) => self.open_output(path).with_context(|| shown(path).to_string()),
+            _ => Ok(None),
+        }
+    }
+
+    fn open_output(&self, path: &Path) -> io::Result<Option<File>> {
+        let seen = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            seen => File::from(seen?),
+        };
+        let kind = seen.metadata()?.file_type();
+        if kind.is_file() && self.replaces() {
+            return Ok(None);
+        }
+        // What is written there may be read: who may not read a file cannot lock it, and its format is in it.
+        let is_read = kind.is_file() || kind.is_block_device();
+        let mut how = File::options();
+        how.read(is_read).write(true);
+        let file = match how.open(format!("/proc/self/fd/{}", seen.as_raw_fd())) {
+            // There is no /proc here.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => how.open(path)?,
+            opened => opened?,
+        };
+        let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+        match identity(&file)? == identity(&seen)? {
+            true => Ok(Some(file)),
+            false => Err(io::Error::other("another file took its place while it was opened")),
+        }
+    }
+
+    /// Whether a regular file is replaced as a whole.
+    fn replaces(&self) -> bool {
+        self.truncates && self.seek == 0
+    }
+
+    /// The bytes of a disk and those of a file that has a disk in a format of its own are not each other's. `opened`: the host's file.
+    fn refuse_containers(&self, opened: Option<&File>) -> Result<()> {
+        let format = |path: &Path| opened.and_then(FileFormat::of_file).flatten().or_else(|| FileFormat::of_name(path));
+        match (&self.from, &self.to) {
+            (End::Host(path), End::Device(device)) => match format(path) {
                 Some(FileFormat { name, .. }) => bail!(
                     "{} is {name}, whose bytes are no disk's: convert or unpack it first, or give them on stdin if that is what \
                      {device} is to hold (if=-)",
@@ -151,20 +194,14 @@ impl Copy {
                 None => Ok(()),
             },
             // What is replaced was something else; its name stays.
-            (End::Device(_), End::Host(path)) => {
-                let there = match self.truncates && self.seek == 0 {
-                    true => FileFormat::of_name(path),
-                    false => format(FileFormat::of_file_at(path), path),
-                };
-                match there {
-                    Some(FileFormat { name, .. }) => bail!(
-                        "{} would be taken for {name}, and dd writes the disk's own bytes: choose another name, or write to \
-                         stdout (of=-)",
-                        shown(path)
-                    ),
-                    None => Ok(()),
-                }
-            }
+            (End::Device(_), End::Host(path)) => match format(path) {
+                Some(FileFormat { name, .. }) => bail!(
+                    "{} would be taken for {name}, and dd writes the disk's own bytes: choose another name, or write to \
+                     stdout (of=-)",
+                    shown(path)
+                ),
+                None => Ok(()),
+            },
             _ => Ok(()),
         }
     }
@@ -200,27 +237,28 @@ impl Copy {
 
     /// The host's file, from where it is written. All of a file is replaced when it is complete; a part of one is written in place. A new one with
     /// the bytes of a disk is for nobody that the disk's `permissions` are not for.
-    fn output(&self, permissions: Option<u32>) -> Result<HostOutput> {
+    fn output(&self, opened: Option<File>, permissions: Option<u32>) -> Result<HostOutput> {
         let End::Host(path) = &self.to else { return Ok(HostOutput::Standard(io::stdout())) };
-        let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
-        if self.truncates && self.seek == 0 && !is_special {
+        if opened.is_none() && self.replaces() {
             let permissions = permissions.filter(|_| matches!(self.from, End::Device(_)));
             return Ok(HostOutput::Whole(ReplacementFile::create_like(path, permissions)?));
         }
         let seek = self.offset(self.seek)?;
         let open = || {
-            // Who may not read a file cannot lock it.
-            let mut file = File::options().read(!is_special).write(true).create(true).truncate(false).open(path)?;
+            // One that has come since has not been judged.
+            let make = || File::options().read(true).write(true).create_new(true).open(path);
+            let mut file = opened.map_or_else(make, Ok)?;
             if seek > 0 {
                 file.seek(SeekFrom::Start(seek))?;
             }
-            Ok::<_, io::Error>(file)
+            let is_regular = file.metadata()?.is_file();
+            Ok::<_, io::Error>((file, is_regular))
         };
-        let file = open().with_context(|| shown(path).to_string())?;
-        if !is_special {
+        let (file, is_regular) = open().with_context(|| shown(path).to_string())?;
+        if is_regular {
             FileDisk::lock(&file, path, &FileOptions::default())?;
         }
-        let cut_at = (self.truncates && !is_special).then_some(seek);
+        let cut_at = (self.truncates && is_regular).then_some(seek);
         Ok(HostOutput::Part { file, cut_at })
     }
 }
@@ -287,13 +325,9 @@ impl FileCommand for Dd {
 
     fn check(&self) -> Result<()> {
         let copy = Copy::parse(&self.operands)?;
-        let input = match &copy.from {
-            // Once: what is written into a FIFO goes to those who have it open.
-            End::Host(path) => Some(File::open(path).with_context(|| shown(path).to_string())?),
-            _ => None,
-        };
-        copy.refuse_containers(input.as_ref())?;
-        self.opened.set(input);
+        let opened = copy.open_host()?;
+        copy.refuse_containers(opened.as_ref())?;
+        self.opened.set(opened);
         Ok(())
     }
 
@@ -319,9 +353,12 @@ impl FileCommand for Dd {
             return say(&copy, bytes);
         }
         if matches!(copy.to, End::Host(_) | End::Standard) {
-            let output = copy.output(image.permissions)?;
-            let output = write_out(image, operation, output)?;
-            return output.finish(image.durable);
+            let output = copy.output(self.opened.take(), image.permissions)?;
+            let done = write_out(image, operation, output).and_then(|output| output.finish(image.durable));
+            return done.map_err(|error| match &copy.to {
+                End::Host(path) => or_no_space(error, path),
+                _ => error,
+            });
         }
         let bytes = image.call(operation)?.bytes;
         say(&copy, bytes)

@@ -80,8 +80,8 @@ fn run_editor(copy: &Path) -> Result<()> {
     let mut script = editor.clone();
     script.push(" \"$@\"");
     let status = Command::new("/bin/sh").arg("-c").arg(script).arg(&editor).arg(copy).status();
-    let status = status.with_context(|| format!("cannot run {}", editor.display()))?;
-    if status.success() { Ok(()) } else { bail!("{}: {status}: nothing was changed", editor.display()) }
+    let status = status.with_context(|| format!("cannot run {}", shown(&editor)))?;
+    if status.success() { Ok(()) } else { bail!("{}: {status}: nothing was changed", shown(&editor)) }
 }
 
 #[cfg(test)]

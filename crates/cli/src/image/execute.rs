@@ -26,6 +26,9 @@ pub const ENVIRONMENT: [&str; 4] =
 /// the directories. Ctrl-C interrupts it. --timeout is for an appliance that gives no sign of life: a program may take as long as it likes.
 #[derive(Args)]
 pub struct Run {
+    /// The program's stdin is empty, and ours is left to others: in a loop that reads it, say.
+    #[arg(short = 'n', long)]
+    no_stdin: bool,
     /// The program and its arguments.
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
@@ -54,7 +57,7 @@ impl FileCommand for Run {
             environment: ENVIRONMENT.iter().map(|variable| variable.as_bytes().to_vec()).collect(),
         };
         let end = Arc::new(EventFd::new().context("making an event")?);
-        if !image.has_stdin {
+        if self.no_stdin || !image.has_stdin {
             end.ring();
         }
         let input = Stdin::until(Arc::clone(&end));

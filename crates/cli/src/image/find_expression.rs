@@ -4,6 +4,7 @@ use super::file_mode;
 use super::listing::{Names, civil, is_link, is_regular, mode_text, owner, size_text, type_letter};
 use super::open_image::image_path;
 use crate::UsageError;
+use blockyard_block::shown;
 use blockyard_protocol::appliance::Entry;
 use blockyard_protocol::file_mode::applied;
 use blockyard_protocol::pattern::matches;
@@ -145,7 +146,7 @@ impl Search {
         let expression = parser.any(0)?;
         let (rest, acts) = (words.get(parser.at), parser.acts);
         if let Some(word) = rest {
-            return Err(UsageError(format!("{}: there is no ( for it", word.display())));
+            return Err(UsageError(format!("{}: there is no ( for it", shown(word))));
         }
         search.expression = match (acts, search.is_json) {
             (true, true) => return Err(UsageError("--json prints what is found: leave out actions".to_owned())),
@@ -277,7 +278,7 @@ impl Parser<'_> {
     }
 
     fn one(&mut self, depth: usize) -> Result<Expression, UsageError> {
-        let word = self.peek().unwrap_or_default().to_owned();
+        let word = self.words.get(self.at).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         self.at += 1;
         match word.as_str() {
             "!" | "-not" if depth < DEPTH_MAX => Ok(Expression::Not(Box::new(self.one(depth + 1)?))),
@@ -301,7 +302,7 @@ impl Parser<'_> {
 
     fn text(&mut self, word: &str) -> Result<String, UsageError> {
         let value = self.value(word)?;
-        value.into_string().map_err(|value| UsageError(format!("{word} {}: it is no text", value.display())))
+        value.into_string().map_err(|value| UsageError(format!("{word} {}: it is not UTF-8", shown(&value))))
     }
 
     fn count(&mut self, word: &str) -> Result<Count, UsageError> {
@@ -390,14 +391,14 @@ impl Parser<'_> {
 fn types(text: &OsStr) -> Result<Test, UsageError> {
     let letters: Vec<char> = text.to_string_lossy().split(',').flat_map(str::chars).collect();
     if letters.is_empty() || letters.iter().any(|letter| !"fdlbcps".contains(*letter)) {
-        return Err(UsageError(format!("-type {}: it is one of f, d, l, b, c, p, s", text.display())));
+        return Err(UsageError(format!("-type {}: it is one of f, d, l, b, c, p, s", shown(text))));
     }
     // What find calls f, listings show as -.
     Ok(Test::Type(letters.into_iter().map(|letter| if letter == 'f' { '-' } else { letter }).collect()))
 }
 
 fn size(text: &OsStr) -> Result<Test, UsageError> {
-    let bad = || UsageError(format!("-size {}: it is [+-]N[ckMG], such as +10M", text.display()));
+    let bad = || UsageError(format!("-size {}: it is [+-]N[ckMG], such as +10M", shown(text)));
     let text = text.to_str().ok_or_else(bad)?;
     let (digits, unit) = match text.char_indices().next_back() {
         Some((at, 'c')) => (&text[..at], 1),

@@ -29,7 +29,7 @@ pub struct MeasureArgs {
     #[arg(short, value_name = "FORMAT", value_enum)]
     format: Option<Format>,
     /// Format of the new image.
-    #[arg(short = 'O', value_name = "FORMAT", value_enum, default_value = "raw")]
+    #[arg(short = 'O', value_name = "FORMAT", value_parser = Format::made(), default_value = "raw")]
     output_format: Format,
     /// Options of the new image.
     #[arg(short, value_name = "KEY=VALUE,...")]

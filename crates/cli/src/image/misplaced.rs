@@ -1,9 +1,8 @@
 //! An image that is not where commands expect it.
 
-use blockyard_block::{printable, shell_word};
+use blockyard_block::{FileFormat, printable, shell_word};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// An error of a command that could not begin with `image`, and that another word of the command line looks more like one, if it does.
@@ -31,33 +30,13 @@ fn better<'a>(image: &str, words: impl Iterator<Item = &'a OsStr>) -> Option<Str
     })
 }
 
-/// Signatures of formats, tables and file systems, each with its offset.
-const SIGNATURES: [(u64, &[u8]); 9] = [
-    (0, b"QFI\xfb"),
-    (0, b"KDMV"),
-    (0, b"# Disk DescriptorFile"),
-    (0, b"XFSB"),
-    (0, b"LUKS\xba\xbe"),
-    (510, b"\x55\xaa"),
-    (512, b"EFI PART"),
-    (0x438, b"\x53\xef"),
-    (0x1_0040, b"_BHRfS_M"),
-];
-
 /// By its beginning, or else by its name: only for advice, nothing is opened by this.
 fn looks_like_an_image(path: &Path) -> bool {
     if !path.is_file() {
         return false;
     }
     let named = path.extension().is_some_and(|end| ["img", "raw", "qcow2", "vmdk"].iter().any(|own| end == *own));
-    let begins = |file: File| {
-        SIGNATURES.iter().any(|(offset, signature)| {
-            let mut bytes = [0; 32];
-            let bytes = &mut bytes[..signature.len()];
-            file.read_exact_at(bytes, *offset).is_ok() && bytes == *signature
-        })
-    };
-    named || File::open(path).is_ok_and(begins)
+    named || File::open(path).is_ok_and(|file| FileFormat::is_of_disks(&file))
 }
 
 #[cfg(test)]

@@ -63,7 +63,14 @@ impl FileCommand for Mkfs {
     }
 
     fn check(&self) -> Result<()> {
-        self.parsed()?.0.check_label(&self.label)
+        let (kind, _) = self.parsed()?;
+        // Btrfs takes further devices there.
+        if let Some(word) = self.options.first().filter(|word| !word.starts_with('-') && kind != FileSystemKind::Btrfs)
+        {
+            let problem = "behind -- are the tool's options; the partition stands before the kind, such as `sda1 ext4`";
+            return Err(UsageError(format!("{word} is no option: {problem}")).into());
+        }
+        kind.check_label(&self.label)
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {

@@ -1,11 +1,12 @@
 //! Images as they are named on the command line, with qemu-img's -f.
 
-use crate::UsageError;
 use crate::disk::{self, Access, OpenDisk, RECONNECT};
+use crate::{UsageError, UsageLines};
 use anyhow::{Result, bail};
 use blockyard_block::specification::{DiskSpecification, Kind};
 use blockyard_block::{Engine, OpenedFile};
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::{Path, PathBuf};
 
 /// A format by its name.
@@ -29,6 +30,12 @@ impl Format {
         }
     }
 
+    /// Reads one that images can be made in.
+    pub fn made() -> impl TypedValueParser<Value = Self> {
+        let words = [Self::Raw, Self::Qcow2].into_iter().filter_map(|format| format.to_possible_value());
+        PossibleValuesParser::new(words).try_map(|word| Self::from_str(&word, false))
+    }
+
     /// The format that a specification says, or its name.
     pub fn of(named: &DiskSpecification) -> Option<Self> {
         Self::value_variants().iter().copied().find(|format| named.format() == Some(format.word()))
@@ -38,7 +45,7 @@ impl Format {
 /// The disk that `text` names, in this format if it does not say which: an image that is there, to be read.
 ///
 /// # Errors
-/// [`UsageError`] when it names no disk.
+/// [`UsageLines`] when it names no disk.
 pub fn source(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
     Ok(target(text, format)?.read_only())
 }
@@ -46,7 +53,7 @@ pub fn source(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
 /// The same, for a command that looks at the image's file by itself, which it is opened with; `None` for a disk in no file.
 ///
 /// # Errors
-/// [`UsageError`] when it names no disk; when the file cannot be had, or has a change that was cut off.
+/// [`UsageLines`] when it names no disk; when the file cannot be had, or has a change that was cut off.
 pub fn whole(
     text: &str,
     format: Option<Format>,
@@ -74,7 +81,7 @@ pub struct Opened {
 /// itself. A change to it that was cut off is completed first.
 ///
 /// # Errors
-/// [`UsageError`] when it names no disk; when the file cannot be had.
+/// [`UsageLines`] when it names no disk; when the file cannot be had.
 pub fn changed(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Result<Opened> {
     let named = target(text, format)?;
     let (file, was_completed) = disk::open_image(&named, false, allow_dirs)?;
@@ -84,7 +91,7 @@ pub fn changed(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Re
 /// As [`source`], for a look at an image that somebody else may be writing: without locks, and as it is.
 ///
 /// # Errors
-/// [`UsageError`] when it names no disk.
+/// [`UsageLines`] when it names no disk.
 pub fn shared(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
     Ok(target(text, format)?.unlocked())
 }
@@ -92,13 +99,13 @@ pub fn shared(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
 /// The disk that `text` names, in this format if it does not say which: one that may have to be made.
 ///
 /// # Errors
-/// [`UsageError`] when it names no disk.
+/// [`UsageLines`] when it names no disk.
 pub fn target(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
     let text = match format {
         Some(format) => format!("{text},format={}", format.word()),
         None => text.to_owned(),
     };
-    Ok(text.parse().map_err(|error| UsageError(format!("{error}")))?)
+    Ok(text.parse().map_err(UsageLines::from)?)
 }
 
 /// A new image's file: a name, and a format at most.
@@ -106,12 +113,31 @@ pub fn target(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
 /// # Errors
 /// [`UsageError`] when it is anything else.
 pub fn parse_new(text: &str, format: Option<Format>) -> Result<(PathBuf, Format)> {
+    let problem = || UsageError(format!("'{text}' is no new image: a file name, and format=raw|qcow2 at most"));
+    Ok(file_alone(text, format)?.ok_or_else(problem)?)
+}
+
+/// The file of an image that is there, for a command that works on the file: a name, and a format at most.
+///
+/// # Errors
+/// [`UsageError`] when it is anything else.
+pub fn parse_file(text: &str, format: Option<Format>) -> Result<(PathBuf, Format)> {
+    let problem = || {
+        UsageError(format!(
+            "'{text}': it is the image's file that is worked on: a file name, and format=FORMAT at most"
+        ))
+    };
+    Ok(file_alone(text, format)?.ok_or_else(problem)?)
+}
+
+/// A file and its format, of a text that says no more.
+fn file_alone(text: &str, format: Option<Format>) -> Result<Option<(PathBuf, Format)>> {
     let named = target(text, format)?;
     let says_more = text.replace(",,", "").split(',').skip(1).any(|key| !key.starts_with("format="));
-    match (named.kind(), named.path(), Format::of(&named)) {
-        (Kind::File, Some(path), Some(format)) if !says_more => Ok((path.to_owned(), format)),
-        _ => bail!(UsageError(format!("'{text}' is no new image: a file name, and format=raw|qcow2 at most"))),
-    }
+    Ok(match (named.kind(), named.path(), Format::of(&named)) {
+        (Kind::File, Some(path), Some(format)) if !says_more => Some((path.to_owned(), format)),
+        _ => None,
+    })
 }
 
 /// As [`changed`], of an image that may be based on another.
@@ -119,7 +145,7 @@ pub fn parse_new(text: &str, format: Option<Format>) -> Result<(PathBuf, Format)
 /// # Errors
 /// [`UsageError`] when it is none; as [`changed`].
 pub fn based(text: &str, format: Option<Format>, allow_dirs: &[PathBuf]) -> Result<Opened> {
-    if parse_new(text, format)?.1 != Format::Qcow2 {
+    if parse_file(text, format)?.1 != Format::Qcow2 {
         bail!(UsageError(format!("{text}: only qcow2 images have backing files")));
     }
     changed(text, format, allow_dirs)

@@ -2,7 +2,7 @@
 
 use super::named_image::{Format, directory_of};
 use super::watch::Watch;
-use crate::{UsageError, disk};
+use crate::{UsageError, UsageLines, disk};
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{
@@ -132,7 +132,7 @@ pub fn write_zeros(file: &File, range: Range<u64>, watch: &Watch) -> Result<()> 
 pub fn open_backing(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
     let path = backing_path(image, &backing.name);
     let text = format!("file:{},format={}", path.display().to_string().replace(',', ",,"), backing.format);
-    let named: DiskSpecification = text.parse().map_err(|error| UsageError(format!("{error}")))?;
+    let named: DiskSpecification = text.parse().map_err(UsageLines::from)?;
     disk::open(&named.or_engine(Engine::Sync), true, allow_dirs).context("cannot open the backing file")
 }
 

@@ -8,11 +8,11 @@ use super::layers::{Asking, Layers, Needs};
 use super::mount_point;
 use super::records::RecordStream;
 use super::requests;
-use crate::UsageError;
 use crate::disk::{self, RECONNECT};
 use crate::signals::EndSignals;
 use crate::terminal::{self, OutputError};
 use crate::watched_disk::WatchedDisk;
+use crate::{UsageError, UsageLines};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Appliance, ApplianceOptions, Confined, ImageDisk, Kernel, StreamSink, kernel_process};
 use blockyard_block::layers::ZerosAsHoles;
@@ -145,7 +145,7 @@ impl OpenArgs {
             Cache::Writeback => name.to_owned(),
             Cache::Unsafe => format!("{name},cache=unsafe"),
         };
-        let named: DiskSpecification = specification.parse().map_err(|error| UsageError(format!("{error}")))?;
+        let named: DiskSpecification = specification.parse().map_err(UsageLines::from)?;
         let read_only = access == Access::Read;
         let opened = disk::open_whole(
             &named,

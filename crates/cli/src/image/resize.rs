@@ -73,7 +73,7 @@ impl Change {
 /// # Errors
 /// When the image cannot be resized.
 pub fn run(args: &ResizeArgs) -> Result<()> {
-    let (path, format) = named_image::parse_new(&args.image, args.format)?;
+    let (path, format) = named_image::parse_file(&args.image, args.format)?;
     let preallocation = args.preallocation.as_ref().map(|word| {
         let options = [format!("preallocation={word}")];
         ImageOptions::parse(&options, format).map(|options| options.preallocation.unwrap_or_default())

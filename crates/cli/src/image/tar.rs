@@ -5,6 +5,7 @@ use super::file_commands::{Access, FileCommand};
 use super::open_image::{OpenImage, image_path};
 use super::stdin::{self, Stdin};
 use crate::UsageError;
+use crate::destination::or_no_space;
 use crate::terminal::OutputError;
 use anyhow::{Context, Result};
 use blockyard_block::{ReplacementFile, shown};
@@ -157,7 +158,8 @@ impl FileCommand for TarOut {
         }
         let new = ReplacementFile::create(&self.archive)?;
         let output = new.file().try_clone().context("cannot write the archive")?;
-        write_out_into(image, Operation::TarOut(request), output)?;
+        let written = write_out_into(image, Operation::TarOut(request), output);
+        written.map_err(|error| or_no_space(error, &self.archive))?;
         Ok(new.commit(image.durable)?)
     }
 }

@@ -1,6 +1,7 @@
 //! `blockyard serve`: its options, and what they may be.
 
-use crate::UsageError;
+use crate::{UsageError, UsageLines};
+use anyhow::Result;
 use blockyard_block::partition_table::TableChoice;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_session::mediator::PartitionExport;
@@ -20,6 +21,9 @@ use std::time::Duration;
 ///
 /// Exit status: 0 when it was told to end, 1 on failure or when somebody took its file away, 2 on wrong usage.
 #[derive(Args, Debug)]
+#[command(override_usage = "blockyard serve [OPTIONS] --socket <PATH> <DISK>\n       \
+                            blockyard serve [OPTIONS] --partition <N=PATH[,rw]>... <DISK>\n       \
+                            blockyard serve [OPTIONS] --fuse <FILE> <DISK>")]
 pub struct ServeArgs {
     /// Disk to serve.
     #[arg(value_name = "DISK")]
@@ -148,7 +152,7 @@ impl ServeArgs {
     ///
     /// # Errors
     /// [`UsageError`], with a sentence on what does not fit and what would.
-    pub fn options(&self) -> Result<ServeOptions, UsageError> {
+    pub fn options(&self) -> Result<ServeOptions> {
         if let Some(address) = self.metrics.filter(|address| !address.ip().is_loopback()) {
             return usage(format!(
                 "--metrics {address} could be reached from other machines: take a loopback address such as 127.0.0.1:{}",
@@ -156,7 +160,7 @@ impl ServeArgs {
             ));
         }
         Ok(ServeOptions {
-            disk: self.disk.parse().map_err(|error| UsageError(format!("{error}")))?,
+            disk: self.disk.parse().map_err(UsageLines::from)?,
             front: self.front()?,
             allow_uids: self.allow_uids(),
             allow_dirs: self.allow_dir.clone(),
@@ -177,7 +181,7 @@ impl ServeArgs {
         own.into_iter().chain(self.allow_uid.iter().copied()).collect()
     }
 
-    fn front(&self) -> Result<Front, UsageError> {
+    fn front(&self) -> Result<Front> {
         if self.partition.is_empty() && (self.copying || self.table.is_some()) {
             return usage("--copying and --table are for partitions: --partition N=PATH");
         }
@@ -197,6 +201,6 @@ impl ServeArgs {
     }
 }
 
-fn usage<T>(sentence: impl Into<String>) -> Result<T, UsageError> {
-    Err(UsageError(sentence.into()))
+fn usage<T>(sentence: impl Into<String>) -> Result<T> {
+    Err(UsageError(sentence.into()).into())
 }

@@ -216,14 +216,14 @@ fn a_script_changes_all_or_nothing() {
         "write /b b\nsync\nadd-ro other.img\nmkdir /other\nmount /dev/sdb /other\ncp /other/a /c\n-cat /nothing\n";
     for (end, problem) in [
         ("cat /nothing\n", "disk.img is as it was: stdin:8: /nothing: cannot open"),
-        ("umount-all\nshutdown\nnonsense\n", "there is no command nonsense"),
+        ("umount-all\nshutdown\nlcd nonsense\n", "nonsense: No such file"),
         ("abort\nwrite /d d\n", "disk.img is as it was: aborted"),
         ("add disk2.img\n", "disk2.img"),
         ("sparse new.img 1M\n", "with --atomic one image is written"),
         // Ctrl-C, in the middle and at the last moment.
         ("!kill -INT $PPID\nwrite /d d\n", "Ctrl-C"),
         ("write /d d\n-!kill -INT $PPID\n", "disk.img is as it was: ended by Ctrl-C"),
-        ("umount-all\npart-disk /dev/sda mbr\nnonsense\n", "there is no command nonsense"),
+        ("umount-all\npart-disk /dev/sda mbr\nlcd nonsense\n", "nonsense: No such file"),
     ] {
         let status = if end.contains("kill -INT") { 130 } else { 1 };
         let said = failure_last(status, script(&rig, atomic, &format!("{work}{end}")));
@@ -233,7 +233,7 @@ fn a_script_changes_all_or_nothing() {
     assert_eq!(script(&rig, atomic, &format!("{work}!kill -KILL $PPID\n")).status.code(), None);
     is_as_it_was(&rig, &before, "killed");
 
-    good(&rig, atomic, &format!("{work}exit\nnonsense\n"));
+    good(&rig, atomic, &format!("{work}exit\nlcd nonsense\n"));
     assert_eq!((rig.debugfs("cat /b"), rig.debugfs("cat /c")), ("b".to_owned(), "a\n".to_owned()));
     rig.check();
     assert_eq!(unfinished(&rig), 0);
@@ -256,7 +256,7 @@ fn a_script_changes_one_image_as_a_whole() {
     }
     // A new one too, with its partition table, which is written by the host.
     let made = "sparse new.img 32M\npart-disk /dev/sda gpt\nmkfs ext4 /dev/sda1\nmount /dev/sda1 /\nwrite /x x\n";
-    failure_last(1, script(&rig, &["--atomic"], &format!("{made}nonsense\n")));
+    failure_last(1, script(&rig, &["--atomic"], &format!("{made}lcd nonsense\n")));
     assert!(fs::read(rig.path("new.img")).unwrap().iter().all(|&byte| byte == 0));
     good(&rig, &["--atomic"], made);
     let mut cat = std::process::Command::new(env!("CARGO_BIN_EXE_blockyard"));

@@ -38,7 +38,7 @@ fn recipes_work_as_they_are_written() {
     let blockyard = Path::new(env!("CARGO_BIN_EXE_blockyard")).parent().unwrap();
     let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", blockyard.display());
     let blocks = blocks(&page);
-    assert_eq!(blocks.len(), 4, "recipes that are executed");
+    assert_eq!(blocks.len(), 5, "recipes that are executed");
     let mut said = String::new();
     for block in &blocks {
         let output = Command::new("sh").args(["-euc", block]).current_dir(&work).env("PATH", &path).output().unwrap();

@@ -144,7 +144,7 @@ fn a_disk_is_made_filled_and_read_in_one_script() {
             blockdev-getsize64 /dev/sda
             sync
             exit
-            this is never read"#,
+            lcd this-is-never-done"#,
     );
     let expected = "/dev/sda1\n/dev/sda2\next2\nboot\na\tb\nctrue\ntrue\nfalse\n14\ncopy\n/dev/sda2: /\n/dev/sda1: /boot\n\
          boot\ncopy\nhard\nlink\nlost+found\nmoved\npattern\nfrom the host\nDONE\ngpt\n67108864\n";
@@ -178,7 +178,7 @@ fn a_script_ends_with_the_first_line_that_fails_and_says_which() {
     let said = failure(output);
     assert!(said.contains("stdin:3: /nothing: cannot open") && said.contains("goes on"), "{said}");
     assert!(said.ends_with("blockyard: stdin:5: /nothing: cannot open: No such file or directory\n"), "{said}");
-    // In a file, mistakes are found before anything is done.
+    // Mistakes are found before anything is done.
     for (text, problem) in [
         ("rm /a\nmount /dev/sda1\n", "job:2: mount: it is mount DEVICE DIR"),
         ("rm /a\n\nrn /a", "job:3: there is no command rn"),
@@ -191,7 +191,7 @@ fn a_script_ends_with_the_first_line_that_fails_and_says_which() {
     }
     assert_eq!(rig.run("cat", &["/a"]), "a\n");
     // What was done before is done, and the image in good order.
-    failure(script(&rig, IMAGE, "write /b b\nfalse"));
+    failure(script(&rig, IMAGE, "write /b b\nrmdir /b"));
     assert_eq!(rig.run("cat", &["/b"]), "b");
     rig.check();
 }
@@ -672,6 +672,51 @@ fn with_nothing_mounted_every_command_says_just_that() {
         assert!(said.contains("nothing is mounted"), "{line}: {said}");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{line}");
     }
+}
+
+#[test]
+fn nothing_of_a_script_with_a_mistake_is_done_wherever_it_comes_from() {
+    let rig = Rig::empty(8);
+    let said = failure(script(&rig, IMAGE, "write /made x\n!touch touched\nno-such-command /\n"));
+    assert!(said.contains("stdin:3: there is no command") && !said.contains("stdin:1"), "{said}");
+    assert!(!rig.path("touched").exists() && !rig.run("ls", &["/"]).contains("made"));
+    // The shell does each line as it comes.
+    let mut command = blockyard(&rig, &["shell", "disk.img"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    for (line, answer) in [("exists /\n", "true\n"), ("exists /made\n", "false\n")] {
+        input.write_all(line.as_bytes()).unwrap();
+        let mut said = vec![0; answer.len()];
+        output.read_exact(&mut said).unwrap();
+        assert_eq!(String::from_utf8(said).unwrap(), answer);
+    }
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_new_disk_is_the_file_that_was_made_whatever_it_is_called() {
+    let rig = Rig::empty(8);
+    for name in ["mem:1G", "-", "a,b", "null:1M"] {
+        assert_eq!(good(&rig, &[], &format!("sparse {name} 1M\nblockdev-getsize64 /dev/sda\n")), "1048576\n", "{name}");
+        assert_eq!(fs::metadata(rig.path(name)).unwrap().len(), 1 << 20, "{name}");
+    }
+}
+
+#[test]
+fn a_program_leaves_stdin_to_others_with_n() {
+    let rig = with_busybox();
+    let loops = |options: &str| {
+        let text =
+            format!("while read line; do \"$0\" image run {options} disk.img /bin/busybox cat; echo $line; done");
+        let mut command = Command::new("sh");
+        command.args(["-c", &text, env!("CARGO_BIN_EXE_blockyard")]).current_dir(rig.directory.path());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"one\ntwo\n").unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(loops("-n"), "one\ntwo\n");
+    assert_eq!(loops(""), "two\none\n");
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn the_shells_commands_are_commands_of_image() {
     assert_eq!(rig.run("exists", &["/a"]), "false\n");
     let usage = rig.command("write", &["/a"]).output().unwrap();
     let said = failure_with(2, usage);
-    assert!(said.contains("write PATH CONTENT"), "{said}");
+    assert!(said.contains("`blockyard image write IMAGE PATH CONTENT`"), "{said}");
 }
 
 #[test]

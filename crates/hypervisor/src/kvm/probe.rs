@@ -49,7 +49,8 @@ pub fn probe() -> Probe {
         return Probe {
             usable: true,
             native: false,
-            reason: "KVM here is PVM, which emulates guests that are not written for it one instruction at a time"
+            reason: "KVM here is PVM, which emulates guests that are not written for it one instruction at a time: each takes some \
+                     thousand times as long"
                 .to_owned(),
             remedy: Some(
                 "use a machine whose processor's virtualization is passed through (kvm_intel, kvm_amd)".to_owned(),

@@ -119,10 +119,7 @@ impl Yard {
     /// # Errors
     /// When it cannot be written.
     pub fn create(directory: &Path, length_bytes: u64, write: bool) -> Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("blockyard-bench-")
-            .tempdir_in(directory)
-            .with_context(|| format!("making a directory in {}", directory.display()))?;
+        let directory = private_directory::make_in(directory, "blockyard-bench-")?;
         let yard = Self { directory, length_bytes, write };
         let path = yard.file();
         random_file::write(&path, PARTITION_START_BYTES, length_bytes)

@@ -4,10 +4,11 @@ use super::line::{self, Line, Request};
 use super::pipe;
 use super::session::Session;
 use super::verbs::{self, Action, Verb};
-use crate::UsageError;
 use crate::image::file_commands::AnyFileCommand;
 use crate::image::{create, info};
+use crate::{UsageError, UsageLines, usage};
 use anyhow::{Context, Result, bail};
+use blockyard_block::shown;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
@@ -74,11 +75,15 @@ fn understand_at(words: &[OsString], depth: usize) -> Result<Understood> {
 }
 
 fn own(words: &[OsString]) -> Result<Understood> {
-    let words = words.iter().map(|word| verbs::home(word));
-    match OwnLine::try_parse_from(words) {
+    let words: Vec<_> = words.iter().map(|word| verbs::home(word)).collect();
+    match OwnLine::try_parse_from(&words) {
         Ok(line) => Ok(Understood::Own(Box::new(line.command))),
         Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Understood::Text(error.render().to_string())),
-        Err(error) => Err(UsageError(sentence(&error)).into()),
+        Err(error) if error.kind() == ErrorKind::InvalidUtf8 => {
+            let read = |words: &[OsString]| OwnLine::try_parse_from(words).err();
+            Err(UsageLines(sentence(&usage::name_what_is_not_utf8(error, &words, read))).into())
+        }
+        Err(error) => Err(UsageLines(sentence(&error)).into()),
     }
 }
 
@@ -88,7 +93,7 @@ pub fn sentence(error: &clap::Error) -> String {
         let similar = error.get(ContextKind::SuggestedSubcommand).map(|names| format!(", but {names}"));
         return format!("there is no command {word}{}: `help` lists them", similar.unwrap_or_default());
     }
-    let text = error.render().to_string();
+    let text = usage::text(error);
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end = text.find("\n\nFor more information").unwrap_or(text.len());
     text[..end].trim_end().to_owned()
@@ -136,7 +141,7 @@ pub fn perform_line(session: &mut Session, line: &Line) -> Result<()> {
 /// When it cannot be run, or its exit status is not 0.
 pub fn host(command: &OsStr) -> Result<()> {
     let status = Command::new("/bin/sh").arg("-c").arg(command).status().context("cannot run /bin/sh")?;
-    if status.success() { Ok(()) } else { bail!("!{}: {status}", command.display()) }
+    if status.success() { Ok(()) } else { bail!("!{}: {status}", shown(command)) }
 }
 
 /// Does what a line in words asks for: `time`, `glob` and others have one for an argument.
@@ -155,7 +160,7 @@ pub fn perform_words(session: &mut Session, words: &[OsString]) -> Result<()> {
 pub fn list(text: &OsStr) -> Result<Vec<OsString>> {
     match line::parse(&[b"list ", text.as_bytes()].concat())?.request {
         Request::Command { words, pipe: None } => Ok(words.into_iter().skip(1).collect()),
-        _ => bail!(UsageError(format!("{} is no list of words", text.display()))),
+        _ => bail!(UsageError(format!("{} is no list of words", shown(text)))),
     }
 }
 
@@ -198,7 +203,7 @@ pub fn help(name: &OsStr) -> Result<String> {
     let own = OwnLine::command().find_subcommand_mut(name).map(|command| command.render_long_help().to_string());
     let texts: Vec<_> = own.into_iter().chain(verbs.iter().map(|verb| verb.help())).collect();
     match texts.is_empty() {
-        true => Err(UsageError(format!("no command '{}': `help` lists them", name.display())).into()),
+        true => Err(UsageError(format!("no command '{}': `help` lists them", shown(name))).into()),
         false => Ok(texts.join("\n")),
     }
 }

@@ -10,11 +10,12 @@ use crate::image::named_image::Format;
 use crate::image::new_image::NewImage;
 use crate::image::tool_run::{self, complaint};
 use crate::image::watch::Watch;
-use crate::{UsageError, print, private_directory};
+use crate::{UsageError, UsageLines, print, private_directory};
 use anyhow::{Context, Result, bail};
 use blockyard_appliance::tools::{BLKID, RESIZE2FS, TUNE2FS, ToolCall, WIPEFS};
 use blockyard_block::partition_table::{self, EntryChange, Guid, Partition, PartitionKind, Scheme, TableChange};
-use blockyard_block::{Preallocation, printable};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{Preallocation, printable, shown};
 use blockyard_protocol::appliance::{MountPoint, Volume};
 use blockyard_protocol::pattern::{is_pattern, matches};
 use blockyard_protocol::volume_name::lettered;
@@ -28,7 +29,7 @@ pub fn options(words: &[OsString]) -> Result<Vec<(&str, &str)>> {
         .iter()
         .map(|word| {
             let pair = text(word)?.split_once(':');
-            pair.ok_or_else(|| UsageError(format!("{}: an option is KEY:VALUE", word.display())).into())
+            pair.ok_or_else(|| UsageError(format!("{}: an option is KEY:VALUE", shown(word))).into())
         })
         .collect()
 }
@@ -71,7 +72,9 @@ pub fn make(session: &mut Session, words: &[OsString], allocated: bool) -> Resul
     };
     // What is added is the file that was made, whatever has its name by then.
     let file = image.make(&Watch::new(false, size_bytes)?)?.commit_open(true)?;
-    session.add_opened(&format!("{},format=raw", name.replace(',', ",,")), Some(&file), false)
+    let named = format!("file:{},format=raw", name.replace(',', ",,"));
+    let named: DiskSpecification = named.parse().map_err(UsageLines::from)?;
+    session.add_opened(&named.to_string(), Some(&file), false)
 }
 
 /// `disk-create`.
@@ -105,7 +108,7 @@ fn create_image(options: &[&str], path: &OsStr, size: &OsStr) -> Result<()> {
     words.extend(["-q".into(), "--".into(), path.to_owned()]);
     // guestfish has -1 for the backing file's size.
     words.extend((size != "-1").then(|| size.to_owned()));
-    let line = Line::try_parse_from(words).map_err(|error| UsageError(commands::sentence(&error)))?;
+    let line = Line::try_parse_from(words).map_err(|error| UsageLines(commands::sentence(&error)))?;
     create::run(&line.create)
 }
 
@@ -127,10 +130,10 @@ fn disk_name(index: usize) -> String {
 fn disk_index(session: &Session, name: &OsStr) -> Result<usize> {
     let index = match lettered(text(name)?) {
         Some((disk, "")) => disk as usize,
-        _ => bail!("{} is no disk: they are {} and so on", name.display(), disk_name(0)),
+        _ => bail!("{} is no disk: they are {} and so on", shown(name), disk_name(0)),
     };
     if index >= session.drives().len() {
-        bail!("there is no disk {}: {} were added", name.display(), session.drives().len());
+        bail!("there is no disk {}: {} were added", shown(name), session.drives().len());
     }
     Ok(index)
 }
@@ -194,7 +197,7 @@ fn scheme(word: &OsStr) -> Result<Scheme> {
     match word.to_str() {
         Some("gpt" | "efi") => Ok(Scheme::Gpt),
         Some("mbr" | "msdos" | "dos") => Ok(Scheme::Mbr),
-        _ => bail!(UsageError(format!("{}: a partition table is gpt or mbr", word.display()))),
+        _ => bail!(UsageError(format!("{}: a partition table is gpt or mbr", shown(word)))),
     }
 }
 
@@ -212,7 +215,7 @@ fn sector_start(session: &Session, index: usize, word: &OsStr) -> Result<u64> {
     let bytes = session.drives()[index].image.disk.geometry().capacity_bytes;
     let sectors = i64::try_from(bytes / SECTOR_BYTES).unwrap_or(i64::MAX);
     let number = text(word)?.parse::<i64>();
-    let sector = number.map_err(|_| UsageError(format!("{} is no number of a sector", word.display())))?;
+    let sector = number.map_err(|_| UsageError(format!("{} is no number of a sector", shown(word))))?;
     let absolute = if sector < 0 { sectors.saturating_add(sector) } else { sector };
     match absolute {
         0.. if absolute < sectors => Ok(absolute as u64 * SECTOR_BYTES),
@@ -238,7 +241,7 @@ fn table_of(session: &mut Session, name: &OsStr) -> Result<partition_table::Part
     let index = disk_index(session, name)?;
     // What the appliance has written may not have come here yet.
     session.sync()?;
-    partition_table::read(&*session.drives()[index].image.disk).with_context(|| name.display().to_string())
+    partition_table::read(&*session.drives()[index].image.disk).with_context(|| shown(name).to_string())
 }
 
 /// `part-list`, with guestfish's fields.
@@ -261,7 +264,7 @@ pub fn part_type(session: &mut Session, words: &[OsString]) -> Result<()> {
     match table_of(session, &words[0])?.scheme {
         Some(Scheme::Gpt) => print("gpt"),
         Some(Scheme::Mbr) => print("msdos"),
-        None => bail!("{}: it has no partition table", words[0].display()),
+        None => bail!("{}: it has no partition table", shown(&words[0])),
     }
 }
 
@@ -302,7 +305,7 @@ pub fn new_attributes(_: &Session, _: usize, _: Scheme, words: &[OsString]) -> R
 /// A GUID.
 pub fn guid(word: &OsStr) -> Result<Guid> {
     let parsed = text(word)?.parse::<Guid>();
-    parsed.map_err(|error| UsageError(format!("{}: {error}", word.display())).into())
+    parsed.map_err(|error| UsageError(format!("{}: {error}", shown(word))).into())
 }
 
 /// `part-set-disk-guid` and its like, and `part-expand-gpt`.
@@ -315,7 +318,7 @@ pub fn part_change(session: &mut Session, words: &[OsString], change: TableChang
 pub fn disk_guid(session: &mut Session, words: &[OsString]) -> Result<()> {
     match table_of(session, &words[0])?.disk_guid {
         Some(guid) => print(&guid.to_string()),
-        None => bail!("{}: it has no GPT", words[0].display()),
+        None => bail!("{}: it has no GPT", shown(&words[0])),
     }
 }
 
@@ -331,7 +334,7 @@ pub fn mbr_place(partition: &Partition) -> String {
 
 fn number(word: &OsStr) -> Result<usize> {
     let number = text(word)?.parse();
-    number.map_err(|_| UsageError(format!("{} is no number of a partition", word.display())).into())
+    number.map_err(|_| UsageError(format!("{} is no number of a partition", shown(word))).into())
 }
 
 /// `part-get-name` and its like.
@@ -340,7 +343,7 @@ pub fn part_get(session: &mut Session, words: &[OsString], what: fn(&Partition) 
     let found = table.partitions.iter().find(|partition| partition.number as usize == number);
     match found {
         Some(partition) => print(&printable(&what(partition))),
-        None => bail!("{}: there is no partition {number}", words[0].display()),
+        None => bail!("{}: there is no partition {number}", shown(&words[0])),
     }
 }
 
@@ -417,7 +420,7 @@ pub fn scratch(session: &mut Session, words: &[OsString]) -> Result<()> {
 /// `mount-loop`: the file system in a file of what is mounted.
 pub fn mount_loop(session: &mut Session, words: &[OsString]) -> Result<()> {
     let Some(path) = words[0].to_str() else {
-        bail!("{} is no text, so it cannot be mounted", words[0].display());
+        bail!("{} is no text, so it cannot be mounted", shown(&words[0]));
     };
     let device = OsString::from(format!("loop:/{}", path.trim_start_matches('/')));
     mount(session, &device, &words[1], "", "")
@@ -445,7 +448,7 @@ pub fn glob(session: &mut Session, words: &[OsString]) -> Result<()> {
             false => vec![word.clone()],
         };
         if choices.is_empty() {
-            bail!("{}: no device matches", word.display());
+            bail!("{}: no device matches", shown(word));
         }
         let longer = |line: &Vec<OsString>| {
             let with = |choice: &OsString| [&line[..], std::slice::from_ref(choice)].concat();
@@ -523,7 +526,7 @@ pub fn zero_free(session: &mut Session, words: &[OsString]) -> Result<()> {
 /// `mount` and its like.
 pub fn mount(session: &mut Session, device: &OsStr, directory: &OsStr, options: &str, kind: &str) -> Result<()> {
     if !directory.as_bytes().starts_with(b"/") {
-        bail!(UsageError(format!("{}: a directory begins with /", directory.display())));
+        bail!(UsageError(format!("{}: a directory begins with /", shown(directory))));
     }
     let device = text(device)?;
     let on_read_only = |session: &Session| {
@@ -560,7 +563,7 @@ pub fn unmount(session: &mut Session, words: &[OsString]) -> Result<()> {
         Some(found) => session.unmount(|point| point.directory == found.directory)?,
         None => false,
     };
-    if found { Ok(()) } else { bail!("{}: it is not mounted", name.display()) }
+    if found { Ok(()) } else { bail!("{}: it is not mounted", shown(name)) }
 }
 
 /// `mounts`.

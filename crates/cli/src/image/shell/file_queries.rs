@@ -11,6 +11,7 @@ use crate::image::records::{Room, attribute_bytes};
 use crate::image::space::mounted;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
+use blockyard_block::shown;
 use blockyard_protocol::appliance::{
     Attribute, Compare, Entry, Operation, Read, ReadAttributes, Record, ResolvePath, Walk,
 };
@@ -35,7 +36,7 @@ pub fn summed(session: &mut Session, path: &OsStr, command: &str) -> Result<()> 
 pub fn some_lines(session: &mut Session, words: &[OsString], program: &str) -> Result<()> {
     match text(&words[0])?.parse::<i64>() {
         Ok(lines) => piped(session, &words[1], &format!("{program} -n {lines}")),
-        Err(_) => bail!(UsageError(format!("{} is no number of lines", words[0].display()))),
+        Err(_) => bail!(UsageError(format!("{} is no number of lines", shown(&words[0])))),
     }
 }
 
@@ -61,7 +62,7 @@ pub fn grep(session: &mut Session, words: &[OsString], option: &str) -> Result<(
 }
 
 fn entry_of(session: &mut Session, path: &OsStr, follow: bool) -> Result<Entry> {
-    look(session, path, follow)?.with_context(|| format!("{}: no such file in the image", path.display()))
+    look(session, path, follow)?.with_context(|| format!("{}: no such file in the image", shown(path)))
 }
 
 /// `stat` and `lstat`, with guestfish's fields as far as they are known.
@@ -115,7 +116,7 @@ const FILES_MAX: usize = 1 << 20;
 /// `find`: what is below a directory, relative to it, in order of name.
 pub fn find(session: &mut Session, words: &[OsString]) -> Result<()> {
     if !is_directory(entry_of(session, &words[0], true)?.mode) {
-        bail!("{}: not a directory", words[0].display());
+        bail!("{}: not a directory", shown(&words[0]));
     }
     let paths = vec![image_path(Path::new(&words[0]))];
     let walk = Walk { paths, depth: u32::MAX, follow: true, ..Walk::default() };
@@ -185,7 +186,7 @@ pub fn attributes(session: &mut Session, words: &[OsString], follow: bool) -> Re
     match words.get(1) {
         Some(name) => {
             let found = all.iter().find(|attribute| attribute.name == name.as_bytes());
-            let missing = || format!("{}: it has no attribute {}", words[0].display(), name.display());
+            let missing = || format!("{}: it has no attribute {}", shown(&words[0]), shown(name));
             names.name(&found.with_context(missing)?.value)?;
         }
         None => {
@@ -359,13 +360,13 @@ impl Write for Strings {
 /// `statvfs`, with guestfish's fields as far as they are known.
 pub fn statvfs(session: &mut Session, words: &[OsString]) -> Result<()> {
     if look(session, &words[0], true)?.is_none() {
-        bail!("{}: no such file in the image", words[0].display());
+        bail!("{}: no such file in the image", shown(&words[0]));
     }
     let path = image_path(Path::new(&words[0]));
     let holds = |directory: &[u8]| Path::new(OsStr::from_bytes(&path)).starts_with(OsStr::from_bytes(directory));
     let systems = mounted(session.image()?)?;
     let system = systems.iter().filter(|system| holds(&system.directory)).max_by_key(|system| system.directory.len());
-    let system = system.with_context(|| format!("{}: nothing is mounted there", words[0].display()))?;
+    let system = system.with_context(|| format!("{}: nothing is mounted there", shown(&words[0])))?;
     print(&format!(
         "bsize: {size}\nfrsize: {size}\nblocks: {}\nbfree: {}\nbavail: {}\nfiles: {}\nffree: {}\nfavail: {}",
         system.blocks,
@@ -418,7 +419,7 @@ fn root(system: &serde_json::Value) -> String {
 fn system(session: &mut Session, wanted: &OsStr) -> Result<serde_json::Value> {
     let systems = systems(session)?;
     let found = systems.into_iter().find(|system| wanted == root(system).as_str());
-    found.with_context(|| format!("{} is no operating system's root: `inspect-os` lists them", wanted.display()))
+    found.with_context(|| format!("{} is no operating system's root: `inspect-os` lists them", shown(wanted)))
 }
 
 fn systems(session: &mut Session) -> Result<Vec<serde_json::Value>> {

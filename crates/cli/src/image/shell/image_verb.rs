@@ -4,7 +4,7 @@ use super::commands::{self, OwnCommand, Understood};
 use super::session::Session;
 use super::verbs::{VERBS, Verb};
 use crate::UsageError;
-use crate::image::file_commands::run_on;
+use crate::image::file_commands::{Access, run_on};
 use crate::image::misplaced;
 use crate::image::open_image::ImageArgs;
 use anyhow::{Result, bail};
@@ -109,7 +109,7 @@ pub fn run_verb(line: VerbLine) -> Result<()> {
         },
         Understood::Verb(call, words) => {
             let ImageArgs { add, mut how } = how;
-            how.ro |= verb.only_tells();
+            how.ro |= verb.access == Access::Read;
             let points = how.mount_points()?;
             let mut session = Session::new(how)?;
             let mut begin = || {
@@ -128,12 +128,6 @@ impl Verb {
     /// How it is called on a command line.
     fn command_line(&self, name: &str, options: &str) -> String {
         format!("blockyard image {name} {options}IMAGE {}", self.arguments).trim_end().to_owned()
-    }
-
-    /// Whether it changes nothing, so that the image is not opened for writing.
-    fn only_tells(&self) -> bool {
-        let begins = |words: &[&str]| words.iter().any(|word| self.summary.starts_with(word));
-        begins(&["Say ", "List ", "Print ", "Count ", "Show "]) && !self.names[0].starts_with("part-set")
     }
 
     /// Whether it is about files, so that file systems are mounted for it.
@@ -168,11 +162,12 @@ mod tests {
     #[test]
     fn looking_does_not_write_and_devices_are_not_mounted() {
         let verb = |name| find(name).unwrap();
-        for name in ["vfs-type", "blkid", "part-list", "checksum", "filesize", "head", "mountpoints", "exists"] {
-            assert!(verb(name).only_tells(), "{name}");
+        for name in ["vfs-type", "part-list", "checksum", "head", "exists", "lstat", "egrep", "lgetxattrs", "copy-out"]
+        {
+            assert_eq!(verb(name).access, Access::Read, "{name}");
         }
         for name in ["write", "part-set-bootable", "part-set-gpt-type", "upload", "zero", "lvcreate", "fill-pattern"] {
-            assert!(!verb(name).only_tells(), "{name}");
+            assert_eq!(verb(name).access, Access::Write, "{name}");
         }
         for (name, is_for_files) in [("write", true), ("checksum", true), ("vfs-type", false), ("part-disk", false)] {
             assert_eq!(verb(name).is_for_files(), is_for_files, "{name}");

@@ -63,7 +63,7 @@ impl Beginning {
 /// Work on images, command after command, with one boot.
 ///
 /// Commands are those of `image`, without the image, and guestfish's everyday ones: `help` lists them. !COMMAND is for the host's shell; a
-/// command that begins with - may fail. When stdin is no terminal, what comes from it is a script. What was changed is on stable storage after `sync`, `umount`, or the
+/// command that begins with - may fail. When stdin is no terminal, each line that comes from it is done at once, up to the first that fails. What was changed is on stable storage after `sync`, `umount`, or the
 /// end. Ctrl-C ends a command, Ctrl-D the shell.
 #[derive(Args)]
 pub struct ShellArgs {
@@ -73,8 +73,8 @@ pub struct ShellArgs {
 
 /// Run a script of commands on images, with one boot.
 ///
-/// The commands are those of `image shell`. The first that fails ends the script, unless it begins with -. A file is looked through for
-/// mistakes before anything is done.
+/// The commands are those of `image shell`. The first that fails ends the script, unless it begins with -. The script is read up to its end and
+/// looked through for mistakes before anything is done; whoever writes commands one by one, and reads what each says, gives them to `image shell`.
 #[derive(Args)]
 pub struct ScriptArgs {
     /// The script; - for stdin.
@@ -99,9 +99,15 @@ pub fn run_shell(args: ShellArgs) -> Result<()> {
 /// # Errors
 /// When the images cannot be had, the script is not well formed, or a command failed.
 pub fn run_script(args: ScriptArgs) -> Result<()> {
-    if args.script.as_os_str() == "-" {
+    if args.script.as_os_str() != "-" {
+        let script = script::Script::read(&args.script)?;
+        return script.run(args.beginning.into_session()?);
+    }
+    if std::io::stdin().is_terminal() {
         return script::run_stdin(args.beginning.into_session()?);
     }
-    let script = script::Script::read(&args.script)?;
-    script.run(args.beginning.into_session()?)
+    let script = script::Script::read_stdin()?;
+    let mut session = args.beginning.into_session()?;
+    session.commands_come_from_stdin();
+    script.run(session)
 }

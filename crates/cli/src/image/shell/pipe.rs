@@ -2,6 +2,7 @@
 
 use crate::terminal::OutputError;
 use anyhow::{Context, Result, bail};
+use blockyard_block::shown;
 use rustix::stdio::{dup2_stdout, stdout};
 use std::ffi::OsStr;
 use std::io::{self, Seek, Write};
@@ -31,7 +32,7 @@ fn between(command: &OsStr, output: Stdio, act: impl FnOnce() -> Result<()>) -> 
     let mut shell = Command::new("/bin/sh");
     shell.arg("-c").arg(command).stdin(Stdio::piped()).stdout(output);
     let mut child = shell.spawn().context("cannot run /bin/sh")?;
-    let Some(input) = child.stdin.take() else { bail!("{}: it has no input", command.display()) };
+    let Some(input) = child.stdin.take() else { bail!("{}: it has no input", shown(command)) };
     let own = rustix::io::fcntl_dupfd_cloexec(stdout(), 3).map_err(io::Error::from).context("keeping stdout")?;
     io::stdout().flush().map_err(OutputError)?;
     dup2_stdout(&input).map_err(io::Error::from).context("changing stdout")?;
@@ -46,5 +47,5 @@ fn between(command: &OsStr, output: Stdio, act: impl FnOnce() -> Result<()>) -> 
         Err(error) if !(status.success() && enough(&error)) => return Err(error),
         _ => drop(flushed),
     }
-    if status.success() { Ok(()) } else { bail!("| {}: {status}", command.display()) }
+    if status.success() { Ok(()) } else { bail!("| {}: {status}", shown(command)) }
 }

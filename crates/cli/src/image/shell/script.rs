@@ -8,14 +8,16 @@ use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::shown;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Longest script in a file.
+/// What stdin is called.
+const STDIN: &str = "stdin";
+/// Longest script.
 const SCRIPT_BYTES_MAX: u64 = 16 << 20;
 
 /// A script that was read, and whose lines make sense.
 pub struct Script {
-    path: PathBuf,
+    name: String,
     text: Vec<u8>,
 }
 
@@ -25,22 +27,29 @@ impl Script {
     /// # Errors
     /// When it cannot be read, or with the first line that makes no sense.
     pub fn read(path: &Path) -> Result<Self> {
-        let file = File::open(path).with_context(|| shown(path).to_string())?;
-        let mut text = Vec::new();
-        file.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut text).with_context(|| shown(path).to_string())?;
-        if text.len() as u64 > SCRIPT_BYTES_MAX {
-            bail!("{}: it is too long for a script", shown(path));
-        }
-        let script = Self { path: path.to_owned(), text };
-        let name = script.name();
-        for (number, line) in script.lines() {
-            check(line).map_err(|error| at(&name, number, &error))?;
-        }
-        Ok(script)
+        let name = shown(path).to_string();
+        Self::read_from(File::open(path).with_context(|| name.clone())?, name)
     }
 
-    fn name(&self) -> String {
-        shown(&self.path).to_string()
+    /// The same, of what stdin has up to its end.
+    ///
+    /// # Errors
+    /// As [`Script::read`].
+    pub fn read_stdin() -> Result<Self> {
+        Self::read_from(io::stdin(), STDIN.to_owned())
+    }
+
+    fn read_from(input: impl Read, name: String) -> Result<Self> {
+        let mut text = Vec::new();
+        input.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut text).with_context(|| name.clone())?;
+        if text.len() as u64 > SCRIPT_BYTES_MAX {
+            bail!("{name}: it is too long for a script");
+        }
+        let script = Self { name, text };
+        for (number, line) in script.lines() {
+            check(line).map_err(|error| at(&script.name, number, &error))?;
+        }
+        Ok(script)
     }
 
     /// With their numbers, from 1.
@@ -53,13 +62,12 @@ impl Script {
     /// # Errors
     /// With the line that failed, or when the images cannot be closed.
     pub fn run(&self, mut session: Session) -> Result<()> {
-        let name = self.name();
-        let done = self.lines().try_for_each(|(number, line)| run_line(&mut session, &name, number, line));
+        let done = self.lines().try_for_each(|(number, line)| run_line(&mut session, &self.name, number, line));
         session.finish(done)
     }
 }
 
-/// Runs what comes from stdin, line by line.
+/// Runs what comes from stdin, line by line: whoever writes them may wait for what one says before the next.
 ///
 /// # Errors
 /// As [`Script::run`].
@@ -75,7 +83,7 @@ pub fn run_stdin(mut session: Session) -> Result<()> {
             Ok(_) => {}
             Err(error) => break Err(anyhow!("cannot read stdin: {error}")),
         }
-        if let Err(error) = run_line(&mut session, "stdin", number, &line) {
+        if let Err(error) = run_line(&mut session, STDIN, number, &line) {
             break Err(error);
         }
         if session.is_over {

@@ -6,12 +6,13 @@ use super::file_queries::{self as files, piped, summed};
 use super::new_disk::Plan;
 use super::session::Session;
 use super::volume_commands as volumes;
+use crate::image::file_commands::Access;
 use crate::image::listing::{is_directory, is_link, is_regular};
 use crate::image::open_image::{image_path, path_of};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{EntryChange, Guid, TableChange};
-use blockyard_block::printable;
+use blockyard_block::{printable, shown};
 use blockyard_protocol::appliance::{Entry, Fill, MakeNode, Operation, SetAttribute, Store, Touch};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -27,6 +28,8 @@ pub struct Verb {
     pub arguments: &'static str,
     /// What it does.
     pub summary: &'static str,
+    /// What it needs the image for.
+    pub access: Access,
     /// How.
     pub action: Action,
 }
@@ -43,16 +46,21 @@ pub enum Action {
 use Action::{Call, Words};
 
 const fn verb(names: &'static [&'static str], arguments: &'static str, summary: &'static str, action: Action) -> Verb {
-    Verb { names, arguments, summary, action }
+    Verb { names, arguments, summary, access: Access::Write, action }
+}
+
+/// A command that changes nothing.
+const fn tells(names: &'static [&'static str], arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+    Verb { access: Access::Read, ..verb(names, arguments, summary, action) }
 }
 
 /// All of them, in the order in which docs/shell.md has them.
 pub const VERBS: &[Verb] = &[
-    verb(&["help"], "[COMMAND]", "List the commands, or say what one does", Call(help)),
+    tells(&["help"], "[COMMAND]", "List the commands, or say what one does", Call(help)),
     verb(&["exit", "quit", "q"], "", "End; what was changed is on stable storage then", Call(exit)),
     verb(&["abort"], "", "End, and with --atomic leave the image as it was", Call(abort)),
     verb(&["lcd"], "DIR", "Change to a directory of the host", Call(lcd)),
-    verb(&["echo"], "[WORD]…", "Print words", Call(echo)),
+    tells(&["echo"], "[WORD]…", "Print words", Call(echo)),
     verb(&["time"], "COMMAND…", "Run a command and say how long it took", Call(time)),
     verb(
         &["glob"],
@@ -66,7 +74,7 @@ pub const VERBS: &[Verb] = &[
         "Set an environment variable for the host's commands: not possible here",
         Call(setenv),
     ),
-    verb(&["version"], "", "Say which version this is", Call(version)),
+    tells(&["version"], "", "Say which version this is", Call(version)),
     verb(
         &["set-verbose", "verbose"],
         "true|false",
@@ -115,64 +123,64 @@ pub const VERBS: &[Verb] = &[
     verb(&["shutdown", "close", "kill-subprocess"], "", "Unmount, and end the appliance", Call(shutdown)),
     verb(&["smp", "set-smp"], "N", "Accepted: the appliance has one CPU", Call(smp)),
     verb(&["memsize", "set-memsize"], "MIB", "The appliance's memory, from the next boot on", Call(memsize)),
-    verb(
+    tells(
         &["list-drives", "debug-drives"],
         "",
         "List the disks that were added, with their names",
         Call(disk::list_drives),
     ),
-    verb(&["list-devices"], "", "List the disks' devices", Call(disk::list_devices)),
-    verb(&["list-partitions"], "", "List the partitions' devices", Call(disk::list_partitions)),
-    verb(&["list-filesystems"], "", "List the devices with what is on them", Call(disk::list_file_systems)),
-    verb(
+    tells(&["list-devices"], "", "List the disks' devices", Call(disk::list_devices)),
+    tells(&["list-partitions"], "", "List the partitions' devices", Call(disk::list_partitions)),
+    tells(&["list-filesystems"], "", "List the devices with what is on them", Call(disk::list_file_systems)),
+    tells(
         &["vfs-type"],
         "DEVICE",
         "Say which file system is on a device",
         Call(|session, words| disk::of_volume(session, words, |volume| &volume.r#type)),
     ),
-    verb(
+    tells(
         &["vfs-label"],
         "DEVICE",
         "Say a file system's label",
         Call(|session, words| disk::of_volume(session, words, |volume| &volume.label)),
     ),
-    verb(
+    tells(
         &["vfs-uuid"],
         "DEVICE",
         "Say a file system's UUID",
         Call(|session, words| disk::of_volume(session, words, |volume| &volume.uuid)),
     ),
-    verb(&["get-e2label"], "DEVICE", "Say an ext file system's label", Words(&["vfs-label", "$1"])),
-    verb(&["get-e2uuid"], "DEVICE", "Say an ext file system's UUID", Words(&["vfs-uuid", "$1"])),
-    verb(&["blkid"], "DEVICE", "Say what blkid(8) finds on a device", Call(disk::identify)),
-    verb(&["tune2fs-l"], "DEVICE", "Say what tune2fs(8) knows of an ext file system", Call(disk::list_superblock)),
-    verb(
+    tells(&["get-e2label"], "DEVICE", "Say an ext file system's label", Words(&["vfs-label", "$1"])),
+    tells(&["get-e2uuid"], "DEVICE", "Say an ext file system's UUID", Words(&["vfs-uuid", "$1"])),
+    tells(&["blkid"], "DEVICE", "Say what blkid(8) finds on a device", Call(disk::identify)),
+    tells(&["tune2fs-l"], "DEVICE", "Say what tune2fs(8) knows of an ext file system", Call(disk::list_superblock)),
+    tells(
         &["findfs-label"],
         "LABEL",
         "Say which device has a file system with that label",
         Call(|session, words| disk::find(session, words, |volume| &volume.label)),
     ),
-    verb(
+    tells(
         &["findfs-uuid"],
         "UUID",
         "Say which device has a file system with that UUID",
         Call(|session, words| disk::find(session, words, |volume| &volume.uuid)),
     ),
-    verb(&["nr-devices"], "", "Say how many disks were added", Call(disk::count_devices)),
-    verb(&["device-index"], "DEVICE", "Say which disk it is, from 0", Call(disk::index_of_device)),
-    verb(
+    tells(&["nr-devices"], "", "Say how many disks were added", Call(disk::count_devices)),
+    tells(&["device-index"], "DEVICE", "Say which disk it is, from 0", Call(disk::index_of_device)),
+    tells(
         &["blockdev-getsize64"],
         "DEVICE",
         "Say a device's size in bytes",
         Call(|session, words| disk::size(session, words, 1)),
     ),
-    verb(
+    tells(
         &["blockdev-getsz"],
         "DEVICE",
         "Say a device's size in units of 512 bytes",
         Call(|session, words| disk::size(session, words, 512)),
     ),
-    verb(&["blockdev-getss"], "DEVICE", "Say how many bytes a device's sectors have", Call(disk::sector_bytes)),
+    tells(&["blockdev-getss"], "DEVICE", "Say how many bytes a device's sectors have", Call(disk::sector_bytes)),
     verb(
         &["part-init"],
         "DEVICE gpt|mbr",
@@ -191,8 +199,8 @@ pub const VERBS: &[Verb] = &[
         "Make one partition of a disk: what was there is lost",
         Call(|session, words| disk::part_init(session, words, Plan::Whole)),
     ),
-    verb(&["part-list"], "DEVICE", "List a disk's partitions", Call(disk::part_list)),
-    verb(&["part-get-parttype"], "DEVICE", "Say which kind of partition table a disk has", Call(disk::part_type)),
+    tells(&["part-list"], "DEVICE", "List a disk's partitions", Call(disk::part_list)),
+    tells(&["part-get-parttype"], "DEVICE", "Say which kind of partition table a disk has", Call(disk::part_type)),
     verb(
         &["part-del"],
         "DEVICE NUMBER",
@@ -202,7 +210,7 @@ pub const VERBS: &[Verb] = &[
     verb(
         &["part-resize"],
         "DEVICE NUMBER END",
-        "Give a partition another last sector of 512 bytes; its file system keeps its size",
+        "Give a partition another last sector of 512 bytes, -34 for the last of a GPT; its file system keeps its size",
         Call(|session, words| disk::part_set(session, words, disk::new_end)),
     ),
     verb(
@@ -265,37 +273,37 @@ pub const VERBS: &[Verb] = &[
         "Give a GPT a new GUID",
         Call(|session, words| disk::part_change(session, words, TableChange::DiskGuid(Guid::random()?))),
     ),
-    verb(
+    tells(
         &["part-get-name"],
         "DEVICE NUMBER",
         "Say a partition's name",
         Call(|session, words| disk::part_get(session, words, |partition| partition.name.clone())),
     ),
-    verb(
+    tells(
         &["part-get-gpt-type"],
         "DEVICE NUMBER",
         "Say what a partition of a GPT is for",
         Call(|session, words| disk::part_get(session, words, |partition| partition.kind.to_string())),
     ),
-    verb(
+    tells(
         &["part-get-mbr-id"],
         "DEVICE NUMBER",
         "Say what a partition of an MBR is for",
         Call(|session, words| disk::part_get(session, words, disk::mbr_id)),
     ),
-    verb(
+    tells(
         &["part-get-bootable"],
         "DEVICE NUMBER",
         "Say whether a machine boots from a partition: a BIOS, or, of an EFI system partition, UEFI",
         Call(|session, words| disk::part_get(session, words, disk::is_bootable)),
     ),
-    verb(
+    tells(
         &["part-get-gpt-attributes"],
         "DEVICE NUMBER",
         "Say the attributes of a partition of a GPT, a number",
         Call(|session, words| disk::part_get(session, words, |partition| partition.attributes.to_string())),
     ),
-    verb(
+    tells(
         &["part-get-gpt-guid"],
         "DEVICE NUMBER",
         "Say the GUID of a partition of a GPT",
@@ -303,28 +311,28 @@ pub const VERBS: &[Verb] = &[
             disk::part_get(session, words, |partition| partition.guid.map(|guid| guid.to_string()).unwrap_or_default())
         }),
     ),
-    verb(
+    tells(
         &["part-get-mbr-part-type"],
         "DEVICE NUMBER",
         "Say whether a partition is primary, extended or logical",
         Call(|session, words| disk::part_get(session, words, disk::mbr_place)),
     ),
-    verb(&["part-get-disk-guid"], "DEVICE", "Say a GPT's own GUID", Call(disk::disk_guid)),
-    verb(
+    tells(&["part-get-disk-guid"], "DEVICE", "Say a GPT's own GUID", Call(disk::disk_guid)),
+    tells(
         &["part-to-dev"],
         "PARTITION",
         "Say which disk a partition is on",
         Call(|session, words| disk::of_partition(session, words, true)),
     ),
-    verb(
+    tells(
         &["part-to-partnum"],
         "PARTITION",
         "Say a partition's number",
         Call(|session, words| disk::of_partition(session, words, false)),
     ),
-    verb(&["pvs"], "", "List the physical volumes of LVM", Call(volumes::physical_volumes)),
-    verb(&["vgs"], "", "List the volume groups", Call(volumes::groups)),
-    verb(&["lvs"], "", "List the logical volumes", Call(volumes::logical_volumes)),
+    tells(&["pvs"], "", "List the physical volumes of LVM", Call(volumes::physical_volumes)),
+    tells(&["vgs"], "", "List the volume groups", Call(volumes::groups)),
+    tells(&["lvs"], "", "List the logical volumes", Call(volumes::logical_volumes)),
     verb(
         &["pvcreate"],
         "DEVICE",
@@ -381,7 +389,7 @@ pub const VERBS: &[Verb] = &[
         Call(|session, words| volumes::resize_logical_volume(session, words, true)),
     ),
     verb(&["lvrename"], "DEVICE NAME", "Rename a logical volume", Call(volumes::rename_logical_volume)),
-    verb(&["is-lv"], "DEVICE", "Say whether it is a logical volume", Call(volumes::is_logical_volume)),
+    tells(&["is-lv"], "DEVICE", "Say whether it is a logical volume", Call(volumes::is_logical_volume)),
     verb(&["vg-activate-all"], "true|false", "Activate all volume groups, or none", Call(volumes::activate)),
     verb(&["vg-activate"], "true|false GROUP…", "Activate volume groups, or deactivate them", Call(volumes::activate)),
     verb(
@@ -415,9 +423,9 @@ pub const VERBS: &[Verb] = &[
         "Remove a key, with another one that stays",
         Call(volumes::kill_slot),
     ),
-    verb(&["luks-uuid"], "DEVICE", "Say an encrypted volume's UUID", Words(&["vfs-uuid", "$1"])),
-    verb(&["list-dm-devices"], "", "List what is in /dev/mapper but for logical volumes", Call(volumes::list_mapped)),
-    verb(&["list-md-devices"], "", "List the arrays", Call(volumes::list_arrays)),
+    tells(&["luks-uuid"], "DEVICE", "Say an encrypted volume's UUID", Words(&["vfs-uuid", "$1"])),
+    tells(&["list-dm-devices"], "", "List what is in /dev/mapper but for logical volumes", Call(volumes::list_mapped)),
+    tells(&["list-md-devices"], "", "List the arrays", Call(volumes::list_arrays)),
     verb(
         &["md-create"],
         "NAME DEVICE… [KEY:VALUE]…",
@@ -425,7 +433,7 @@ pub const VERBS: &[Verb] = &[
         Call(volumes::create_array),
     ),
     verb(&["md-stop"], "DEVICE", "Stop an array", Call(volumes::stop_array)),
-    verb(&["md-detail"], "DEVICE", "Say what an array is made of", Call(volumes::array_details)),
+    tells(&["md-detail"], "DEVICE", "Say what an array is made of", Call(volumes::array_details)),
     verb(
         &["zero"],
         "DEVICE",
@@ -452,56 +460,56 @@ pub const VERBS: &[Verb] = &[
         Words(&["mkfs", "$1", "$3", "--", "-b", "$2"]),
     ),
     verb(&["mkswap-L"], "LABEL DEVICE", "Make swap space with a label", Words(&["mkfs", "swap", "$2", "-L", "$1"])),
-    verb(&["inspect-os"], "", "List the roots of operating systems", Call(files::roots)),
-    verb(
+    tells(&["inspect-os"], "", "List the roots of operating systems", Call(files::roots)),
+    tells(
         &["inspect-get-type"],
         "ROOT",
         "Say which kind of system it is",
         Call(|session, words| files::fact(session, words, "name")),
     ),
-    verb(
+    tells(
         &["inspect-get-distro"],
         "ROOT",
         "Say which distribution it is",
         Call(|session, words| files::fact(session, words, "distro")),
     ),
-    verb(
+    tells(
         &["inspect-get-product-name"],
         "ROOT",
         "Say what the system calls itself",
         Call(|session, words| files::fact(session, words, "product_name")),
     ),
-    verb(
+    tells(
         &["inspect-get-hostname"],
         "ROOT",
         "Say the system's host name",
         Call(|session, words| files::fact(session, words, "hostname")),
     ),
-    verb(
+    tells(
         &["inspect-get-arch"],
         "ROOT",
         "Say which machine it is for",
         Call(|session, words| files::fact(session, words, "arch")),
     ),
-    verb(
+    tells(
         &["inspect-get-major-version"],
         "ROOT",
         "Say the first number of its version",
         Call(|session, words| files::fact(session, words, "major_version")),
     ),
-    verb(
+    tells(
         &["inspect-get-minor-version"],
         "ROOT",
         "Say the second number of its version",
         Call(|session, words| files::fact(session, words, "minor_version")),
     ),
-    verb(
+    tells(
         &["inspect-get-package-format"],
         "ROOT",
         "Say which packages it has",
         Call(|session, words| files::fact(session, words, "package_format")),
     ),
-    verb(&["inspect-get-mountpoints"], "ROOT", "List where it mounts what", Call(files::mount_points_of)),
+    tells(&["inspect-get-mountpoints"], "ROOT", "List where it mounts what", Call(files::mount_points_of)),
     verb(&["mkswap"], "DEVICE", "Make swap space", Words(&["mkfs", "swap", "$1"])),
     verb(
         &["mount"],
@@ -535,8 +543,8 @@ pub const VERBS: &[Verb] = &[
     ),
     verb(&["umount", "unmount"], "DIR|DEVICE", "Unmount", Call(disk::unmount)),
     verb(&["umount-all", "unmount-all"], "", "Unmount all", Call(|session, _| session.unmount_all())),
-    verb(&["mounts"], "", "List the devices that are mounted", Call(disk::mounts)),
-    verb(&["mountpoints"], "", "List what is mounted where", Call(disk::mount_points)),
+    tells(&["mounts"], "", "List the devices that are mounted", Call(disk::mounts)),
+    tells(&["mountpoints"], "", "List what is mounted where", Call(disk::mount_points)),
     verb(&["sync"], "", "Everything that was written to stable storage", Call(|session, _| session.sync())),
     verb(
         &["upload"],
@@ -551,7 +559,7 @@ pub const VERBS: &[Verb] = &[
         Words(&["get", "-L", "--", "$1", "$2"]),
     ),
     verb(&["copy-in"], "FILE… DIR", "Copy files and trees of the host into a directory of the image", Call(copy_in)),
-    verb(&["copy-out"], "PATH… DIR", "Copy files and trees of the image into a directory of the host", Call(copy_out)),
+    tells(&["copy-out"], "PATH… DIR", "Copy files and trees of the image into a directory of the host", Call(copy_out)),
     verb(&["tgz-in"], "FILE DIR", "Unpack a tar.gz into the image", Words(&["tar-in", "--", "$1", "$2"])),
     verb(
         &["tgz-out"],
@@ -579,109 +587,109 @@ pub const VERBS: &[Verb] = &[
         "Make a file longer or shorter",
         Call(|session, words| truncate(session, &words[0], bytes(&words[1])?)),
     ),
-    verb(&["ll"], "PATH", "List files with all that is known of them", Words(&["ls", "-l", "-a", "--", "$1"])),
-    verb(&["more", "less"], "PATH", "Show a file page by page", Call(page)),
-    verb(&["head"], "PATH", "Print the first ten lines of a file", Call(head)),
-    verb(
+    tells(&["ll"], "PATH", "List files with all that is known of them", Words(&["ls", "-l", "-a", "--", "$1"])),
+    tells(&["more", "less"], "PATH", "Show a file page by page", Call(page)),
+    tells(&["head"], "PATH", "Print the first ten lines of a file", Call(head)),
+    tells(
         &["tail"],
         "PATH",
         "Print the last ten lines of a file",
         Call(|session, words| piped(session, &words[0], "tail")),
     ),
-    verb(
+    tells(
         &["head-n"],
         "LINES PATH",
         "Print the first lines of a file; with -N all but the last N",
         Call(|session, words| files::some_lines(session, words, "head")),
     ),
-    verb(
+    tells(
         &["tail-n"],
         "LINES PATH",
         "Print the last lines of a file",
         Call(|session, words| files::some_lines(session, words, "tail")),
     ),
-    verb(&["wc-l"], "PATH", "Count a file's lines", Call(|session, words| summed(session, &words[0], "wc -l"))),
-    verb(&["wc-w"], "PATH", "Count a file's words", Call(|session, words| summed(session, &words[0], "wc -w"))),
-    verb(&["wc-c"], "PATH", "Count a file's bytes", Call(|session, words| summed(session, &words[0], "wc -c"))),
-    verb(
+    tells(&["wc-l"], "PATH", "Count a file's lines", Call(|session, words| summed(session, &words[0], "wc -l"))),
+    tells(&["wc-w"], "PATH", "Count a file's words", Call(|session, words| summed(session, &words[0], "wc -w"))),
+    tells(&["wc-c"], "PATH", "Count a file's bytes", Call(|session, words| summed(session, &words[0], "wc -c"))),
+    tells(
         &["grep"],
         "PATTERN PATH",
         "Print the lines that match a regular expression",
         Call(|session, words| files::grep(session, words, "")),
     ),
-    verb(
+    tells(
         &["grepi"],
         "PATTERN PATH",
         "The same, whatever the case",
         Call(|session, words| files::grep(session, words, "-i")),
     ),
-    verb(
+    tells(
         &["egrep"],
         "PATTERN PATH",
         "The same, with an extended regular expression",
         Call(|session, words| files::grep(session, words, "-E")),
     ),
-    verb(
+    tells(
         &["fgrep"],
         "TEXT PATH",
         "Print the lines that hold a text",
         Call(|session, words| files::grep(session, words, "-F")),
     ),
-    verb(
+    tells(
         &["checksum"],
         "KIND PATH",
         "Say a file's checksum: crc, md5, sha1, sha224, sha256, sha384 or sha512",
         Call(files::checksum),
     ),
-    verb(&["read-file", "read-lines"], "PATH", "Print a file", Words(&["cat", "--", "$1"])),
-    verb(
+    tells(&["read-file", "read-lines"], "PATH", "Print a file", Words(&["cat", "--", "$1"])),
+    tells(
         &["statns"],
         "PATH",
         "Say what is known of a file, with the fields of stat(2)",
         Call(|session, words| files::stat_with_nanoseconds(session, words, true)),
     ),
-    verb(
+    tells(
         &["lstatns"],
         "PATH",
         "The same of a link itself",
         Call(|session, words| files::stat_with_nanoseconds(session, words, false)),
     ),
-    verb(
+    tells(
         &["stat"],
         "PATH",
         "Say what is known of a file, with guestfish's fields; with options, or of several files, as stat(1) does",
         Call(|session, words| files::stat(session, words, true)),
     ),
-    verb(&["lstat"], "PATH", "The same of a link itself", Call(|session, words| files::stat(session, words, false))),
-    verb(
+    tells(&["lstat"], "PATH", "The same of a link itself", Call(|session, words| files::stat(session, words, false))),
+    tells(
         &["find"],
         "DIR",
         "List what is below a directory, relative to it; with tests, or several paths, as find(1) does",
         Call(files::find),
     ),
-    verb(&["equal"], "PATH PATH", "Say whether two files hold the same bytes", Call(files::equal)),
-    verb(&["realpath"], "PATH", "Say where a path leads, without links and dots", Call(files::resolve)),
-    verb(&["hexdump"], "PATH", "Print a file's bytes in hexadecimal", Call(files::hexdump)),
-    verb(&["strings"], "PATH", "Print what looks like text in a file", Call(files::strings)),
-    verb(
+    tells(&["equal"], "PATH PATH", "Say whether two files hold the same bytes", Call(files::equal)),
+    tells(&["realpath"], "PATH", "Say where a path leads, without links and dots", Call(files::resolve)),
+    tells(&["hexdump"], "PATH", "Print a file's bytes in hexadecimal", Call(files::hexdump)),
+    tells(&["strings"], "PATH", "Print what looks like text in a file", Call(files::strings)),
+    tells(
         &["getxattrs"],
         "PATH",
         "List a file's extended attributes",
         Call(|session, words| files::attributes(session, words, true)),
     ),
-    verb(
+    tells(
         &["lgetxattrs"],
         "PATH",
         "The same of a link itself",
         Call(|session, words| files::attributes(session, words, false)),
     ),
-    verb(
+    tells(
         &["getxattr"],
         "PATH NAME",
         "Print an extended attribute of a file",
         Call(|session, words| files::attributes(session, words, true)),
     ),
-    verb(
+    tells(
         &["lgetxattr"],
         "PATH NAME",
         "The same of a link itself",
@@ -743,13 +751,13 @@ pub const VERBS: &[Verb] = &[
         "Unpack an archive: compress:gzip|zstd, xattrs:true, acls:true and selinux:true are what happens anyway",
         Call(tar_in),
     ),
-    verb(
+    tells(
         &["tar-out"],
         "DIR FILE [KEY:VALUE]…",
         "Pack a directory: compress:gzip|zstd, excludes:PATTERNS; numericowner:true, xattrs:true, acls:true and selinux:true are what happens anyway",
         Call(tar_out),
     ),
-    verb(&["statvfs"], "PATH", "Say how full a file system is, with the fields of statvfs(3)", Call(files::statvfs)),
+    tells(&["statvfs"], "PATH", "Say how full a file system is, with the fields of statvfs(3)", Call(files::statvfs)),
     verb(
         &["copy-device-to-device", "copy-device-to-file", "copy-file-to-device", "copy-file-to-file"],
         "SRC DST",
@@ -781,62 +789,62 @@ pub const VERBS: &[Verb] = &[
         "Make a symbolic link in place of what is there",
         Words(&["ln", "-s", "-f", "--", "$1", "$2"]),
     ),
-    verb(&["glob-expand"], "PATTERN", "List the files that a pattern stands for", Words(&["ls", "-d", "--", "$1"])),
-    verb(
+    tells(&["glob-expand"], "PATTERN", "List the files that a pattern stands for", Words(&["ls", "-d", "--", "$1"])),
+    tells(
         &["exists"],
         "PATH",
         "Say whether a file is there",
         Call(|session, words| say_whether(session, &words[0], |_| true)),
     ),
-    verb(
+    tells(
         &["is-file"],
         "PATH",
         "Say whether it is a regular file",
         Call(|session, words| say_whether(session, &words[0], |entry| is_regular(entry.mode))),
     ),
-    verb(
+    tells(
         &["is-dir"],
         "PATH",
         "Say whether it is a directory",
         Call(|session, words| say_whether(session, &words[0], |entry| is_directory(entry.mode))),
     ),
-    verb(
+    tells(
         &["is-symlink"],
         "PATH",
         "Say whether it is a symbolic link",
         Call(|session, words| say_whether(session, &words[0], |entry| is_link(entry.mode))),
     ),
-    verb(
+    tells(
         &["is-blockdev"],
         "PATH",
         "Say whether it is a block device",
         Call(|session, words| say_whether(session, &words[0], |entry| entry.mode & 0o170_000 == 0o060_000)),
     ),
-    verb(
+    tells(
         &["is-chardev"],
         "PATH",
         "Say whether it is a character device",
         Call(|session, words| say_whether(session, &words[0], |entry| entry.mode & 0o170_000 == 0o020_000)),
     ),
-    verb(
+    tells(
         &["is-fifo"],
         "PATH",
         "Say whether it is a fifo",
         Call(|session, words| say_whether(session, &words[0], |entry| entry.mode & 0o170_000 == 0o010_000)),
     ),
-    verb(
+    tells(
         &["is-socket"],
         "PATH",
         "Say whether it is a socket",
         Call(|session, words| say_whether(session, &words[0], |entry| entry.mode & 0o170_000 == 0o140_000)),
     ),
-    verb(
+    tells(
         &["filesize"],
         "PATH",
         "Say a file's size in bytes",
         Call(|session, words| say_of(session, &words[0], true, |entry| entry.size.to_string())),
     ),
-    verb(
+    tells(
         &["readlink"],
         "PATH",
         "Say where a link leads to",
@@ -844,7 +852,7 @@ pub const VERBS: &[Verb] = &[
             say_of(session, &words[0], false, |entry| printable(&String::from_utf8_lossy(&entry.target)))
         }),
     ),
-    verb(&["df-h"], "", "Say how full the file systems are, in sizes like 1.5K", Words(&["df", "-h"])),
+    tells(&["df-h"], "", "Say how full the file systems are, in sizes like 1.5K", Words(&["df", "-h"])),
     verb(&["command"], "WORDS", "Run a program of the image: one argument, a list of words", Call(command)),
     verb(&["sh"], "COMMAND", "Run a command with the image's shell", Words(&["run", "--", "/bin/sh", "-c", "$1"])),
 ];
@@ -962,9 +970,9 @@ impl Verb {
     }
 }
 
-/// A word that is a text.
+/// A word that is a text: [`UsageError`] when it is not.
 pub fn text(word: &OsStr) -> Result<&str> {
-    word.to_str().with_context(|| format!("{} is no text", word.display()))
+    word.to_str().ok_or_else(|| UsageError(format!("{} is not UTF-8, as this argument has to be", shown(word))).into())
 }
 
 /// A word that is a size: a number of bytes, or with a suffix such as 10M.
@@ -977,7 +985,7 @@ pub fn truth(word: &OsStr) -> Result<bool> {
     match word.to_str().map(str::to_ascii_lowercase).as_deref() {
         Some("true" | "t" | "1" | "yes" | "y" | "on") => Ok(true),
         Some("false" | "f" | "0" | "no" | "n" | "off") => Ok(false),
-        _ => bail!(UsageError(format!("{} is neither true nor false", word.display()))),
+        _ => bail!(UsageError(format!("{} is neither true nor false", shown(word)))),
     }
 }
 
@@ -1013,7 +1021,7 @@ fn abort(session: &mut Session, _: &[OsString]) -> Result<()> {
 }
 
 fn lcd(_: &mut Session, words: &[OsString]) -> Result<()> {
-    std::env::set_current_dir(&words[0]).with_context(|| words[0].display().to_string())
+    std::env::set_current_dir(&words[0]).with_context(|| shown(&words[0]).to_string())
 }
 
 fn echo(_: &mut Session, words: &[OsString]) -> Result<()> {
@@ -1049,14 +1057,14 @@ fn shutdown(session: &mut Session, _: &[OsString]) -> Result<()> {
 fn smp(_: &mut Session, words: &[OsString]) -> Result<()> {
     match text(&words[0])?.parse::<u32>() {
         Ok(1..) => Ok(()),
-        _ => bail!(UsageError(format!("{} is no number of CPUs", words[0].display()))),
+        _ => bail!(UsageError(format!("{} is no number of CPUs", shown(&words[0])))),
     }
 }
 
 fn memsize(session: &mut Session, words: &[OsString]) -> Result<()> {
     match text(&words[0])?.parse::<u64>() {
         Ok(mebibytes @ 64..=65536) => session.how.memory = mebibytes,
-        _ => bail!(UsageError(format!("{}: between 64 and 65536 MiB can be had", words[0].display()))),
+        _ => bail!(UsageError(format!("{}: between 64 and 65536 MiB can be had", shown(&words[0])))),
     }
     Ok(())
 }
@@ -1064,7 +1072,7 @@ fn memsize(session: &mut Session, words: &[OsString]) -> Result<()> {
 fn copy_in(session: &mut Session, words: &[OsString]) -> Result<()> {
     let directory = &words[words.len() - 1];
     if !look(session, directory, true)?.is_some_and(|entry| is_directory(entry.mode)) {
-        bail!("{}: not a directory of the image", directory.display());
+        bail!("{}: not a directory of the image", shown(directory));
     }
     commands::perform_words(session, &[&["put".into(), "--".into()], words].concat())
 }
@@ -1072,7 +1080,7 @@ fn copy_in(session: &mut Session, words: &[OsString]) -> Result<()> {
 fn copy_out(session: &mut Session, words: &[OsString]) -> Result<()> {
     let directory = &words[words.len() - 1];
     if !Path::new(directory).is_dir() {
-        bail!("{}: not a directory of the host", directory.display());
+        bail!("{}: not a directory of the host", shown(directory));
     }
     commands::perform_words(session, &[&["get".into(), "--".into()], words].concat())
 }
@@ -1082,8 +1090,8 @@ fn remove_directory(session: &mut Session, words: &[OsString]) -> Result<()> {
         Some(entry) if is_directory(entry.mode) => {
             commands::perform_words(session, &["rm".into(), "-d".into(), "--".into(), words[0].clone()])
         }
-        Some(_) => bail!("{}: not a directory", words[0].display()),
-        None => bail!("{}: no such directory in the image", words[0].display()),
+        Some(_) => bail!("{}: not a directory", shown(&words[0])),
+        None => bail!("{}: no such directory in the image", shown(&words[0])),
     }
 }
 
@@ -1110,7 +1118,7 @@ fn fill_pattern(session: &mut Session, words: &[OsString]) -> Result<()> {
 
 fn truncate(session: &mut Session, path: &OsStr, size: u64) -> Result<()> {
     if look(session, path, true)?.is_none() {
-        bail!("{}: no such file in the image", path.display());
+        bail!("{}: no such file in the image", shown(path));
     }
     let touch = Touch { paths: vec![image_path(Path::new(path))], no_create: true, sets_size: true, size };
     session.image()?.call(Operation::Touch(touch)).map(drop)
@@ -1132,10 +1140,10 @@ fn set_attribute(
 fn make_node(session: &mut Session, words: &[OsString], kind: u32) -> Result<()> {
     let number = |word: &OsString| {
         let number = text(word)?.parse::<u32>();
-        number.map_err(|_| anyhow::Error::from(UsageError(format!("{} is no number of a device", word.display()))))
+        number.map_err(|_| anyhow::Error::from(UsageError(format!("{} is no number of a device", shown(word)))))
     };
     let mode = u32::from_str_radix(text(&words[0])?, 8).ok().filter(|mode| *mode <= 0o177_777);
-    let mode = mode.ok_or_else(|| UsageError(format!("{} is no mode: it is like 0644", words[0].display())))?;
+    let mode = mode.ok_or_else(|| UsageError(format!("{} is no mode: it is like 0644", shown(&words[0]))))?;
     let (major, minor) = (number(&words[1])?, number(&words[2])?);
     let make = MakeNode { path: image_path(Path::new(&words[3])), mode: mode | kind, major, minor };
     session.image()?.call(Operation::MakeNode(make)).map(drop)
@@ -1203,7 +1211,7 @@ fn say_whether(session: &mut Session, path: &OsStr, holds: fn(&Entry) -> bool) -
 fn say_of(session: &mut Session, path: &OsStr, follow: bool, of: fn(&Entry) -> String) -> Result<()> {
     match look(session, path, follow)? {
         Some(entry) => print(&of(&entry)),
-        None => bail!("{}: no such file in the image", path.display()),
+        None => bail!("{}: no such file in the image", shown(path)),
     }
 }
 

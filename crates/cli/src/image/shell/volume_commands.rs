@@ -10,7 +10,7 @@ use crate::image::open_image::OpenImage;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
 use blockyard_appliance::tools::{CRYPTSETUP, MDADM, ToolCall};
-use blockyard_block::printable;
+use blockyard_block::{printable, shown};
 use blockyard_protocol::appliance::Volume;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -113,8 +113,8 @@ fn size_option(word: &OsStr, of_free: bool, more: &str) -> Result<[String; 2]> {
     match (text(word)?.parse::<u64>(), of_free) {
         (Ok(mebibytes @ 1..), false) => Ok(["--size".to_owned(), format!("{mebibytes}m")]),
         (Ok(percent @ 1..=100), true) => Ok(["--extents".to_owned(), format!("{more}{percent}%FREE")]),
-        (_, false) => bail!(UsageError(format!("{}: a size is a number of mebibytes", word.display()))),
-        (_, true) => bail!(UsageError(format!("{}: it is a number of percent", word.display()))),
+        (_, false) => bail!(UsageError(format!("{}: a size is a number of mebibytes", shown(word)))),
+        (_, true) => bail!(UsageError(format!("{}: it is a number of percent", shown(word)))),
     }
 }
 
@@ -123,7 +123,7 @@ fn logical_volume(image: &mut OpenImage, word: &OsStr) -> Result<String> {
     let device = image.volume(Some(text(word)?))?.device;
     match is_logical(&device) {
         true => Ok(device),
-        false => bail!("{} is no logical volume", word.display()),
+        false => bail!("{} is no logical volume", shown(word)),
     }
 }
 
@@ -275,7 +275,7 @@ pub fn format_encrypted(session: &mut Session, words: &[OsString], cipher: Optio
 fn key_slot(word: &OsStr) -> Result<String> {
     match text(word)?.parse::<u32>() {
         Ok(slot @ 0..=31) => Ok(slot.to_string()),
-        _ => bail!(UsageError(format!("{} is no number of a key slot", word.display()))),
+        _ => bail!(UsageError(format!("{} is no number of a key slot", shown(word)))),
     }
 }
 
@@ -354,7 +354,7 @@ fn is_array(device: &str) -> bool {
 /// The array that somebody calls so.
 fn array(image: &mut OpenImage, word: &OsStr) -> Result<Volume> {
     let volume = image.volume(Some(text(word)?))?;
-    if is_array(&volume.device) { Ok(volume) } else { bail!("{} is no array", word.display()) }
+    if is_array(&volume.device) { Ok(volume) } else { bail!("{} is no array", shown(word)) }
 }
 
 /// `md-stop`.
