@@ -80,12 +80,14 @@ pub struct MountPoint {
     /// As in vda1, vg/root, btrfsvol:/dev/vda1/@, loop:/a/file/of/what/is/mounted; empty: whatever is found to be the root.
     pub device: String,
     /// Absolute.
+    #[serde(with = "serde_bytes")]
     pub directory: Vec<u8>,
     /// As in ext4; empty: whatever it is found to be.
     pub r#type: String,
     /// From the agent: what is worth telling, such as a journal that was not replayed.
     pub note: String,
     /// As `mount -o` has them.
+    #[serde(with = "serde_bytes")]
     pub options: Vec<u8>,
 }
 
@@ -121,6 +123,7 @@ pub struct Walk {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Within the directory that came before; a path as it was given where none did.
+    #[serde(with = "serde_bytes")]
     pub name: Vec<u8>,
     /// Type and permissions, as stat has them.
     pub mode: u32,
@@ -146,6 +149,7 @@ pub struct Entry {
     pub user: String,
     pub group: String,
     /// Of a link.
+    #[serde(with = "serde_bytes")]
     pub target: Vec<u8>,
     /// 2 KiB at most.
     pub attributes: Vec<Attribute>,
@@ -160,13 +164,16 @@ pub struct Entry {
 /// An extended attribute.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attribute {
+    #[serde(with = "serde_bytes")]
     pub name: Vec<u8>,
+    #[serde(with = "serde_bytes")]
     pub value: Vec<u8>,
 }
 
 /// The entries that follow are in this directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Directory {
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     pub depth: u32,
 }
@@ -177,6 +184,7 @@ pub struct Failure {
     /// 0: the sentence says it all.
     pub errno: u32,
     /// With which file, if with one.
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     /// What was being done, or what is wrong.
     pub sentence: String,
@@ -200,6 +208,7 @@ pub enum Record {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileSystem {
     pub device: String,
+    #[serde(with = "serde_bytes")]
     pub directory: Vec<u8>,
     pub r#type: String,
     /// Bytes.
@@ -223,8 +232,10 @@ pub struct Read {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Store {
     /// The file, or a directory that it goes into.
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     /// What it is called there, if that is a directory.
+    #[serde(with = "serde_bytes")]
     pub name: Vec<u8>,
     /// Bytes, if it is not a stream.
     pub size: u64,
@@ -256,6 +267,7 @@ pub struct Range {
 /// Copy a file's data to the same places of the sink disk; the rest is zeros.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fetch {
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     /// What it was found to have.
     pub size: u64,
@@ -273,6 +285,7 @@ pub enum Compression {
 /// Unpack the tar archive that comes as a stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TarIn {
+    #[serde(with = "serde_bytes")]
     pub directory: Vec<u8>,
     /// The directory must be there; without, it is made.
     pub into: bool,
@@ -286,6 +299,7 @@ pub struct TarIn {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TarOut {
     /// Which paths are relative to.
+    #[serde(with = "serde_bytes")]
     pub directory: Vec<u8>,
     /// None: all that is in the directory.
     pub paths: Vec<Vec<u8>>,
@@ -318,6 +332,7 @@ pub struct MakeDirectory {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rename {
     pub sources: Vec<Vec<u8>>,
+    #[serde(with = "serde_bytes")]
     pub target: Vec<u8>,
     pub no_clobber: bool,
     /// The sources come as a stream, a NUL after each.
@@ -328,8 +343,10 @@ pub struct Rename {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     /// As written into a symbolic link; a path otherwise.
+    #[serde(with = "serde_bytes")]
     pub target: Vec<u8>,
     /// The link, or a directory that it goes into.
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     pub symbolic: bool,
     /// Replace what is there.
@@ -380,6 +397,7 @@ pub struct Discard {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CopyFiles {
     pub sources: Vec<Vec<u8>>,
+    #[serde(with = "serde_bytes")]
     pub target: Vec<u8>,
     pub recursive: bool,
     pub archive: bool,
@@ -390,8 +408,10 @@ pub struct CopyFiles {
 /// Make a file of so many bytes, a pattern repeated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fill {
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     /// Not empty.
+    #[serde(with = "serde_bytes")]
     pub pattern: Vec<u8>,
     pub size: u64,
 }
@@ -439,6 +459,7 @@ pub struct Execute {
 pub struct Output {
     /// To stderr.
     pub is_error: bool,
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
 }
 
@@ -470,6 +491,7 @@ pub enum ToolArgument {
 pub struct RunTool {
     pub program: String,
     pub arguments: Vec<ToolArgument>,
+    #[serde(with = "serde_bytes")]
     pub stdin: Vec<u8>,
     /// NAME=VALUE.
     pub environment: Vec<String>,
@@ -486,8 +508,10 @@ pub struct ProgramEnd {
     pub status: u32,
     pub signal: u32,
     /// What it wrote to its standard output: the first bytes and the last.
+    #[serde(with = "serde_bytes")]
     pub output: Vec<u8>,
     /// The same of standard error.
+    #[serde(with = "serde_bytes")]
     pub errors: Vec<u8>,
     /// Bytes of both in between.
     pub left_out: u64,
@@ -515,6 +539,7 @@ pub struct Volume {
     /// Bytes.
     pub size: u64,
     /// Where it is mounted; empty: it is not.
+    #[serde(with = "serde_bytes")]
     pub directory: Vec<u8>,
     /// That it takes to make a key of a passphrase, if it is encrypted; 0: not known.
     pub key_memory_bytes: u64,
@@ -549,6 +574,7 @@ pub struct RootFile {
     /// Without the first slash.
     pub path: String,
     /// Its first bytes.
+    #[serde(with = "serde_bytes")]
     pub content: Vec<u8>,
 }
 
@@ -562,6 +588,7 @@ pub struct Trimmed {
 /// Make a file that is a device, a fifo or a socket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MakeNode {
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     /// Type and permissions, as mknod(2) has them.
     pub mode: u32,
@@ -573,6 +600,7 @@ pub struct MakeNode {
 /// All extended attributes of a file: a stream of Records.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReadAttributes {
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     /// If it is a link: of what it leads to.
     pub follow: bool,
@@ -581,23 +609,29 @@ pub struct ReadAttributes {
 /// Set an extended attribute of a file, or remove it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SetAttribute {
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     pub follow: bool,
+    #[serde(with = "serde_bytes")]
     pub name: Vec<u8>,
     /// Nothing: it is removed.
+    #[serde(with = "serde_bytes")]
     pub value: Option<Vec<u8>>,
 }
 
 /// The path of a file without links and dots, as a stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResolvePath {
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
 }
 
 /// Whether two files hold the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Compare {
+    #[serde(with = "serde_bytes")]
     pub one: Vec<u8>,
+    #[serde(with = "serde_bytes")]
     pub other: Vec<u8>,
 }
 
