@@ -16,7 +16,7 @@
 //! The image has room for the change before it happens ([`room`]).
 
 use super::file_identity::FileIdentity;
-use super::journal_record::{ImageMark, JournalRecord, Stamp};
+use super::journal_record::{IMAGE_MARK, JournalRecord, Stamp};
 use super::{ImageError, Qcow2Check, Repair, room};
 use crate::layers::{OverlayDisk, commit};
 use crate::place::Place;
@@ -167,20 +167,26 @@ impl FoundJournal {
     /// When there is a change, and its file cannot be opened for what `read_only` says; when there is none, and the image says that it is
     /// half-changed.
     pub fn of(image: &OpenedFile, read_only: bool) -> Result<Self, ImageError> {
-        // Nothing can lie beside what has no name.
-        let Ok(Some(place)) = journal_place(image.file(), image.path()) else { return Ok(Self::None) };
+        // Whatever becomes of its name.
+        let looked = |source| ImageError::System { action: "look at", path: image.path().to_owned(), source };
+        let mark = IMAGE_MARK.of(image.file()).map_err(looked)?;
+        let place = match journal_place(image.file(), image.path()) {
+            Ok(Some(place)) => place,
+            _ if mark.is_some() => return Err(gone(image, None, None)),
+            // Nothing can lie beside what has no name.
+            _ => return Ok(Self::None),
+        };
         let failed =
             |source| ImageError::System { action: "open the unfinished change", path: place.path.clone(), source };
         let owner = fstat(image.file()).map_err(|errno| failed(errno.into()))?.st_uid;
-        let mark = ImageMark::of(image.file()).map_err(failed)?;
         let found = match statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => found,
-            Err(Errno::NOENT) if mark.is_some() => return Err(gone(image, &place, None)),
+            Err(Errno::NOENT) if mark.is_some() => return Err(gone(image, Some(&place), None)),
             Err(Errno::NOENT) => return Ok(Self::None),
             Err(errno) => return Err(failed(errno.into())),
         };
         let foreign = |problem| match mark {
-            Some(_) => Err(gone(image, &place, Some(problem))),
+            Some(_) => Err(gone(image, Some(&place), Some(problem))),
             None => Ok(Self::Foreign(ForeignJournal { path: place.path.clone(), problem })),
         };
         if let Some(problem) = foreign_because(&found, owner) {
@@ -195,6 +201,9 @@ impl FoundJournal {
         if let Ok(record) = JournalRecord::read(&journal) {
             if !record.is_original().map_err(failed)? {
                 return foreign("a copy of a change's file");
+            }
+            if mark.is_some_and(|mark| !record.is_named_by(mark)) {
+                return foreign("that of another change");
             }
             // Whoever writes next removes it.
             if record.is_done() && read_only {
@@ -219,12 +228,13 @@ impl FoundJournal {
 }
 
 /// The change of a half-changed image is not found: there is nothing, or something that is `foreign_because`.
-fn gone(image: &OpenedFile, place: &Place, foreign_because: Option<&str>) -> ImageError {
-    let (journal, mark) = (shown(&place.path), ImageMark::NAME);
+fn gone(image: &OpenedFile, place: Option<&Place>, foreign_because: Option<&str>) -> ImageError {
+    let journal = place.map_or("the file beside it".to_owned(), |place| shown(&place.path).to_string());
     let there = foreign_because.map_or("is gone".to_owned(), |problem| format!("is {problem}"));
     let problem = format!(
         "is half-changed: a change with --atomic was cut off, and {journal}, which had all of it, {there}: bring it back, or \
-         restore the image; `setfattr -x {mark}` has the image taken for whole as it is"
+         restore the image; `setfattr -x {}` has the image taken for whole as it is",
+        IMAGE_MARK.name()
     );
     ImageError::Unusable { path: image.path().to_owned(), problem }
 }
@@ -544,7 +554,7 @@ mod tests {
         let (journal, aside) = (journal(&directory, &path), directory.path().join("aside"));
         fs::rename(&journal, &aside).unwrap();
         let image = OpenedFile::open(&path, false).unwrap();
-        if ImageMark::of(image.file()).unwrap().is_none() {
+        if IMAGE_MARK.of(image.file()).unwrap().is_none() {
             eprintln!("no attributes here");
             return;
         }
@@ -558,12 +568,93 @@ mod tests {
         }
         fs::rename(&aside, &journal).unwrap();
         assert!(matches!(FoundJournal::of(&image, true).unwrap(), FoundJournal::Unfinished(_)));
-        rustix::fs::fremovexattr(image.file(), ImageMark::NAME).unwrap();
+        rustix::fs::fremovexattr(image.file(), IMAGE_MARK.name()).unwrap();
         fs::write(&path, vec![3; BYTES]).unwrap();
         drop(image);
         let error = complete(&path).unwrap_err().to_string();
         assert!(error.contains("written to by something else"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), vec![3; BYTES]);
+    }
+
+    /// Another change to that image, of which nothing is in place but the mark.
+    fn killed_again(path: &Path) {
+        let (disk, file) = open_image(path);
+        let change = AtomicChange::begin(disk, file).unwrap();
+        write_bytes(&*change.disk(), 131_072, &[4; 4096]).unwrap();
+        let change = change.name().unwrap();
+        let Ok(mut record) = change.record() else { panic!("it is whole") };
+        record.begin(change.image.file()).unwrap();
+    }
+
+    #[test]
+    fn the_journal_of_an_earlier_change_does_not_count_for_a_later_one() {
+        for was_done in [false, true] {
+            let (directory, path) = killed();
+            let (name, earlier) = (journal(&directory, &path), directory.path().join("earlier"));
+            let (disk, FoundJournal::Unfinished(change)) = find(&path) else { panic!("it is there") };
+            fs::rename(&name, &earlier).unwrap();
+            if was_done {
+                change.complete(disk, false).unwrap();
+            } else {
+                drop((disk, change));
+            }
+            killed_again(&path);
+            let image = OpenedFile::open(&path, false).unwrap();
+            if IMAGE_MARK.of(image.file()).unwrap().is_none() {
+                eprintln!("no attributes here");
+                return;
+            }
+            let (later, before) = (directory.path().join("later"), fs::read(&path).unwrap());
+            fs::rename(&name, &later).unwrap();
+            fs::rename(&earlier, &name).unwrap();
+            for read_only in [true, false] {
+                let error = FoundJournal::of(&image, read_only).unwrap_err().to_string();
+                assert!(error.contains("is half-changed") && error.contains("is that of another change"), "{error}");
+            }
+            assert!(fs::read(&path).unwrap() == before);
+            fs::rename(&later, &name).unwrap();
+            drop(image);
+            complete(&path).unwrap();
+            assert_eq!(fs::read(&path).unwrap()[131_072..][..4096], [4; 4096]);
+        }
+    }
+
+    #[test]
+    fn a_half_changed_image_whose_name_is_another_files_says_so() {
+        let (directory, path) = killed_later();
+        let image = OpenedFile::open(&path, false).unwrap();
+        fs::rename(&path, directory.path().join("moved")).unwrap();
+        fs::write(&path, b"decoy").unwrap();
+        if IMAGE_MARK.of(image.file()).unwrap().is_none() {
+            eprintln!("no attributes here");
+            return;
+        }
+        for read_only in [true, false] {
+            let error = FoundJournal::of(&image, read_only).unwrap_err().to_string();
+            assert!(error.contains("is half-changed"), "{error}");
+        }
+    }
+
+    /// Who sends somebody a file, byte by byte, sees which file that becomes before the last ones.
+    #[test]
+    fn what_somebody_was_sent_is_no_change_though_it_says_which_file_it_is() {
+        let (directory, path) = killed();
+        let (name, sent) = (journal(&directory, &path), directory.path().join("sent"));
+        fs::copy(&name, &sent).unwrap();
+        let file = File::options().read(true).write(true).open(&sent).unwrap();
+        let own = FileIdentity::of(&file).unwrap().unwrap();
+        let Ok(record) = JournalRecord::read(&file) else { panic!("it is whole") };
+        record.forge(own).unwrap();
+        if rustix::fs::fsetxattr(&file, "user.test", b"1", rustix::fs::XattrFlags::empty()).is_err() {
+            eprintln!("no attributes here");
+            return;
+        }
+        fs::rename(&sent, &name).unwrap();
+        let found = find(&path).1;
+        assert!(
+            matches!(&found, FoundJournal::Foreign(found) if found.problem == "a copy of a change's file"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Behind the delta, in the file's last sector: the magic, the state, whether the image is marked, when the image was modified and its
 //! length as stat(2) has them, and the journal's own identity, little-endian.
 //!
-//! While the image is written, it has a mark ([`ImageMark`]) where its file system keeps one: so that nobody takes a half-changed image for a
+//! While the image is written, it has a mark ([`IMAGE_MARK`]) where its file system keeps one: so that nobody takes a half-changed image for a
 //! whole one when its journal was taken away, and that a journal which is brought back later is not put over what was written since.
 
 use super::file_identity::FileIdentity;
@@ -56,40 +56,62 @@ enum State {
     Done = 3,
 }
 
-/// What an image says of itself while a change is put in place: the identity of its journal, in an extended attribute.
-pub(super) struct ImageMark;
+/// The identity of a journal, in an extended attribute of a file.
+pub(super) struct Mark(&'static str);
 
-impl ImageMark {
-    pub(super) const NAME: &'static str = "user.blockyard.change";
+/// That of an image while a change is put in place: it is half-changed, and this journal has the change.
+pub(super) const IMAGE_MARK: Mark = Mark("user.blockyard.change");
 
-    /// The journal that an image was being changed by, if any. What has no attributes has none.
-    pub(super) fn of(image: &File) -> io::Result<Option<FileIdentity>> {
+/// A journal's own: who only writes a file, such as a download that somebody else sends, gives it none.
+const JOURNAL_MARK: Mark = Mark("user.blockyard.journal");
+
+/// What a file has of a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Marked {
+    With(FileIdentity),
+    No,
+    /// Its file system keeps none, or its mode lets nobody look.
+    Unknown,
+}
+
+impl Mark {
+    pub(super) fn name(&self) -> &'static str {
+        self.0
+    }
+
+    /// The journal that a file is marked with, if any.
+    pub(super) fn of(&self, file: &File) -> io::Result<Option<FileIdentity>> {
+        Ok(match self.look(file)? {
+            Marked::With(journal) => Some(journal),
+            Marked::No | Marked::Unknown => None,
+        })
+    }
+
+    fn look(&self, file: &File) -> io::Result<Marked> {
         let mut bytes = [0; FileIdentity::BYTES];
-        match fgetxattr(image, Self::NAME, &mut bytes) {
-            Ok(FileIdentity::BYTES) => Ok(Some(FileIdentity::from_bytes(&bytes))),
+        match fgetxattr(file, self.0, &mut bytes) {
+            Ok(FileIdentity::BYTES) => Ok(Marked::With(FileIdentity::from_bytes(&bytes))),
             // Nothing of ours.
-            Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
+            Ok(_) | Err(Errno::NODATA | Errno::RANGE) => Ok(Marked::No),
             // A new file that the umask has left no rights on: who could open another one may read this.
-            Err(Errno::ACCESS) => Ok(None),
+            Err(Errno::OPNOTSUPP | Errno::ACCESS) => Ok(Marked::Unknown),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Sets it, on stable storage; whether it is kept.
-    fn set(image: &File, journal: &FileIdentity) -> io::Result<bool> {
-        match fsetxattr(image, Self::NAME, &journal.to_bytes(), XattrFlags::empty()) {
-            Ok(()) => fsync(image).map(|()| true).map_err(Into::into),
-            Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG | Errno::PERM | Errno::ACCESS) => {
-                Ok(false)
-            }
+    /// Sets it; whether it is kept. Only a sync makes it stable.
+    fn set(&self, file: &File, journal: &FileIdentity) -> io::Result<bool> {
+        match fsetxattr(file, self.0, &journal.to_bytes(), XattrFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     }
 
     /// Takes it away, on stable storage.
-    fn remove(image: &File) -> io::Result<()> {
-        match fremovexattr(image, Self::NAME) {
-            Ok(()) => Ok(fsync(image)?),
+    fn remove(&self, file: &File) -> io::Result<()> {
+        match fremovexattr(file, self.0) {
+            Ok(()) => Ok(fsync(file)?),
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -116,6 +138,7 @@ impl<'journal> JournalRecord<'journal> {
         journal.set_len(at + SECTOR_BYTES)?;
         let own =
             FileIdentity::of(journal)?.ok_or_else(|| io::Error::other("its file system keeps no time of birth"))?;
+        JOURNAL_MARK.set(journal, &own)?;
         Self { journal, at, state: State::Named, marked: false, stamp, own }.write()
     }
 
@@ -139,10 +162,16 @@ impl<'journal> JournalRecord<'journal> {
         if bytes[..STATE_AT] != MAGIC { Err(invalid()) } else { Ok(Self { journal, at, state, marked, stamp, own }) }
     }
 
-    /// Whether it lies in the file that it was written to first. What somebody else had the owner copy does not: nobody knows a file's identity
-    /// before there is one.
+    /// Whether it lies in the file that it was written to first, by us. What somebody else had the owner copy does not, nor what he had him write
+    /// down as it came.
     pub(super) fn is_original(&self) -> io::Result<bool> {
-        Ok(FileIdentity::of(self.journal)? == Some(self.own))
+        let is_ours = [Marked::With(self.own), Marked::Unknown].contains(&JOURNAL_MARK.look(self.journal)?);
+        Ok(is_ours && FileIdentity::of(self.journal)? == Some(self.own))
+    }
+
+    /// Whether it is the one that an image is marked with.
+    pub(super) fn is_named_by(&self, mark: FileIdentity) -> bool {
+        self.own == mark
     }
 
     /// Whether an image that looks like this, and has this mark, is still what the change was made for, as far as that can be told.
@@ -166,7 +195,14 @@ impl<'journal> JournalRecord<'journal> {
 
     /// From now on the image is written.
     pub(super) fn begin(&mut self, image: &File) -> io::Result<()> {
-        self.marked = ImageMark::set(image, &self.own)?;
+        self.marked = match IMAGE_MARK.set(image, &self.own) {
+            // There is no room for one.
+            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => false,
+            set => set?,
+        };
+        if self.marked {
+            fsync(image)?;
+        }
         self.state = State::Begun;
         self.write()?;
         Ok(fdatasync(self.journal)?)
@@ -188,7 +224,14 @@ impl<'journal> JournalRecord<'journal> {
             self.write()?;
             fdatasync(self.journal)?;
         }
-        ImageMark::remove(image)
+        IMAGE_MARK.remove(image)
+    }
+
+    /// Says that another file is its own.
+    #[cfg(test)]
+    pub(super) fn forge(mut self, own: FileIdentity) -> io::Result<()> {
+        self.own = own;
+        self.write()
     }
 
     fn write(&self) -> io::Result<()> {
