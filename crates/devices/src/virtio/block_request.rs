@@ -90,6 +90,10 @@ impl Frame {
                 Err(fault) => {
                     // Worse than anything else that may be wrong: without a status, it breaks the queue.
                     frame.defect = Some(Defect::Chain(fault));
+                    if let ChainFault::TooMany { .. } = fault {
+                        // What was found last is not where the driver looks for a status.
+                        frame.status_address = None;
+                    }
                     break;
                 }
             }

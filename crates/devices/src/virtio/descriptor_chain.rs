@@ -6,6 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const DESCRIPTOR_BYTES: u32 = 16;
 
+/// Descriptors that a chain may have, those of an indirect table included, unless its queue has more. A chain longer than its queue is
+/// against the rules (virtio 1.2 §2.7.5.3.1), but drivers make such, and this is as long as QEMU takes them.
+const CHAIN_DESCRIPTORS_MAX: u16 = 1024;
+
 /// A descriptor (virtio 1.2 §2.7.5), copied out of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
@@ -48,6 +52,12 @@ pub enum ChainFault {
         /// Entries of the table.
         size: u16,
     },
+    /// The chain has more descriptors than any may have.
+    #[error("a descriptor chain goes on after {max} descriptors, the most that one may have")]
+    TooMany {
+        /// The most that it may have.
+        max: u16,
+    },
     /// The buffers' lengths add up to 4 GiB or more (virtio 1.2 §2.7.5.2).
     #[error("a descriptor chain is longer than 4 GiB")]
     TooLong,
@@ -74,13 +84,15 @@ pub enum ChainFault {
     },
 }
 
-/// A chain of descriptors: each is read once, and there are never more than its table has.
+/// A chain of descriptors: each is read once, and there are never more than its table has, nor than a chain may have.
 pub(crate) struct DescriptorChain<'a> {
     memory: &'a MemoryMap,
     table: Table<'a>,
     table_size: u16,
     /// Descriptors that may still come from this table.
     left: u16,
+    /// What is wrong if more come.
+    beyond: ChainFault,
     next: Option<u16>,
     length_bytes: u32,
     indirect: Indirect,
@@ -108,7 +120,8 @@ impl<'a> DescriptorChain<'a> {
         // A queue has no more descriptors than that.
         let table_size = (table.len() / 2) as u16;
         let table = Table::Words(table);
-        Self { memory, table, table_size, left: table_size, next: Some(head), length_bytes: 0, indirect }
+        let beyond = ChainFault::Loop { size: table_size };
+        Self { memory, table, table_size, left: table_size, beyond, next: Some(head), length_bytes: 0, indirect }
     }
 
     /// The next descriptor, never an indirect one; `None` at the chain's proper end. Nothing comes after a fault.
@@ -134,7 +147,7 @@ impl<'a> DescriptorChain<'a> {
         if index >= size {
             return Err(ChainFault::Index { index, size });
         }
-        self.left = self.left.checked_sub(1).ok_or(ChainFault::Loop { size })?;
+        self.left = self.left.checked_sub(1).ok_or(self.beyond)?;
         let address = match self.table {
             Table::Words(words) => {
                 let [address, rest] =
@@ -163,10 +176,18 @@ impl<'a> DescriptorChain<'a> {
         if length_bytes == 0 || !length_bytes.is_multiple_of(DESCRIPTOR_BYTES) {
             return Err(bad_length);
         }
+        // The indirect descriptor itself is none of the chain's buffers.
+        let direct = self.table_size - self.left - 1;
+        let max = self.table_size.max(CHAIN_DESCRIPTORS_MAX);
         self.table_size = u16::try_from(length_bytes / DESCRIPTOR_BYTES).map_err(|_| bad_length)?;
         let words = self.memory.words(descriptor.address, 2 * usize::from(self.table_size));
         self.table = words.map_or(Table::Anywhere(descriptor.address), Table::Words);
-        self.left = self.table_size;
+        self.left = self.table_size.min(max - direct);
+        self.beyond = if self.left < self.table_size {
+            ChainFault::TooMany { max }
+        } else {
+            ChainFault::Loop { size: self.table_size }
+        };
         Ok(())
     }
 }
@@ -188,6 +209,16 @@ mod tests {
         indirect_table: &[(u64, u32, u16, u16)],
         negotiated: bool,
     ) -> (Vec<u64>, Option<ChainFault>) {
+        follow_in(4, table, indirect_table, negotiated)
+    }
+
+    /// The same in a queue of `size`.
+    fn follow_in(
+        size: usize,
+        table: &[(u64, u32, u16, u16)],
+        indirect_table: &[(u64, u32, u16, u16)],
+        negotiated: bool,
+    ) -> (Vec<u64>, Option<ChainFault>) {
         let map = MemoryMap::allocate(&[(0, MEMORY_BYTES)]).unwrap();
         for (base, descriptors) in [(0x1000, table), (0x2000, indirect_table)] {
             for (index, &(address, length, flags, next)) in descriptors.iter().enumerate() {
@@ -196,7 +227,7 @@ mod tests {
                 map.guest_memory().write_obj([address.to_le(), rest.to_le()], place).unwrap();
             }
         }
-        let mut chain = DescriptorChain::new(&map, map.words(0x1000, 8).unwrap(), 0, negotiated);
+        let mut chain = DescriptorChain::new(&map, map.words(0x1000, 2 * size).unwrap(), 0, negotiated);
         let mut addresses = Vec::new();
         let fault = loop {
             match chain.next() {
@@ -220,6 +251,21 @@ mod tests {
         let table = [(1, 1, NEXT, 1), (0x2000, 96, INDIRECT, 0)];
         let inner: Vec<_> = (0..6).map(|i| (10 + u64::from(i), 1, if i < 5 { NEXT } else { 0 }, i + 1)).collect();
         assert_eq!(follow(&table, &inner, true), (vec![1, 10, 11, 12, 13, 14, 15], None), "longer than the queue");
+    }
+
+    #[test]
+    fn no_chain_is_longer_than_any_may_be() {
+        let table = [(7, 1, NEXT, 1), (0x2000, 16 * 2000, INDIRECT, 0)];
+        let inner =
+            |length: u16| (1..=length).map(|i| (8, 1, if i < length { NEXT } else { 0 }, i)).collect::<Vec<_>>();
+        for (size, max) in [(4, 1024), (1500, 1500)] {
+            for (table, length) in [(&table[1..], max), (&table[..], max - 1)] {
+                let (addresses, fault) = follow_in(size, table, &inner(length), true);
+                assert_eq!((addresses.len(), fault), (max.into(), None), "the table may be larger");
+                let (addresses, fault) = follow_in(size, table, &inner(length + 1), true);
+                assert_eq!((addresses.len(), fault), (max.into(), Some(TooMany { max })));
+            }
+        }
     }
 
     #[test]

@@ -96,6 +96,39 @@ fn chains_with_a_place_for_a_status() {
     assert_broken(machine, queue, "a descriptor chain loops: it goes on after 16 descriptors, all that its table has");
 }
 
+/// A chain of `length` descriptors in an indirect table at an odd address, whose status is in its last one: a read, of which each
+/// buffer could be taken for the place of the status, or a write.
+fn publish_indirect(queue: &mut DriverQueue, request_type: u32, length: usize) {
+    let table = 0x9_0001;
+    queue.header(HEADER, request_type, 0);
+    let mut buffers = vec![(DATA, 512, request_type == 0); length];
+    buffers[0] = (HEADER, 16, false);
+    buffers[length - 1] = (STATUS, 1, true);
+    queue.table_at(table, 0, &buffers);
+    queue.descriptor_at(queue.table, table, 16 * length as u32, INDIRECT_TABLE, 0);
+    queue.publish(0);
+}
+
+#[test]
+fn chains_longer_than_any_may_be() {
+    for request_type in [0, 1] {
+        let (machine, mut queue) = start(ALL_FEATURES);
+        publish_indirect(&mut queue, request_type, 1024);
+        machine.run().unwrap();
+        let written = if request_type == 0 { 1022 * 512 + 1 } else { 1 };
+        assert_eq!((queue.take_used(), queue.get_status()), (Some((0, written)), OK));
+        for length in [1025, 65535] {
+            let (machine, mut queue) = start(ALL_FEATURES);
+            publish_indirect(&mut queue, request_type, length);
+            assert_broken(
+                machine,
+                queue,
+                "a descriptor chain goes on after 1024 descriptors, the most that one may have",
+            );
+        }
+    }
+}
+
 #[test]
 fn absurd_lengths() {
     // 4 GiB in all are not allowed; what was seen of the chain has no status that could be written.

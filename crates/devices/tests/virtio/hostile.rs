@@ -178,7 +178,7 @@ impl Described {
         let mut described = Self { tables: Vec::new(), buffers: Vec::new() };
         for entry in described.read_table(memory, table, 16 * u64::from(QUEUE_SIZE)) {
             if entry.flags & INDIRECT_TABLE != 0 {
-                // The longest chain that a device follows.
+                // As far as an index reaches.
                 described.read_table(memory, entry.address, u64::from(entry.length).min(16 << 16));
             }
         }
@@ -203,16 +203,16 @@ impl Described {
     }
 }
 
-/// A driver that asks for very much at once, again and again, into the same memory: each request is 2 GiB. Whoever stops its queue
+/// A driver that asks for very much at once, again and again, into the same memory: each request is nearly 2 GiB. Whoever stops its queue
 /// waits for one of them, and another queue of the thread has its turn after one.
 #[test]
 fn very_large_reads_are_taken_one_at_a_time() {
-    const PIECE: u32 = 1 << 20;
-    const PIECES: u16 = 2047;
+    const PIECE: u32 = 2 << 20;
+    const PIECES: u16 = 1022;
     let mut machine = Machine::new(Arc::new(NullDisk::new(1 << 42, 512).unwrap()), 1);
     let mut queue = machine.start(ALL_FEATURES).remove(0);
     queue.header(HEADERS, 0, 0);
-    let mut buffers = vec![(ARENA, PIECE, true); usize::from(PIECES)];
+    let mut buffers = vec![(SEAM, PIECE, true); usize::from(PIECES)];
     buffers.insert(0, (HEADERS, 16, false));
     buffers.push((STATUSES, 1, true));
     queue.table_at(INDIRECT_PLACE, 0, &buffers);
