@@ -4,9 +4,10 @@ use super::ReplacementError;
 use crate::place::Place;
 use crate::{FileDisk, FileOptions};
 use rustix::fs::{
-    Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags, accessat, openat, statx,
+    Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags, accessat, fstat, openat, statx,
 };
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -51,6 +52,9 @@ impl Destination {
             return Err(ReplacementError::MountPoint(path.to_owned()));
         }
         let place = Place::of(opened, path).map_err(failed)?;
+        if is_strangers(&place, status.stx_uid).map_err(failed)? {
+            return Err(ReplacementError::Strangers(path.to_owned()));
+        }
         // To replace a file takes no more than its directory, but nobody expects a file to change that may not be written.
         let flags = AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW;
         match accessat(&place.directory, &place.name, Access::WRITE_OK, flags) {
@@ -83,6 +87,15 @@ impl Destination {
     pub(super) fn path(&self) -> &PathBuf {
         &self.place.path
     }
+}
+
+/// Whether a file of this owner may have been put there to be written by somebody else, by the rule that the kernel has for files that a
+/// program would create (`proc_sys_fs(5)`, `protected_regular`).
+fn is_strangers(place: &Place, owner: u32) -> io::Result<bool> {
+    let directory = fstat(&place.directory)?;
+    let mode = Mode::from_raw_mode(directory.st_mode);
+    let is_shared = mode.contains(Mode::SVTX) && mode.intersects(Mode::WGRP | Mode::WOTH);
+    Ok(is_shared && owner != geteuid().as_raw() && owner != directory.st_uid)
 }
 
 fn is_same(file: &File, status: &Statx) -> bool {

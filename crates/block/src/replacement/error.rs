@@ -32,6 +32,12 @@ pub enum ReplacementError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The file is a stranger's, in a sticky directory where anybody could put it: the contents would be that stranger's to read.
+    #[error(
+        "{} is somebody else's file in a directory that others write to, and its owner could read what is written: remove it, or choose another name",
+        shown(.0)
+    )]
+    Strangers(PathBuf),
     /// The file is there and another program uses it.
     #[error(transparent)]
     InUse(#[from] FileDiskError),

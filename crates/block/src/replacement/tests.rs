@@ -6,7 +6,7 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
@@ -340,6 +340,43 @@ fn a_strangers_link_in_a_sticky_directory_is_followed_where_the_kernel_does() {
     let by_kernel = fs::File::options().write(true).open(shared.join("link")).map(drop).map_err(|error| error.kind());
     let ours = ReplacementFile::create(&shared.join("link")).map(drop);
     assert_eq!(ours.is_ok(), by_kernel.is_ok(), "{ours:?}");
+}
+
+/// Its owner would own what replaces it.
+#[test]
+fn a_strangers_file_in_a_sticky_directory_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let shared = directory.path().join("shared");
+    let [planted, own, link] = ["planted", "own", "link"].map(|name| shared.join(name));
+    fs::create_dir(&shared).unwrap();
+    fs::write(&planted, "theirs").unwrap();
+    fs::write(&own, "ours").unwrap();
+    symlink(&planted, &link).unwrap();
+    fs::set_permissions(&planted, Permissions::from_mode(0o666)).unwrap();
+    if chown(&planted, Some(1234), None).is_err() {
+        eprintln!("not root: no file of somebody else's");
+        return;
+    }
+    let inode = fs::metadata(&planted).unwrap().ino();
+    for mode in [0o1777, 0o1770] {
+        fs::set_permissions(&shared, Permissions::from_mode(mode)).unwrap();
+        for name in [&planted, &link] {
+            let refusal = refusal(name);
+            assert!(refusal.contains(name.to_str().unwrap()), "{refusal}");
+            assert!(refusal.ends_with("remove it, or choose another name"), "{refusal}");
+        }
+        ReplacementFile::create(&own).unwrap();
+        ReplacementFile::create(&shared.join("new")).unwrap();
+    }
+    assert_eq!((fs::read(&planted).unwrap(), fs::metadata(&planted).unwrap().ino()), (b"theirs".to_vec(), inode));
+    // Without both it is no such directory, and its owner's files are nobody else's doing.
+    for mode in [0o777, 0o1755] {
+        fs::set_permissions(&shared, Permissions::from_mode(mode)).unwrap();
+        ReplacementFile::create(&planted).unwrap();
+    }
+    chown(&shared, Some(1234), None).unwrap();
+    fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+    ReplacementFile::create(&planted).unwrap();
 }
 
 #[test]

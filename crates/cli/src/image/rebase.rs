@@ -105,6 +105,9 @@ impl RebaseArgs {
             }
         };
         let top = rebase.disk(&AllowedDirectories::new(&self.allow_dir)?).with_context(failed)?;
+        if behind.is_none() && !top.has_backing() {
+            return Ok(());
+        }
         let watch = Watch::new(self.progress && !self.quiet, top.geometry().capacity_bytes)?;
         confine()?;
         let written = write_differences(&top, &top, behind.as_deref(), &mut |at, data| watch.goes_on(at, data));

@@ -158,6 +158,12 @@ impl Qcow2Disk {
         Self::on(image, path)
     }
 
+    /// Whether what the image has not is looked for in another.
+    pub fn has_backing(&self) -> bool {
+        let image = self.worker.image();
+        image.layers.len() > 1 || image.base.is_some()
+    }
+
     /// The first run of `range` that lies in this image, and not in one behind it; its length, and whether it does.
     pub(crate) fn find_own(&self, range: Range<u64>) -> io::Result<(u64, bool)> {
         self.worker.image().find_above(1, range)

@@ -7,9 +7,7 @@ use super::header_change;
 use super::medium::ImageFile;
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::read::perform;
-use crate::{
-    Disk, Engine, Extent, ExtentKind, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Segment, walk_extents,
-};
+use crate::{Disk, Engine, ExtentKind, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Segment};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -88,11 +86,10 @@ pub fn write_differences(
             at += length_bytes;
             continue;
         }
-        let end = (at - at % u64::from(BUFFER_BYTES) + u64::from(BUFFER_BYTES)).min(at + length_bytes);
         if !goes_on(at, differences.data_bytes) {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        at = differences.write(at, end)?;
+        at = differences.write(at, at + length_bytes)?;
     }
     perform(&mut *differences.top, Operation::Flush, 0, &[])
 }
@@ -131,19 +128,14 @@ impl Side<'_> {
         perform(&mut *self.queue, Operation::Read, start, &[segment(0, there)])
     }
 
-    /// How much of a range is known to be zeros.
+    /// How much of a range is known at once to be zeros: more may follow.
     fn zeros(&self, start: u64, end: u64) -> io::Result<u64> {
         let capacity_bytes = self.disk.geometry().capacity_bytes;
         if start >= capacity_bytes {
             return Ok(end - start);
         }
-        for extent in walk_extents(self.disk, start..end.min(capacity_bytes)) {
-            let Extent { offset_bytes, kind, .. } = extent?;
-            if kind == ExtentKind::Data {
-                return Ok(offset_bytes - start);
-            }
-        }
-        Ok(end - start)
+        let extent = self.disk.extents(start..end.min(capacity_bytes))?;
+        Ok(if extent.kind == ExtentKind::Data { 0 } else { extent.length_bytes.min(end - start) })
     }
 }
 
@@ -157,18 +149,19 @@ impl<'a> Differences<'a> {
         Ok(Self { top: top.open_queue(&memory, 1)?, memory, source, behind, data_bytes: 0 })
     }
 
-    /// Looks at the beginning of a range, of a buffer's length at most, and writes what differs; to where.
+    /// Looks at the beginning of a range, all of it that is zeros or else a buffer's length at most, and writes what differs; to where.
     fn write(&mut self, start: u64, end: u64) -> io::Result<u64> {
         let zeros = self.source.zeros(start, end)?;
         let zeros = match &self.behind {
-            None => zeros,
-            Some(behind) => behind.zeros(start, start + zeros)?,
+            Some(behind) if zeros > 0 => behind.zeros(start, start + zeros)?,
+            _ => zeros,
         };
         // Not blocks that only begin with zeros.
         let zeros = if start + zeros == end { zeros } else { zeros - zeros % UNIT_BYTES };
         if zeros > 0 {
             return Ok(start + zeros);
         }
+        let end = (start - start % u64::from(BUFFER_BYTES) + u64::from(BUFFER_BYTES)).min(end);
         self.source.read(&self.memory, start, end)?;
         if let Some(behind) = &mut self.behind {
             behind.read(&self.memory, start, end)?;
