@@ -19,6 +19,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use support::root::is_root;
 use support::{Outcome, Yard, allocated_bytes, blockyard, random_bytes, run, same};
 
 const MIB: u64 = 1 << 20;
@@ -672,6 +673,9 @@ impl Drop for Mounted<'_> {
 
 #[test]
 fn a_full_disk_is_one_sentence_and_leaves_nothing() {
+    if !is_root() {
+        return;
+    }
     let yard = Yard::new();
     yard.random("disk.img", 8 * MIB, 1);
     yard.sparse("zeros.img", 8 * MIB, &[], 1);

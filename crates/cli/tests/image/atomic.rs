@@ -1,6 +1,7 @@
 //! Changes that happen as a whole or not at all.
 
 use crate::rig::{Rig, failure, failure_with, noise};
+use crate::root::is_root;
 use crate::shell::{good, script};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -154,6 +155,9 @@ const MARK: &str = "user.blockyard.change";
 /// Another user, whose directory it is, leaves a change to an image of root's, or to what a link leads to.
 #[test]
 fn a_strangers_change_is_not_put_in_place() {
+    if !is_root() {
+        return;
+    }
     use std::os::unix::fs::{chown, symlink};
     let content = noise(3 << 20);
     let rig = killed(&content);
@@ -266,6 +270,9 @@ fn a_script_changes_one_image_as_a_whole() {
 
 #[test]
 fn a_change_without_room_for_it_in_the_image_does_not_happen_and_takes_no_room() {
+    if !is_root() {
+        return;
+    }
     let rig = Rig::empty(36);
     fs::write(rig.path("in"), noise(14 << 20)).unwrap();
     fs::create_dir(rig.path("small")).unwrap();

@@ -2,6 +2,7 @@
 //! nothing is made on the host outside of where it was asked for.
 
 use crate::rig::{Rig, noise, tool};
+use crate::root::is_root;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -131,6 +132,9 @@ fn survive(rig: &Rig) {
 
 #[test]
 fn a_file_system_that_lies_is_told_and_believed_in_nothing() {
+    if !is_root() {
+        return;
+    }
     let rig = Rig::made(8, &["-O", "^metadata_csum,^dir_index"], fill);
     lies(&rig);
     let listed = ends(&rig, "ls", &["-lR", "/"]);
@@ -153,6 +157,9 @@ fn a_file_system_that_lies_is_told_and_believed_in_nothing() {
 
 #[test]
 fn noise_in_ext4_ends_no_command_badly() {
+    if !is_root() {
+        return;
+    }
     for seed in 1..4 {
         // Without checksums the kernel looks at what is there.
         let rig = Rig::made(8, &["-O", "^metadata_csum"], fill);
@@ -164,6 +171,9 @@ fn noise_in_ext4_ends_no_command_badly() {
 /// Its owner would rather have no kernel than a damaged file system (tune2fs(8), -e).
 #[test]
 fn a_kernel_that_panics_is_one_sentence() {
+    if !is_root() {
+        return;
+    }
     let rig = Rig::made(8, &["-O", "^metadata_csum,^dir_index", "-e", "panic"], fill);
     let mut image = fs::read(&rig.image).unwrap();
     // The length of an entry, which goes by whole words.
@@ -197,6 +207,9 @@ fn noise_in_other_file_systems_ends_no_command_badly() {
 /// On a small file system, with an image on it, whose holes promise more than there is.
 #[test]
 fn a_command_that_is_given_no_room_says_so() {
+    if !is_root() {
+        return;
+    }
     let rig = Rig::new(64, |root| fs::write(root.join("large"), noise(12 << 20)).unwrap());
     fs::write(rig.path("in"), noise(12 << 20)).unwrap();
     fs::create_dir(rig.path("small")).unwrap();

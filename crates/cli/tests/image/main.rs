@@ -19,6 +19,8 @@ mod reading;
 mod recipes;
 mod rig;
 mod rights;
+#[path = "../support/root.rs"]
+mod root;
 mod shell;
 mod shut_in;
 mod small_files;

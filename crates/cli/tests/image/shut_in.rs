@@ -2,6 +2,7 @@
 
 use crate::ends::{descendants, is_kernel};
 use crate::rig::{Rig, failure, tool};
+use crate::root::is_root;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -56,6 +57,9 @@ fn as_nobody(rig: &Rig) -> Command {
 
 #[test]
 fn a_user_who_is_not_root_has_one_too() {
+    if !is_root() {
+        return;
+    }
     let rig = Rig::new(16, |root| fs::write(root.join("greeting"), "hello\n").unwrap());
     let output = as_nobody(&rig).args(["image", "cat"]).arg(&rig.image).arg("/greeting").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{}", String::from_utf8_lossy(&output.stderr));
@@ -66,6 +70,9 @@ fn a_user_who_is_not_root_has_one_too() {
 
 #[test]
 fn namespaces_are_not_needed() {
+    if !is_root() {
+        return;
+    }
     let rig = Rig::new(16, |root| fs::write(root.join("greeting"), "hello\n").unwrap());
     let inner = as_nobody(&rig);
     // A user namespace in which no more can be made, with a /dev/shm as poor as a container's.
