@@ -152,12 +152,12 @@ impl Driver {
     fn listen(&mut self, grantor: &mut dyn Grantor) -> Result<(), End> {
         for _ in 0..DATAGRAMS_AT_ONCE {
             let Some(control) = &self.control else { return Ok(()) };
-            if self.departures.are_too_many() {
+            let received = match self.departures.are_too_many() {
                 // Who comes next waits at the mediator's.
-                thread::sleep(NO_ROOM);
-                return Ok(());
-            }
-            match control.receive(Patience::Never) {
+                true => Ok(Received::NoRoom),
+                false => control.receive(Patience::Never),
+            };
+            match received {
                 Ok(Received::Datagram(datagram)) => self.hear(datagram, grantor)?,
                 Ok(Received::Nothing) => return Ok(()),
                 Ok(Received::NoRoom) => {

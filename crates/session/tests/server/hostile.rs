@@ -2,7 +2,7 @@
 
 use crate::client::*;
 use blockyard_block::{AdmittedMemory, Disk, MemoryDisk, MemoryMap};
-use blockyard_session::server::{EndReason, Server, ServerOptions};
+use blockyard_session::server::{EndReason, Server, ServerOptions, Session};
 use bolero::TypeGenerator;
 use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
@@ -121,30 +121,33 @@ fn descriptors_whose_close_waits() {
     }
 }
 
-/// Behind one that cannot be closed, others wait to be: not as many as a client likes.
-#[test]
-fn a_client_whose_descriptors_cannot_be_closed_is_left() {
+/// Has `judge` look at a session whose client gives so many descriptors behind one that cannot be closed.
+fn with_unclosed(count: usize, judge: impl FnOnce(&Session)) {
     let server = server(Duration::from_micros(50));
     let (client, session) = Client::connect(&server, export(disk(), 1, 1));
     let (given, _reader) = lingering_socket();
     client.send(13, &words(&[0]), &[given.as_fd()]);
     drop(given);
     // The server reads no more at some time, and hangs up.
-    (0..1000).for_each(|_| client.send(13, &words(&[0]), &[client.call[0].as_fd()]));
-    assert_eq!(end(&session), EndReason::Client("64 descriptors of the client's cannot be closed".into()));
+    (0..count).for_each(|_| client.send(13, &words(&[0]), &[client.call[0].as_fd()]));
+    judge(&session);
+}
+
+/// Behind one that cannot be closed, others wait to be: not as many as a client likes.
+#[test]
+fn a_client_whose_descriptors_cannot_be_closed_is_left() {
+    with_unclosed(1000, |session| {
+        assert_eq!(end(session), EndReason::Client("64 descriptors of the client's cannot be closed".into()));
+    });
 }
 
 /// It ends at once when it is to.
 #[test]
 fn a_client_whose_descriptors_cannot_be_closed_is_revoked() {
-    let server = server(Duration::from_micros(50));
-    let (client, session) = Client::connect(&server, export(disk(), 1, 1));
-    let (given, _reader) = lingering_socket();
-    client.send(13, &words(&[0]), &[given.as_fd()]);
-    drop(given);
-    (0..65).for_each(|_| client.send(13, &words(&[0]), &[client.call[0].as_fd()]));
-    session.revoke();
-    assert_eq!(end(&session), EndReason::Revoked);
+    with_unclosed(65, |session| {
+        session.revoke();
+        assert_eq!(end(session), EndReason::Revoked);
+    });
 }
 
 #[test]
