@@ -18,7 +18,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("fdisk", "sfdisk: partition tables"),
     ("fio", "workloads on what we serve"),
     ("fuse3", "fusermount3"),
-    ("gcc", "a program in the place of the appliance's kernel"),
+    ("gcc", "programs in the place of the appliance's kernel"),
     ("genisoimage", "ISO 9660 images"),
     ("libc6-dev", "the same, linked statically"),
     ("libcap2-bin", "setcap"),

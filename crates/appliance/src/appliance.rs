@@ -6,14 +6,15 @@ use crate::error::{ApplianceError, Cause};
 use crate::initramfs;
 use crate::kernel::Kernel;
 use crate::kernel_log::KernelLog;
-use crate::kernel_process::{EMPTY_PATH, EMPTY_PATH_NAME, KernelArguments, tasks_max};
+use crate::kernel_process::{KernelArguments, PRELOAD_NAME, tasks_max};
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::Tools;
 use blockyard_block::{AdmittedMemory, Disk, shown, wait_ready};
+use blockyard_linux_guest::PRELOAD;
 use blockyard_protocol::appliance::{MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
-use blockyard_session::program_filter::{AnsweredCalls, Executes, OwnProcesses};
+use blockyard_session::program_filter::{AnsweredCalls, OwnProcesses};
 use blockyard_session::server::{Export, Server, ServerOptions, Session};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
@@ -515,11 +516,9 @@ impl Starting {
         let initramfs = directory.path().join("initramfs");
         let written = initramfs::write(&initramfs, &options.kernel, options.agent);
         written.and_then(|()| permit(&initramfs, 0o600)).map_err(start("writing its initramfs"))?;
-        if options.kernel.executes() == Executes::Descriptors {
-            let library = directory.path().join(EMPTY_PATH_NAME);
-            let written = fs::write(&library, EMPTY_PATH).and_then(|()| permit(&library, 0o600));
-            written.map_err(start("writing its library"))?;
-        }
+        let library = directory.path().join(PRELOAD_NAME);
+        let written = fs::write(&library, PRELOAD).and_then(|()| permit(&library, 0o600));
+        written.map_err(start("writing its library"))?;
         let source = SlotDisk::new(TRANSFER_DISK_BYTES, true).map_err(start("making a disk"))?;
         let sink = SlotDisk::new(TRANSFER_DISK_BYTES, false).map_err(start("making a disk"))?;
         let export = |name: Arc<str>, disk| Export { name, disk, queues: 1, weight: NonZeroU32::MIN };

@@ -81,6 +81,10 @@ impl ApplianceError {
             Cause::Start("watching its process", _) => {
                 Some("it needs pidfd_open: a newer kernel, or a container whose seccomp profile allows it")
             }
+            Cause::NotStarted(_) if says("fp regs failed") => Some(
+                "it knows fewer registers than this processor has: a kernel that is linked dynamically is helped over that, \
+                 and newer ones know them",
+            ),
             Cause::NotStarted(_) if says("ptrace") => Some(
                 "it has to trace its own processes: a container whose seccomp profile allows ptrace, and \
                  sysctl kernel.yama.ptrace_scope below 3",

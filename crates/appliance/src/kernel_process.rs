@@ -65,10 +65,8 @@ const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
 /// starts each question is a conversation with whoever answers for the seal.
 const LIBRARY_CACHE: &str = "/etc/ld.so.cache";
 
-/// What a kernel is started with that goes on executing: `guests/empty-path`.
-pub(crate) const EMPTY_PATH: &[u8] = include_bytes!(env!("BLOCKYARD_EMPTY_PATH"));
-/// Its name in the current directory.
-pub(crate) const EMPTY_PATH_NAME: &str = "empty-path.so";
+/// The name of what a kernel is started with ([`blockyard_linux_guest::PRELOAD`]) in the current directory.
+pub(crate) const PRELOAD_NAME: &str = "preload.so";
 
 /// What [`run`] is told, as its arguments: stage, process that started it, bytes of the guest's memory, what the kernel goes on executing,
 /// the kernel, the kernel's arguments.
@@ -275,13 +273,11 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
         true => (PathBuf::from("/kernel"), PathBuf::from("/tmp")),
         false => (arguments.program.clone(), directory),
     };
-    let library = std::env::current_dir()?.join(EMPTY_PATH_NAME);
+    let library = std::env::current_dir()?.join(PRELOAD_NAME);
     let landlock = restrict_files(&program, &temporary)?;
     let mut command = Command::new(program);
     command.args(&arguments.arguments).env_clear().env("TMPDIR", &temporary).env("HOME", &temporary);
-    if arguments.executes == Executes::Descriptors {
-        command.env("LD_PRELOAD", library);
-    }
+    command.env("LD_PRELOAD", library);
     // The root directory took some.
     drop_capabilities()?;
     if isolated {
@@ -389,4 +385,34 @@ fn restrict_files(program: &Path, temporary: &Path) -> io::Result<bool> {
     };
     let enforced = restrict().map(|status| status.ruleset != RulesetStatus::NotEnforced);
     enforced.map_err(|error| io::Error::other(format!("cannot confine the appliance: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_linux_guest::PRELOAD;
+    use std::process::Output;
+
+    /// What a program says that sets some of a process's vector registers.
+    fn partial_registers(directory: &Path, library: Option<&Path>) -> Output {
+        let program = directory.join("partial-registers");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/partial_registers.c");
+        let built = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status();
+        assert!(built.expect("cc comes with the package gcc").success());
+        Command::new(program).envs(library.map(|library| ("LD_PRELOAD", library))).output().unwrap()
+    }
+
+    #[test]
+    fn a_kernel_may_set_fewer_registers_than_the_processor_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let library = directory.path().join(PRELOAD_NAME);
+        fs::write(&library, PRELOAD).unwrap();
+        let without = partial_registers(directory.path(), None);
+        let said = |output: &Output| String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if said(&without) == "a processor without AVX" {
+            return;
+        }
+        assert!(said(&without).starts_with("cannot set them"), "{}", said(&without));
+        assert_eq!(said(&partial_registers(directory.path(), Some(&library))), "set");
+    }
 }

@@ -11,6 +11,9 @@ use std::time::Duration;
 const PROGRAM: &str = "/usr/bin/linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
 
+/// The shared library that User-Mode Linux is started with (`LD_PRELOAD`): `guests/preload` says what for.
+pub const PRELOAD: &[u8] = include_bytes!(env!("BLOCKYARD_PRELOAD"));
+
 /// Debian's User-Mode Linux.
 #[derive(Clone, Debug)]
 pub struct UserModeLinux {
@@ -50,7 +53,10 @@ impl UserModeLinux {
         let module = fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
         let initramfs = directory.join("uml.cpio");
         write_initramfs(&initramfs, &[("virtio_blk.ko", &module)], script)?;
+        let library = directory.join("preload.so");
+        fs::write(&library, PRELOAD).with_context(|| format!("cannot write {}", library.display()))?;
         let mut command = self.command(memory_mib, &initramfs);
+        command.env("LD_PRELOAD", library);
         command.arg(format!("virtio_uml.device={}:2", socket.display())).env("TMPDIR", directory);
         Guest::start(command, timeout)
     }

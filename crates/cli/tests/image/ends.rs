@@ -134,8 +134,9 @@ fn a_command_that_ends_takes_all_along_without_namespaces_too() {
         assert_eq!(&said, b"runs\n");
         let processes = descendants(child.id());
         let kernels = processes.iter().filter(|pid| is_kernel(**pid)).count();
+        // Newer kernels execute a program of their own for the guest's processes.
         assert!(
-            kernels > 1 && processes.len() > kernels,
+            kernels > 0 && processes.len() > kernels && processes.len() > 2,
             "its kernel, a process of its guest, and their guard: {processes:?}"
         );
         for &signal in signals {
