@@ -20,6 +20,8 @@ const BYTES: usize = 1 << 10;
 
 /// How attributes begin that a file's owner may set.
 const USER_ATTRIBUTE: &[u8] = b"user.";
+/// How those begin that say on a host what Blockyard has done to a file: that an image is half-changed, for one. An image's word is none.
+const OWN_ATTRIBUTE: &[u8] = b"user.blockyard.";
 
 /// Whose attributes are read: not those of what a link leads to.
 #[derive(Clone, Copy)]
@@ -95,13 +97,13 @@ pub fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Attributed::Named(path).attributes()
 }
 
-/// Whether an attribute is one that a file's owner may set.
+/// Whether an attribute is one that a file's owner may set, and none that Blockyard sets itself.
 pub fn is_user_attribute(name: &[u8]) -> bool {
-    name.starts_with(USER_ATTRIBUTE)
+    name.starts_with(USER_ATTRIBUTE) && !name.starts_with(OWN_ATTRIBUTE)
 }
 
-/// Sets an attribute of a file that came out of an image, if its owner may: others say what the host's kernel shall make of a file. Where
-/// the file system has none, as vfat, the file has none.
+/// Sets an attribute of a file that came out of an image, if it is its owner's own ([`is_user_attribute`]): others say what the host's kernel,
+/// or Blockyard, shall make of a file. Where the file system has none, as vfat, the file has none.
 ///
 /// # Errors
 /// When it cannot be set.

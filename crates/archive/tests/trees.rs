@@ -1,6 +1,6 @@
 //! Trees go through an archive as they are, and no archive makes anything outside of where it is unpacked.
 
-use blockyard_archive::{Source, UnpackOptions, pack, unpack};
+use blockyard_archive::{Source, UnpackOptions, pack, set_user_attribute, unpack};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -71,6 +71,48 @@ fn a_tree_comes_out_as_it_went_in() {
     assert!(fs::metadata(new.join("sparse")).unwrap().blocks() * 512 < 64 << 10, "holes stay holes");
     let times = [&tree, &new].map(|path| fs::metadata(path.join("sub")).unwrap().mtime());
     assert_eq!(times[0], times[1]);
+}
+
+/// What Blockyard says of files on the host, such as that an image is half-changed, no archive says.
+#[test]
+fn attributes_come_out_but_for_those_that_blockyard_sets_itself() {
+    let attribute = |file: &File, name: &str| {
+        let mut value = [0; 100];
+        rustix::fs::fgetxattr(file, name, &mut value[..]).map(|length| value[..length].to_vec())
+    };
+    let own = ["user.blockyard.change", "user.blockyard.journal", "user.blockyard.later"];
+    let out = tempfile::tempdir().unwrap();
+    let file = File::create(out.path().join("single")).unwrap();
+    set_user_attribute(&file, "user.color".as_ref(), b"blue").unwrap();
+    if attribute(&file, "user.color").is_err() {
+        eprintln!("no attributes here");
+        return;
+    }
+    own.iter().for_each(|name| set_user_attribute(&file, name.as_ref(), &[1; 24]).unwrap());
+    let mut builder = Builder::new(Vec::new());
+    for (kind, name) in [(EntryType::Directory, "tree"), (EntryType::Regular, "tree/file")] {
+        let marks = own.map(|name| (format!("SCHILY.xattr.{name}"), &[1; 24][..]));
+        let color = [("SCHILY.xattr.user.color".to_owned(), &b"blue"[..])];
+        let records: Vec<_> = color.into_iter().chain(marks).collect();
+        builder.append_pax_extensions(records.iter().map(|(name, value)| (&**name, *value))).unwrap();
+        let mut header = Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_mode(0o755);
+        header.set_size(0);
+        header.set_path(name).unwrap();
+        header.set_cksum();
+        builder.append(&header, io::empty()).unwrap();
+    }
+    let (result, reported) = unpacked(&builder.into_inner().unwrap(), out.path(), &options());
+    result.unwrap();
+    assert!(reported.is_empty(), "{reported:?}");
+    for name in ["single", "tree", "tree/file"] {
+        let file = File::open(out.path().join(name)).unwrap();
+        assert_eq!(attribute(&file, "user.color").unwrap(), b"blue", "{name}");
+        for own in own {
+            assert_eq!(attribute(&file, own), Err(rustix::io::Errno::NODATA), "{name}: {own}");
+        }
+    }
 }
 
 #[test]

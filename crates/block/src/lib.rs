@@ -33,6 +33,8 @@ mod memory_contents;
 mod memory_map;
 mod null;
 mod opened_file;
+#[cfg(test)]
+mod own_mounts;
 pub mod partition_table;
 mod place;
 mod printable;

@@ -1,6 +1,8 @@
 //! Where an open file lies.
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, readlinkat, statat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, StatxAttributes, StatxFlags, openat, readlinkat, statat, statx,
+};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -78,6 +80,13 @@ impl Place {
         let directory = self.directory.try_clone()?;
         Ok(Self { path: parent(&self.path).join(name), directory, name: name.to_owned() })
     }
+}
+
+/// Whether something is mounted on the very name that an open file was reached by: a file mounted by itself (a bind mount, a file of FUSE). No
+/// other file can take that name, and the directory round it is not the one that the file is in.
+pub(crate) fn is_mount_root(file: impl AsFd) -> io::Result<bool> {
+    let status = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
+    Ok(status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

@@ -19,7 +19,7 @@ use super::file_identity::FileIdentity;
 use super::journal_record::{IMAGE_MARK, JournalRecord, Stamp};
 use super::{ImageError, Qcow2Check, Repair, room};
 use crate::layers::{OverlayDisk, commit};
-use crate::place::Place;
+use crate::place::{Place, is_mount_root};
 use crate::replacement::NewFile;
 use crate::{Disk, FileOptions, OpenedFile, Qcow2Disk, shown};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, fsync, statat, unlinkat};
@@ -57,8 +57,10 @@ impl AtomicChange {
     /// Begins a change to an image, which is open for writing as `base`, and locked for as long as this lives.
     ///
     /// # Errors
-    /// When no file can be made beside the image, or one is in the way there.
+    /// When no file can be made beside the image, or one is in the way there; when the image says that it is half-changed.
     pub fn begin(base: Arc<dyn Disk>, image: OpenedFile) -> Result<Self, ImageError> {
+        // This change's own mark would take the place of the other's.
+        refuse_marked(&image)?;
         let failed =
             |source| ImageError::System { action: "make a file beside", path: image.path().to_owned(), source };
         let Some(place) = journal_place(image.file(), image.path())? else {
@@ -73,6 +75,11 @@ impl AtomicChange {
         if status.st_nlink > 1 {
             let problem = "cannot be changed with --atomic: it has several names (hard links), and by one in another directory \
                            nobody would find a change that was cut off; a copy of it has one";
+            return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
+        }
+        if is_mount_root(image.file()).map_err(failed)? {
+            let problem = "cannot be changed with --atomic: the file is mounted by itself, as a container's may be, and by its name in its own \
+                           directory nobody would find a change that was cut off: use that name, or leave out --atomic";
             return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
         }
         let mode = Mode::from_raw_mode(status.st_mode) & OWNERS;
@@ -227,6 +234,14 @@ impl FoundJournal {
     }
 }
 
+/// Refuses an image that says that it is half-changed, in the words that its journal, or what is there instead, gives rise to.
+fn refuse_marked(image: &OpenedFile) -> Result<(), ImageError> {
+    match IMAGE_MARK.of(image.file()) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) | Err(_) => FoundJournal::refuse(image),
+    }
+}
+
 /// The change of a half-changed image is not found: there is nothing, or something that is `foreign_because`.
 fn gone(image: &OpenedFile, place: Option<&Place>, foreign_because: Option<&str>) -> ImageError {
     let journal = place.map_or("the file beside it".to_owned(), |place| shown(&place.path).to_string());
@@ -293,12 +308,14 @@ impl UnfinishedChange {
     /// Writes it to the image, whose file is open for writing as `base`, and for nobody else; `is_qcow2`: as a qcow2 image.
     ///
     /// # Errors
-    /// When the image cannot be written, or the change is not one of it.
+    /// When the image cannot be written, or the change is not one of it; when the image is half-changed by another one then.
     pub fn complete(self, base: Arc<dyn Disk>, is_qcow2: bool) -> Result<(), ImageError> {
         self.fold(base, is_qcow2).map_err(|problem| match problem {
             Problem::Restored => self.restored(),
             Problem::Failed(source) => self.half_changed(&source),
-        })
+        })?;
+        // Where nobody can be locked out, somebody may have completed this one, and begun the next.
+        refuse_marked(&self.image)
     }
 
     fn restored(&self) -> ImageError {
@@ -312,14 +329,20 @@ impl UnfinishedChange {
     }
 
     fn half_changed(&self, source: &io::Error) -> ImageError {
-        ImageError::Unusable {
-            path: self.image.path().to_owned(),
-            problem: format!(
-                "is half-changed: all of the change is in {}, and the next command that writes to the image goes on with it; \
-                 now it failed: {source}",
-                shown(self.path())
-            ),
-        }
+        let journal = shown(self.path());
+        let is_removed = fstat(&self.journal).is_ok_and(|journal| journal.st_nlink == 0);
+        let problem = if is_removed {
+            format!(
+                "is half-changed: {journal}, which had all of the change, is gone: somebody removed it while it was put in place, and \
+                 that failed: {source}: restore the image"
+            )
+        } else {
+            format!(
+                "is half-changed: all of the change is in {journal}, and the next command that writes to the image goes on with it; \
+                 now it failed: {source}"
+            )
+        };
+        ImageError::Unusable { path: self.image.path().to_owned(), problem }
     }
 
     /// What is said where this is in the way.
@@ -335,19 +358,19 @@ impl UnfinishedChange {
     /// The journal's record, if the image is what the change was made for.
     fn record(&self) -> Result<JournalRecord<'_>, Problem> {
         let record = JournalRecord::read(&self.journal)?;
-        if self.seen.is_some_and(|(seen, mark)| !record.is_for(&seen, mark)) {
-            Err(Problem::Restored)
-        } else {
-            Ok(record)
+        let Some((seen, mark)) = self.seen else { return Ok(record) };
+        // It may not have been all there when it was found.
+        if !record.is_original()? {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is a copy of a change's file").into());
         }
+        let is_anothers = mark.is_some_and(|mark| !record.is_named_by(mark));
+        if is_anothers || !record.is_for(&seen, mark) { Err(Problem::Restored) } else { Ok(record) }
     }
 
     fn fold(&self, base: Arc<dyn Disk>, is_qcow2: bool) -> Result<(), Problem> {
-        // Somebody had the image before, where nobody can be locked out, and has done it.
-        if fstat(&self.journal)?.st_nlink == 0 {
-            return Ok(());
-        }
+        // What the open file says counts, and not whether it has a name still: who may remove things in the directory may have removed it.
         let mut record = self.record()?;
+        // Somebody had the image before, where nobody can be locked out.
         if record.is_done() {
             return self.remove(record);
         }
@@ -391,7 +414,11 @@ impl UnfinishedChange {
             Ok(_) | Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
-        unlinkat(&self.place.directory, &self.place.name, AtFlags::empty())?;
+        match unlinkat(&self.place.directory, &self.place.name, AtFlags::empty()) {
+            // Somebody was faster.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
         Ok(fsync(self.place.readable_directory()?)?)
     }
 
@@ -438,6 +465,7 @@ fn journal_place(image: impl AsFd, path: &Path) -> Result<Option<Place>, ImageEr
 mod tests {
     use super::*;
     use crate::FileDisk;
+    use crate::own_mounts::among_own_mounts;
     use crate::write::write_bytes;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
@@ -655,6 +683,151 @@ mod tests {
             matches!(&found, FoundJournal::Foreign(found) if found.problem == "a copy of a change's file"),
             "{found:?}"
         );
+    }
+
+    /// As [`find`], where nobody is locked out.
+    fn find_unlocked(path: &Path) -> (Arc<dyn Disk>, UnfinishedChange) {
+        let image = OpenedFile::open(path, false).unwrap();
+        let options = FileOptions { lock: false, ..FileOptions::default() };
+        let disk = FileDisk::on_opened(image.file().try_clone().unwrap(), path, &options).unwrap();
+        let FoundJournal::Unfinished(change) = FoundJournal::of(&image, false).unwrap() else { panic!("it is there") };
+        (Arc::new(disk), change)
+    }
+
+    fn is_marked(path: &Path) -> bool {
+        IMAGE_MARK.of(&File::open(path).unwrap()).unwrap().is_some()
+    }
+
+    #[test]
+    fn who_removes_the_journal_of_a_change_while_it_is_committed_does_not_undo_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        fs::write(&path, vec![1; BYTES]).unwrap();
+        let (disk, file) = open_image(&path);
+        let change = AtomicChange::begin(Arc::clone(&disk), file).unwrap();
+        write_bytes(&*change.disk(), 65536, &[2; 4096]).unwrap();
+        let change = change.name().unwrap();
+        fs::remove_file(journal(&directory, &path)).unwrap();
+        change.complete(disk, false).unwrap();
+        assert_eq!(fs::read(&path).unwrap()[65536..][..4096], [2; 4096]);
+        assert!(!is_marked(&path));
+    }
+
+    #[test]
+    fn who_removes_a_journal_that_was_found_has_no_half_changed_image_taken_for_a_whole_one() {
+        for killed in [killed, killed_later] {
+            let (directory, path) = killed();
+            let (disk, FoundJournal::Unfinished(change)) = find(&path) else { panic!("it is there") };
+            fs::remove_file(journal(&directory, &path)).unwrap();
+            change.complete(disk, false).unwrap();
+            assert_eq!(fs::read(&path).unwrap()[65536..][..4096], [2; 4096]);
+            assert!(!is_marked(&path));
+        }
+    }
+
+    #[test]
+    fn a_journal_that_is_cut_short_and_removed_leaves_the_image_half_changed() {
+        let (directory, path) = killed_later();
+        let (disk, FoundJournal::Unfinished(change)) = find(&path) else { panic!("it is there") };
+        let (journal, was_marked) = (journal(&directory, &path), is_marked(&path));
+        File::options().write(true).open(&journal).unwrap().set_len(512).unwrap();
+        fs::remove_file(&journal).unwrap();
+        let error = change.complete(disk, false).unwrap_err().to_string();
+        assert!(error.contains("is half-changed") && error.contains("is gone") && error.contains("restore"), "{error}");
+        assert_eq!(is_marked(&path), was_marked);
+    }
+
+    #[test]
+    fn a_half_changed_image_is_not_changed_further() {
+        let (directory, path) = killed_later();
+        fs::remove_file(journal(&directory, &path)).unwrap();
+        if !is_marked(&path) {
+            eprintln!("no attributes here");
+            return;
+        }
+        let (disk, file) = open_image(&path);
+        let said = FoundJournal::of(&file, false).unwrap_err().to_string();
+        let error = AtomicChange::begin(disk, file).unwrap_err().to_string();
+        assert!(error.contains("is half-changed") && error == said, "{error}");
+        assert!(is_marked(&path));
+    }
+
+    #[test]
+    fn what_somebody_else_has_completed_is_not_put_over_what_was_written_since() {
+        let (directory, path) = killed_later();
+        let (disk, change) = find_unlocked(&path);
+        complete(&path).unwrap();
+        fs::write(&path, vec![3; BYTES]).unwrap();
+        change.complete(disk, false).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), vec![3; BYTES]);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_image_is_not_whole_when_somebody_else_has_begun_another_change() {
+        for is_removed in [false, true] {
+            let (directory, path) = killed_later();
+            let (disk, change) = find_unlocked(&path);
+            complete(&path).unwrap();
+            killed_again(&path);
+            if !is_marked(&path) {
+                eprintln!("no attributes here");
+                return;
+            }
+            if is_removed {
+                fs::remove_file(journal(&directory, &path)).unwrap();
+            }
+            let error = change.complete(disk, false).unwrap_err().to_string();
+            let why = if is_removed { "is half-changed" } else { "has a change that was cut off" };
+            assert!(error.contains(why) && is_marked(&path), "{error}");
+        }
+    }
+
+    /// It was not all there when it was looked at.
+    #[test]
+    fn what_somebody_is_being_sent_is_no_change_when_all_of_it_has_come() {
+        let (directory, path) = killed();
+        let (name, sent) = (journal(&directory, &path), directory.path().join("sent"));
+        fs::copy(&name, &sent).unwrap();
+        let file = File::options().read(true).write(true).open(&sent).unwrap();
+        if rustix::fs::fsetxattr(&file, "user.test", b"1", rustix::fs::XattrFlags::empty()).is_err() {
+            eprintln!("no attributes here");
+            return;
+        }
+        let Ok(record) = JournalRecord::read(&file) else { panic!("it is whole") };
+        record.forge(FileIdentity::of(&file).unwrap().unwrap()).unwrap();
+        let whole = fs::read(&sent).unwrap();
+        file.set_len(100).unwrap();
+        fs::rename(&sent, &name).unwrap();
+        let (disk, change) = find_unlocked(&path);
+        fs::write(&name, whole).unwrap();
+        let error = change.complete(disk, false).unwrap_err().to_string();
+        assert!(error.contains("a copy of a change's file"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), vec![1; BYTES]);
+    }
+
+    #[test]
+    fn an_image_that_is_mounted_as_a_file_is_not_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let [own, mounted] = ["own", "mounted"].map(|name| directory.path().join(name));
+        fs::write(&own, vec![1; BYTES]).unwrap();
+        fs::write(&mounted, "").unwrap();
+        among_own_mounts(move || {
+            rustix::mount::mount_bind(&own, &mounted).unwrap();
+            let (disk, file) = open_image(&mounted);
+            let error = AtomicChange::begin(disk, file).unwrap_err().to_string();
+            assert!(error.contains("mounted by itself") && error.contains("leave out --atomic"), "{error}");
+            // By the name in its own directory it is.
+            let (disk, file) = open_image(&own);
+            let change = AtomicChange::begin(disk, file).unwrap();
+            write_bytes(&*change.disk(), 65536, &[2; 4096]).unwrap();
+            change.commit().unwrap();
+            assert_eq!(fs::read(&mounted).unwrap()[65536..][..4096], [2; 4096]);
+            // Its directory may be a mount.
+            rustix::mount::mount_bind(own.parent().unwrap(), own.parent().unwrap()).unwrap();
+            let (disk, file) = open_image(&own);
+            AtomicChange::begin(disk, file).unwrap();
+        });
     }
 
     #[test]

@@ -224,7 +224,11 @@ impl<'journal> JournalRecord<'journal> {
             self.write()?;
             fdatasync(self.journal)?;
         }
-        IMAGE_MARK.remove(image)
+        match IMAGE_MARK.look(image)? {
+            // Somebody has completed this change before, and begun the next.
+            Marked::With(journal) if journal != self.own => Ok(()),
+            Marked::With(_) | Marked::No | Marked::Unknown => IMAGE_MARK.remove(image),
+        }
     }
 
     /// Says that another file is its own.

@@ -1,11 +1,9 @@
 //! Where a replacement file goes, and what it replaces.
 
 use super::ReplacementError;
-use crate::place::Place;
+use crate::place::{Place, is_mount_root};
 use crate::{FileDisk, FileOptions};
-use rustix::fs::{
-    Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags, accessat, fstat, openat, statx,
-};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, accessat, fstat, openat, statx};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::File;
@@ -48,7 +46,7 @@ impl Destination {
         if let Some(kind) = unsuitable(FileType::from_raw_mode(status.stx_mode.into())) {
             return Err(ReplacementError::NotAFile { path: path.to_owned(), kind });
         }
-        if status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        if is_mount_root(opened).map_err(failed)? {
             return Err(ReplacementError::MountPoint(path.to_owned()));
         }
         let place = Place::of(opened, path).map_err(failed)?;

@@ -2,8 +2,9 @@
 
 use super::new_file::{NAME_MAX_BYTES, NewFile, temporary_name};
 use super::{ACL, CreateFile, NEW_PERMISSIONS, ReplacementError, ReplacementFile};
+use crate::own_mounts::among_own_mounts;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
+use rustix::mount::{MountFlags, mount, mount_bind};
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
@@ -290,23 +291,6 @@ fn fill(directory: &Path) {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
     }
-}
-
-/// Runs `work` in a mount namespace of its own; false where this user may have none.
-fn among_own_mounts(work: impl FnOnce() + Send + 'static) -> bool {
-    std::thread::spawn(|| {
-        // SAFETY: it concerns this thread alone, which lends no descriptor and ends here.
-        let unshared = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.is_ok()
-            && mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).is_ok();
-        if unshared {
-            work();
-        } else {
-            eprintln!("no mount namespace for this user: not tried");
-        }
-        unshared
-    })
-    .join()
-    .unwrap()
 }
 
 /// The kernel has rules on whose symbolic links are followed (proc_sys_fs(5), protected_symlinks; mount(2), MS_NOSYMFOLLOW).
