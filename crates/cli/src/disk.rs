@@ -2,7 +2,9 @@
 
 use crate::{UsageLines, terminal};
 use anyhow::Result;
-use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk, SessionSpecification};
+use blockyard_block::specification::{
+    DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, SessionSpecification,
+};
 use blockyard_block::{Disk, OpenedFile, Qcow2Info, printable, shown};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use std::cell::OnceCell;
@@ -111,7 +113,8 @@ pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Res
     };
     let Access { file, read_only, allow_dirs, .. } = *access;
     // A file whose bitmaps are looked at is that which is opened.
-    let bitmapped = specification.written_file().filter(|_| !read_only && specification.format() == Some("qcow2"));
+    let bitmapped =
+        specification.written_file().filter(|_| !read_only && specification.format() == Some(Format::Qcow2));
     let own = match (file, bitmapped) {
         (None, Some(path)) => Some(OpenedFile::open(path, false).map_err(OpenError::from)?),
         _ => None,

@@ -85,7 +85,7 @@ fn key(f: &mut fmt::Formatter<'_>, name: &str, value: Option<impl Display>) -> f
     value.map_or(Ok(()), |value| write!(f, ",{name}={value}"))
 }
 
-/// Paths come from text, so nothing is lost.
+/// Of a path that comes from text, nothing is lost.
 fn escaped(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")
 }

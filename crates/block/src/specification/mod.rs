@@ -32,6 +32,7 @@
 
 mod content;
 mod display;
+mod edit;
 mod error;
 mod keys;
 mod open;
@@ -46,9 +47,11 @@ pub use error::SpecificationError;
 pub use open::{OpenContext, OpenError, OpenedDisk};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// A disk as somebody named it: checked, so that its parts fit each other. Made by [`str::parse`]; its `Display` gives a
-/// text that parses to the same.
+/// text that parses to the same (but for a path of [`DiskSpecification::of_file`] that is not UTF-8). What is said besides is said to it,
+/// not to its text: [`DiskSpecification::with_format`] and its like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskSpecification {
     backend: Backend,
@@ -123,9 +126,12 @@ enum Delta {
 
 /// What a file's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+pub enum Format {
+    /// The disk's own.
     Raw,
+    /// An image in QEMU's format.
     Qcow2,
+    /// An image in VMware's format, flat, which is only read.
     Vmdk,
 }
 
@@ -229,7 +235,10 @@ impl DiskSpecification {
     /// All of the file, device or session that it is in or on, with nothing around it and writable.
     #[must_use]
     pub fn whole(&self) -> Self {
-        let backend = self.backend.clone();
+        Self::of_backend(self.backend.clone())
+    }
+
+    fn of_backend(backend: Backend) -> Self {
         Self { backend, read_only: false, delta: None, partition: None, limits: None, latency: None, faults: None }
     }
 
@@ -238,10 +247,10 @@ impl DiskSpecification {
         matches!(&self.backend, Backend::File(FileSpecification { format: Some(_), .. }))
     }
 
-    /// The word of the image format that it says or that its name has; `None` for a disk that is in no file.
-    pub fn format(&self) -> Option<&'static str> {
+    /// The format that it says or that its name has; `None` for a disk that is in no file.
+    pub fn format(&self) -> Option<Format> {
         match &self.backend {
-            Backend::File(file) => Some(file.format.unwrap_or_else(|| Format::of_name(&file.path)).word()),
+            Backend::File(file) => Some(file.format.unwrap_or_else(|| Format::of_name(&file.path))),
             _ => None,
         }
     }
@@ -306,9 +315,11 @@ impl Kind {
 }
 
 impl Format {
-    const ALL: [Self; 3] = [Self::Raw, Self::Qcow2, Self::Vmdk];
+    /// Every format.
+    pub const ALL: [Self; 3] = [Self::Raw, Self::Qcow2, Self::Vmdk];
 
-    fn word(self) -> &'static str {
+    /// Its word: `raw`, `qcow2` or `vmdk`.
+    pub fn word(self) -> &'static str {
         match self {
             Self::Raw => "raw",
             Self::Qcow2 => "qcow2",
@@ -324,6 +335,15 @@ impl Format {
     /// What a file of this name is unless somebody says otherwise. What is not supported is refused when it is opened.
     fn of_name(path: &Path) -> Self {
         FileFormat::of_name(path).and_then(Self::of).unwrap_or(Self::Raw)
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|format| format.word() == word);
+        found.ok_or_else(|| format!("there is no '{word}', only raw, qcow2 and vmdk"))
     }
 }
 

@@ -139,8 +139,7 @@ impl<'s> Settings<'s> {
         for part in parts {
             let setting = settings.setting(kind, part)?;
             if settings.get(setting.key.name).is_some() {
-                let message = format!("the key '{}' is there twice; once is enough", setting.key.name);
-                return Err(settings.wrong(setting.key_span, message));
+                return Err(settings.wrong(setting.key_span, key_refused(setting.key.name, kind)));
             }
             settings.found.push(setting);
         }
@@ -226,6 +225,14 @@ impl<'s> Settings<'s> {
     }
 }
 
+/// Why a key that there is cannot be said once more: it has been, or is not for this kind of disk.
+pub(super) fn key_refused(name: &str, kind: Kind) -> String {
+    match KEYS.iter().find(|key| key.name == name && key.kinds.contains(&kind)) {
+        Some(_) => format!("the key '{name}' is there twice; once is enough"),
+        None => unknown_key(name, kind),
+    }
+}
+
 fn unknown_key(name: &str, kind: Kind) -> String {
     let kind_name = match kind {
         Kind::File => "a file".into(),
@@ -255,7 +262,7 @@ fn backend(kind: Kind, path: &PathPart, settings: &Settings<'_>) -> Result<Backe
     Ok(match kind {
         Kind::File => Backend::File(FileSpecification {
             path: PathBuf::from(&path.text),
-            format: settings.value("format", format)?,
+            format: settings.value("format", Format::from_str)?,
             direct: settings.has("direct"),
             engine: settings.value("engine", engine)?,
             cache_unsafe: settings.value("cache", cache)?.is_some(),
@@ -318,14 +325,9 @@ fn block_size(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| format!("'{text}' is no block size: a power of two from 512 to 65536"))
 }
 
-fn io_buffer(text: &str) -> Result<u64, String> {
+pub(super) fn io_buffer(text: &str) -> Result<u64, String> {
     let bytes = size::parse(text)?;
     IO_BUFFER_BYTES.contains(&bytes).then_some(bytes).ok_or_else(|| format!("'{text}' is not from 4K to 1G"))
-}
-
-fn format(text: &str) -> Result<Format, String> {
-    let found = Format::ALL.into_iter().find(|format| format.word() == text);
-    found.ok_or_else(|| format!("there is no '{text}', only raw, qcow2 and vmdk"))
 }
 
 fn engine(text: &str) -> Result<crate::Engine, String> {

@@ -414,3 +414,64 @@ fn fuzz_specifications_of_known_pieces_are_refused_or_written_back_the_same() {
         check(&pieces.concat());
     });
 }
+
+#[test]
+fn what_is_said_besides_is_what_one_more_key_says() {
+    for text in
+        ["a.img", "a.qcow2", "file:a:b,ro", "./-", "a,,b,snapshot", "a.img,direct,partition=2,faults=read-error:1"]
+    {
+        for format in Format::ALL {
+            assert_eq!(parse(text).with_format(format).unwrap(), parse(&format!("{text},format={}", format.word())));
+            assert_eq!(parse(text).with_format_named(format.word()), parse(text).with_format(format));
+        }
+        assert_eq!(parse(text).with_cache_unsafe().unwrap(), parse(&format!("{text},cache=unsafe")));
+    }
+    let session = parse("session:/run/a.sock,ro");
+    assert_eq!(session.with_io_buffer(8192).unwrap(), parse("session:/run/a.sock,ro,io-buffer=8K"));
+}
+
+#[test]
+fn what_is_said_besides_is_refused_as_one_more_key_is() {
+    for text in ["a.img,format=raw", "a,,b,format=qcow2,ro", "session:/run/a.sock", "mem:1G,ro", "null:8G"] {
+        let refused = parse(text).with_format(Format::Raw).unwrap_err();
+        assert_eq!(refused, complaint(&format!("{text},format=raw")));
+    }
+    for text in ["a.img,cache=unsafe", "session:/run/a.sock,io-buffer=4K", "mem:1G", "null:8G,block-size=4096"] {
+        let refused = parse(text).with_cache_unsafe().unwrap_err();
+        assert_eq!(refused, complaint(&format!("{text},cache=unsafe")));
+    }
+    for (text, bytes) in
+        [("session:/a", 512), ("session:/a", 2 << 30), ("session:/a,io-buffer=4K", 4096), ("a.img", 4096)]
+    {
+        let refused = parse(text).with_io_buffer(bytes).unwrap_err();
+        assert_eq!(refused, complaint(&format!("{text},io-buffer={bytes}")));
+    }
+    assert_eq!(parse("a.img").with_format_named("qed").unwrap_err(), complaint("a.img,format=qed"));
+}
+
+#[test]
+fn a_file_alone_has_a_format_at_most() {
+    for text in ["a.img", "file:a:b", "a,,b,format=vmdk", "a,,,format=raw"] {
+        let named = parse(text);
+        assert_eq!(named.file_alone(), named.path(), "{text}");
+        assert!(named.file_alone().is_some());
+    }
+    for more in [
+        "ro",
+        "direct",
+        "engine=auto",
+        "cache=unsafe",
+        "block-size=512",
+        "partition=1",
+        "overlay=b",
+        "snapshot",
+        "iops=1",
+        "bps=1",
+        "latency=0s",
+        "faults=read-error:0",
+    ] {
+        assert_eq!(parse(&format!("a.img,{more},format=raw")).file_alone(), None, "{more}");
+    }
+    assert!(["session:/a", "mem:1G", "null:1G"].into_iter().all(|text| parse(text).file_alone().is_none()));
+    assert_eq!(DiskSpecification::of_file("a,b"), parse("a,,b"));
+}

@@ -1,16 +1,16 @@
 //! `blockyard bench disk`: the block tester.
 
 use super::contents;
-use crate::disk::open_disk;
 use crate::progress::Line;
 use crate::signals::EndSignals;
-use crate::{UsageError, size, terminal, time};
+use crate::{UsageError, UsageLines, size, terminal, time};
 use anyhow::{Context, Result, bail};
 use blockyard_bench::cpu_idle::percent_text;
 use blockyard_bench::disk::replay;
 use blockyard_bench::disk::{self, Access, Operations, Progress, Report, Start, Workload, WorkloadError};
 use blockyard_bench::table::Table;
 use blockyard_block::shown;
+use blockyard_block::specification::{DiskSpecification, Kind};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -123,9 +123,10 @@ struct Output<'a> {
 /// When the disk cannot be opened, fails, or does not hold what it should; when a signal came.
 pub fn run(args: &DiskBenchArgs) -> Result<()> {
     let workload = args.workload()?;
-    let disk = open_disk(&args.specification(), workload.operations == Operations::Read, &args.allow_dir)?;
+    let named = args.specification()?;
+    let disk = crate::disk::open(&named, workload.operations == Operations::Read, &args.allow_dir)?;
     // What is in no file or session holds nothing yet.
-    let keeps = !["mem:", "null:"].iter().any(|kind| args.disk.starts_with(kind));
+    let keeps = matches!(named.kind(), Kind::File | Kind::Session);
     if keeps && workload.operations != Operations::Read && !args.force && !disk.geometry().read_only {
         contents::refuse(&*disk, &args.disk)?;
     }
@@ -162,10 +163,11 @@ fn check(disk: &str, report: &Report) -> Result<()> {
 
 impl DiskBenchArgs {
     /// A session has an I/O buffer of its own, which its specification sets.
-    fn specification(&self) -> String {
+    fn specification(&self) -> Result<DiskSpecification> {
+        let named: DiskSpecification = self.disk.parse().map_err(UsageLines::from)?;
         match self.io_buffer.filter(|_| self.is_session()) {
-            Some(bytes) => format!("{},io-buffer={bytes}", self.disk),
-            None => self.disk.clone(),
+            Some(bytes) => Ok(named.with_io_buffer(bytes).map_err(UsageLines::from)?),
+            None => Ok(named),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::disk::{Access, RECONNECT};
 use crate::{UsageError, UsageLines, size, time};
 use anyhow::Result;
-use blockyard_block::specification::DiskSpecification;
+use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Engine, shown};
 use blockyard_protocol::layout;
 use blockyard_vmm::backend::BackendChoice;
@@ -272,7 +272,7 @@ impl CopyArgs {
             Some(EngineArg::Threads) => Engine::Threads,
             Some(EngineArg::Uring) => Engine::Auto,
             // The page cache is at hand: a thread that copies from it is faster than one that asks somebody to.
-            None if named.format() == Some("raw") && named.is_buffered() => Engine::Sync,
+            None if named.format() == Some(Format::Raw) && named.is_buffered() => Engine::Sync,
             None => Engine::Auto,
         };
         let specification = named.clone().or_engine(engine);

@@ -6,7 +6,7 @@ use super::source::Source;
 use crate::destination::{refuse_same_disk, replaced_file, suggest_in_place};
 use crate::disk::{self, OpenDisk};
 use anyhow::{Context, Result, anyhow, bail};
-use blockyard_block::specification::DiskSpecification;
+use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros, shell_word, shown};
 use std::path::Path;
 
@@ -122,9 +122,9 @@ impl Destination {
 /// An image that is not there would need a size and a kind that nobody has said.
 fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
     let make = match output.format() {
-        Some("qcow2") => "blockyard image create -f qcow2",
-        Some("vmdk") => "qemu-img create -f vmdk -o subformat=monolithicFlat",
-        _ => return Ok(()),
+        Some(Format::Qcow2) => "blockyard image create -f qcow2",
+        Some(Format::Vmdk) => "qemu-img create -f vmdk -o subformat=monolithicFlat",
+        Some(Format::Raw) | None => return Ok(()),
     };
     let Some(path) = output.path() else { return Ok(()) };
     if path.try_exists().unwrap_or(true) {

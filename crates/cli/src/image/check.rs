@@ -1,10 +1,11 @@
 //! `blockyard image check`: whether an image's tables are in order.
 
-use super::named_image::{self, Format, Opened};
+use super::named_image::{self, Opened};
 use super::shut_in::shut_in;
 use super::verdict::Verdict;
 use crate::{disk, print, size, terminal};
 use anyhow::{Context, Result};
+use blockyard_block::specification::Format;
 use blockyard_block::{CheckReport, Qcow2Check, Repair, shown};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -22,7 +23,7 @@ pub struct CheckArgs {
     /// Image: a file name.
     image: String,
     /// Format of the image.
-    #[arg(short, value_name = "FORMAT", value_enum)]
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
     /// Complete a change with --atomic that was cut off, and repair what is leaked, or all that can be. A cluster with two uses cannot: convert the image to a new one.
     #[arg(short, long, value_name = "WHAT", value_enum)]

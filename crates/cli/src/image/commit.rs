@@ -1,10 +1,11 @@
 //! `blockyard image commit`: what an image holds goes into the one that it is based on.
 
-use super::named_image::{self, Format, Opened};
+use super::named_image::{self, Opened};
 use super::shut_in::shut_in;
 use super::watch::Watch;
 use crate::print;
 use anyhow::{Context, Result};
+use blockyard_block::specification::Format;
 use blockyard_block::{AllowedDirectories, Qcow2Commit, shown};
 use clap::Args;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ pub struct CommitArgs {
     /// Image: a qcow2 file with a backing file.
     image: String,
     /// Format of the image.
-    #[arg(short, value_name = "FORMAT", value_enum)]
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
     /// Commit into this file of the chain of backing files [default: the nearest]. The image is not emptied then, and images
     /// between the two are of no more use.

@@ -1,12 +1,13 @@
 //! `blockyard image compare`: whether two disks hold the same.
 
-use super::named_image::{self, Format};
+use super::named_image;
 use super::shut_in::shut_in;
 use super::verdict::Verdict;
 use super::watch::Watch;
 use crate::print;
 use anyhow::{Result, anyhow};
 use blockyard_block::comparison::{Comparing, Comparison, ComparisonError};
+use blockyard_block::specification::Format;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -21,10 +22,10 @@ pub struct CompareArgs {
     /// The other one.
     second: String,
     /// Format of the first.
-    #[arg(short, value_name = "FORMAT", value_enum)]
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
     /// Format of the second.
-    #[arg(short = 'F', value_name = "FORMAT", value_enum)]
+    #[arg(short = 'F', value_name = "FORMAT", value_parser = named_image::formats())]
     second_format: Option<Format>,
     /// Sizes must be the same too, and what has storage and what has none.
     #[arg(short)]

@@ -1,7 +1,7 @@
 //! `blockyard image convert`: a disk into a new image, or into a disk that is there.
 
 use super::image_options::ImageOptions;
-use super::named_image::{self, Format, Stream, directory_of};
+use super::named_image::{self, Stream, directory_of};
 use super::new_image::{NewImage, backing_path, open_backing};
 use super::shut_in::shut_in;
 use super::watch::Watch;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::conversion::{
     Conversion, ConversionError, ConversionOptions, ConversionTarget, THREADS_MAX, ZERO_RUN_BYTES_MIN,
 };
-use blockyard_block::specification::DiskSpecification;
+use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{
     Disk, Extent, ExtentKind, Preallocation, Qcow2Backing, Qcow2Disk, Qcow2Writer, ReplacementFile, flush,
     reads_as_zeros, shown, walk_extents, write_differences,
@@ -34,10 +34,10 @@ pub struct ConvertArgs {
     /// Image to make, or disk to write.
     target: String,
     /// Format of SRC.
-    #[arg(short, value_name = "FORMAT", value_enum)]
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
     /// Format of DST [default: what its name's ending says].
-    #[arg(short = 'O', value_name = "FORMAT", value_parser = Format::made())]
+    #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_formats())]
     output_format: Option<Format>,
     /// Options of a new image: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT.
     #[arg(short, value_name = "KEY=VALUE,...")]
@@ -47,7 +47,7 @@ pub struct ConvertArgs {
     #[arg(short = 'B', value_name = "FILE", conflicts_with_all = ["compress", "no_create"])]
     backing: Option<String>,
     /// Format of the backing file.
-    #[arg(short = 'F', value_name = "FORMAT", value_enum)]
+    #[arg(short = 'F', value_name = "FORMAT", value_parser = named_image::formats())]
     backing_format: Option<Format>,
     /// Compress the data (qcow2).
     #[arg(short)]
@@ -144,7 +144,7 @@ impl ConvertArgs {
 
     /// What a new image is like.
     fn new_image(&self, named: &DiskSpecification, size_bytes: u64) -> Result<NewImage> {
-        let (path, format) = match (named.path(), Format::of(named)) {
+        let (path, format) = match (named.path(), named.format()) {
             (Some(path), Some(format)) => (path.to_owned(), format),
             _ => bail!(UsageError(format!("'{named}' is no new image: a file name"))),
         };

@@ -1,7 +1,7 @@
 //! `blockyard image create`: a new, empty image.
 
 use super::image_options::ImageOptions;
-use super::named_image::{self, Format, directory_of};
+use super::named_image::{self, directory_of};
 use super::new_file_systems;
 use super::new_image::{NewImage, backing_path, open_backing};
 use super::new_partitions::{self, TableKind, WantedFileSystem, WantedPartition};
@@ -10,6 +10,7 @@ use crate::destination::or_no_space;
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{self, NewPartition, PartitionTable, Scheme};
+use blockyard_block::specification::Format;
 use blockyard_block::{Preallocation, Qcow2Backing, flush, shown};
 use clap::Args;
 use std::fmt::Write;
@@ -26,7 +27,7 @@ pub struct CreateArgs {
     #[arg(value_parser = size::parse)]
     size: Option<u64>,
     /// Format of the image.
-    #[arg(short, long, value_parser = Format::made())]
+    #[arg(short, long, value_parser = named_image::made_formats())]
     format: Option<Format>,
     /// Options: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT, size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
@@ -35,7 +36,7 @@ pub struct CreateArgs {
     #[arg(short, long, value_name = "FILE")]
     backing: Option<String>,
     /// Format of the backing file.
-    #[arg(short = 'F', long, value_enum)]
+    #[arg(short = 'F', long, value_parser = named_image::formats())]
     backing_format: Option<Format>,
     /// Do not look at the backing file, which need not be there.
     #[arg(short)]

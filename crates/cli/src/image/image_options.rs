@@ -1,9 +1,9 @@
 //! What `-o` says of a new image: qemu-img's names and values, as far as there is a choice here.
 
-use super::named_image::Format;
 use crate::{UsageError, size};
 use anyhow::{Result, bail};
 use blockyard_block::Preallocation;
+use blockyard_block::specification::Format;
 
 /// Options of a new image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

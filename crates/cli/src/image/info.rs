@@ -1,13 +1,13 @@
 //! `blockyard image info`: what an image is.
 
-use super::named_image::{self, Format};
+use super::named_image;
 use super::qcow2_report::Qcow2Report;
 use super::shut_in::shut_in;
 use super::vmdk_report::{self, VmdkReport};
 use crate::{print, size, terminal};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{PartitionTable, Scheme, read};
-use blockyard_block::specification::{DiskSpecification, Kind, OpenError};
+use blockyard_block::specification::{DiskSpecification, Format, Kind, OpenError};
 use blockyard_block::{
     AllowedDirectories, ChainImage, Disk, FileFormat, FileUsers, ImageError, OpenedFile, Qcow2Info, VmdkInfo, explain,
     image_chain, printable, shown,
@@ -26,7 +26,7 @@ pub struct InfoArgs {
     /// Image: [KIND:]PATH[,KEY=VALUE...]
     image: String,
     /// Format of the image.
-    #[arg(short, value_name = "FORMAT", value_enum)]
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
     /// Show the images behind it too.
     #[arg(long)]
@@ -130,7 +130,7 @@ impl Report {
         let format = match (seen, file) {
             (Some(seen), _) => seen.word,
             (None, Some(_)) if !named.says_format() => "raw",
-            _ => named.format().unwrap_or(named.kind().word()),
+            _ => named.format().map_or(named.kind().word(), Format::word),
         };
         let qcow2 = image.as_ref().filter(|_| format == "qcow2").map(Qcow2Info::of_opened);
         let vmdk = image.as_ref().filter(|_| format == "vmdk").and_then(|image| VmdkInfo::of(image).ok());

@@ -1,11 +1,11 @@
 //! `blockyard image map`: where a disk's bytes lie.
 
-use super::named_image::{self, Format};
+use super::named_image;
 use super::shut_in::shut_in;
 use crate::size;
 use crate::terminal::OutputError;
 use anyhow::{Context, Result, bail};
-use blockyard_block::specification::DiskSpecification;
+use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{
     AllowedDirectories, Disk, ExtentKind, FileOptions, OpenedFile, Qcow2Disk, Qcow2Mapping, Qcow2MappingKind,
     image_chain, printable,
@@ -23,7 +23,7 @@ pub struct MapArgs {
     /// Image: [KIND:]PATH[,KEY=VALUE...]
     image: String,
     /// Format of the image.
-    #[arg(short, value_name = "FORMAT", value_enum)]
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
     /// Where on the disk to begin.
     #[arg(long, value_name = "OFFSET", default_value = "0", value_parser = size::parse)]
@@ -84,7 +84,7 @@ enum MappedDisk {
 
 impl Mapped {
     fn open(named: &DiskSpecification, file: Option<&OpenedFile>, allow_dirs: &[PathBuf]) -> Result<Self> {
-        let is_whole = named.format() == Some("qcow2") && named.partition().is_none();
+        let is_whole = named.format() == Some(Format::Qcow2) && named.partition().is_none();
         let Some(image) = file.filter(|_| is_whole) else {
             let disk = named_image::open_stream_in(named, file, true, allow_dirs)?.opened.disk;
             return Ok(Self { disk: MappedDisk::Other(disk), files: vec![named_file(named)] });

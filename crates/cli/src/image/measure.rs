@@ -1,10 +1,11 @@
 //! `blockyard image measure`: how large a file a new image would be.
 
 use super::image_options::ImageOptions;
-use super::named_image::{self, Format};
+use super::named_image;
 use super::shut_in::shut_in;
 use crate::{UsageError, print, size, terminal};
 use anyhow::{Result, bail};
+use blockyard_block::specification::Format;
 use blockyard_block::{Disk, Extent, ExtentKind, Preallocation, walk_extents};
 use clap::Args;
 use serde::Serialize;
@@ -26,10 +27,10 @@ pub struct MeasureArgs {
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
     /// Format of the disk to convert.
-    #[arg(short, value_name = "FORMAT", value_enum)]
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
     /// Format of the new image.
-    #[arg(short = 'O', value_name = "FORMAT", value_parser = Format::made(), default_value = "raw")]
+    #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_formats(), default_value = "raw")]
     output_format: Format,
     /// Options of the new image.
     #[arg(short, value_name = "KEY=VALUE,...")]

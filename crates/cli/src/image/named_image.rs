@@ -3,43 +3,32 @@
 use crate::disk::{self, Access, OpenDisk, RECONNECT};
 use crate::{UsageError, UsageLines};
 use anyhow::{Result, bail};
-use blockyard_block::specification::{DiskSpecification, Kind};
+use blockyard_block::specification::{DiskSpecification, Format, Kind};
 use blockyard_block::{Engine, OpenedFile};
-use clap::ValueEnum;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::path::{Path, PathBuf};
 
-/// A format by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// The disk's bytes as they are.
-    Raw,
-    /// QEMU's format.
-    Qcow2,
-    /// VMware's, flat: read only.
-    Vmdk,
+/// Reads the name of a format.
+pub fn formats() -> impl TypedValueParser<Value = Format> {
+    one_of(&Format::ALL)
 }
 
-impl Format {
-    /// Its word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::Qcow2 => "qcow2",
-            Self::Vmdk => "vmdk",
-        }
-    }
+/// Reads the name of a format that images can be made in.
+pub fn made_formats() -> impl TypedValueParser<Value = Format> {
+    one_of(&[Format::Raw, Format::Qcow2])
+}
 
-    /// Reads one that images can be made in.
-    pub fn made() -> impl TypedValueParser<Value = Self> {
-        let words = [Self::Raw, Self::Qcow2].into_iter().filter_map(|format| format.to_possible_value());
-        PossibleValuesParser::new(words).try_map(|word| Self::from_str(&word, false))
-    }
-
-    /// The format that a specification says, or its name.
-    pub fn of(named: &DiskSpecification) -> Option<Self> {
-        Self::value_variants().iter().copied().find(|format| named.format() == Some(format.word()))
-    }
+/// The one place where the command line's words become formats.
+fn one_of(formats: &[Format]) -> impl TypedValueParser<Value = Format> + use<> {
+    let words = formats.iter().map(|format| {
+        let help = match format {
+            Format::Raw => "The disk's bytes as they are",
+            Format::Qcow2 => "QEMU's format",
+            Format::Vmdk => "VMware's, flat: read only",
+        };
+        PossibleValue::new(format.word()).help(help)
+    });
+    PossibleValuesParser::new(words.collect::<Vec<_>>()).try_map(|word| word.parse::<Format>())
 }
 
 /// The disk that `text` names, in this format if it does not say which: an image that is there, to be read.
@@ -101,11 +90,11 @@ pub fn shared(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
 /// # Errors
 /// [`UsageLines`] when it names no disk.
 pub fn target(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
-    let text = match format {
-        Some(format) => format!("{text},format={}", format.word()),
-        None => text.to_owned(),
-    };
-    Ok(text.parse().map_err(UsageLines::from)?)
+    let named: DiskSpecification = text.parse().map_err(UsageLines::from)?;
+    match format {
+        Some(format) => Ok(named.with_format(format).map_err(UsageLines::from)?),
+        None => Ok(named),
+    }
 }
 
 /// A new image's file: a name, and a format at most.
@@ -133,11 +122,7 @@ pub fn parse_file(text: &str, format: Option<Format>) -> Result<(PathBuf, Format
 /// A file and its format, of a text that says no more.
 fn file_alone(text: &str, format: Option<Format>) -> Result<Option<(PathBuf, Format)>> {
     let named = target(text, format)?;
-    let says_more = text.replace(",,", "").split(',').skip(1).any(|key| !key.starts_with("format="));
-    Ok(match (named.kind(), named.path(), Format::of(&named)) {
-        (Kind::File, Some(path), Some(format)) if !says_more => Some((path.to_owned(), format)),
-        _ => None,
-    })
+    Ok(named.file_alone().zip(named.format()).map(|(path, format)| (path.to_owned(), format)))
 }
 
 /// As [`changed`], of an image that may be based on another.

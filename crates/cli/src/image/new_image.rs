@@ -1,10 +1,10 @@
 //! Making the file of a new image: empty, beside its name.
 
-use super::named_image::{Format, directory_of};
+use super::named_image::directory_of;
 use super::watch::Watch;
 use crate::{UsageError, UsageLines, disk};
 use anyhow::{Context, Result, bail};
-use blockyard_block::specification::DiskSpecification;
+use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{
     AllowedDirectories, Disk, Engine, FileDisk, FileOptions, Preallocation, Qcow2Backing, Qcow2CreateOptions,
     Qcow2Disk, ReplacementFile, shown,
@@ -130,9 +130,8 @@ pub fn write_zeros(file: &File, range: Range<u64>, watch: &Watch) -> Result<()> 
 /// # Errors
 /// When it is not.
 pub fn open_backing(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-    let path = backing_path(image, &backing.name);
-    let text = format!("file:{},format={}", path.display().to_string().replace(',', ",,"), backing.format);
-    let named: DiskSpecification = text.parse().map_err(UsageLines::from)?;
+    let named = DiskSpecification::of_file(backing_path(image, &backing.name));
+    let named = named.with_format_named(&backing.format).map_err(UsageLines::from)?;
     disk::open(&named.or_engine(Engine::Sync), true, allow_dirs).context("cannot open the backing file")
 }
 

@@ -141,11 +141,11 @@ impl OpenArgs {
     /// # Errors
     /// When it cannot be opened so; [`UsageError`] when it is no file that can be changed as a whole; when no file can be made beside it.
     pub fn open_disk(&self, name: &str, file: Option<&OpenedFile>, access: Access) -> Result<OpenedDisk> {
-        let specification = match self.cache {
-            Cache::Writeback => name.to_owned(),
-            Cache::Unsafe => format!("{name},cache=unsafe"),
+        let named: DiskSpecification = name.parse().map_err(UsageLines::from)?;
+        let named = match self.cache {
+            Cache::Writeback => named,
+            Cache::Unsafe => named.with_cache_unsafe().map_err(UsageLines::from)?,
         };
-        let named: DiskSpecification = specification.parse().map_err(UsageLines::from)?;
         let read_only = access == Access::Read;
         let opened = disk::open_whole(
             &named,

@@ -1,11 +1,12 @@
 //! `blockyard image rebase`: another backing file behind an image.
 
-use super::named_image::{self, Format, Opened, directory_of};
+use super::named_image::{self, Opened, directory_of};
 use super::new_image::{backing_path, open_backing};
 use super::shut_in::shut_in;
 use super::watch::Watch;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
+use blockyard_block::specification::Format;
 use blockyard_block::{AllowedDirectories, Disk, Qcow2Backing, Qcow2Rebase, same_file, write_differences};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -19,14 +20,14 @@ pub struct RebaseArgs {
     /// Image: a qcow2 file.
     image: String,
     /// Format of the image.
-    #[arg(short, value_name = "FORMAT", value_enum)]
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
     /// The new backing file; a name that is not absolute starts from the image's directory. An empty name: none, so that the image
     /// depends on nothing.
     #[arg(short, long, value_name = "FILE")]
     backing: String,
     /// Format of the new backing file.
-    #[arg(short = 'F', long, value_enum)]
+    #[arg(short = 'F', long, value_parser = named_image::formats())]
     backing_format: Option<Format>,
     /// Change the name only. Neither the old backing file nor the new one is looked at.
     #[arg(short)]

@@ -1,13 +1,14 @@
 //! `blockyard image resize`: a larger or smaller disk.
 
 use super::image_options::ImageOptions;
-use super::named_image::{self, Format, Opened};
+use super::named_image::{self, Opened};
 use super::new_image::write_zeros;
 use super::watch::Watch;
 use crate::disk::{self, Access, RECONNECT};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::size::set_length;
+use blockyard_block::specification::Format;
 use blockyard_block::{AllowedDirectories, OpenedFile, Preallocation, Qcow2Disk, shown};
 use clap::Args;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -25,7 +26,7 @@ pub struct ResizeArgs {
     #[arg(allow_hyphen_values = true, value_parser = change)]
     size: Change,
     /// Format of the image.
-    #[arg(short, value_name = "FORMAT", value_enum)]
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
     /// Make the disk smaller: what is behind its new end is lost.
     #[arg(long)]

@@ -77,3 +77,18 @@ fn what_cannot_be_checked_makes_no_json() {
     let outcome = image(&yard, ["check", "--json", "raw.img"]).failed(63, &["does not support checks"]);
     assert_eq!(outcome.stdout, "");
 }
+
+/// What -f says is said of the disk, and not written behind its name.
+#[test]
+fn a_comma_at_the_end_of_a_name_does_not_take_the_format_into_it() {
+    let yard = Yard::new();
+    yard.random("raw.img", MIB, 1);
+    image(&yard, ["info", "-f", "raw", "raw.img,"])
+        .failed(2, &["there is nothing between two commas, or after the last"]);
+    image(&yard, ["create", "-q", "-f", "raw", "new.img,", "1M"]).failed(2, &["or after the last"]);
+    assert!(!yard.path("new.img,format=raw").exists());
+    image(&yard, ["info", "-f", "raw", "raw.img,format=raw"])
+        .failed(2, &["the key 'format' is there twice; once is enough\n  raw.img,format=raw,format=raw\n"]);
+    image(&yard, ["info", "-f", "raw", "mem:1M"])
+        .failed(2, &["'format' is not for a mem: disk", "\n  mem:1M,format=raw\n"]);
+}

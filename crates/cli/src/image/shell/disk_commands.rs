@@ -6,7 +6,6 @@ use super::session::Session;
 use super::verbs::{text, truth};
 use crate::image::create;
 use crate::image::layers::LUKS;
-use crate::image::named_image::Format;
 use crate::image::new_image::NewImage;
 use crate::image::tool_run::{self, complaint};
 use crate::image::watch::Watch;
@@ -14,7 +13,7 @@ use crate::{UsageError, UsageLines, print, private_directory};
 use anyhow::{Context, Result, bail};
 use blockyard_appliance::tools::{BLKID, RESIZE2FS, TUNE2FS, ToolCall, WIPEFS};
 use blockyard_block::partition_table::{self, EntryChange, Guid, Partition, PartitionKind, Scheme, TableChange};
-use blockyard_block::specification::DiskSpecification;
+use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Preallocation, printable, shown};
 use blockyard_protocol::appliance::{MountPoint, Volume};
 use blockyard_protocol::pattern::{is_pattern, matches};
@@ -49,7 +48,10 @@ fn add_as(session: &mut Session, words: &[OsString], mut read_only: bool) -> Res
     for (key, value) in options(&words[1..])? {
         match key {
             "readonly" => read_only |= truth(OsStr::new(value))?,
-            "format" => specification.push_str(&format!(",format={value}")),
+            "format" => {
+                let named: DiskSpecification = specification.parse().map_err(UsageLines::from)?;
+                specification = named.with_format_named(value).map_err(UsageLines::from)?.to_string();
+            }
             // Names and caching of QEMU's.
             "iface" | "name" | "label" | "cachemode" | "discard" => {}
             _ => bail!(UsageError(format!("{key}: a disk has readonly:true and format:raw|qcow2"))),
@@ -72,8 +74,7 @@ pub fn make(session: &mut Session, words: &[OsString], allocated: bool) -> Resul
     };
     // What is added is the file that was made, whatever has its name by then.
     let file = image.make(&Watch::new(false, size_bytes)?)?.commit_open(true)?;
-    let named = format!("file:{},format=raw", name.replace(',', ",,"));
-    let named: DiskSpecification = named.parse().map_err(UsageLines::from)?;
+    let named = DiskSpecification::of_file(name).with_format(Format::Raw).map_err(UsageLines::from)?;
     session.add_opened(&named.to_string(), Some(&file), false)
 }
 

@@ -1,0 +1,98 @@
+//! What a command's options say of a disk besides its specification: said as one more key would say it, and refused as it would be.
+
+use super::{Backend, DiskSpecification, FileSpecification, Format, SpecificationError, parse};
+use std::path::{Path, PathBuf};
+
+impl DiskSpecification {
+    /// The disk that is all of a file or block device, of which nothing more is said.
+    pub fn of_file(path: impl Into<PathBuf>) -> Self {
+        let file = FileSpecification {
+            path: path.into(),
+            format: None,
+            direct: false,
+            engine: None,
+            cache_unsafe: false,
+            logical_block_bytes: None,
+            lock: true,
+        };
+        Self::of_backend(Backend::File(file))
+    }
+
+    /// The file or block device, if nothing more is said of it than its format.
+    pub fn file_alone(&self) -> Option<&Path> {
+        let Backend::File(file) = &self.backend else { return None };
+        let mut alone = Self::of_file(&file.path);
+        if let Backend::File(bare) = &mut alone.backend {
+            (bare.format, bare.lock) = (file.format, file.lock);
+        }
+        (*self == alone).then_some(&*file.path)
+    }
+
+    /// The same disk, in this format.
+    ///
+    /// # Errors
+    /// When it says a format already, even the same, or is in no file.
+    pub fn with_format(mut self, format: Format) -> Result<Self, SpecificationError> {
+        match &mut self.backend {
+            Backend::File(FileSpecification { format: said @ None, .. }) => *said = Some(format),
+            _ => return Err(self.refused("format", format.word(), None)),
+        }
+        Ok(self)
+    }
+
+    /// The same disk, in the format of this word.
+    ///
+    /// # Errors
+    /// When there is no such format; as [`DiskSpecification::with_format`].
+    pub fn with_format_named(self, word: &str) -> Result<Self, SpecificationError> {
+        match word.parse() {
+            Ok(format) => self.with_format(format),
+            Err(problem) => Err(self.refused("format", word, Some(problem))),
+        }
+    }
+
+    /// The same disk, answering flushes without flushing.
+    ///
+    /// # Errors
+    /// When it says so already, or is in no file.
+    pub fn with_cache_unsafe(mut self) -> Result<Self, SpecificationError> {
+        match &mut self.backend {
+            Backend::File(FileSpecification { cache_unsafe: said @ false, .. }) => *said = true,
+            _ => return Err(self.refused("cache", "unsafe", None)),
+        }
+        Ok(self)
+    }
+
+    /// The same disk, copied through an I/O buffer of this size.
+    ///
+    /// # Errors
+    /// When it says a size already, is no session, or the size is not from 4 KiB to 1 GiB.
+    pub fn with_io_buffer(mut self, bytes: u64) -> Result<Self, SpecificationError> {
+        let word = bytes.to_string();
+        match &mut self.backend {
+            Backend::Session(session) if session.io_buffer_bytes.is_none() => match parse::io_buffer(&word) {
+                Ok(bytes) => session.io_buffer_bytes = Some(bytes),
+                Err(problem) => return Err(self.refused("io-buffer", &word, Some(problem))),
+            },
+            _ => return Err(self.refused("io-buffer", &word, None)),
+        }
+        Ok(self)
+    }
+
+    /// Why one more key is too much: as if it stood behind the others. `problem`: what is wrong with its value, if not the key itself.
+    fn refused(&self, key: &str, value: &str, problem: Option<String>) -> SpecificationError {
+        let before = format!("{self},");
+        let text = format!("{before}{key}={}", value.replace(',', ",,"));
+        let value_start = before.len() + key.len() + 1;
+        match problem {
+            Some(problem) => {
+                let span = value_start..text.len();
+                SpecificationError::new(&text, span, format!("{key}: {problem}"))
+            }
+            None => {
+                let message = parse::key_refused(key, self.kind());
+                SpecificationError::new(&text, before.len()..value_start - 1, message)
+            }
+        }
+    }
+}
