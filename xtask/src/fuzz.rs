@@ -67,14 +67,20 @@ const TARGETS: &[Target] = &[
     ),
     in_library("blockyard-appliance", "stream::fuzz::fuzz_a_guest_that_reads_gets_the_stream_and_nothing_else"),
     in_library("blockyard-appliance", "stream::fuzz::fuzz_a_guest_that_writes_gives_a_stream_or_none"),
-    in_command("image::records::tests::fuzz_any_bytes_are_records_or_an_error_whatever_the_pieces"),
+    in_library("blockyard-image", "guest::records::tests::fuzz_any_bytes_are_records_or_an_error_whatever_the_pieces"),
     Target {
         package: "blockyard-archive",
         binary: &["--test", "hostile"],
         test: "fuzz_no_archive_makes_anything_but_plain_files_where_it_is_unpacked",
     },
-    in_command("image::operating_system::tests::fuzz_whatever_files_say_is_told_in_harmless_text"),
-    in_command("image::packages::tests::fuzz_whatever_a_database_says_is_told_in_harmless_text"),
+    in_library(
+        "blockyard-image",
+        "inspection::operating_system::tests::fuzz_whatever_files_say_is_told_in_harmless_text",
+    ),
+    in_library(
+        "blockyard-image",
+        "inspection::packages::tests::fuzz_whatever_a_database_says_is_told_in_harmless_text",
+    ),
     in_library("blockyard-protocol", "frame::tests::fuzz_messages_go_round"),
     in_library("blockyard-protocol", "plan::tests::fuzz_pieces_cover_the_length_once_and_zeros_are_zeros"),
     in_library("blockyard-protocol", "progress::tests::fuzz_steps_are_neither_late_nor_double"),

@@ -1,5 +1,6 @@
 //! How a disk that somebody names as a destination is written.
 
+use crate::image::failures;
 use crate::terminal::OutputError;
 use anyhow::{Result, anyhow, bail};
 use blockyard_block::conversion::ConversionError;
@@ -64,7 +65,7 @@ pub fn or_no_space(error: anyhow::Error, path: &Path) -> anyhow::Error {
         Some(ConversionError::System(error)) => is_full(error),
         _ => match error.downcast_ref() {
             Some(OutputError(error)) => is_full(error),
-            None => error.downcast_ref().is_some_and(is_full),
+            None => error.downcast_ref().or_else(|| failures::of_system(error)).is_some_and(is_full),
         },
     };
     if error.chain().any(says_so) { ReplacementError::NoSpace(path.to_owned()).into() } else { error }

@@ -20,7 +20,6 @@ mod signals;
 mod terminal;
 mod time;
 mod usage;
-mod watched_disk;
 
 use blockyard_block::specification::SpecificationError;
 use blockyard_block::{printable, size};
@@ -79,7 +78,7 @@ fn end(error: &anyhow::Error) -> u8 {
     if let Some(&image::Verdict(status)) = error.downcast_ref() {
         return status;
     }
-    if error.downcast_ref().is_some_and(terminal::OutputError::is_unwanted) {
+    if image::failures::is_unwanted(error) {
         return READER_GONE;
     }
     terminal::say(&format!("{error:#}"));
@@ -128,5 +127,5 @@ impl From<SpecificationError> for UsageLines {
 }
 
 fn is_usage(error: &anyhow::Error) -> bool {
-    error.is::<UsageError>() || error.is::<UsageLines>()
+    error.is::<UsageError>() || error.is::<UsageLines>() || image::failures::is_usage(error)
 }

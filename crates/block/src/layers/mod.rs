@@ -2,7 +2,7 @@
 //!
 //! [`AlignedDisk`] takes requests of any length and alignment. [`PartitionDisk`] confines to a range. [`OverlayDisk`] keeps
 //! changes apart. [`ThrottledDisk`] holds requests back. [`MeteredDisk`] counts and measures. [`FaultyDisk`] does wrong on purpose.
-//! [`ZerosAsHoles`] gives back the storage of zeros. [`WriteLog`] remembers every write, and can tell what a disk may hold after a power cut at any point.
+//! [`WatchedDisk`] remembers the first error, and how much there was to do. [`ZerosAsHoles`] gives back the storage of zeros. [`WriteLog`] remembers every write, and can tell what a disk may hold after a power cut at any point.
 //!
 //! What they have in common is in [`layer`]: a layer writes only what it changes.
 //!
@@ -20,6 +20,7 @@ mod random;
 mod slots;
 mod throttle;
 mod timed_event;
+mod watched;
 mod write_log;
 mod zeros_as_holes;
 
@@ -33,5 +34,6 @@ pub use operation_kind::OperationKind;
 pub use overlay::{OverlayDisk, commit};
 pub use partition::{PartitionDisk, PartitionError};
 pub use throttle::{ThrottleLimits, ThrottledDisk};
+pub use watched::{WatchedDisk, Work};
 pub use write_log::{Image, Recording, Replay, WriteLog, WriteLogDisk};
 pub use zeros_as_holes::ZerosAsHoles;

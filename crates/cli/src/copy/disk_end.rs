@@ -2,9 +2,9 @@
 
 use super::args::{DiskOptions, SECTOR_BYTES_DEFAULT};
 use crate::disk::OpenDisk;
-use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result};
 use blockyard_block::Disk;
+use blockyard_block::layers::WatchedDisk;
 use blockyard_block::layers::{AlignOptions, AlignedDisk};
 use blockyard_protocol::layout::SECTOR_SIZE_MAX;
 use blockyard_session::client::SessionDisk;

@@ -2,8 +2,8 @@
 
 use super::facility::{Facility, Lack};
 use super::program::{self, Asked};
-use crate::image::try_appliance;
-use blockyard_appliance::{ApplianceError, Confined, Kernel};
+use crate::image::{failures, try_appliance};
+use blockyard_appliance::{Confined, Kernel};
 use std::path::PathBuf;
 
 const REMEDY: &str = "apt-get install user-mode-linux; or, without being root, apt-get download user-mode-linux, dpkg-deb -x \
@@ -48,7 +48,7 @@ impl Found {
 /// What `image` says when it cannot boot it.
 fn lack(program: PathBuf, error: &anyhow::Error) -> Lack {
     let shown = program.display();
-    match error.downcast_ref::<ApplianceError>() {
+    match failures::appliance(error) {
         Some(error) => {
             Lack { reason: format!("{shown}: {}", error.reason()), remedy: error.remedy().map(str::to_owned) }
         }

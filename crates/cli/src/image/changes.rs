@@ -1,10 +1,11 @@
 //! `blockyard image rm`, `mkdir`, `mv`, `ln`, `chmod` and `chown`: one request each.
 
-use super::file_commands::{Access, FileCommand, sources_and_destination};
+use super::file_commands::{FileCommand, sources_and_destination};
 use super::file_mode;
-use super::open_image::{OpenImage, image_path, image_paths};
 use crate::UsageError;
 use anyhow::Result;
+use blockyard_image::Access;
+use blockyard_image::guest::{OpenImage, image_path, image_paths};
 use blockyard_protocol::appliance::{ChangeMode, ChangeOwner, Link, MakeDirectory, Operation, Remove, Rename};
 use clap::Args;
 use std::os::unix::ffi::OsStrExt;
@@ -38,7 +39,7 @@ impl<C: Change> FileCommand for C {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        image.call(self.operation()?).map(drop)
+        Ok(image.call(self.operation()?).map(drop)?)
     }
 }
 

@@ -4,22 +4,24 @@
 //! is a stream that is a tar archive.
 
 use super::asked_for::AskedFor;
-use super::file_commands::{Access, FileCommand, sources_and_destination};
+use super::failures;
+use super::file_commands::{FileCommand, sources_and_destination};
 use super::host_attributes::attributes_within;
 use super::host_tree::{PackedTree, Unpacking};
 use super::listing::{is_directory, is_regular};
-use super::open_image::{OpenImage, RecordTaker, image_path, image_paths, path_of};
-use super::records::Room;
-use super::{requests, stdin};
+use super::stdin;
 use crate::UsageError;
 use crate::destination::or_no_space;
-use crate::terminal::OutputError;
-use crate::watched_disk::WatchedDisk;
 use anyhow::{Context, Result, anyhow, bail};
-use blockyard_appliance::{ApplianceError, StreamSink, StreamSource};
 use blockyard_archive::{Source, UnpackOptions, remove_lists, set_user_attribute};
+use blockyard_block::layers::WatchedDisk;
 use blockyard_block::layers::{Fault, Faults, FaultyDisk};
 use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile, printable, shown};
+use blockyard_image::Access;
+use blockyard_image::guest::records::Room;
+use blockyard_image::guest::streams::write_out_up_to;
+use blockyard_image::guest::{OpenImage, RecordTaker, image_path, image_paths, path_of};
+use blockyard_image::guest::{read_in, write_out_into};
 use blockyard_protocol::appliance::{
     Attribute, Compression, Entry, Fetch, Operation, Range, Read, Record, Store, TarIn, TarOut, Walk,
 };
@@ -29,7 +31,6 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -58,81 +59,7 @@ impl FileCommand for Cat {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        write_out_into(image, Operation::Read(Read { paths: image_paths(&self.paths) }), io::stdout()).map(drop)
-    }
-}
-
-/// Has the appliance send a stream, and gives it to `output`.
-///
-/// # Errors
-/// When it cannot be sent, or the output takes no more.
-pub fn write_out<W: io::Write + Send + 'static>(image: &mut OpenImage, operation: Operation, output: W) -> Result<W> {
-    let bytes_max = image.bytes_max();
-    write_out_up_to(image, operation, output, bytes_max)
-}
-
-/// The same for a file or a pipe: it takes more of what is packed tightly.
-///
-/// # Errors
-/// As [`write_out`].
-pub fn write_out_into<W: io::Write + AsFd + Send + 'static>(
-    image: &mut OpenImage,
-    operation: Operation,
-    output: W,
-) -> Result<W> {
-    let bytes_max = image.bytes_max_into(&output);
-    write_out_up_to(image, operation, output, bytes_max)
-}
-
-fn write_out_up_to<W: io::Write + Send + 'static>(
-    image: &mut OpenImage,
-    operation: Operation,
-    mut output: W,
-    bytes_max: u64,
-) -> Result<W> {
-    let mut done = Vec::new();
-    for part in requests::split(operation) {
-        let sent;
-        (output, sent) = write_part(image, part, output, bytes_max)?;
-        done.push(sent);
-    }
-    each(done, |sent| sent).map(|()| output)
-}
-
-/// The output, unless it or the appliance is of no more use, and whether all was sent.
-fn write_part<W: io::Write + Send + 'static>(
-    image: &mut OpenImage,
-    operation: Operation,
-    output: W,
-    bytes_max: u64,
-) -> Result<(W, Result<()>)> {
-    let sink = StreamSink::with_bytes_max(output, bytes_max).context("making a stream")?;
-    image.appliance.bind_sink_stream(&sink);
-    let done = image.call(operation);
-    let finished = sink.finish();
-    image.appliance.release();
-    match (done, finished) {
-        // The output's own failure is why the appliance failed.
-        (_, Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(OutputError(error).into()),
-        (Err(error), Err(_)) => Err(error),
-        (Err(error), _) if error.is::<ApplianceError>() => Err(error),
-        (done, finished) => Ok((finished.map_err(OutputError)?, done.map(drop))),
-    }
-}
-
-/// Has the appliance take a stream.
-///
-/// # Errors
-/// When it cannot be taken, or `input` fails.
-pub fn read_in(image: &mut OpenImage, operation: Operation, input: impl io::Read + Send + 'static) -> Result<u64> {
-    let source = StreamSource::new(input).context("making a stream")?;
-    image.appliance.bind_source_stream(&source);
-    let done = image.call(operation);
-    let finished = source.finish();
-    image.appliance.release();
-    match (done, finished) {
-        (_, Err(error)) => Err(anyhow!("cannot read the input: {error}")),
-        (done, Ok(())) => done.map(|response| response.bytes),
+        Ok(write_out_into(image, Operation::Read(Read { paths: image_paths(&self.paths) }), io::stdout()).map(drop)?)
     }
 }
 
@@ -210,7 +137,7 @@ fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T) -> Result<
     let mut failed: Vec<anyhow::Error> = Vec::new();
     for item in items {
         if let Err(error) = act(item) {
-            let is_the_end = error.is::<ApplianceError>();
+            let is_the_end = failures::appliance(&error).is_some();
             failed.push(error);
             if is_the_end {
                 break;
@@ -317,7 +244,7 @@ pub fn look_at(image: &mut OpenImage, path: &Path, follow: bool) -> Result<Optio
         }
     }
     let walk = Walk { paths: vec![escaped(&image_path(path))], follow, details: !follow, ..Walk::default() };
-    image.records_if_any(Operation::Walk(walk), First(None))
+    Ok(image.records_if_any(Operation::Walk(walk), First(None))?)
 }
 
 fn name_of(path: &Path) -> Vec<u8> {
@@ -325,7 +252,7 @@ fn name_of(path: &Path) -> Vec<u8> {
 }
 
 fn put_stdin(image: &mut OpenImage, target: &Path, root_owned: bool) -> Result<()> {
-    image.claim_stdin()?;
+    stdin::claim()?;
     let (user_id, group_id) = match root_owned {
         true => (0, 0),
         false => (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
@@ -340,7 +267,7 @@ fn put_stdin(image: &mut OpenImage, target: &Path, root_owned: bool) -> Result<(
         modified: now.as_secs().try_into().unwrap_or(i64::MAX),
         ..Store::default()
     };
-    stdin::lent(|stdin| read_in(image, Operation::Store(store), stdin)).map(drop)
+    stdin::lent(|stdin| Ok(read_in(image, Operation::Store(store), stdin)?)).map(drop)
 }
 
 /// The host's file is the source disk.
@@ -366,7 +293,7 @@ fn put_file(image: &mut OpenImage, file: &RegularFile, target: &Path, root_owned
     }
     let done = image.call(Operation::Store(store));
     image.appliance.release();
-    done.map(drop)
+    Ok(done.map(drop)?)
 }
 
 /// Where a file has data: empty for everywhere, or when there are too many places. A file that is one hole has one empty range.
@@ -417,7 +344,7 @@ fn put_tree(image: &mut OpenImage, path: &Path, target: &Path, how: Tree) -> Res
     };
     let packed = PackedTree::new(vec![Source { path: path.to_owned(), name: name.into() }]).context("packing")?;
     let unpack = TarIn { directory, into, own: !root_owned, in_place };
-    read_in(image, Operation::TarIn(unpack), packed).map(drop)
+    Ok(read_in(image, Operation::TarIn(unpack), packed).map(drop)?)
 }
 
 /// Copy files and trees of an image to the host.
@@ -469,8 +396,9 @@ impl FileCommand for Get {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let (sources, target) = sources_and_destination(&self.paths, "on the host")?;
         if target == Path::new(STANDARD) {
-            return write_out_into(image, Operation::Read(Read { paths: image_paths(sources) }), io::stdout())
-                .map(drop);
+            return Ok(
+                write_out_into(image, Operation::Read(Read { paths: image_paths(sources) }), io::stdout()).map(drop)?
+            );
         }
         let into = is_directory_of_host(target);
         let follow = self.dereference;
@@ -492,7 +420,7 @@ impl FileCommand for Get {
                 .map_err(|error| or_no_space(error, &to))
                 .with_context(|| printable(&source.to_string_lossy()))
         });
-        each([image.told(&missing, missing.len() as u64), copied], |done| done)
+        each([image.told(&missing, missing.len() as u64).map_err(Into::into), copied], |done| done)
     }
 }
 
@@ -590,7 +518,7 @@ fn get_file(image: &mut OpenImage, path: &Path, entry: &Entry, to: &Path) -> Res
         remove_lists(new.file()).map_err(io::Error::from).context("setting its permissions")?;
         new.file().set_permissions(permissions).context("setting its permissions")?;
     }
-    new.commit(image.durable)?;
+    new.commit(image.is_durable())?;
     // A file without its attributes is better than none.
     attributed
 }
@@ -612,7 +540,7 @@ fn get_tree(image: &mut OpenImage, path: &Path, to: &Path) -> Result<()> {
     };
     let bytes_max = image.bytes_max_into(&directory);
     let options = UnpackOptions { root: (name, place), bytes_max, entries_max: image.files_max() };
-    let (unpacking, input) = Unpacking::start(directory, options, image.durable).context("unpacking")?;
+    let (unpacking, input) = Unpacking::start(directory, options, image.is_durable()).context("unpacking")?;
     let directory = within.as_os_str().as_bytes().to_vec();
     let request = TarOut { directory, paths, compression: Compression::None, sockets: true, excludes: Vec::new() };
     let sent = write_out_up_to(image, Operation::TarOut(request), input, stream_bytes_max(bytes_max));
@@ -622,7 +550,7 @@ fn get_tree(image: &mut OpenImage, path: &Path, to: &Path) -> Result<()> {
     match (sent, unpacked) {
         (Ok(()), unpacked) => unpacked.map(drop),
         (Err(_), Err(error)) if !is_truncation(&error) => Err(error),
-        (Err(error), _) => Err(error),
+        (Err(error), _) => Err(error.into()),
     }
 }
 

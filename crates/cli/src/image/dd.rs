@@ -1,14 +1,15 @@
 //! `blockyard image dd`: blocks between an image's disks, files in it, and files of the host.
 
-use super::copying::{read_in, write_out};
-use super::file_commands::{Access, FileCommand};
-use super::open_image::{OpenImage, image_path};
+use super::file_commands::FileCommand;
 use super::stdin::{self, Stdin};
 use crate::destination::or_no_space;
 use crate::terminal::OutputError;
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::{FileDisk, FileFormat, FileOptions, ReplacementFile, shown};
+use blockyard_image::Access;
+use blockyard_image::guest::{OpenImage, image_path};
+use blockyard_image::guest::{read_in, write_out};
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
 use blockyard_protocol::volume_name::lettered;
 use clap::Args;
@@ -346,15 +347,16 @@ impl FileCommand for Dd {
         };
         let operation = Operation::CopyBlocks(request);
         if matches!(copy.from, End::Standard) {
-            image.claim_stdin()?;
+            stdin::claim()?;
         }
         if from_host {
-            let bytes = stdin::lent(|stdin| read_in(image, operation, copy.input(self.opened.take(), stdin)?))?;
+            let bytes = stdin::lent(|stdin| Ok(read_in(image, operation, copy.input(self.opened.take(), stdin)?)?))?;
             return say(&copy, bytes);
         }
         if matches!(copy.to, End::Host(_) | End::Standard) {
-            let output = copy.output(self.opened.take(), image.permissions)?;
-            let done = write_out(image, operation, output).and_then(|output| output.finish(image.durable));
+            let output = copy.output(self.opened.take(), image.permissions())?;
+            let sent = write_out(image, operation, output).map_err(anyhow::Error::from);
+            let done = sent.and_then(|output| output.finish(image.is_durable()));
             return done.map_err(|error| match &copy.to {
                 End::Host(path) => or_no_space(error, path),
                 _ => error,

@@ -1,10 +1,11 @@
 //! `blockyard image du`.
 
-use super::file_commands::{Access, FileCommand};
+use super::file_commands::FileCommand;
 use super::file_json::{JsonList, Name};
 use super::listing::{Names, human_size, is_directory};
-use super::open_image::{OpenImage, RecordTaker, image_paths};
 use anyhow::Result;
+use blockyard_image::Access;
+use blockyard_image::guest::{OpenImage, RecordTaker, image_paths};
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use clap::Args;
 use serde::Serialize;
@@ -59,7 +60,7 @@ impl FileCommand for Du {
             ahead_bytes: 0,
             seen: HashSet::new(),
         };
-        image.records(Operation::Walk(walk), sums)
+        Ok(image.records(Operation::Walk(walk), sums)?)
     }
 }
 

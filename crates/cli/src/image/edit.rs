@@ -1,12 +1,14 @@
 //! `blockyard image edit`: a file of an image in the user's editor.
 
-use super::copying::{look_at, read_in, write_out};
-use super::file_commands::{Access, FileCommand};
+use super::copying::look_at;
+use super::file_commands::FileCommand;
 use super::listing::is_regular;
-use super::open_image::{OpenImage, image_path, path_of};
 use crate::{private_directory, terminal};
 use anyhow::{Context, Result, bail};
 use blockyard_block::{shell_word, shown};
+use blockyard_image::Access;
+use blockyard_image::guest::{OpenImage, image_path, path_of};
+use blockyard_image::guest::{read_in, write_out};
 use blockyard_protocol::appliance::{Operation, Read, Store};
 use blockyard_protocol::pattern::escaped;
 use clap::Args;
@@ -62,7 +64,7 @@ fn write_back(image: &mut OpenImage, path: &Path, copy: &Path) -> Result<()> {
     let edited = File::open(copy).context("reading what was edited")?;
     let store =
         Store { path: path.as_os_str().as_bytes().to_vec(), stream: true, keep: true, mode: 0o644, ..Store::default() };
-    read_in(image, Operation::Store(store), edited).map(drop)
+    Ok(read_in(image, Operation::Store(store), edited).map(drop)?)
 }
 
 /// The last part of the path, without what a shell or an editor could take for something else.

@@ -1,13 +1,14 @@
 //! `blockyard image run`: a program of the image, in the image.
 
-use super::file_commands::{Access, FileCommand};
-use super::open_image::{OpenImage, RecordTaker, errno};
-use super::records::RecordStream;
-use super::stdin::Stdin;
+use super::file_commands::FileCommand;
+use super::stdin::{self, Stdin};
 use super::verdict::{EndsWith, Verdict};
 use anyhow::{Context, Result};
 use blockyard_appliance::{StreamSink, StreamSource};
 use blockyard_devices::EventFd;
+use blockyard_image::Access;
+use blockyard_image::guest::records::RecordStream;
+use blockyard_image::guest::{ENVIRONMENT, OpenImage, RecordTaker, errno};
 use blockyard_protocol::appliance::{Execute, Operation, Record};
 use clap::Args;
 use rustix::io::Errno;
@@ -15,10 +16,6 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-
-/// What a program finds in its environment.
-pub const ENVIRONMENT: [&str; 4] =
-    ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "TERM=dumb"];
 
 /// Run a program of an image, in the image: in the appliance, as root, without a network.
 ///
@@ -57,7 +54,7 @@ impl FileCommand for Run {
             environment: ENVIRONMENT.iter().map(|variable| variable.as_bytes().to_vec()).collect(),
         };
         let end = Arc::new(EventFd::new().context("making an event")?);
-        if self.no_stdin || !image.has_stdin {
+        if self.no_stdin || !stdin::is_ours() {
             end.ring();
         }
         let input = Stdin::until(Arc::clone(&end));
@@ -74,7 +71,7 @@ impl FileCommand for Run {
         image.appliance.release();
         let done = done?;
         let status = done.failures.first().and_then(errno).map_or(1, status_of);
-        image.told(&done.failures, done.failed).map_err(|error| EndsWith { status, error })?;
+        image.told(&done.failures, done.failed).map_err(|error| EndsWith { status, error: error.into() })?;
         let program = done.program.unwrap_or_default();
         let (printer, _) = printed.context("cannot write the program's output")?.records.into_parts();
         given.context("cannot read the program's input")?;

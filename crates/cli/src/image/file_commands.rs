@@ -1,6 +1,6 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
-use super::open_image::{ImageArgs, OpenImage};
+use super::open_image::{self, ImageArgs};
 use super::{
     changes, copying, dd, disk_usage, edit, execute, filesystems, find, fsck, inspect, label, ls, making, misplaced,
     mkfs, read_in, space, stat, tar, trim,
@@ -8,18 +8,11 @@ use super::{
 use crate::UsageError;
 use anyhow::Result;
 use blockyard_block::shown;
+use blockyard_image::Access;
+use blockyard_image::guest::OpenImage;
 use clap::builder::{Resettable, StyledStr};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
-
-/// Whether a command changes the image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// It looks.
-    Read,
-    /// It changes something.
-    Write,
-}
 
 /// Something that is done on the files of an image: by `image`, in the shell, in scripts.
 pub trait FileCommand {
@@ -98,13 +91,13 @@ impl<C: Args + FileCommand> OnImage<C> {
 pub fn run_on(image: &String, how: &ImageArgs, command: &dyn FileCommand) -> Result<()> {
     let open = || {
         command.check()?;
-        OpenImage::open(image, how, command)
+        open_image::open(image, how, command)
     };
     let mut image = open().map_err(|error| misplaced::explain(error, image))?;
     let done = command.run(&mut image);
     match done {
-        Err(error) if image.is_atomic() => Err(image.give_up(error)),
-        done => done.and(image.close()),
+        Err(error) if image.is_atomic() => Err(error.context(image.give_up())),
+        done => done.and(image.close().map_err(Into::into)),
     }
 }
 

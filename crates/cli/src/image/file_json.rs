@@ -1,8 +1,8 @@
 //! Files of an image for programs: JSON.
 
 use super::listing::{time_text, type_letter, type_name};
-use super::open_image::RecordTaker;
 use crate::terminal;
+use blockyard_image::guest::RecordTaker;
 use blockyard_protocol::appliance::{Entry, Record};
 use serde::Serialize;
 use std::borrow::Cow;

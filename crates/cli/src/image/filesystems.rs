@@ -1,14 +1,16 @@
 //! `blockyard image filesystems`.
 
-use super::file_commands::{Access, FileCommand};
-use super::layers::Asking;
-use super::open_image::OpenImage;
+use super::file_commands::FileCommand;
 use crate::terminal::output_columns;
 use crate::{print, size};
 use anyhow::Result;
 use blockyard_appliance::tools::ToolError;
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
+use blockyard_image::Access;
+use blockyard_image::Error;
+use blockyard_image::guest::OpenImage;
+use blockyard_image::volumes::stacks::Asking;
 use clap::Args;
 
 /// List what is on an image's partitions, or on its disk if it has none: file systems with their labels, swap space, and other things.
@@ -27,11 +29,11 @@ impl FileCommand for Filesystems {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        if let Err(error) = image.open_layers(Asking::Nobody) {
+        if let Err(error) = image.open_stacks(Asking::Nobody) {
             // What there is besides can be told all the same.
-            match error.downcast_ref() {
-                Some(ToolError::Missing { .. }) => image.tell(&error.to_string()),
-                _ => return Err(error.context(image.name().to_owned())),
+            match error.cause() {
+                Error::Tool(ToolError::Missing { .. }) => image.note(&error.to_string()),
+                _ => return Err(error.context(image.name()).into()),
             }
         }
         let mut table = Table::new(&["device", "type", "size", "label", "uuid"]);

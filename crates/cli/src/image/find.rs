@@ -1,13 +1,14 @@
 //! `blockyard image find`.
 
 use super::copying::look_at;
-use super::file_commands::{Access, FileCommand};
+use super::file_commands::FileCommand;
 use super::file_json::{File, JsonList, path_within};
 use super::find_expression::{Found, Search};
 use super::listing::Names;
-use super::open_image::{OpenImage, RecordTaker, path_of};
 use anyhow::{Result, bail};
 use blockyard_block::shown;
+use blockyard_image::Access;
+use blockyard_image::guest::{OpenImage, RecordTaker, path_of};
 use blockyard_protocol::appliance::{Operation, Record, Walk};
 use clap::Args;
 use std::ffi::OsString;
@@ -68,7 +69,7 @@ impl FileCommand for Find {
         };
         let list = search.is_json.then(JsonList::new);
         let finder = Finder { search, names: Names::new(), list, start: Vec::new(), directory: Vec::new(), depth: 0 };
-        image.records(Operation::Walk(walk), finder)
+        Ok(image.records(Operation::Walk(walk), finder)?)
     }
 }
 

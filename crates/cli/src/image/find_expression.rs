@@ -2,9 +2,9 @@
 
 use super::file_mode;
 use super::listing::{Names, civil, is_link, is_regular, mode_text, owner, size_text, type_letter};
-use super::open_image::image_path;
 use crate::UsageError;
 use blockyard_block::shown;
+use blockyard_image::guest::image_path;
 use blockyard_protocol::appliance::Entry;
 use blockyard_protocol::file_mode::applied;
 use blockyard_protocol::pattern::matches;

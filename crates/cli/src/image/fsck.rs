@@ -1,15 +1,13 @@
 //! `blockyard image fsck`.
 
-use super::file_commands::{Access, FileCommand};
-use super::file_system_kind::{FileSystemKind, Thoroughness, Verdict};
-use super::open_image::OpenImage;
-use super::tool_run::{complaint, text};
-use super::volumes::Missing;
+use super::file_commands::FileCommand;
 use crate::print;
-use anyhow::{Result, anyhow, bail};
-use blockyard_appliance::tools::ToolEnd;
+use anyhow::{Result, bail};
 use blockyard_block::printable;
-use blockyard_protocol::appliance::{Mount, MountPoint, Operation, Volume};
+use blockyard_image::Access;
+use blockyard_image::guest::OpenImage;
+use blockyard_image::volumes::CheckOutcome;
+use blockyard_image::volumes::file_system_kind::{FileSystemKind, Thoroughness};
 use clap::Args;
 
 /// Check the file systems of an image, and repair them.
@@ -30,20 +28,6 @@ pub struct Fsck {
     yes: bool,
 }
 
-/// What became of a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Clean,
-    Repaired,
-    Damaged,
-    /// A look has found something, but also a journal that it could not carry out.
-    NotUnmounted,
-    /// The repair was given up, though a look finds nothing.
-    GivenUp,
-    /// Some of its disks are not there: nothing was looked at.
-    Incomplete(Missing),
-}
-
 impl FileCommand for Fsck {
     fn access(&self) -> Access {
         if self.dry_run { Access::Read } else { Access::Write }
@@ -60,7 +44,7 @@ impl FileCommand for Fsck {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let checked = match &self.part {
             Some(part) => {
-                let volume = image.volume_in_layers(Some(part))?;
+                let volume = image.volume_in_stacks(Some(part))?;
                 let kind = FileSystemKind::of(&volume.r#type).filter(|kind| kind.is_mountable());
                 kind.map(|kind| (kind, volume)).into_iter().collect()
             }
@@ -71,13 +55,16 @@ impl FileCommand for Fsck {
         }
         let (mut damaged, mut incomplete) = (Vec::new(), Vec::new());
         for (kind, volume) in checked {
-            let outcome = self.check_one(image, kind, &volume)?;
+            let mut printed = Ok(());
+            let outcome =
+                image.check_file_system(kind, &volume, self.thoroughness(), &mut |said| printed = print(said))?;
+            printed?;
             let (device, word) = (printable(&volume.device), word(outcome));
             print(&format!("{device} ({}): {word}", kind.name()))?;
             match outcome {
-                Outcome::Clean | Outcome::Repaired => {}
-                Outcome::Damaged | Outcome::NotUnmounted | Outcome::GivenUp => damaged.push(device),
-                Outcome::Incomplete(_) => incomplete.push(device),
+                CheckOutcome::Clean | CheckOutcome::Repaired => {}
+                CheckOutcome::Damaged | CheckOutcome::NotUnmounted | CheckOutcome::GivenUp => damaged.push(device),
+                CheckOutcome::Incomplete(_) => incomplete.push(device),
             }
         }
         if damaged.is_empty() && incomplete.is_empty() {
@@ -91,16 +78,16 @@ impl FileCommand for Fsck {
     }
 }
 
-fn word(outcome: Outcome) -> String {
+fn word(outcome: CheckOutcome) -> String {
     let word = match outcome {
-        Outcome::Clean => "clean",
-        Outcome::Repaired => "repaired",
-        Outcome::Damaged => "damaged",
-        Outcome::NotUnmounted => {
+        CheckOutcome::Clean => "clean",
+        CheckOutcome::Repaired => "repaired",
+        CheckOutcome::Damaged => "damaged",
+        CheckOutcome::NotUnmounted => {
             "not unmounted, so that this may be nothing: without -n its journal is carried out first"
         }
-        Outcome::GivenUp => "damaged: it could not be repaired, though another look finds nothing",
-        Outcome::Incomplete(missing) => return format!("not checked: {missing}"),
+        CheckOutcome::GivenUp => "damaged: it could not be repaired, though another look finds nothing",
+        CheckOutcome::Incomplete(missing) => return format!("not checked: {missing}"),
     };
     word.to_owned()
 }
@@ -113,53 +100,4 @@ impl Fsck {
             (false, true) => Thoroughness::All,
         }
     }
-
-    /// Checks one. Whether it was repaired is not for the tool to say that repaired it: another look tells.
-    fn check_one(&self, image: &mut OpenImage, kind: FileSystemKind, volume: &Volume) -> Result<Outcome> {
-        // Its tool goes on without them, and repairs what it then takes for damage.
-        if let Some(missing) = image.missing_disks(volume)? {
-            return Ok(Outcome::Incomplete(missing));
-        }
-        let (mut verdict, mut end) = look(image, kind, volume, self.thoroughness())?;
-        if verdict == Verdict::JournalFirst {
-            replay_journal(image, volume)?;
-            (verdict, end) = look(image, kind, volume, self.thoroughness())?;
-        }
-        if verdict == Verdict::Clean {
-            return Ok(Outcome::Clean);
-        }
-        let said = text(&[&end.output[..], &end.errors].concat());
-        print(said.trim_end())?;
-        if self.dry_run {
-            return Ok(if leaves_a_journal(&said) { Outcome::NotUnmounted } else { Outcome::Damaged });
-        }
-        match (look(image, kind, volume, Thoroughness::Look)?.0, verdict) {
-            (Verdict::Clean, Verdict::Unrepaired) => Ok(Outcome::GivenUp),
-            (Verdict::Clean, _) => Ok(Outcome::Repaired),
-            _ => Ok(Outcome::Damaged),
-        }
-    }
-}
-
-/// Runs the tool once.
-fn look(image: &mut OpenImage, kind: FileSystemKind, volume: &Volume, how: Thoroughness) -> Result<(Verdict, ToolEnd)> {
-    let (tool, call) = kind.check(&volume.device, how).ok_or_else(|| anyhow!("there is nothing to check"))?;
-    let end = image.run_tool(tool, call)?;
-    match kind.verdict(end.status, how) {
-        Verdict::Failed => bail!("{}: cannot check {}: {}", image.name(), volume.device, complaint(tool, &end)),
-        verdict => Ok((verdict, end)),
-    }
-}
-
-/// Whether a tool that may change nothing says that it has found a journal (e2fsck, xfs_repair).
-fn leaves_a_journal(said: &str) -> bool {
-    said.contains("skipping journal recovery") || said.contains("valuable metadata changes in a log")
-}
-
-/// Mounts it once: that is how a journal is carried out.
-fn replay_journal(image: &mut OpenImage, volume: &Volume) -> Result<()> {
-    let point = MountPoint { device: volume.device.clone(), directory: b"/".to_vec(), ..MountPoint::default() };
-    let mount = Mount { read_only: false, synchronous: false, disks: image.disks(), points: vec![point] };
-    image.call(Operation::Mount(mount))?;
-    image.call(Operation::Unmount).map(drop)
 }

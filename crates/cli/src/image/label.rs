@@ -1,11 +1,11 @@
 //! `blockyard image label`.
 
-use super::file_commands::{Access, FileCommand};
-use super::file_system_kind::FileSystemKind;
-use super::open_image::OpenImage;
+use super::file_commands::FileCommand;
 use crate::print;
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use blockyard_block::printable;
+use blockyard_image::Access;
+use blockyard_image::guest::OpenImage;
 use clap::Args;
 
 /// Print the label of a file system of an image, or change it.
@@ -27,18 +27,8 @@ impl FileCommand for Label {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let volume = image.volume_in_layers(Some(&self.part))?;
+        let volume = image.volume_in_stacks(Some(&self.part))?;
         let Some(label) = &self.label else { return print(&printable(&volume.label)) };
-        let device = printable(&volume.device);
-        let Some(kind) = FileSystemKind::of(&volume.r#type) else {
-            bail!("{}: {device} has no file system that can be labelled", image.name());
-        };
-        kind.check_label(label)?;
-        if let Some(missing) = image.missing_disks(&volume)? {
-            bail!("{}: cannot label {device}: {missing}", image.name());
-        }
-        let (tool, call) = kind.label(&volume.device, label);
-        let done = image.run_tool_well(tool, call);
-        done.with_context(|| format!("{}: cannot label {device}", image.name())).map(drop)
+        Ok(image.label_file_system(&volume, label)?)
     }
 }

@@ -1,11 +1,12 @@
 //! `blockyard image ls`.
 
-use super::file_commands::{Access, FileCommand};
+use super::file_commands::FileCommand;
 use super::file_json::Files;
 use super::listing::{Names, is_directory, is_link, mode_text, owner, size_text, time_text};
-use super::open_image::{OpenImage, RecordTaker, image_paths};
-use super::records::entry_bytes;
 use anyhow::Result;
+use blockyard_image::Access;
+use blockyard_image::guest::records::entry_bytes;
+use blockyard_image::guest::{OpenImage, RecordTaker, image_paths};
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use blockyard_protocol::pattern::is_pattern;
 use clap::Args;
@@ -71,7 +72,7 @@ impl FileCommand for Ls {
                 true => !(looks_in && is_directory(entry.mode)),
                 false => all || !entry.name.starts_with(b"."),
             };
-            return image.records(Operation::Walk(walk), Files::new(is_wanted));
+            return Ok(image.records(Operation::Walk(walk), Files::new(is_wanted))?);
         }
         let lister = Lister {
             names: Names::new(),
@@ -85,7 +86,7 @@ impl FileCommand for Ls {
             lines: Vec::new(),
             line_bytes: 0,
         };
-        image.records(Operation::Walk(walk), lister)
+        Ok(image.records(Operation::Walk(walk), lister)?)
     }
 }
 

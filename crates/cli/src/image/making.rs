@@ -1,9 +1,10 @@
 //! `blockyard image cp`, `touch` and `fill`: files that are made of others, or of nothing.
 
-use super::file_commands::{Access, FileCommand, sources_and_destination};
-use super::open_image::{OpenImage, image_path, image_paths};
+use super::file_commands::{FileCommand, sources_and_destination};
 use crate::{UsageError, size};
 use anyhow::Result;
+use blockyard_image::Access;
+use blockyard_image::guest::{OpenImage, image_path, image_paths};
 use blockyard_protocol::appliance::{CopyFiles, Fill as FillRequest, Operation, Touch as TouchRequest};
 use clap::Args;
 use std::path::PathBuf;
@@ -46,7 +47,7 @@ impl FileCommand for Cp {
             archive: self.archive,
             ..CopyFiles::default()
         };
-        image.call(Operation::CopyFiles(copy)).map(drop)
+        Ok(image.call(Operation::CopyFiles(copy)).map(drop)?)
     }
 }
 
@@ -69,7 +70,7 @@ impl FileCommand for Touch {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let touch =
             TouchRequest { paths: image_paths(&self.paths), no_create: self.no_create, ..TouchRequest::default() };
-        image.call(Operation::Touch(touch)).map(drop)
+        Ok(image.call(Operation::Touch(touch)).map(drop)?)
     }
 }
 
@@ -108,6 +109,6 @@ impl FileCommand for Fill {
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let fill = FillRequest { path: image_path(&self.path), pattern: vec![self.value], size: self.size };
-        image.call(Operation::Fill(fill)).map(drop)
+        Ok(image.call(Operation::Fill(fill)).map(drop)?)
     }
 }

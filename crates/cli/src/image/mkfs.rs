@@ -1,13 +1,12 @@
 //! `blockyard image mkfs`.
 
-use super::file_commands::{Access, FileCommand};
-use super::file_system_kind::{FileSystemKind, NewFileSystem};
-use super::open_image::OpenImage;
+use super::file_commands::FileCommand;
 use crate::UsageError;
-use anyhow::{Context, Result, bail};
-use blockyard_block::printable;
-use blockyard_protocol::appliance::Volume;
-use clap::{Args, ValueEnum};
+use anyhow::Result;
+use blockyard_image::Access;
+use blockyard_image::guest::OpenImage;
+use blockyard_image::volumes::file_system_kind::{FileSystemKind, NewFileSystem};
+use clap::Args;
 
 /// Make a file system on a partition of an image, or on a disk without any.
 ///
@@ -34,7 +33,7 @@ pub struct Mkfs {
 impl Mkfs {
     /// Kind and partition, whichever comes first.
     fn parsed(&self) -> Result<(FileSystemKind, Option<&str>)> {
-        let kind = |word: &str| FileSystemKind::from_str(word, true).ok();
+        let kind = FileSystemKind::of_word;
         let (kind, part) = match &self.words[..] {
             [word] => (kind(word), None),
             [first, second] => kind(second).map_or((kind(first), Some(&**second)), |kind| (Some(kind), Some(first))),
@@ -42,7 +41,7 @@ impl Mkfs {
         };
         let words = self.words.join(" ");
         let kind = kind.ok_or_else(|| {
-            let kinds: Vec<_> = FileSystemKind::value_variants().iter().map(|kind| kind.name()).collect();
+            let kinds: Vec<_> = FileSystemKind::ALL.iter().map(|kind| kind.name()).collect();
             UsageError(format!("{words}: which kind of file system? {}", kinds.join(", ")))
         })?;
         Ok((kind, part))
@@ -70,42 +69,16 @@ impl FileCommand for Mkfs {
             let problem = "behind -- are the tool's options; the partition stands before the kind, such as `sda1 ext4`";
             return Err(UsageError(format!("{word} is no option: {problem}")).into());
         }
-        kind.check_label(&self.label)
+        Ok(kind.check_label(&self.label)?)
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let (kind, part) = self.parsed()?;
-        let volume = image.volume_in_layers(part)?;
+        let volume = image.volume_in_stacks(part)?;
         if !self.force {
-            refuse_contents(image.name(), &volume)?;
+            image.refuse_contents(&volume)?;
         }
         let new = NewFileSystem { label: &self.label, options: &self.options, ..NewFileSystem::default() };
-        image.make_file_system(kind, &volume.device, new)
-    }
-}
-
-/// Names are easily swapped, and what is lost is lost.
-fn refuse_contents(image: &str, volume: &Volume) -> Result<()> {
-    if volume.r#type.is_empty() {
-        return Ok(());
-    }
-    let label = match volume.label.as_str() {
-        "" => String::new(),
-        label => format!(" with the label '{}'", printable(label)),
-    };
-    let (device, kind) = (printable(&volume.device), printable(&volume.r#type));
-    bail!("{image}: {device} holds {kind}{label}, which would be lost: add -f if that is what you want")
-}
-
-impl OpenImage {
-    /// Makes a file system.
-    ///
-    /// # Errors
-    /// What its tool says.
-    pub fn make_file_system(&mut self, kind: FileSystemKind, device: &str, new: NewFileSystem<'_>) -> Result<()> {
-        let cheap_zeros = self.all_disks(|disk| disk.write_zeroes);
-        let (tool, call) = kind.make(device, &NewFileSystem { cheap_zeros, ..new });
-        let done = self.run_tool_well(tool, call).map(drop);
-        done.with_context(|| format!("{}: cannot make {} on {device}", self.name(), kind.name()))
+        Ok(image.make_file_system(kind, &volume.device, new)?)
     }
 }

@@ -1,13 +1,12 @@
 //! The file systems of a new image, which has no name yet.
 
-use super::file_commands::Access;
-use super::file_system_kind::NewFileSystem;
 use super::new_partitions::WantedFileSystem;
-use super::open_image::{OpenArgs, OpenImage};
+use super::open_image::OpenArgs;
 use crate::signals::EndSignals;
 use anyhow::Result;
-use blockyard_appliance::ImageDisk;
 use blockyard_block::Disk;
+use blockyard_image::volumes::file_system_kind::NewFileSystem;
+use blockyard_image::{Access, ImageDisk};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,12 +24,13 @@ pub fn make(
 ) -> Result<()> {
     let name = path.display().to_string();
     let disk = ImageDisk { disk: Arc::clone(disk), name: name.as_str().into() };
-    let mut image = OpenImage::boot(&OpenArgs::default(), Access::Write, &[disk], EndSignals::catch()?, false)?;
+    let how = OpenArgs::default();
+    let mut image = how.boot(how.options(vec![disk], Access::Write)?, EndSignals::catch()?)?;
     image.zeros_as_holes(is_sparse);
     for (number, WantedFileSystem { kind, label }) in file_systems {
         let device = number.map_or_else(|| "vda".to_owned(), |number| format!("vda{number}"));
         let new = NewFileSystem { label, is_zeros, ..NewFileSystem::default() };
         image.make_file_system(*kind, &device, new)?;
     }
-    image.close()
+    Ok(image.close()?)
 }

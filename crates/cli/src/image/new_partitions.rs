@@ -1,9 +1,9 @@
 //! `--table` and `--part`: the partitions of a new image, and the file systems on them.
 
-use super::file_system_kind::FileSystemKind;
 use crate::{UsageError, size};
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::{NewPartition, PartitionKind, Scheme};
+use blockyard_image::volumes::file_system_kind::FileSystemKind;
 use clap::ValueEnum;
 
 /// A kind of table by its name.
@@ -47,8 +47,8 @@ impl WantedFileSystem {
             }
             bail!(UsageError(format!("the label '{label}' is a file system's: say which kind, such as fs=ext4")));
         };
-        let Ok(kind) = FileSystemKind::from_str(word, true) else {
-            let kinds: Vec<_> = FileSystemKind::value_variants().iter().map(|kind| kind.name()).collect();
+        let Some(kind) = FileSystemKind::of_word(word) else {
+            let kinds: Vec<_> = FileSystemKind::ALL.iter().map(|kind| kind.name()).collect();
             bail!(UsageError(format!("no file system '{word}' can be made: {}", kinds.join(", "))));
         };
         kind.check_label(&label)?;
@@ -68,7 +68,7 @@ pub struct WantedPartition {
 /// What `--help` says of `--part`.
 pub fn help() -> String {
     let words = |scheme| PartitionKind::words(scheme).collect::<Vec<_>>().join(", ");
-    let kinds: Vec<_> = FileSystemKind::value_variants().iter().map(|kind| kind.name()).collect();
+    let kinds: Vec<_> = FileSystemKind::ALL.iter().map(|kind| kind.name()).collect();
     format!(
         "A partition: SIZE or rest, then ,type=TYPE, ,name=NAME, ,bootable, ,fs=KIND, ,label=LABEL; may be given more than once\n\n\
          TYPE in a GPT: {}, or a GUID. In an MBR (dos): {}, or two hexadecimal digits. KIND: {}.",

@@ -1,9 +1,10 @@
 //! `blockyard image read-in`: what `blockyard bench upload` calls upload-no-write.
 
-use super::file_commands::{Access, FileCommand};
-use super::open_image::OpenImage;
+use super::file_commands::FileCommand;
 use anyhow::Result;
 use blockyard_block::{FileDisk, FileOptions};
+use blockyard_image::Access;
+use blockyard_image::guest::OpenImage;
 use blockyard_protocol::appliance::{Discard, Operation};
 use clap::Args;
 use std::path::PathBuf;
@@ -29,6 +30,6 @@ impl FileCommand for ReadIn {
         image.appliance.bind_source(Arc::new(disk));
         let done = image.call(Operation::Discard(Discard { size }));
         image.appliance.release();
-        done.map(drop)
+        Ok(done.map(drop)?)
     }
 }

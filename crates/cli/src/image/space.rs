@@ -1,14 +1,15 @@
 //! `blockyard image df`.
 
-use super::file_commands::{Access, FileCommand};
+use super::file_commands::FileCommand;
 use super::file_json::JsonList;
 use super::listing::human_size;
-use super::open_image::{OpenImage, RecordTaker};
 use crate::print;
 use crate::terminal::{OutputError, output_columns};
 use anyhow::Result;
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
+use blockyard_image::Access;
+use blockyard_image::guest::{OpenImage, RecordTaker};
 use blockyard_protocol::appliance::{FileSystem, Operation, Record};
 use clap::Args;
 use std::io;
@@ -57,7 +58,7 @@ impl FileCommand for Df {
 /// # Errors
 /// When one of them cannot be looked at.
 pub fn mounted(image: &mut OpenImage) -> Result<Vec<FileSystem>> {
-    image.records(Operation::Usage, FileSystems::default())
+    Ok(image.records(Operation::Usage, FileSystems::default())?)
 }
 
 fn object(system: &FileSystem) -> serde_json::Value {

@@ -1,10 +1,11 @@
 //! `blockyard image stat`.
 
-use super::file_commands::{Access, FileCommand};
+use super::file_commands::FileCommand;
 use super::file_json::Files;
 use super::listing::{Names, is_link, mode_text, owner, time_text, type_name};
-use super::open_image::{OpenImage, RecordTaker, image_paths};
 use anyhow::Result;
+use blockyard_image::Access;
+use blockyard_image::guest::{OpenImage, RecordTaker, image_paths};
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use clap::Args;
 use std::io;
@@ -32,9 +33,9 @@ impl FileCommand for Stat {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let walk = Walk { paths: image_paths(&self.paths), details: true, follow: self.dereference, ..Walk::default() };
         if self.json {
-            return image.records(Operation::Walk(walk), Files::new(|_: &Entry| true));
+            return Ok(image.records(Operation::Walk(walk), Files::new(|_: &Entry| true))?);
         }
-        image.records(Operation::Walk(walk), Printer(Names::new()))
+        Ok(image.records(Operation::Walk(walk), Printer(Names::new()))?)
     }
 }
 

@@ -1,12 +1,34 @@
 //! Our stdin, for commands that may end before it does: in the shell, what comes next is for the next line.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use blockyard_devices::EventFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Commands are read from stdin, so that none of them may.
+static HAS_COMMANDS: AtomicBool = AtomicBool::new(false);
+
+/// Stdin is where the commands come from, and no command's to read.
+pub fn is_where_commands_come_from() {
+    HAS_COMMANDS.store(true, Ordering::Relaxed);
+}
+
+/// Whether a command may read it.
+pub fn is_ours() -> bool {
+    !HAS_COMMANDS.load(Ordering::Relaxed)
+}
+
+/// For a command that reads it.
+///
+/// # Errors
+/// When the commands come from there.
+pub fn claim() -> Result<()> {
+    if is_ours() { Ok(()) } else { bail!("stdin is where the commands come from: name a file") }
+}
 
 /// Gives stdin to `act`; whoever reads it, in whatever thread, is at its end once that has returned.
 ///

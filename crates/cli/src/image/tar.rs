@@ -1,14 +1,15 @@
 //! `blockyard image tar-in` and `tar-out`. The appliance reads and writes the archives: this process passes bytes on.
 
-use super::copying::{read_in, write_out_into};
-use super::file_commands::{Access, FileCommand};
-use super::open_image::{OpenImage, image_path};
+use super::file_commands::FileCommand;
 use super::stdin::{self, Stdin};
 use crate::UsageError;
 use crate::destination::or_no_space;
 use crate::terminal::OutputError;
 use anyhow::{Context, Result};
 use blockyard_block::{ReplacementFile, shown};
+use blockyard_image::Access;
+use blockyard_image::guest::{OpenImage, image_path};
+use blockyard_image::guest::{read_in, write_out_into};
 use blockyard_protocol::appliance::{self, Compression, Operation};
 use clap::{Args, ValueEnum};
 use std::cell::Cell;
@@ -69,11 +70,11 @@ impl FileCommand for TarIn {
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         if self.is_standard() {
-            image.claim_stdin()?;
+            stdin::claim()?;
         }
         let directory = image_path(&self.directory);
         let request = appliance::TarIn { directory, own: !self.root_owned, ..Default::default() };
-        stdin::lent(|stdin| read_in(image, Operation::TarIn(request), self.input(stdin)?)).map(drop)
+        stdin::lent(|stdin| Ok(read_in(image, Operation::TarIn(request), self.input(stdin)?)?)).map(drop)
     }
 }
 
@@ -159,7 +160,7 @@ impl FileCommand for TarOut {
         let new = ReplacementFile::create(&self.archive)?;
         let output = new.file().try_clone().context("cannot write the archive")?;
         let written = write_out_into(image, Operation::TarOut(request), output);
-        written.map_err(|error| or_no_space(error, &self.archive))?;
-        Ok(new.commit(image.durable)?)
+        written.map_err(|error| or_no_space(error.into(), &self.archive))?;
+        Ok(new.commit(image.is_durable())?)
     }
 }

@@ -1,11 +1,12 @@
 //! `blockyard image fstrim` and `zero-free`.
 
-use super::file_commands::{Access, FileCommand};
-use super::open_image::{OpenArgs, OpenImage};
+use super::file_commands::FileCommand;
 use crate::{print, size};
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use blockyard_block::printable;
-use blockyard_protocol::appliance::{MountPoint, Operation, Trimmed};
+use blockyard_image::Access;
+use blockyard_image::guest::OpenImage;
+use blockyard_protocol::appliance::Trimmed;
 use clap::Args;
 
 /// Give the free blocks of an image's file systems back to the host: they become holes in the image's file.
@@ -24,10 +25,7 @@ impl FileCommand for Fstrim {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        if !image.all_disks(|disk| disk.discard) {
-            bail!("{}: its disk gives nothing back", image.name());
-        }
-        told(&trim_all(image)?)
+        told(&image.trim()?)
     }
 }
 
@@ -47,40 +45,11 @@ impl FileCommand for ZeroFree {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        if !image.all_disks(|disk| disk.discard) {
-            bail!("{}: its disk cannot be zeroed but by writing", image.name());
-        }
-        image.zeros_as_holes(true);
-        let trimmed = trim_all(image);
-        image.zeros_as_holes(false);
-        told(&trimmed?)
+        told(&image.zero_free()?)
     }
 }
 
 fn told(trimmed: &[Trimmed]) -> Result<()> {
     let line = |trimmed: &Trimmed| format!("{}: {} free", printable(&trimmed.device), size::human(trimmed.bytes));
     print(&trimmed.iter().map(line).collect::<Vec<_>>().join("\n"))
-}
-
-/// Trims what is mounted, or, if nothing is, mounts one volume after another and trims it.
-fn trim_all(image: &mut OpenImage) -> Result<Vec<Trimmed>> {
-    if image.volumes()?.iter().any(|volume| !volume.directory.is_empty()) {
-        return trim(image);
-    }
-    let mut trimmed = Vec::new();
-    for (_, volume) in image.file_systems()? {
-        let point = MountPoint { device: volume.device, directory: b"/".to_vec(), ..MountPoint::default() };
-        image.mount_points(vec![point], &OpenArgs::default())?;
-        trimmed.append(&mut trim(image)?);
-        image.unmount()?;
-    }
-    if trimmed.is_empty() {
-        bail!("{}: there is no file system that has free blocks", image.name());
-    }
-    Ok(trimmed)
-}
-
-fn trim(image: &mut OpenImage) -> Result<Vec<Trimmed>> {
-    let name = image.name().to_owned();
-    Ok(image.call(Operation::Trim).context(name)?.trimmed)
 }

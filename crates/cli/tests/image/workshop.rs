@@ -1,17 +1,15 @@
 //! An appliance with disks of a test's, in which the host's own tools make volumes that need a kernel.
 
 use blockyard_appliance::tools::{Tool, ToolCall};
-use blockyard_appliance::{Appliance, ApplianceOptions, ImageDisk, Kernel};
 use blockyard_block::{FileDisk, FileOptions};
+use blockyard_image::{ImageDisk, ImageOptions, Nobody, OpenImage, Resources};
 use blockyard_protocol::appliance::Operation;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-static AGENT: &[u8] = include_bytes!(env!("BLOCKYARD_AGENT"));
-
-pub(crate) struct Workshop(Appliance);
+pub(crate) struct Workshop(OpenImage);
 
 impl Workshop {
     /// With `disks` as /dev/vda, /dev/vdb and so on.
@@ -20,20 +18,14 @@ impl Workshop {
             disk: Arc::new(FileDisk::open(path, &FileOptions::default()).unwrap()),
             name: path.to_str().unwrap().into(),
         };
-        let options = ApplianceOptions {
-            kernel: Kernel::find().unwrap(),
-            agent: AGENT,
-            launcher: (env!("CARGO_BIN_EXE_blockyard").into(), vec!["appliance-kernel"]),
-            memory_bytes: 256 << 20,
-            raid6: false,
-            timeout: Duration::from_secs(120),
-            console: None,
-            interrupted: Box::new(|| None),
-            lives_on: false,
+        let resources = Resources {
+            launcher: env!("CARGO_BIN_EXE_blockyard").into(),
+            ..Resources::find("appliance-kernel").expect("it comes with the package user-mode-linux")
         };
-        let mut appliance = Appliance::boot(options, &disks.iter().map(disk).collect::<Vec<_>>()).unwrap();
-        appliance.install_modules().unwrap();
-        Self(appliance)
+        let options = ImageOptions::new(disks.iter().map(disk).collect()).timeout(Duration::from_secs(120));
+        let mut image = options.boot(resources, Arc::new(Nobody)).unwrap();
+        image.appliance.install_modules().unwrap();
+        Self(image)
     }
 
     /// Runs a tool, and expects success; what it printed.
@@ -43,7 +35,7 @@ impl Workshop {
 
     pub(crate) fn run_with_input(&mut self, tool: &'static Tool, arguments: &[&str], input: &str) -> String {
         let call = ToolCall::new().environment("DM_DISABLE_UDEV", "1").environment("MDADM_NO_UDEV", "1");
-        let end = self.0.run_tool(tool, call.arguments(arguments.iter().copied()).stdin(input)).unwrap();
+        let end = self.0.appliance.run_tool(tool, call.arguments(arguments.iter().copied()).stdin(input)).unwrap();
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert_eq!(end.status, Some(0), "{} {arguments:?}: {}", tool.program, said(&end.errors));
         said(&end.output)
@@ -60,7 +52,7 @@ impl Workshop {
 
     /// Has the agent do something, and expects success.
     pub(crate) fn call(&mut self, operation: Operation) {
-        let response = self.0.call(operation).unwrap();
+        let response = self.0.appliance.call(operation).unwrap();
         assert!(response.failures.is_empty(), "{:?}", response.failures);
     }
 }

@@ -18,9 +18,9 @@ pub(super) fn corpora() -> [Corpus; 3] {
             seeds: streams(),
         },
         Corpus {
-            source: "crates/cli/src/image/records.rs",
+            source: "crates/image/src/guest/records.rs",
             function: "fuzz_any_bytes_are_records_or_an_error_whatever_the_pieces",
-            modules: "image__records__tests",
+            modules: "guest__records__tests",
             seeds: listings(),
         },
     ]

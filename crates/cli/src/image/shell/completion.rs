@@ -3,8 +3,8 @@
 use super::commands;
 use super::session::Session;
 use crate::image::listing::is_directory;
-use crate::image::open_image::RecordTaker;
 use blockyard_block::printable;
+use blockyard_image::guest::RecordTaker;
 use blockyard_protocol::appliance::{Operation, Record, Walk};
 use blockyard_protocol::pattern::escaped;
 use rustyline::completion::{Completer, Pair};
@@ -58,7 +58,7 @@ impl Completion {
         }
         let path = if directory.starts_with('/') { directory.to_owned() } else { format!("/{directory}") };
         let walk = Walk { paths: vec![escaped(path.as_bytes())], depth: 1, follow: true, ..Walk::default() };
-        let listed = session.image().and_then(|image| image.records(Operation::Walk(walk), Names::default()));
+        let listed = session.image().and_then(|image| Ok(image.records(Operation::Walk(walk), Names::default())?));
         if let Err(error) = &listed {
             session.take_note(error);
         }

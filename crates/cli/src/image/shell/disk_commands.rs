@@ -5,9 +5,7 @@ use super::new_disk::{self, Plan, usual_kind};
 use super::session::Session;
 use super::verbs::{text, truth};
 use crate::image::create;
-use crate::image::layers::LUKS;
 use crate::image::new_image::NewImage;
-use crate::image::tool_run::{self, complaint};
 use crate::image::watch::Watch;
 use crate::{UsageError, UsageLines, print, private_directory};
 use anyhow::{Context, Result, bail};
@@ -15,6 +13,8 @@ use blockyard_appliance::tools::{BLKID, RESIZE2FS, TUNE2FS, ToolCall, WIPEFS};
 use blockyard_block::partition_table::{self, EntryChange, Guid, Partition, PartitionKind, Scheme, TableChange};
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Preallocation, printable, shown};
+use blockyard_image::volumes::stacks::LUKS;
+use blockyard_image::volumes::tools::{self, complaint};
 use blockyard_protocol::appliance::{MountPoint, Volume};
 use blockyard_protocol::pattern::{is_pattern, matches};
 use blockyard_protocol::volume_name::lettered;
@@ -165,7 +165,7 @@ pub fn list_partitions(session: &mut Session, _: &[OsString]) -> Result<()> {
 
 /// `list-filesystems`.
 pub fn list_file_systems(session: &mut Session, _: &[OsString]) -> Result<()> {
-    session.open_layers()?;
+    session.open_stacks()?;
     for volume in session.image()?.volumes()? {
         // What is part of something else is no file system.
         if volume.used || volume.r#type.ends_with("_member") || volume.r#type == LUKS {
@@ -179,7 +179,7 @@ pub fn list_file_systems(session: &mut Session, _: &[OsString]) -> Result<()> {
 
 /// Prints what is known of a volume.
 pub fn of_volume(session: &mut Session, words: &[OsString], what: fn(&Volume) -> &str) -> Result<()> {
-    session.open_layers()?;
+    session.open_stacks()?;
     let volume = session.image()?.volume(Some(text(&words[0])?))?;
     print(&printable(what(&volume)))
 }
@@ -189,7 +189,7 @@ pub fn size(session: &mut Session, words: &[OsString], unit: u64) -> Result<()> 
     if let Ok(index) = disk_index(session, &words[0]) {
         return print(&(session.drives()[index].image.disk.geometry().capacity_bytes / unit).to_string());
     }
-    session.open_layers()?;
+    session.open_stacks()?;
     let volume = session.image()?.volume(Some(text(&words[0])?))?;
     print(&(volume.size / unit).to_string())
 }
@@ -383,20 +383,20 @@ pub fn of_partition(_: &mut Session, words: &[OsString], wants_disk: bool) -> Re
 pub fn identify(session: &mut Session, words: &[OsString]) -> Result<()> {
     /// Its exit status when there is nothing that it knows.
     const NOTHING: u32 = 2;
-    session.open_layers()?;
+    session.open_stacks()?;
     let call = ToolCall::new().arguments(["-c", "/dev/null", "-p", "-i", "-o", "export"]);
     let end = session.image()?.run_tool(&BLKID, call.device(text(&words[0])?))?;
     if ![Some(0), Some(NOTHING)].contains(&end.status) {
         bail!("{}", complaint(&BLKID, &end));
     }
-    let said = tool_run::text(&end.output);
+    let said = tools::text(&end.output);
     let mut known = said.lines().filter_map(|line| line.split_once('=')).filter(|(key, _)| *key != "DEVNAME");
     known.try_for_each(|(key, value)| print(&format!("{key}: {value}")))
 }
 
 /// `tune2fs-l`: what tune2fs(8) says of an ext file system.
 pub fn list_superblock(session: &mut Session, words: &[OsString]) -> Result<()> {
-    session.open_layers()?;
+    session.open_stacks()?;
     let call = ToolCall::new().argument("-l").device(text(&words[0])?);
     let said = session.image()?.run_tool_well(&TUNE2FS, call)?;
     let mut known = said.lines().filter_map(|line| line.split_once(':'));
@@ -406,7 +406,7 @@ pub fn list_superblock(session: &mut Session, words: &[OsString]) -> Result<()> 
 /// `wipefs`: nothing says any more what is on a device.
 pub fn wipe_signatures(session: &mut Session, words: &[OsString]) -> Result<()> {
     let call = ToolCall::new().arguments(["--all", "--force"]).device(text(&words[0])?).changes_devices();
-    session.changing()?.run_tool_well(&WIPEFS, call).map(drop)
+    Ok(session.changing()?.run_tool_well(&WIPEFS, call).map(drop)?)
 }
 
 /// `scratch`: a disk that is gone when the session ends.
@@ -433,7 +433,7 @@ pub fn glob(session: &mut Session, words: &[OsString]) -> Result<()> {
     if !words.iter().any(is_device) {
         return super::commands::perform_words(session, words);
     }
-    session.open_layers()?;
+    session.open_stacks()?;
     let disks = (0..session.drives().len()).map(disk_name);
     let volumes = session.image()?.volumes()?;
     let mut devices: Vec<_> = disks.chain(volumes.iter().map(|volume| their_name(&volume.device))).collect();
@@ -469,7 +469,7 @@ fn fits(pattern: &[u8], device: &[u8]) -> bool {
 /// `findfs-label` and `findfs-uuid`.
 pub fn find(session: &mut Session, words: &[OsString], of: fn(&Volume) -> &str) -> Result<()> {
     let wanted = text(&words[0])?;
-    session.open_layers()?;
+    session.open_stacks()?;
     let volumes = session.image()?.volumes()?;
     match volumes.iter().filter(|volume| !volume.used).find(|volume| of(volume) == wanted) {
         Some(volume) => print(&their_name(&volume.device)),
@@ -499,10 +499,10 @@ pub fn zero(session: &mut Session, words: &[OsString], whole: bool) -> Result<()
     let device = text(&words[0])?;
     let image = session.changing()?;
     if !whole {
-        return image.clear_start(device);
+        return Ok(image.clear_start(device)?);
     }
     let size = image.volume(Some(device))?.size;
-    image.write_zeros(device, size)
+    Ok(image.write_zeros(device, size)?)
 }
 
 /// `resize2fs`, to a size or to that of the device.
@@ -510,7 +510,7 @@ pub fn resize_ext(session: &mut Session, words: &[OsString]) -> Result<()> {
     let size = words.get(1).map(|word| super::verbs::bytes(word)).transpose()?;
     let call = ToolCall::new().device(text(&words[0])?).changes_devices();
     let call = call.arguments(size.map(|bytes| format!("{}K", bytes / 1024)));
-    session.changing()?.run_tool_well(&RESIZE2FS, call).map(drop)
+    Ok(session.changing()?.run_tool_well(&RESIZE2FS, call).map(drop)?)
 }
 
 /// `zerofree`: the free blocks of a file system that is not mounted.

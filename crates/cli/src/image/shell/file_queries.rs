@@ -3,15 +3,15 @@
 use super::commands;
 use super::session::Session;
 use super::verbs::{look, text};
-use crate::image::copying::write_out;
 use crate::image::file_json::path_within;
 use crate::image::listing::{Names, is_directory};
-use crate::image::open_image::{RecordTaker, image_path};
-use crate::image::records::{Room, attribute_bytes};
 use crate::image::space::mounted;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
 use blockyard_block::shown;
+use blockyard_image::guest::records::{Room, attribute_bytes};
+use blockyard_image::guest::write_out;
+use blockyard_image::guest::{RecordTaker, image_path};
 use blockyard_protocol::appliance::{
     Attribute, Compare, Entry, Operation, Read, ReadAttributes, Record, ResolvePath, Walk,
 };
@@ -120,7 +120,7 @@ pub fn find(session: &mut Session, words: &[OsString]) -> Result<()> {
     }
     let paths = vec![image_path(Path::new(&words[0]))];
     let walk = Walk { paths, depth: u32::MAX, follow: true, ..Walk::default() };
-    session.image()?.records(Operation::Walk(walk), Below::default())
+    Ok(session.image()?.records(Operation::Walk(walk), Below::default())?)
 }
 
 #[derive(Default)]
@@ -243,7 +243,7 @@ pub fn hexdump(session: &mut Session, words: &[OsString]) -> Result<()> {
 
 fn read<W: Write + Send + 'static>(session: &mut Session, path: &OsStr, output: W) -> Result<W> {
     let paths = vec![image_path(Path::new(path))];
-    write_out(session.image()?, Operation::Read(Read { paths }), output)
+    Ok(write_out(session.image()?, Operation::Read(Read { paths }), output)?)
 }
 
 struct Hexdump {
@@ -423,7 +423,7 @@ fn system(session: &mut Session, wanted: &OsStr) -> Result<serde_json::Value> {
 }
 
 fn systems(session: &mut Session) -> Result<Vec<serde_json::Value>> {
-    session.open_layers()?;
+    session.open_stacks()?;
     let inspection = session.image()?.inspect_all();
     session.mount_again()?;
     let value = serde_json::to_value(inspection?)?;
@@ -433,7 +433,7 @@ fn systems(session: &mut Session) -> Result<Vec<serde_json::Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::records::Room;
+    use blockyard_image::guest::records::Room;
 
     /// Each of a hostile image's names may be as long as names can be, and there may be any number of them.
     #[test]

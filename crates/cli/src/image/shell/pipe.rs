@@ -1,5 +1,6 @@
 //! Output of a command as the input of one of the host's.
 
+use crate::image::failures;
 use crate::terminal::OutputError;
 use anyhow::{Context, Result, bail};
 use blockyard_block::shown;
@@ -42,9 +43,8 @@ fn between(command: &OsStr, output: Stdio, act: impl FnOnce() -> Result<()>) -> 
     let flushed = io::stdout().flush();
     dup2_stdout(&own).map_err(io::Error::from).context("changing stdout back")?;
     let status = child.wait().context("cannot wait for /bin/sh")?;
-    let enough = |error: &anyhow::Error| error.downcast_ref().is_some_and(OutputError::is_unwanted);
     match done {
-        Err(error) if !(status.success() && enough(&error)) => return Err(error),
+        Err(error) if !(status.success() && failures::is_unwanted(&error)) => return Err(error),
         _ => drop(flushed),
     }
     if status.success() { Ok(()) } else { bail!("| {}: {status}", shown(command)) }

@@ -7,16 +7,19 @@
 //! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when the session ends well:
 //! then all that was done has happened, or else nothing.
 
-use crate::image::file_commands::{Access, FileCommand};
-use crate::image::keys::Key;
-use crate::image::layers::{Asking, BOOTS_MAX, Needs};
-use crate::image::open_image::{DISKS_MAX, OpenArgs, OpenImage, OpenedDisk, both};
+use crate::image::file_commands::FileCommand;
+use crate::image::open_image::{OpenArgs, OpenedDisk, both};
 use crate::image::verdict::EndsWith;
+use crate::image::{failures, stdin};
 use crate::signals::{self, EndSignals};
 use crate::{UsageError, terminal};
 use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, ImageDisk};
 use blockyard_block::{AtomicChange, OpenedFile};
+use blockyard_image::Access;
+use blockyard_image::guest::{DISKS_MAX, OpenImage};
+use blockyard_image::volumes::keys::Key;
+use blockyard_image::volumes::stacks::{Asking, BOOTS_MAX, Needs};
 use blockyard_protocol::appliance::{MountPoint, Operation};
 
 /// Disks, the appliance that has them if it runs, and what is mounted in it.
@@ -40,8 +43,6 @@ pub struct Session {
     pub is_over: bool,
     /// There is somebody to talk to.
     pub is_interactive: bool,
-    /// Commands are read from stdin.
-    reads_stdin: bool,
 }
 
 /// A disk that was added.
@@ -65,16 +66,13 @@ pub struct Mapping {
     pub key: Key,
 }
 
-impl OpenImage {
-    /// Opens an encrypted volume under a name of somebody's; false when the key is not its.
-    ///
-    /// # Errors
-    /// When it is none, or cannot be opened; [`Needs`].
-    pub fn open_as(&mut self, mapping: &Mapping) -> Result<bool> {
-        let volume = self.encrypted(&mapping.device)?;
-        self.needs_key_memory(&volume)?;
-        self.open_encrypted(&volume, &mapping.name, mapping.read_only || self.reads_only(), &mapping.key)
-    }
+/// Opens an encrypted volume under a name of somebody's; false when the key is not its.
+///
+/// # Errors
+/// When it is none, or cannot be opened; that the appliance needs more.
+pub fn open_as(image: &mut OpenImage, mapping: &Mapping) -> Result<bool> {
+    let Mapping { device, name, read_only, key } = mapping;
+    Ok(image.open_encrypted_as(device, name, *read_only, key)?)
 }
 
 impl Session {
@@ -95,7 +93,6 @@ impl Session {
             mappings: Vec::new(),
             is_over: false,
             is_interactive: false,
-            reads_stdin: false,
         })
     }
 
@@ -180,10 +177,7 @@ impl Session {
 
     /// Stdin is no command's to read.
     pub fn commands_come_from_stdin(&mut self) {
-        self.reads_stdin = true;
-        if let Some(image) = &mut self.image {
-            image.has_stdin = false;
-        }
+        stdin::is_where_commands_come_from();
     }
 
     fn boot(&mut self) -> Result<()> {
@@ -191,22 +185,22 @@ impl Session {
             bail!("there is no disk: `add` one");
         }
         let disks: Vec<_> = self.drives.iter().map(|drive| drive.image.clone()).collect();
-        let mut image = OpenImage::boot(&self.how, self.access(), &disks, self.signals.clone(), true)?;
+        let options = self.how.options(disks, self.access())?.lives_on(true).permissions(self.permissions);
+        let mut image = self.how.boot(options, self.signals.clone())?;
         for mapping in &self.mappings {
             image.appliance.install_modules()?;
             if image.encrypted(&mapping.device).is_err() {
-                image.open_layers(Asking::Nobody)?;
+                image.open_stacks(Asking::Nobody)?;
             }
-            if !image.open_as(mapping)? {
+            if !open_as(&mut image, mapping)? {
                 bail!("{}: its key does not open it any more", mapping.device);
             }
         }
         if !self.points.is_empty() {
             // What it was that was mounted is known, so nobody need look for it.
-            image.mount_points(self.points.clone(), &self.how)?;
+            image.set_points(self.points.clone());
+            self.how.mount(&mut image)?;
         }
-        image.has_stdin = !self.reads_stdin;
-        image.permissions = self.permissions;
         self.image = Some(image);
         Ok(())
     }
@@ -218,7 +212,8 @@ impl Session {
     pub fn mount_as_found(&mut self, points: Vec<MountPoint>) -> Result<()> {
         self.image()?;
         let Some(image) = &mut self.image else { return Ok(()) };
-        let mounted = image.mount_points(points.clone(), &self.how)?;
+        image.set_points(points.clone());
+        let mounted = self.how.mount(image)?;
         self.points = if points.is_empty() { mounted } else { points };
         Ok(())
     }
@@ -260,7 +255,8 @@ impl Session {
         }
         let before = std::mem::take(&mut self.points);
         let (image, how) = self.image_and_how()?;
-        match image.mount_points(points.clone(), how) {
+        image.set_points(points.clone());
+        match how.mount(image) {
             Ok(_) => {
                 self.points = points;
                 Ok(())
@@ -268,7 +264,8 @@ impl Session {
             Err(error) => {
                 if !before.is_empty() && is_alive(&error) {
                     let (image, how) = self.image_and_how()?;
-                    image.mount_points(before.clone(), how)?;
+                    image.set_points(before.clone());
+                    how.mount(image)?;
                 }
                 self.points = before;
                 Err(error)
@@ -291,7 +288,7 @@ impl Session {
     pub fn unmount_all(&mut self) -> Result<()> {
         self.points.clear();
         match &mut self.image {
-            Some(image) => image.unmount(),
+            Some(image) => Ok(image.unmount()?),
             None => Ok(()),
         }
     }
@@ -303,7 +300,7 @@ impl Session {
     pub fn needing<T>(&mut self, mut act: impl FnMut(&mut OpenImage) -> Result<T>) -> Result<T> {
         for _ in 0..BOOTS_MAX {
             let done = act(self.image()?);
-            let Err(Some(&Needs { memory_bytes, raid6 })) = done.as_ref().map_err(|error| error.downcast_ref()) else {
+            let Err(Some(Needs { memory_bytes, raid6 })) = done.as_ref().map_err(failures::needs) else {
                 return done;
             };
             self.how.memory = self.how.memory.max(memory_bytes.div_ceil(1 << 20));
@@ -317,19 +314,19 @@ impl Session {
     ///
     /// # Errors
     /// When a key is wrong, or a tool is missing.
-    pub fn open_layers(&mut self) -> Result<()> {
-        self.needing(|image| image.open_all(&image.keys(), Asking::Nobody).map(drop))
+    pub fn open_stacks(&mut self) -> Result<()> {
+        self.needing(|image| Ok(image.open_all(Asking::Nobody).map(drop)?))
     }
 
     /// The appliance, with all that lies in layers open, for one who changes those.
     ///
     /// # Errors
-    /// When nothing is to be written; as [`Session::open_layers`].
+    /// When nothing is to be written; as [`Session::open_stacks`].
     pub fn changing(&mut self) -> Result<&mut OpenImage> {
         if self.how.ro {
             bail!("the images are open for reading only");
         }
-        self.open_layers()?;
+        self.open_stacks()?;
         let image = self.image()?;
         image.appliance.install_modules()?;
         Ok(image)
@@ -341,7 +338,7 @@ impl Session {
     /// When something is not.
     pub fn sync(&mut self) -> Result<()> {
         match &mut self.image {
-            Some(image) => image.call(Operation::Sync).map(drop),
+            Some(image) => Ok(image.call(Operation::Sync).map(drop)?),
             None => Ok(()),
         }
     }
@@ -357,7 +354,7 @@ impl Session {
         command.check()?;
         if !command.mounts() {
             // It may be for something that lies in a layer.
-            self.open_layers()?;
+            self.open_stacks()?;
         }
         let done = command.run(self.image()?);
         if command.unmounts() && done.as_ref().err().is_none_or(is_alive) {
@@ -437,7 +434,7 @@ impl Session {
     /// When what was written is not on stable storage.
     pub fn stop(&mut self) -> Result<()> {
         match self.image.take() {
-            Some(image) => image.close(),
+            Some(image) => Ok(image.close()?),
             None => Ok(()),
         }
     }
@@ -445,5 +442,5 @@ impl Session {
 
 /// Whether the appliance is of use after an error.
 fn is_alive(error: &anyhow::Error) -> bool {
-    error.chain().filter_map(|cause| cause.downcast_ref::<ApplianceError>()).all(ApplianceError::lives_on)
+    failures::appliance(error).is_none_or(ApplianceError::lives_on)
 }

@@ -6,13 +6,13 @@ use super::file_queries::{self as files, piped, summed};
 use super::new_disk::Plan;
 use super::session::Session;
 use super::volume_commands as volumes;
-use crate::image::file_commands::Access;
 use crate::image::listing::{is_directory, is_link, is_regular};
-use crate::image::open_image::{image_path, path_of};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{EntryChange, Guid, TableChange};
 use blockyard_block::{printable, shown};
+use blockyard_image::Access;
+use blockyard_image::guest::{image_path, path_of};
 use blockyard_protocol::appliance::{Entry, Fill, MakeNode, Operation, SetAttribute, Store, Touch};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -1107,13 +1107,13 @@ fn write(session: &mut Session, words: &[OsString], append: bool) -> Result<()> 
         ..Store::default()
     };
     let content = io::Cursor::new(words[1].as_bytes().to_vec());
-    crate::image::copying::read_in(session.image()?, Operation::Store(store), content).map(drop)
+    Ok(blockyard_image::guest::read_in(session.image()?, Operation::Store(store), content).map(drop)?)
 }
 
 fn fill_pattern(session: &mut Session, words: &[OsString]) -> Result<()> {
     let fill =
         Fill { pattern: words[0].as_bytes().to_vec(), size: bytes(&words[1])?, path: image_path(Path::new(&words[2])) };
-    session.image()?.call(Operation::Fill(fill)).map(drop)
+    Ok(session.image()?.call(Operation::Fill(fill)).map(drop)?)
 }
 
 fn truncate(session: &mut Session, path: &OsStr, size: u64) -> Result<()> {
@@ -1121,7 +1121,7 @@ fn truncate(session: &mut Session, path: &OsStr, size: u64) -> Result<()> {
         bail!("{}: no such file in the image", shown(path));
     }
     let touch = Touch { paths: vec![image_path(Path::new(path))], no_create: true, sets_size: true, size };
-    session.image()?.call(Operation::Touch(touch)).map(drop)
+    Ok(session.image()?.call(Operation::Touch(touch)).map(drop)?)
 }
 
 /// Sets an extended attribute, or without a value removes it.
@@ -1134,7 +1134,7 @@ fn set_attribute(
 ) -> Result<()> {
     let value = value.map(|value| value.as_bytes().to_vec());
     let set = SetAttribute { path: image_path(Path::new(path)), follow, name: name.as_bytes().to_vec(), value };
-    session.image()?.call(Operation::SetAttribute(set)).map(drop)
+    Ok(session.image()?.call(Operation::SetAttribute(set)).map(drop)?)
 }
 
 fn make_node(session: &mut Session, words: &[OsString], kind: u32) -> Result<()> {
@@ -1146,7 +1146,7 @@ fn make_node(session: &mut Session, words: &[OsString], kind: u32) -> Result<()>
     let mode = mode.ok_or_else(|| UsageError(format!("{} is no mode: it is like 0644", shown(&words[0]))))?;
     let (major, minor) = (number(&words[1])?, number(&words[2])?);
     let make = MakeNode { path: image_path(Path::new(&words[3])), mode: mode | kind, major, minor };
-    session.image()?.call(Operation::MakeNode(make)).map(drop)
+    Ok(session.image()?.call(Operation::MakeNode(make)).map(drop)?)
 }
 
 /// Options of guestfish's `tar-in` and `tar-out` as ours.

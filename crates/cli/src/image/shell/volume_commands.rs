@@ -2,22 +2,22 @@
 
 use super::commands;
 use super::disk_commands::{options, their_name};
-use super::session::{Mapping, Session};
+use super::session::{Mapping, Session, open_as};
 use super::verbs::{text, truth};
-use crate::image::keys::Key;
-use crate::image::layers::{KEY_TIMEOUT, LVM_MEMBER, cryptsetup, is_group_name};
-use crate::image::open_image::OpenImage;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
 use blockyard_appliance::tools::{CRYPTSETUP, MDADM, ToolCall};
 use blockyard_block::{printable, shown};
+use blockyard_image::guest::OpenImage;
+use blockyard_image::volumes::keys::Key;
+use blockyard_image::volumes::stacks::{KEY_TIMEOUT, LVM_MEMBER, cryptsetup, is_group_name};
 use blockyard_protocol::appliance::Volume;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// Columns of a report of LVM's, a line for each thing that it has.
 fn report(session: &mut Session, command: &str, arguments: &[&str]) -> Result<Vec<String>> {
-    session.open_layers()?;
+    session.open_stacks()?;
     let image = session.image()?;
     // Nobody need be asked where there is nothing.
     if !image.volumes()?.iter().any(|volume| volume.r#type == LVM_MEMBER) {
@@ -69,7 +69,7 @@ fn with_devices(call: ToolCall, devices: &[String]) -> ToolCall {
 pub fn physical_volume(session: &mut Session, command: &str, words: &[OsString]) -> Result<()> {
     let device = text(&words[0])?.to_owned();
     let image = session.changing()?;
-    image.run_lvm(command, |call| with_devices(call.argument("--yes"), &[device])).map(drop)
+    Ok(image.run_lvm(command, |call| with_devices(call.argument("--yes"), &[device])).map(drop)?)
 }
 
 /// `vgcreate`.
@@ -77,7 +77,7 @@ pub fn create_group(session: &mut Session, words: &[OsString]) -> Result<()> {
     let (name, devices) = (new_name(&words[0])?, devices(&words[1..])?);
     let image = session.changing()?;
     image.run_lvm("vgcreate", |call| with_devices(call.arguments(["--yes", name]), &devices))?;
-    image.layers.has_group(name);
+    image.has_group(name);
     Ok(())
 }
 
@@ -86,7 +86,7 @@ pub fn remove_group(session: &mut Session, words: &[OsString]) -> Result<()> {
     let name = group_of(&words[0])?;
     let image = session.changing()?;
     image.run_lvm("vgremove", |call| call.arguments(["--yes", "--force", &name]))?;
-    image.layers.has_no_group(&name);
+    image.has_no_group(&name);
     Ok(())
 }
 
@@ -103,9 +103,9 @@ pub fn create_logical_volume(session: &mut Session, words: &[OsString], of_free:
     // Nobody makes links in /dev, which LVM would wait for to wipe it.
     let unwiped = ["--yes", "--wipesignatures", "n", "--zero", "n", "--name", name];
     image.run_lvm("lvcreate", |call| call.arguments(unwiped).arguments(size).argument(group.as_str()))?;
-    image.layers.has_group(&group);
+    image.has_group(&group);
     // What lay there before is no file system of this one.
-    image.clear_start(&format!("/dev/{group}/{name}"))
+    Ok(image.clear_start(&format!("/dev/{group}/{name}"))?)
 }
 
 /// LVM's option for a size.
@@ -138,7 +138,7 @@ pub fn remove_logical_volume(session: &mut Session, words: &[OsString]) -> Resul
         Ok(group) => group,
         Err(_) => logical_volume(image, &words[0])?,
     };
-    image.run_lvm("lvremove", |call| call.arguments(["--yes", "--force", &name])).map(drop)
+    Ok(image.run_lvm("lvremove", |call| call.arguments(["--yes", "--force", &name])).map(drop)?)
 }
 
 /// `lvresize` and `lvresize-free`.
@@ -146,7 +146,7 @@ pub fn resize_logical_volume(session: &mut Session, words: &[OsString], of_free:
     let size = size_option(&words[1], of_free, "+")?;
     let image = session.changing()?;
     let name = logical_volume(image, &words[0])?;
-    image.run_lvm("lvresize", |call| call.argument("--force").arguments(size).argument(name)).map(drop)
+    Ok(image.run_lvm("lvresize", |call| call.argument("--force").arguments(size).argument(name)).map(drop)?)
 }
 
 /// `lvrename`.
@@ -157,13 +157,13 @@ pub fn rename_logical_volume(session: &mut Session, words: &[OsString]) -> Resul
     let to = text(&words[1])?;
     let to = to.rsplit('/').next().unwrap_or(to);
     let to = format!("{group}/{}", new_name(OsStr::new(to))?);
-    image.run_lvm("lvrename", |call| call.arguments([from, to])).map(drop)
+    Ok(image.run_lvm("lvrename", |call| call.arguments([from, to])).map(drop)?)
 }
 
 /// `vg-activate` and `vg-activate-all`.
 pub fn activate(session: &mut Session, words: &[OsString]) -> Result<()> {
     let how = if truth(&words[0])? { "y" } else { "n" };
-    session.open_layers()?;
+    session.open_stacks()?;
     let groups = match &words[1..] {
         [] => report(session, "vgs", &["--options", "vg_name"])?,
         named => devices(named)?,
@@ -172,14 +172,14 @@ pub fn activate(session: &mut Session, words: &[OsString]) -> Result<()> {
     for group in &groups {
         let group = group_of(OsStr::new(group))?;
         image.run_lvm("vgchange", |call| call.arguments(["--activate", how, &group]))?;
-        image.layers.has_group(&group);
+        image.has_group(&group);
     }
     Ok(())
 }
 
 /// `is-lv`.
 pub fn is_logical_volume(session: &mut Session, words: &[OsString]) -> Result<()> {
-    session.open_layers()?;
+    session.open_stacks()?;
     let volume = session.image()?.volume(Some(text(&words[0])?))?;
     print(if is_logical(&volume.device) { "true" } else { "false" })
 }
@@ -221,20 +221,20 @@ pub fn open_encrypted(session: &mut Session, words: &[OsString]) -> Result<()> {
     session.image()?.appliance.install_modules()?;
     if session.image()?.encrypted(&device).is_err() {
         // It may lie in others.
-        session.open_layers()?;
+        session.open_stacks()?;
     }
     let image = session.image()?;
-    let (keys, volume) = (image.keys(), image.encrypted(&device)?);
-    let given = key.map_or_else(|| keys.of(&volume), |key| vec![key]);
+    let volume = image.encrypted(&device)?;
+    let given = key.map_or_else(|| image.keys_of(&volume), |key| vec![key]);
     let tried = if given.is_empty() {
         let question = format!("Passphrase for {}: ", their_name(&volume.device));
-        vec![keys.ask(&question)?.context("give the key with keyfile:FILE, --key-file or --key, or a terminal")?]
+        vec![image.ask(&question)?.context("give the key with keyfile:FILE, --key-file or --key, or a terminal")?]
     } else {
         given
     };
     for key in tried {
         let mapping = Mapping { device: device.clone(), name: name.clone(), read_only, key };
-        if session.needing(|image| image.open_as(&mapping))? {
+        if session.needing(|image| open_as(image, &mapping))? {
             session.mappings.push(mapping);
             return Ok(());
         }
@@ -269,7 +269,7 @@ pub fn format_encrypted(session: &mut Session, words: &[OsString], cipher: Optio
     if let Some(cipher) = cipher {
         options.extend(["--cipher", text(cipher)?]);
     }
-    image.format_encrypted(device, &key, &options)
+    Ok(image.format_encrypted(device, &key, &options)?)
 }
 
 fn key_slot(word: &OsStr) -> Result<String> {
@@ -281,9 +281,8 @@ fn key_slot(word: &OsStr) -> Result<String> {
 
 /// Asked for twice: nobody sees what is typed, and without it everything is lost.
 fn new_key(image: &OpenImage, device: &str) -> Result<Key> {
-    let keys = image.keys();
     let ask = |question: String| {
-        let key = keys.ask(&question)?;
+        let key = image.ask(&question)?;
         key.context("give the key with keyfile:FILE, or a terminal to type it at")
     };
     let key = ask(format!("New passphrase for {}: ", printable(device)))?;
@@ -304,7 +303,7 @@ pub fn list_arrays(session: &mut Session, _: &[OsString]) -> Result<()> {
 }
 
 fn list(session: &mut Session, is_one: fn(&str) -> bool) -> Result<()> {
-    session.open_layers()?;
+    session.open_stacks()?;
     let volumes = session.image()?.volumes()?;
     volumes.iter().filter(|volume| is_one(&volume.device)).try_for_each(|volume| print(&their_name(&volume.device)))
 }
@@ -342,7 +341,7 @@ pub fn create_array(session: &mut Session, words: &[OsString]) -> Result<()> {
     session.changing()?;
     session.needing(|image| {
         image.needs_level(&level)?;
-        image.create_array(&path, |call| with_devices(call.arguments(words.clone()), &members))
+        Ok(image.create_array(&path, |call| with_devices(call.arguments(words.clone()), &members))?)
     })
 }
 
@@ -359,15 +358,15 @@ fn array(image: &mut OpenImage, word: &OsStr) -> Result<Volume> {
 
 /// `md-stop`.
 pub fn stop_array(session: &mut Session, words: &[OsString]) -> Result<()> {
-    session.open_layers()?;
+    session.open_stacks()?;
     let image = session.image()?;
     let array = array(image, &words[0])?;
-    image.stop_array(&array)
+    Ok(image.stop_array(&array)?)
 }
 
 /// `md-detail`.
 pub fn array_details(session: &mut Session, words: &[OsString]) -> Result<()> {
-    session.open_layers()?;
+    session.open_stacks()?;
     let image = session.image()?;
     let array = array(image, &words[0])?;
     let call = ToolCall::new().arguments(["--detail", "--export"]).device(array.device.as_str());
@@ -384,10 +383,10 @@ pub fn array_details(session: &mut Session, words: &[OsString]) -> Result<()> {
 /// An encrypted volume, and a key that opens it: the one that a command names, or one that was given for it, or what is typed.
 fn volume_and_key(session: &mut Session, device: &str, key: Option<Key>, question: &str) -> Result<(Volume, Key)> {
     let image = session.changing()?;
-    let (volume, keys) = (image.encrypted(device)?, image.keys());
-    let key = match key.or_else(|| keys.of(&volume).into_iter().next()) {
+    let volume = image.encrypted(device)?;
+    let key = match key.or_else(|| image.keys_of(&volume).into_iter().next()) {
         Some(key) => key,
-        None => keys.ask(question)?.context("give the key with keyfile:FILE, or a terminal")?,
+        None => image.ask(question)?.context("give the key with keyfile:FILE, or a terminal")?,
     };
     Ok((volume, key))
 }
@@ -399,7 +398,7 @@ pub fn kill_slot(session: &mut Session, words: &[OsString]) -> Result<()> {
     let (volume, key) = volume_and_key(session, text(&words[0])?, key, "A passphrase that is left: ")?;
     let call = cryptsetup("luksKillSlot").arguments(["--batch-mode", "--key-file", "-"]);
     let call = call.device(volume.device.as_str()).argument(slot).stdin(key.bytes());
-    session.changing()?.run_tool_well(&CRYPTSETUP, call).map(drop)
+    Ok(session.changing()?.run_tool_well(&CRYPTSETUP, call).map(drop)?)
 }
 
 /// `luks-add-key`: another key, with one that opens it already.
@@ -407,7 +406,7 @@ pub fn add_key(session: &mut Session, words: &[OsString]) -> Result<()> {
     let (device, slot) = (text(&words[0])?, key_slot(&words[1])?);
     let KeyOptions { key, new_key: given, time, .. } = KeyOptions::parse(&words[2..])?;
     let (volume, key) = volume_and_key(session, device, key, "A passphrase that opens it: ")?;
-    session.needing(|image| image.needs_key_memory(&volume))?;
+    session.needing(|image| Ok(image.needs_key_memory(&volume)?))?;
     let image = session.changing()?;
     let new = match given {
         Some(key) => key,
@@ -427,5 +426,5 @@ pub fn add_key(session: &mut Session, words: &[OsString]) -> Result<()> {
     let usual = image.appliance.set_timeout(KEY_TIMEOUT);
     let done = image.run_tool_well(&CRYPTSETUP, call);
     image.appliance.set_timeout(usual);
-    done.map(drop)
+    Ok(done.map(drop)?)
 }

@@ -1,10 +1,10 @@
 //! Making and taking apart what volumes are made of. What is open afterwards is closed with the image.
 
-use super::copying::read_in;
 use super::keys::Key;
-use super::layers::{KEY_TIMEOUT, LUKS, Layer, Layers, Needs, cryptsetup, mdadm};
-use super::open_image::OpenImage;
-use anyhow::{Result, bail};
+use super::stacks::{KEY_TIMEOUT, LUKS, Needs, StackedDevice, cryptsetup, mdadm};
+use crate::error::{Result, refuse};
+use crate::guest::OpenImage;
+use crate::guest::read_in;
 use blockyard_appliance::tools::{CRYPTSETUP, LVM, MDADM, ToolCall};
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place, Volume};
 use std::io::{self, Read};
@@ -12,22 +12,31 @@ use std::io::{self, Read};
 /// Bytes at a device's start that every file system and volume says in what it is, as libguestfs has them.
 const START_BYTES: u64 = 128 << 10;
 
-impl Layers {
-    /// A volume group is active.
-    pub(super) fn has_group(&mut self, name: &str) {
-        let group = Layer::Group(name.to_owned());
-        if !self.opened.contains(&group) {
-            self.opened.push(group);
+impl OpenImage {
+    /// A volume group is active, and closed with the image.
+    pub fn has_group(&mut self, name: &str) {
+        let group = StackedDevice::Group(name.to_owned());
+        if !self.stacks.opened.contains(&group) {
+            self.stacks.opened.push(group);
         }
     }
 
     /// There is no such volume group any more.
-    pub(super) fn has_no_group(&mut self, name: &str) {
-        self.opened.retain(|layer| !matches!(layer, Layer::Group(known) if known == name));
+    pub fn has_no_group(&mut self, name: &str) {
+        self.stacks.opened.retain(|device| !matches!(device, StackedDevice::Group(known) if known == name));
     }
-}
 
-impl OpenImage {
+    /// Opens an encrypted volume as /dev/mapper/`name`; false when the key is not its.
+    ///
+    /// # Errors
+    /// When it is none, or cannot be opened; [`Needs`] when the appliance has too little memory for it.
+    pub fn open_encrypted_as(&mut self, device: &str, name: &str, read_only: bool, key: &Key) -> Result<bool> {
+        let volume = self.encrypted(device)?;
+        self.needs_key_memory(&volume)?;
+        let read_only = read_only || self.reads_only();
+        self.open_encrypted(&volume, name, read_only, key)
+    }
+
     /// Runs a command of LVM's with more arguments; what it printed.
     ///
     /// # Errors
@@ -43,7 +52,7 @@ impl OpenImage {
     /// When it is none, or open.
     pub fn encrypted(&mut self, name: &str) -> Result<Volume> {
         let volume = self.volume(Some(name))?;
-        if volume.r#type == LUKS { Ok(volume) } else { bail!("{name} is not encrypted (LUKS), or open already") }
+        if volume.r#type == LUKS { Ok(volume) } else { refuse!("{name} is not encrypted (LUKS), or open already") }
     }
 
     /// Closes an encrypted volume that is open as /dev/mapper/`name`.
@@ -51,12 +60,12 @@ impl OpenImage {
     /// # Errors
     /// When there is none, or it is in use.
     pub fn close_encrypted(&mut self, name: &str) -> Result<()> {
-        let layer = Layer::Encrypted(name.to_owned());
-        if !self.layers.opened.contains(&layer) {
-            bail!("no encrypted volume is open as /dev/mapper/{name}");
+        let device = StackedDevice::Encrypted(name.to_owned());
+        if !self.stacks.opened.contains(&device) {
+            refuse!("no encrypted volume is open as /dev/mapper/{name}");
         }
         self.run_tool_well(&CRYPTSETUP, cryptsetup("close").argument(name))?;
-        self.layers.opened.retain(|opened| *opened != layer);
+        self.stacks.opened.retain(|opened| *opened != device);
         Ok(())
     }
 
@@ -66,7 +75,7 @@ impl OpenImage {
     /// What cryptsetup says.
     pub fn format_encrypted(&mut self, device: &str, key: &Key, options: &[&str]) -> Result<()> {
         if key.bytes().is_empty() {
-            bail!("{device}: a key that is empty keeps nobody out");
+            refuse!("{device}: a key that is empty keeps nobody out");
         }
         let call = cryptsetup("luksFormat").arguments(["--batch-mode", "--key-file", "-"]);
         let call = call.arguments(options.iter().copied()).device(device).changes_devices();
@@ -90,7 +99,7 @@ impl OpenImage {
     /// What mdadm says.
     pub fn create_array(&mut self, path: &str, more: impl FnOnce(ToolCall) -> ToolCall) -> Result<()> {
         self.run_tool_well(&MDADM, more(mdadm().arguments(["--create", path, "--run"])))?;
-        self.layers.opened.push(Layer::Array(path.to_owned()));
+        self.stacks.opened.push(StackedDevice::Array(path.to_owned()));
         Ok(())
     }
 
@@ -100,14 +109,14 @@ impl OpenImage {
     /// When it is in use.
     pub fn stop_array(&mut self, array: &Volume) -> Result<()> {
         let mut kept = Vec::new();
-        for layer in std::mem::take(&mut self.layers.opened) {
-            let is_it = match &layer {
-                Layer::Array(path) => self.volume(Some(path)).is_ok_and(|volume| volume.device == array.device),
+        for device in std::mem::take(&mut self.stacks.opened) {
+            let is_it = match &device {
+                StackedDevice::Array(path) => self.volume(Some(path)).is_ok_and(|volume| volume.device == array.device),
                 _ => false,
             };
-            kept.extend((!is_it).then_some(layer));
+            kept.extend((!is_it).then_some(device));
         }
-        self.layers.opened = kept;
+        self.stacks.opened = kept;
         self.run_tool_well(&MDADM, mdadm().argument("--stop").device(array.device.as_str())).map(drop)
     }
 

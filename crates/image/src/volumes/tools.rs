@@ -1,7 +1,7 @@
 //! Running the host's tools in an image's appliance, and saying what they said.
 
-use super::open_image::{OpenImage, sentences};
-use anyhow::{Result, anyhow, bail};
+use crate::error::{Error, Result, refuse};
+use crate::guest::{OpenImage, sentences};
 use blockyard_appliance::tools::{Tool, ToolCall, ToolEnd, ToolError};
 use blockyard_block::printable;
 
@@ -15,13 +15,11 @@ impl OpenImage {
     /// When it is not on this machine, or could not be executed.
     pub fn run_tool(&mut self, tool: &'static Tool, call: ToolCall) -> Result<ToolEnd> {
         self.appliance.run_tool(tool, call).map_err(|error| match error {
-            ToolError::Refused(_, failures) => anyhow!(sentences(&failures)),
+            ToolError::Refused(_, failures) => Error::refused(sentences(&failures)),
             // The appliance has ended the tool, and is there for the next.
             ToolError::Appliance(error) if error.lives_on() => {
-                anyhow::Error::from(error).context(format!("{} was ended before it was done", tool.program))
+                Error::from(error).context(format!("{} was ended before it was done", tool.program))
             }
-            // Others look for this error, and a transparent one hides it.
-            ToolError::Appliance(error) => error.into(),
             error => error.into(),
         })
     }
@@ -34,7 +32,7 @@ impl OpenImage {
         let end = self.run_tool(tool, call)?;
         match end.status {
             Some(0) => Ok(text(&end.output)),
-            _ => bail!("{}", complaint(tool, &end)),
+            _ => refuse!("{}", complaint(tool, &end)),
         }
     }
 }

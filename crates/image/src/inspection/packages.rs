@@ -2,10 +2,10 @@
 //!
 //! An image may say anything: what does not look like a package is left out, and text is cut and made harmless.
 
-use super::copying::write_out;
-use super::execute::ENVIRONMENT;
-use super::open_image::{OpenImage, RecordTaker};
-use anyhow::{Result, bail};
+use crate::error::{Result, refuse};
+use crate::guest::ENVIRONMENT;
+use crate::guest::write_out;
+use crate::guest::{OpenImage, RecordTaker};
 use blockyard_appliance::StreamSource;
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{Execute, Operation, Read, Record};
@@ -24,14 +24,17 @@ const RPM_FORMAT: &str = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\
 /// A package that is installed. The names are virt-inspector's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Package {
+    /// What it is called.
     pub name: String,
     /// Before a version's colon.
     #[serde(skip_serializing_if = "is_zero")]
     pub epoch: u32,
+    /// Its version.
     pub version: String,
     /// Behind a version's last hyphen.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub release: String,
+    /// The machine that it is for.
     pub arch: String,
 }
 
@@ -97,7 +100,7 @@ impl OpenImage {
         let said = self.records(Operation::Execute(execute), Said::default());
         let Bounded(bytes) = said?;
         if bytes.is_empty() {
-            bail!("its rpm lists no packages");
+            refuse!("its rpm lists no packages");
         }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }

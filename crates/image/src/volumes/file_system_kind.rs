@@ -1,23 +1,24 @@
 //! The kinds of file systems that can be made, checked and labelled, and with which tool.
 
-use crate::UsageError;
-use anyhow::Result;
+use crate::error::{Error, Result};
 use blockyard_appliance::tools::{self, Tool, ToolCall};
-use clap::ValueEnum;
 
 /// A kind by its name, as mount(8) has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSystemKind {
+    /// ext2.
     Ext2,
+    /// ext3.
     Ext3,
+    /// ext4.
     Ext4,
+    /// xfs.
     Xfs,
+    /// btrfs.
     Btrfs,
     /// FAT, with as many bits as suit its size.
-    #[value(alias = "fat", alias = "msdos")]
     Vfat,
     /// Swap space.
-    #[value(alias = "linux-swap")]
     Swap,
 }
 
@@ -61,9 +62,21 @@ pub enum Verdict {
 }
 
 impl FileSystemKind {
+    /// All of them.
+    pub const ALL: [Self; 7] = [Self::Ext2, Self::Ext3, Self::Ext4, Self::Xfs, Self::Btrfs, Self::Vfat, Self::Swap];
+
     /// The kind that the appliance calls `name`.
     pub fn of(name: &str) -> Option<Self> {
-        Self::value_variants().iter().copied().find(|kind| kind.name() == name)
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The kind that somebody calls `word`, in letters of either case.
+    pub fn of_word(word: &str) -> Option<Self> {
+        match word.to_ascii_lowercase().as_str() {
+            "fat" | "msdos" => Some(Self::Vfat),
+            "linux-swap" => Some(Self::Swap),
+            word => Self::of(word),
+        }
     }
 
     /// Its name.
@@ -87,7 +100,7 @@ impl FileSystemKind {
     /// Refuses a label that is too long for it: some tools cut them.
     ///
     /// # Errors
-    /// [`UsageError`].
+    /// [`Error::Usage`].
     pub fn check_label(self, label: &str) -> Result<()> {
         let most = match self {
             Self::Ext2 | Self::Ext3 | Self::Ext4 => 16,
@@ -99,7 +112,7 @@ impl FileSystemKind {
         };
         if label.len() > most {
             let name = self.name();
-            return Err(UsageError(format!("the label '{label}' is too long: {name} has room for {most} bytes")).into());
+            return Err(Error::usage(format!("the label '{label}' is too long: {name} has room for {most} bytes")));
         }
         Ok(())
     }

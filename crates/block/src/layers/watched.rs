@@ -3,8 +3,8 @@
 //! The guest learns only what virtio-blk can say: "I/O error". The user wants to know that the disk is full. And a guest that
 //! waits for a slow disk must not be taken for one that does nothing.
 
-use blockyard_block::layers::layer;
-use blockyard_block::{Completion, Disk, MemoryMap, Queue, QueueError, Request, RequestError};
+use super::layer;
+use crate::{Completion, Disk, MemoryMap, Queue, QueueError, Request, RequestError};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,12 +1,24 @@
-//! What is on an image's volumes: its partitions, or the disk where it has none.
+//! An image's volumes: its partitions, or the disk where it has none, and what lies on those.
+//!
+//! [`stacks`] opens what has no files by itself: arrays (RAID), encrypted volumes (LUKS, whose [`keys`] are files or typed) and volume groups (LVM).
+//! [`stack_changes`] makes and takes apart such things. [`file_system_kind`] knows which program makes, checks and labels which file system, [`tools`]
+//! runs this machine's programs in the appliance and finds in what they say why they failed.
 
-use super::file_system_kind::FileSystemKind;
-use super::layers::Asking;
-use super::open_image::{OpenImage, RecordTaker};
-use anyhow::{Context, Result, bail};
-use blockyard_appliance::ApplianceError;
+pub mod file_system_kind;
+mod file_systems;
+pub mod keys;
+mod stack_changes;
+pub mod stacks;
+pub mod tools;
+
+pub use file_systems::CheckOutcome;
+
+use crate::error::{Context, Result, refuse};
+use crate::guest::{OpenImage, RecordTaker};
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{ListVolumes, Operation, Record, Volume};
+use file_system_kind::FileSystemKind;
+use stacks::Asking;
 use std::fmt;
 use std::io;
 
@@ -47,21 +59,21 @@ impl OpenImage {
             (Some(only), []) => Ok(only),
             (last, others) => {
                 let all = others.iter().chain(&last).map(|volume| printable(&volume.device));
-                bail!("{}: which one? The image has {}", self.name(), all.collect::<Vec<_>>().join(", "))
+                refuse!("{}: which one? The image has {}", self.name(), all.collect::<Vec<_>>().join(", "))
             }
         }
     }
 
-    /// As [`OpenImage::volume`], where it may lie in layers that are not open yet.
+    /// As [`OpenImage::volume`], where it may lie in stacks that are not open yet.
     ///
     /// # Errors
     /// As there, and when they cannot be opened.
-    pub fn volume_in_layers(&mut self, name: Option<&str>) -> Result<Volume> {
+    pub fn volume_in_stacks(&mut self, name: Option<&str>) -> Result<Volume> {
         let found = self.volume(name);
         match found {
             // There is no such volume, unless the appliance is gone.
-            Err(error) if name.is_some() && !error.is::<ApplianceError>() => {
-                if self.open_layers(Asking::Terminal).with_context(|| self.name().to_owned())? {
+            Err(error) if name.is_some() && error.appliance().is_none() => {
+                if self.open_stacks(Asking::Somebody).with_context(|| self.name().to_owned())? {
                     return self.volume(name);
                 }
                 Err(error)

@@ -1,29 +1,28 @@
-//! Keys of encrypted volumes: out of files, or from whoever sits at the terminal. They are in no argument, message or log.
+//! Keys of encrypted volumes. They are in no argument, message or log.
 
-use crate::UsageError;
-use crate::signals::EndSignals;
-use anyhow::{Context, Result, anyhow, bail};
+use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::shown;
 use blockyard_protocol::appliance::Volume;
 use blockyard_protocol::volume_name::kernel_name;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 /// Longest key: it goes to the appliance in one message.
 const KEY_BYTES_MAX: u64 = 32 << 10;
-/// How often somebody may try at the terminal.
-pub const TRIES: u32 = 3;
 
 /// A key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(Vec<u8>);
 
 impl Key {
+    /// These bytes.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
     /// A file's content; of a single line of text, without the line's end.
     ///
     /// # Errors
@@ -33,7 +32,7 @@ impl Key {
         let read = File::open(path).and_then(|file| file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes));
         read.with_context(|| format!("cannot read the key file {}", shown(path)))?;
         if bytes.len() as u64 > KEY_BYTES_MAX {
-            bail!("the key file {} is longer than {} KiB", shown(path), KEY_BYTES_MAX >> 10);
+            refuse!("the key file {} is longer than {} KiB", shown(path), KEY_BYTES_MAX >> 10);
         }
         let is_line =
             bytes.ends_with(b"\n") && !bytes[..bytes.len() - 1].contains(&b'\n') && std::str::from_utf8(&bytes).is_ok();
@@ -55,22 +54,21 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The keys that the command line gives, and whether somebody can be asked for more.
-#[derive(Debug)]
+/// Keys that are given, and those that were typed.
+#[derive(Debug, Default)]
 pub struct Keys {
     /// For which volume, as the user calls it, or `all`.
     given: Vec<(String, Key)>,
     /// What was typed and has opened something: it may open more.
     typed: RefCell<Vec<Key>>,
-    signals: EndSignals,
 }
 
 impl Keys {
-    /// Those of `--key-file FILE`, for any volume, and of `--key VOLUME:file:FILE`.
+    /// `file` is for any volume; the others are `VOLUME:file:FILE`, where the volume may be `all`.
     ///
     /// # Errors
-    /// [`UsageError`] when it is something else; when a file cannot be read.
-    pub fn read(file: Option<&Path>, keys: &[String], signals: EndSignals) -> Result<Self> {
+    /// [`Error::Usage`] when it is something else; when a file cannot be read.
+    pub fn read(file: Option<&Path>, keys: &[String]) -> Result<Self> {
         let mut given = Vec::new();
         for text in keys {
             let (volume, file) = selected(text)?;
@@ -79,7 +77,7 @@ impl Keys {
         if let Some(file) = file {
             given.push(("all".to_owned(), Key::read(file)?));
         }
-        Ok(Self { given, typed: RefCell::default(), signals })
+        Ok(Self { given, typed: RefCell::default() })
     }
 
     /// Those that may open `volume`.
@@ -97,72 +95,6 @@ impl Keys {
     pub fn remember(&self, key: Key) {
         self.typed.borrow_mut().push(key);
     }
-
-    /// Whether there is a terminal to ask at.
-    pub fn can_ask(&self) -> bool {
-        File::open("/dev/tty").is_ok()
-    }
-
-    /// Asks at the terminal. `None` where there is none.
-    ///
-    /// # Errors
-    /// When it fails, or somebody wants the end.
-    pub fn ask(&self, question: &str) -> Result<Option<Key>> {
-        let Ok(terminal) = File::options().read(true).write(true).open("/dev/tty") else { return Ok(None) };
-        let silence = Silence::of(&terminal)?;
-        let answer = self.answer(&terminal, question);
-        drop(silence);
-        // The end of the line that nobody saw.
-        let _ = (&terminal).write_all(b"\n");
-        answer.map(|bytes| Some(Key(bytes)))
-    }
-
-    /// A line.
-    fn answer(&self, mut terminal: &File, question: &str) -> Result<Vec<u8>> {
-        terminal.write_all(question.as_bytes()).context("asking for a passphrase")?;
-        let mut line = Vec::new();
-        let tick = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        loop {
-            if let Some(signal) = self.signals.name() {
-                bail!("interrupted by {signal}");
-            }
-            if !matches!(poll(&mut [PollFd::new(terminal, PollFlags::IN)], Some(&tick)), Ok(1)) {
-                continue;
-            }
-            let mut byte = [0];
-            match terminal.read(&mut byte) {
-                Ok(1) if byte[0] != b'\n' && line.len() < 512 => line.push(byte[0]),
-                Ok(1) if byte[0] == b'\n' => return Ok(line),
-                Ok(1) => bail!("a passphrase has at most 512 letters"),
-                Ok(_) => bail!("nobody gave a passphrase"),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(anyhow!(error).context("reading a passphrase")),
-            }
-        }
-    }
-}
-
-/// A terminal that does not show what is typed, until this is gone.
-struct Silence<'terminal> {
-    terminal: &'terminal File,
-    before: Termios,
-}
-
-impl<'terminal> Silence<'terminal> {
-    fn of(terminal: &'terminal File) -> Result<Self> {
-        let before = tcgetattr(terminal).context("asking for a passphrase")?;
-        let mut silent = before.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
-        silent.local_modes.insert(LocalModes::ICANON | LocalModes::ISIG);
-        tcsetattr(terminal, OptionalActions::Flush, &silent).context("asking for a passphrase")?;
-        Ok(Self { terminal, before })
-    }
-}
-
-impl Drop for Silence<'_> {
-    fn drop(&mut self) {
-        let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
-    }
 }
 
 /// `VOLUME:file:FILE`.
@@ -172,11 +104,9 @@ fn selected(text: &str) -> Result<(&str, &str)> {
         (Some(volume), Some("file"), Some(file)) if !volume.is_empty() && !file.is_empty() => Ok((volume, file)),
         (_, Some("key"), _) => {
             // Whatever it is, it is not to be said again.
-            Err(UsageError("--key …:key:…: others see a command's arguments; use …:file:FILE".to_owned()).into())
+            Err(Error::usage("--key …:key:…: others see a command's arguments; use …:file:FILE"))
         }
-        _ => {
-            Err(UsageError(format!("--key {text}: it is VOLUME:file:FILE, where VOLUME may be a UUID or `all`")).into())
-        }
+        _ => Err(Error::usage(format!("--key {text}: it is VOLUME:file:FILE, where VOLUME may be a UUID or `all`"))),
     }
 }
 

@@ -1,9 +1,24 @@
 //! A stream of records, as it comes from the appliance.
 
-use super::open_image::RecordTaker;
 use blockyard_protocol::appliance::{self, Attribute, Entry, Failure, Record};
 use blockyard_protocol::frame::LENGTH_BYTES;
 use std::io::{self, Write};
+
+/// Somebody who takes the records of a listing.
+pub trait RecordTaker: Send + 'static {
+    /// What comes of it.
+    type Output;
+    /// Takes the next one.
+    ///
+    /// # Errors
+    /// When its output fails.
+    fn take(&mut self, record: Record) -> io::Result<()>;
+    /// There are no more.
+    ///
+    /// # Errors
+    /// When its output fails.
+    fn finish(self) -> io::Result<Self::Output>;
+}
 
 /// Failures that are kept.
 const FAILURES_MAX: usize = 16;
@@ -28,8 +43,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Less than usual.
-    #[cfg(test)]
+    /// Room for so many bytes.
     pub fn of(left_bytes: usize) -> Self {
         Self { left_bytes }
     }
@@ -73,6 +87,7 @@ pub struct RecordStream<T> {
 }
 
 impl<T: RecordTaker> RecordStream<T> {
+    /// `taker` gets the records.
     pub fn new(taker: T) -> Self {
         Self { taker, failures: Vec::new(), partial: Vec::new() }
     }

@@ -1,10 +1,10 @@
-//! What lies in layers: arrays, encrypted volumes, volume groups. They are opened before file systems are mounted, by the host's
+//! Stacks: arrays, encrypted volumes, volume groups, upon each other or alone. They are opened before file systems are mounted, by the host's
 //! tools in the appliance, and closed when those are unmounted.
 
-use super::keys::{Key, Keys, TRIES};
-use super::open_image::OpenImage;
-use super::tool_run::complaint;
-use anyhow::{Result, bail};
+use super::keys::Key;
+use super::tools::complaint;
+use crate::error::{Result, refuse};
+use crate::guest::OpenImage;
 use blockyard_appliance::tools::{CRYPTSETUP, LVM, MDADM, ToolCall};
 use blockyard_block::printable;
 use blockyard_protocol::appliance::Volume;
@@ -12,12 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// How deep layers may lie: each round opens what the one before brought to light.
+/// How often somebody may try to type a passphrase.
+const TRIES: u32 = 3;
+/// How deep they may lie upon each other: each round opens what the one before brought to light.
 const ROUNDS_MAX: usize = 8;
 /// How often the appliance is booted for what turns out to be needed: once for each that [`Needs`] has, at most.
 pub const BOOTS_MAX: usize = 4;
 /// Kinds of content, as blkid(8) calls them.
-pub(super) const LUKS: &str = "crypto_LUKS";
+pub const LUKS: &str = "crypto_LUKS";
+/// The same of a part of a volume group.
 pub const LVM_MEMBER: &str = "LVM2_member";
 const RAID_MEMBER: &str = "linux_raid_member";
 
@@ -30,14 +33,14 @@ pub const KEY_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What was opened, in that order, and what was tried.
 #[derive(Debug, Default)]
-pub struct Layers {
-    pub(super) opened: Vec<Layer>,
+pub struct Stacks {
+    pub(crate) opened: Vec<StackedDevice>,
     tried: BTreeSet<String>,
     notes: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Layer {
+pub(crate) enum StackedDevice {
     /// Its path.
     Array(String),
     /// Its name in /dev/mapper.
@@ -66,10 +69,10 @@ impl std::error::Error for Needs {}
 /// Who may be asked for passphrases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asking {
-    /// Nobody: what the command line gives has to do.
+    /// Nobody: the keys that are given have to do.
     Nobody,
-    /// Whoever sits at the terminal.
-    Terminal,
+    /// Whoever the [`Watch`](crate::Watch) asks.
+    Somebody,
 }
 
 impl OpenImage {
@@ -77,68 +80,68 @@ impl OpenImage {
     ///
     /// # Errors
     /// When a passphrase is wrong, or a tool is missing.
-    pub fn open_layers(&mut self, asking: Asking) -> Result<bool> {
-        let keys = self.keys();
+    pub fn open_stacks(&mut self, asking: Asking) -> Result<bool> {
         for _ in 0..BOOTS_MAX {
-            match self.open_all(&keys, asking) {
-                Err(error) => match error.downcast_ref::<Needs>() {
-                    Some(&needs) => self.boot_again(needs)?,
+            match self.open_all(asking) {
+                Err(error) => match error.needs() {
+                    Some(needs) => self.boot_again(needs)?,
                     None => return Err(error),
                 },
                 opened => return opened,
             }
         }
-        bail!("its layers want more and more of the appliance")
+        refuse!("its layers want more and more of the appliance")
     }
 
-    /// As [`OpenImage::open_layers`], in this appliance.
+    /// As [`OpenImage::open_stacks`], in this appliance.
     ///
     /// # Errors
     /// As there, and [`Needs`].
-    pub fn open_all(&mut self, keys: &Keys, asking: Asking) -> Result<bool> {
-        let before = self.layers.opened.len();
+    pub fn open_all(&mut self, asking: Asking) -> Result<bool> {
+        let before = self.stacks.opened.len();
         for _ in 0..ROUNDS_MAX {
             let volumes = self.volumes()?;
             let closed: Vec<_> = volumes.iter().filter(|volume| is_closed(volume)).collect();
-            let new = |volume: &&&Volume| !self.layers.tried.contains(&volume.device);
+            let new = |volume: &&&Volume| !self.stacks.tried.contains(&volume.device);
             let new: Vec<Volume> = closed.iter().filter(new).map(|volume| Volume::clone(volume)).collect();
-            let can =
-                |volume: &&Volume| volume.r#type != LUKS || asking == Asking::Terminal || !keys.of(volume).is_empty();
+            let can = |volume: &&Volume| {
+                volume.r#type != LUKS || asking == Asking::Somebody || !self.keys.of(volume).is_empty()
+            };
             let new: Vec<_> = new.iter().filter(can).collect();
             if new.is_empty() {
                 break;
             }
             self.appliance.install_modules()?;
-            self.layers.tried.extend(new.iter().map(|volume| volume.device.clone()));
+            self.stacks.tried.extend(new.iter().map(|volume| volume.device.clone()));
             self.assemble(&closed, &new)?;
             for volume in new.iter().filter(|volume| volume.r#type == LUKS) {
-                self.unlock(volume, keys, asking)?;
+                self.unlock(volume, asking)?;
             }
             if new.iter().any(|volume| volume.r#type == LVM_MEMBER) {
                 self.activate()?;
             }
         }
-        std::mem::take(&mut self.layers.notes).iter().for_each(|note| self.tell(note));
-        Ok(self.layers.opened.len() > before)
+        std::mem::take(&mut self.stacks.notes).iter().for_each(|note| self.note(note));
+        Ok(self.stacks.opened.len() > before)
     }
 
     /// Closes what was opened, so that its last words are written.
     ///
     /// # Errors
     /// When something cannot be closed.
-    pub fn close_layers(&mut self) -> Result<()> {
-        while let Some(layer) = self.layers.opened.pop() {
-            let (tool, call) = match &layer {
-                Layer::Array(path) => (&MDADM, mdadm().argument("--stop").argument(path.as_str())),
-                Layer::Encrypted(name) => (&CRYPTSETUP, cryptsetup("close").argument(name.as_str())),
-                Layer::Group(name) => {
+    pub fn close_stacks(&mut self) -> Result<()> {
+        while let Some(device) = self.stacks.opened.pop() {
+            let (tool, call) = match &device {
+                StackedDevice::Array(path) => (&MDADM, mdadm().argument("--stop").argument(path.as_str())),
+                StackedDevice::Encrypted(name) => (&CRYPTSETUP, cryptsetup("close").argument(name.as_str())),
+                StackedDevice::Group(name) => {
                     let call = self.lvm("vgchange", "").arguments(["--activate", "n", name]);
                     (&LVM, call)
                 }
             };
             self.run_tool_well(tool, call)?;
         }
-        self.layers.tried.clear();
+        self.stacks.tried.clear();
         Ok(())
     }
 
@@ -161,7 +164,7 @@ impl OpenImage {
 
     fn assemble_one(&mut self, parts: &[&Volume]) -> Result<()> {
         let Some(first) = parts.first() else { return Ok(()) };
-        let arrays = self.layers.opened.iter().filter(|layer| matches!(layer, Layer::Array(_))).count();
+        let arrays = self.stacks.opened.iter().filter(|device| matches!(device, StackedDevice::Array(_))).count();
         let path = array_path(&first.label, arrays);
         let mut call = mdadm().arguments(["--assemble", &path, "--run"]);
         if self.reads_only() {
@@ -176,38 +179,38 @@ impl OpenImage {
             printable(name)
         );
         match (end.status, missing) {
-            (Some(0), 0) => self.layers.opened.push(Layer::Array(path)),
+            (Some(0), 0) => self.stacks.opened.push(StackedDevice::Array(path)),
             (Some(0), _) => {
-                self.layers.opened.push(Layer::Array(path));
-                self.layers.notes.push(lack);
+                self.stacks.opened.push(StackedDevice::Array(path));
+                self.stacks.notes.push(lack);
             }
             (_, 0) => {
-                self.layers.notes.push(format!(
+                self.stacks.notes.push(format!(
                     "the RAID {} does not start: {}",
                     printable(name),
                     complaint(&MDADM, &end)
                 ));
             }
-            _ => self.layers.notes.push(lack),
+            _ => self.stacks.notes.push(lack),
         }
         Ok(())
     }
 
     /// Opens an encrypted volume with the keys that are given for it, or else with what is typed.
-    fn unlock(&mut self, volume: &Volume, keys: &Keys, asking: Asking) -> Result<()> {
+    fn unlock(&mut self, volume: &Volume, asking: Asking) -> Result<()> {
         self.needs_key_memory(volume)?;
         let name = encrypted_name(volume);
         let read_only = self.reads_only();
-        let given = keys.of(volume);
+        let given = self.keys.of(volume);
         for key in &given {
             if self.open_encrypted(volume, &name, read_only, key)? {
                 return Ok(());
             }
         }
         if !given.is_empty() || asking == Asking::Nobody {
-            bail!("{}: no key that was given opens it", device(volume));
+            refuse!("{}: no key that was given opens it", device(volume));
         }
-        for key in keys.typed() {
+        for key in self.keys.typed() {
             if self.open_encrypted(volume, &name, read_only, &key)? {
                 return Ok(());
             }
@@ -215,8 +218,8 @@ impl OpenImage {
         let question =
             format!("Passphrase for {} (UUID {}; none leaves it closed): ", device(volume), printable(&volume.uuid));
         for _ in 0..TRIES {
-            let Some(key) = keys.ask(&question)? else {
-                bail!(
+            let Some(key) = self.ask(&question)? else {
+                refuse!(
                     "{} is encrypted (LUKS): give its key with --key-file or --key, or a terminal to type it at",
                     device(volume)
                 );
@@ -225,20 +228,20 @@ impl OpenImage {
                 return Ok(());
             }
             if self.open_encrypted(volume, &name, read_only, &key)? {
-                keys.remember(key);
+                self.keys.remember(key);
                 return Ok(());
             }
-            self.tell("no key is available with this passphrase");
+            self.note("no key is available with this passphrase");
         }
-        bail!("{}: the passphrase was wrong {TRIES} times", device(volume))
+        refuse!("{}: the passphrase was wrong {TRIES} times", device(volume))
     }
 
     /// Whether the appliance has the memory that it takes to make a key of a passphrase.
-    pub(super) fn needs_key_memory(&self, volume: &Volume) -> Result<()> {
+    pub fn needs_key_memory(&self, volume: &Volume) -> Result<()> {
         let wanted = volume.key_memory_bytes;
         if wanted > KEY_BYTES_MAX && self.has().memory_bytes < wanted.saturating_add(SYSTEM_BYTES) {
             let mebibytes = wanted.saturating_add(SYSTEM_BYTES) >> 20;
-            bail!(
+            refuse!(
                 "a key of {} takes {} MiB of memory: give it with --memory {mebibytes}",
                 device(volume),
                 wanted >> 20
@@ -248,7 +251,7 @@ impl OpenImage {
     }
 
     /// Opens an encrypted volume as /dev/mapper/`name`; false when the key is not its.
-    pub(super) fn open_encrypted(&mut self, volume: &Volume, name: &str, read_only: bool, key: &Key) -> Result<bool> {
+    pub(crate) fn open_encrypted(&mut self, volume: &Volume, name: &str, read_only: bool, key: &Key) -> Result<bool> {
         // cryptsetup(8): its exit status when no key fits.
         const WRONG: u32 = 2;
         let mut call = cryptsetup("open").arguments(["--type", "luks", "--disable-keyring", "--key-file", "-"]);
@@ -261,11 +264,11 @@ impl OpenImage {
         let end = end?;
         match end.status {
             Some(0) => {
-                self.layers.opened.push(Layer::Encrypted(name.to_owned()));
+                self.stacks.opened.push(StackedDevice::Encrypted(name.to_owned()));
                 Ok(true)
             }
             Some(WRONG) => Ok(false),
-            _ => bail!("{} cannot be opened: {}", device(volume), complaint(&CRYPTSETUP, &end)),
+            _ => refuse!("{} cannot be opened: {}", device(volume), complaint(&CRYPTSETUP, &end)),
         }
     }
 
@@ -274,8 +277,8 @@ impl OpenImage {
         let columns = "vg_name,vg_missing_pv_count";
         let groups = self.lvm("vgs", "").arguments(["--noheadings", "--separator", "/", "--options", columns]);
         let groups = self.run_tool_well(&LVM, groups)?;
-        let known = |layers: &Layers, group: &str| {
-            layers.opened.iter().any(|layer| matches!(layer, Layer::Group(name) if name == group))
+        let known = |stacks: &Stacks, group: &str| {
+            stacks.opened.iter().any(|device| matches!(device, StackedDevice::Group(name) if name == group))
         };
         let volumes = self.lvm("lvs", "").arguments(["--all", "--noheadings", "--options", "segtype"]);
         if self.run_tool_well(&LVM, volumes)?.contains("raid6") {
@@ -292,16 +295,16 @@ impl OpenImage {
                 String::new()
             };
             let end = self.run_tool(&LVM, self.lvm("vgchange", &read_only).arguments(["--activate", "y", group]))?;
-            if !known(&self.layers, group) {
-                self.layers.opened.push(Layer::Group(group.to_owned()));
+            if !known(&self.stacks, group) {
+                self.stacks.opened.push(StackedDevice::Group(group.to_owned()));
             }
             match missing.parse::<u32>() {
                 Ok(missing @ 1..) => {
                     let note = format!("{missing} of the disks of the volume group {group} are missing: --add them");
-                    self.layers.notes.push(note);
+                    self.stacks.notes.push(note);
                 }
                 _ if end.status != Some(0) => {
-                    self.layers.notes.push(format!("the volume group {group}: {}", complaint(&LVM, &end)));
+                    self.stacks.notes.push(format!("the volume group {group}: {}", complaint(&LVM, &end)));
                 }
                 _ => {}
             }
@@ -311,7 +314,7 @@ impl OpenImage {
 
     /// A command of LVM's, without anybody who is not there: udev, polling and monitoring daemons, backups in /etc, and checkers of
     /// metadata that are other programs. It looks at no disk but the image's.
-    pub(super) fn lvm(&self, command: &str, more: &str) -> ToolCall {
+    pub(crate) fn lvm(&self, command: &str, more: &str) -> ToolCall {
         // The transfer disks come behind the image's.
         let letter = |index: u32| char::from(b'a' + u8::try_from(index).unwrap_or(24).min(24));
         let transfer = [letter(self.disks()), letter(self.disks() + 1)];
@@ -330,7 +333,7 @@ impl OpenImage {
     }
 
     /// Whether the appliance has what something needs.
-    pub(super) fn needs(&self, needs: Needs) -> Result<()> {
+    pub(crate) fn needs(&self, needs: Needs) -> Result<()> {
         let has = self.has().memory_bytes >= needs.memory_bytes && (self.has().raid6 || !needs.raid6);
         if has { Ok(()) } else { Err(needs.into()) }
     }
@@ -345,11 +348,13 @@ fn device(volume: &Volume) -> String {
     printable(&volume.device)
 }
 
-pub(super) fn mdadm() -> ToolCall {
+/// A call of mdadm(8), without udev, which is not there.
+pub fn mdadm() -> ToolCall {
     ToolCall::new().environment("MDADM_NO_UDEV", "1")
 }
 
-pub(super) fn cryptsetup(action: &str) -> ToolCall {
+/// A call of cryptsetup(8), without udev and locks, which are not there.
+pub fn cryptsetup(action: &str) -> ToolCall {
     ToolCall::new().environment("DM_DISABLE_UDEV", "1").argument(action).argument("--disable-locks")
 }
 

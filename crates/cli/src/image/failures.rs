@@ -1,0 +1,43 @@
+//! What a command's error came of.
+
+use crate::terminal::OutputError;
+use blockyard_appliance::ApplianceError;
+use blockyard_image::Error;
+use blockyard_image::volumes::stacks::Needs;
+use std::io;
+
+/// The library's error that an error is, or came of.
+fn of_image(error: &anyhow::Error) -> Option<&Error> {
+    error.chain().find_map(|cause| cause.downcast_ref())
+}
+
+/// Whether whoever was to have the output has gone, which needs no word: it had enough.
+pub fn is_unwanted(error: &anyhow::Error) -> bool {
+    match of_image(error).map(Error::cause) {
+        Some(Error::Output(error)) => error.kind() == io::ErrorKind::BrokenPipe,
+        _ => error.downcast_ref().is_some_and(OutputError::is_unwanted),
+    }
+}
+
+/// Whether what was asked for makes no sense.
+pub fn is_usage(error: &anyhow::Error) -> bool {
+    matches!(of_image(error).map(Error::cause), Some(Error::Usage(_) | Error::Specification(_)))
+}
+
+/// The system's error, if it was one that a function of the library's met.
+pub fn of_system<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
+    match error.downcast_ref().map(Error::cause) {
+        Some(Error::Output(error) | Error::System(error)) => Some(error),
+        _ => None,
+    }
+}
+
+/// What ended an appliance, if that is what it was.
+pub fn appliance(error: &anyhow::Error) -> Option<&ApplianceError> {
+    of_image(error)?.appliance()
+}
+
+/// What the appliance has to have, if that is what it was.
+pub fn needs(error: &anyhow::Error) -> Option<Needs> {
+    of_image(error)?.needs()
+}

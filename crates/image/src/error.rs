@@ -1,0 +1,139 @@
+//! Why something could not be done with an image.
+
+use crate::volumes::stacks::Needs;
+use blockyard_appliance::tools::ToolError;
+use blockyard_appliance::{ApplianceError, KernelError};
+use blockyard_block::specification::{OpenError, SpecificationError};
+use blockyard_block::{ReplacementError, printable};
+use std::io;
+
+/// What this crate's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something could not be done with an image: a sentence that names the thing. What it came of is its source.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What was asked for makes no sense, whatever the image holds.
+    #[error("{}", printable(.0))]
+    Usage(String),
+    /// A text names no disk.
+    #[error(transparent)]
+    Specification(#[from] SpecificationError),
+    /// This image or this machine cannot do it. Several lines where several things failed.
+    #[error("{0}")]
+    Refused(String),
+    /// Where it happened, or what was being done; the source says what.
+    #[error("{doing}")]
+    While {
+        /// The thing's name, or what was being done.
+        doing: String,
+        /// What happened.
+        source: Box<Error>,
+    },
+    /// Whoever was to have the output did not take it.
+    #[error("cannot write the output: {0}")]
+    Output(io::Error),
+    /// There is no appliance, or it did not do what it was asked.
+    #[error(transparent)]
+    Appliance(#[from] ApplianceError),
+    /// A program of this machine's that the appliance was to run.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// There is no kernel for the appliance.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The appliance has to be another one.
+    #[error(transparent)]
+    Needs(#[from] Needs),
+    /// A disk cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A file of the host's cannot be made, or not get its name.
+    #[error(transparent)]
+    Replacement(#[from] ReplacementError),
+    /// The system refused something.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    /// Anything else.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// Something that makes no sense.
+    pub fn usage(problem: impl Into<String>) -> Self {
+        Self::Usage(problem.into())
+    }
+
+    /// Something that cannot be done.
+    pub fn refused(problem: impl Into<String>) -> Self {
+        Self::Refused(problem.into())
+    }
+
+    /// An error of another crate's.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other(error.into())
+    }
+
+    /// The same, said of `doing`.
+    #[must_use]
+    pub fn context(self, doing: impl Into<String>) -> Self {
+        Self::While { doing: doing.into(), source: Box::new(self) }
+    }
+
+    /// What happened, without where.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::While { source, .. } => source.cause(),
+            cause => cause,
+        }
+    }
+
+    /// What ended an appliance, if that is what happened.
+    pub fn appliance(&self) -> Option<&ApplianceError> {
+        match self.cause() {
+            Self::Appliance(error) | Self::Tool(ToolError::Appliance(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// What the appliance has to have, if that is what happened.
+    pub fn needs(&self) -> Option<Needs> {
+        match self.cause() {
+            Self::Needs(needs) => Some(*needs),
+            _ => None,
+        }
+    }
+
+    /// What happened, with all that it came of, in one sentence.
+    pub fn in_one_line(&self) -> String {
+        let first: &(dyn std::error::Error + 'static) = self;
+        let all = std::iter::successors(Some(first), |error| error.source());
+        all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
+}
+
+/// Says where an error happened.
+pub(crate) trait Context<T> {
+    /// What was being done, or with what.
+    fn context(self, doing: impl Into<String>) -> Result<T>;
+    /// The same, made only when it is needed.
+    fn with_context<D: Into<String>>(self, doing: impl FnOnce() -> D) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Context<T> for Result<T, E> {
+    fn context(self, doing: impl Into<String>) -> Result<T> {
+        self.map_err(|error| error.into().context(doing))
+    }
+
+    fn with_context<D: Into<String>>(self, doing: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|error| error.into().context(doing()))
+    }
+}
+
+/// Returns that this image or this machine cannot do it.
+macro_rules! refuse {
+    ($($sentence:tt)+) => { return Err($crate::Error::Refused(format!($($sentence)+))) };
+}
+pub(crate) use refuse;

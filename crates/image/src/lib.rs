@@ -1,0 +1,18 @@
+//! What is done with disk images, as a library: with the files in them, their volumes and operating systems, and with images as a whole.
+//!
+//! Nothing here knows a command line, a terminal or a process's exit: whoever calls brings disks, and a [`Watch`] for what people are told and
+//! asked.
+#![forbid(unsafe_code)]
+
+pub mod guest;
+pub mod inspection;
+pub mod volumes;
+
+mod error;
+mod watch;
+
+pub use blockyard_appliance::ImageDisk;
+pub use error::{Error, Result};
+pub use guest::{Access, ImageOptions, OpenImage, Resources};
+pub use volumes::keys::{Key, Keys};
+pub use watch::{Nobody, Watch};
