@@ -3,8 +3,7 @@
 use crate::volumes::stacks::Needs;
 use blockyard_appliance::tools::ToolError;
 use blockyard_appliance::{ApplianceError, KernelError};
-use blockyard_block::specification::{OpenError, SpecificationError};
-use blockyard_block::{ReplacementError, printable};
+use blockyard_block::printable;
 use std::io;
 
 /// What this crate's functions return.
@@ -17,9 +16,6 @@ pub enum Error {
     /// What was asked for makes no sense, whatever the image holds.
     #[error("{}", printable(.0))]
     Usage(String),
-    /// A text names no disk.
-    #[error(transparent)]
-    Specification(#[from] SpecificationError),
     /// This image or this machine cannot do it. Several lines where several things failed.
     #[error("{0}")]
     Refused(String),
@@ -46,12 +42,6 @@ pub enum Error {
     /// The appliance has to be another one.
     #[error(transparent)]
     Needs(#[from] Needs),
-    /// A disk cannot be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// A file of the host's cannot be made, or not get its name.
-    #[error(transparent)]
-    Replacement(#[from] ReplacementError),
     /// The system refused something.
     #[error(transparent)]
     System(#[from] io::Error),

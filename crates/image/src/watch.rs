@@ -17,11 +17,6 @@ pub trait Watch: Send + Sync {
         None
     }
 
-    /// Work on a whole image is so far: bytes done, and how many of them were data.
-    fn progress(&self, done_bytes: u64, data_bytes: u64) {
-        let _ = (done_bytes, data_bytes);
-    }
-
     /// Whether there is somebody to ask for a passphrase.
     fn can_ask(&self) -> bool {
         false

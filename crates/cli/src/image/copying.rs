@@ -18,6 +18,7 @@ use blockyard_block::layers::WatchedDisk;
 use blockyard_block::layers::{Fault, Faults, FaultyDisk};
 use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, ReplacementFile, printable, shown};
 use blockyard_image::Access;
+use blockyard_image::guest::failures::first_few;
 use blockyard_image::guest::records::Room;
 use blockyard_image::guest::streams::write_out_up_to;
 use blockyard_image::guest::{OpenImage, RecordTaker, image_path, image_paths, path_of};
@@ -40,8 +41,6 @@ use std::sync::Arc;
 const RANGES_MAX: usize = 2000;
 /// Bytes of extended attributes that it has room for besides; a file with more goes as an archive.
 const ATTRIBUTE_BYTES_MAX: usize = 8192;
-/// Failures that are told one by one.
-const REPORTED: usize = 16;
 /// What stands for stdin and stdout.
 const STANDARD: &str = "-";
 
@@ -148,10 +147,7 @@ fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T) -> Result<
     if failed.is_empty() {
         return Err(last);
     }
-    let mut lines: Vec<_> = failed.iter().take(REPORTED).map(|error| format!("{error:#}")).collect();
-    if failed.len() > REPORTED {
-        lines.push(format!("{} more failures", failed.len() - REPORTED));
-    }
+    let lines = first_few(failed.iter().map(|error| format!("{error:#}")), failed.len() as u64);
     // What it is the context of comes after a colon, in a line of its own.
     Err(last.context(format!("{}\nblockyard", lines.join("\nblockyard: "))))
 }

@@ -21,7 +21,7 @@ pub fn is_unwanted(error: &anyhow::Error) -> bool {
 
 /// Whether what was asked for makes no sense.
 pub fn is_usage(error: &anyhow::Error) -> bool {
-    matches!(of_image(error).map(Error::cause), Some(Error::Usage(_) | Error::Specification(_)))
+    matches!(of_image(error).map(Error::cause), Some(Error::Usage(_)))
 }
 
 /// The system's error, if it was one that a function of the library's met.

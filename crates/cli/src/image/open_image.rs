@@ -2,6 +2,7 @@
 
 use super::at_terminal::AtTerminal;
 use super::file_commands::FileCommand;
+use super::mount_point;
 use crate::disk::{self, RECONNECT};
 use crate::signals::EndSignals;
 use crate::{UsageError, UsageLines};
@@ -150,7 +151,7 @@ impl OpenArgs {
     /// # Errors
     /// [`UsageError`] when that makes no sense.
     pub fn mount_points(&self) -> Result<Vec<MountPoint>> {
-        self.mount.iter().map(|text| super::mount_point::parse(text)).collect()
+        self.mount.iter().map(|text| mount_point::parse(text)).collect()
     }
 }
 

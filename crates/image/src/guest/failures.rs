@@ -13,6 +13,19 @@ pub fn sentences(failures: &[Failure]) -> String {
     failures.iter().map(sentence).collect::<Vec<_>>().join("\nblockyard: ")
 }
 
+/// Failures that are told one by one.
+const TOLD_MAX: usize = 16;
+
+/// The first few of `lines`, and how many more of all `count` there are.
+pub fn first_few(lines: impl IntoIterator<Item = String>, count: u64) -> Vec<String> {
+    let mut told: Vec<_> = lines.into_iter().take(TOLD_MAX).collect();
+    let more = count.saturating_sub(told.len() as u64);
+    if more > 0 {
+        told.push(format!("{more} more failures"));
+    }
+    told
+}
+
 /// A failure as a sentence.
 pub(crate) fn sentence(failure: &Failure) -> String {
     let path = printable(&String::from_utf8_lossy(&failure.path));

@@ -1,6 +1,6 @@
 //! An image whose files and volumes can be worked on.
 
-use super::failures::{errno, sentence};
+use super::failures::{errno, first_few, sentence};
 use super::options::{Access, Boot, ImageOptions, Resources};
 use super::records::{RecordStream, RecordTaker};
 use super::{read_in, requests};
@@ -280,11 +280,7 @@ impl OpenImage {
         if failures.is_empty() {
             return Ok(());
         }
-        let mut lines: Vec<_> = failures.iter().take(FAILURES_MAX).map(sentence).collect();
-        let more = count.saturating_sub(lines.len() as u64);
-        if more > 0 {
-            lines.push(format!("{more} more failures"));
-        }
+        let mut lines = first_few(failures.iter().map(sentence), count);
         if let Some(error) = self.failed_request() {
             lines.push(error);
         } else if failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
@@ -421,9 +417,6 @@ impl OpenImage {
 
 /// Numbers of errors that a damaged file system has: EIO, EINVAL, EROFS, EBADMSG, EUCLEAN.
 const DAMAGE: [u32; 5] = [5, 22, 30, 74, 117];
-
-/// Failures that are told one by one.
-const FAILURES_MAX: usize = 16;
 
 /// A file's inode, or one of its names, takes as much at least; where it is compressed, less.
 const BYTES_PER_FILE_MIN: u64 = 64;

@@ -1,6 +1,7 @@
 //! Bytes that go out of the guest, and into it.
 
 use super::OpenImage;
+use super::failures::first_few;
 use super::requests;
 use crate::error::{Context, Error, Result};
 use blockyard_appliance::{StreamSink, StreamSource};
@@ -86,14 +87,11 @@ pub fn read_in(image: &mut OpenImage, operation: Operation, input: impl io::Read
     }
 }
 
-/// Failures that are told one by one.
-const REPORTED: usize = 16;
-
 /// Does something with each, also when it failed with one before, unless the appliance is of no more use.
 ///
 /// # Errors
 /// A line for each of the first few failures.
-pub fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T) -> Result<()>) -> Result<()> {
+fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T) -> Result<()>) -> Result<()> {
     let mut failed: Vec<Error> = Vec::new();
     for item in items {
         if let Err(error) = act(item) {
@@ -108,10 +106,7 @@ pub fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T) -> Res
     if failed.is_empty() {
         return Err(last);
     }
-    let mut lines: Vec<_> = failed.iter().take(REPORTED).map(Error::in_one_line).collect();
-    if failed.len() > REPORTED {
-        lines.push(format!("{} more failures", failed.len() - REPORTED));
-    }
+    let lines = first_few(failed.iter().map(Error::in_one_line), failed.len() as u64);
     // What it is the context of comes after a colon, in a line of its own.
     Err(last.context(format!("{}\nblockyard", lines.join("\nblockyard: "))))
 }
