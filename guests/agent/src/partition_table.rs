@@ -22,9 +22,13 @@ pub(crate) struct PartitionNames {
 pub(crate) enum Table {
     /// By partition number.
     Guid(BTreeMap<u32, PartitionNames>),
-    /// An MBR's partitions are named after the disk.
+    /// An MBR's partitions are named after the disk, if that has a number.
     Mbr(u32),
-    Unknown,
+    /// It names none, but its first sector says that it is one: Apple's, Sun's, SGI's.
+    Nameless,
+    /// The first sector says of no table. Linux still looks for the tables of old machines elsewhere, some of which have nothing to be known by
+    /// but a checksum of eight bits.
+    Unsaid,
 }
 
 impl Table {
@@ -32,17 +36,17 @@ impl Table {
     pub(crate) fn read(node: &str, sector_bytes: u64) -> Self {
         let table = || {
             let disk = File::open(format!("/dev/{node}")).ok()?;
-            guid_table(&disk, sector_bytes).map(Self::Guid).or_else(|| mbr(&disk).map(Self::Mbr))
+            guid_table(&disk, sector_bytes).map(Self::Guid).or_else(|| said_in_first_sector(&disk))
         };
-        table().unwrap_or(Self::Unknown)
+        table().unwrap_or(Self::Unsaid)
     }
 
     /// What it calls a partition.
     pub(crate) fn names(&self, number: u32) -> PartitionNames {
         match self {
             Self::Guid(names) => names.get(&number).cloned().unwrap_or_default(),
-            Self::Mbr(disk) => PartitionNames { uuid: format!("{disk:08x}-{number:02x}"), label: String::new() },
-            Self::Unknown => PartitionNames::default(),
+            Self::Mbr(disk @ 1..) => PartitionNames { uuid: format!("{disk:08x}-{number:02x}"), label: String::new() },
+            Self::Mbr(0) | Self::Nameless | Self::Unsaid => PartitionNames::default(),
         }
     }
 }
@@ -75,10 +79,14 @@ fn guid_entry(entry: &[u8]) -> PartitionNames {
     PartitionNames { uuid: uuid_text(&uuid), label: String::from_utf16_lossy(&letters) }
 }
 
-/// The disk's signature.
-fn mbr(disk: &File) -> Option<u32> {
+/// An MBR, with the disk's signature; and by their magic numbers those that Linux knows of (block/partitions/mac.h, sun.h, sgi.c).
+fn said_in_first_sector(disk: &File) -> Option<Table> {
     let mut sector = [0; 512];
     disk.read_exact_at(&mut sector, 0).ok()?;
-    let signature = u32::from_le_bytes([sector[440], sector[441], sector[442], sector[443]]);
-    (sector[510..] == [0x55, 0xaa] && signature != 0).then_some(signature)
+    if sector[510..] == [0x55, 0xaa] {
+        return Some(Table::Mbr(u32::from_le_bytes([sector[440], sector[441], sector[442], sector[443]])));
+    }
+    let is_said =
+        sector.starts_with(b"ER") || sector[508..510] == [0xda, 0xbe] || sector.starts_with(&[0x0b, 0xe5, 0xa9, 0x41]);
+    is_said.then_some(Table::Nameless)
 }
