@@ -1,11 +1,10 @@
 //! Disks as they are named on the command line.
 
-use crate::{UsageLines, terminal};
-use anyhow::Result;
+use crate::terminal;
 use blockyard_block::specification::{
-    DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, SessionSpecification,
+    DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, OpenedImage, SessionSpecification,
 };
-use blockyard_block::{Disk, OpenedFile, Qcow2Info, printable, shown};
+use blockyard_block::{Disk, Engine, OpenedFile, Qcow2Info, printable, shown};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -13,35 +12,41 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Opens the disk that `spec` names; [`blockyard_block::specification`] says how. `read_only` refuses every change whatever it says:
-/// no command opens for writing what it only reads. What an image refers to may lie in `allow_dirs` only.
-///
-/// # Errors
-/// [`UsageLines`] when it names no disk; otherwise a sentence that names the disk.
-pub fn open_disk(spec: &str, read_only: bool, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-    let specification: DiskSpecification = spec.parse().map_err(UsageLines::from)?;
-    open(&specification, read_only, allow_dirs)
-}
-
-/// As [`open_disk`], when the specification is parsed already.
-///
-/// # Errors
-/// A sentence that names the disk.
-pub fn open(specification: &DiskSpecification, read_only: bool, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-    Ok(open_whole(specification, &Access { file: None, read_only, allow_dirs, reconnect: RECONNECT })?.disk)
-}
+/// A disk in another process.
+type Connected = Result<Arc<dyn Disk>, OpenError>;
 
 /// What a disk is opened for, and how.
 #[derive(Clone, Copy)]
 pub struct Access<'a> {
-    /// Its file, if that is open already.
-    pub file: Option<&'a OpenedFile>,
-    /// Refuse every change.
+    /// Refuse every change, whatever the specification says: no command opens for writing what it only reads. A change that was cut off is then
+    /// seen through; otherwise it is completed first.
     pub read_only: bool,
     /// Where an image's other files may lie.
     pub allow_dirs: &'a [PathBuf],
+    /// Its file, if that is open already.
+    pub file: Option<&'a OpenedFile>,
     /// How long a session's server that went away is waited for.
     pub reconnect: Duration,
+    /// Every byte is read or written once, from one end to the other.
+    pub streams: bool,
+}
+
+impl Default for Access<'_> {
+    fn default() -> Self {
+        Self { read_only: false, allow_dirs: &[], file: None, reconnect: RECONNECT, streams: false }
+    }
+}
+
+impl<'a> Access<'a> {
+    /// To read all of it once.
+    pub fn to_read_once(allow_dirs: &'a [PathBuf]) -> Self {
+        Self { read_only: true, allow_dirs, streams: true, ..Self::default() }
+    }
+
+    fn context(&self, connect: &'a dyn Fn(&SessionSpecification) -> Connected) -> OpenContext<'a> {
+        let Self { read_only, allow_dirs, file, .. } = *self;
+        OpenContext { allow_dirs, connect, file, read_only, note: &note }
+    }
 }
 
 /// A disk, and what is known of it besides.
@@ -58,12 +63,18 @@ pub struct OpenDisk {
     pub unfinished: Option<PathBuf>,
     /// The session that it is or lies on.
     pub session: Option<Arc<SessionDisk>>,
+    /// Pieces that a thread has under way which reads or writes all of it: what lies in the page cache is not waited for.
+    pub depth: usize,
 }
 
+/// In the page cache, and elsewhere.
+const CACHED_DEPTH: usize = 1;
+const WAITED_FOR_DEPTH: usize = 4;
+
 impl OpenDisk {
-    /// Takes a disk that lies on no session.
-    pub fn local(opened: OpenedDisk) -> Self {
-        Self::on(opened, None)
+    /// Takes a disk on a new file.
+    pub fn new_file(opened: OpenedDisk) -> Self {
+        Self::on(opened, None, CACHED_DEPTH)
     }
 
     /// How many queues it can have open, at least one.
@@ -74,58 +85,54 @@ impl OpenDisk {
         usize::from(session.queue_count()).saturating_sub(merges.into()).max(1)
     }
 
-    fn on(opened: OpenedDisk, session: Option<Arc<SessionDisk>>) -> Self {
+    fn on(opened: OpenedDisk, session: Option<Arc<SessionDisk>>, depth: usize) -> Self {
         let OpenedDisk { disk, length_bytes, file, permissions, unfinished } = opened;
-        Self { disk, length_bytes, file, permissions, unfinished, session }
+        Self { disk, length_bytes, file, permissions, unfinished, session, depth }
     }
 }
 
-/// Opens an image's file, once, for a command that works on the file itself: [`DiskSpecification::open_image`]. Whether a change to it that was
-/// cut off has been completed.
-///
-/// # Errors
-/// When it is in no file, the file cannot be had, or has a change that cannot be completed.
-pub fn open_image(
-    specification: &DiskSpecification,
-    read_only: bool,
-    allow_dirs: &[PathBuf],
-) -> Result<(OpenedFile, bool)> {
-    Ok(specification.open_image(read_only, allow_dirs, &note)?)
-}
-
-/// Something that is worth knowing, though all goes on.
-fn note(note: &str) {
-    terminal::say(&format!("note: {}", printable(note)));
-}
-
-/// As [`open`], for commands that want to know more. A change to an image that was cut off is completed if it is opened for writing, and otherwise
-/// seen through.
+/// Opens a disk; [`blockyard_block::specification`] says how.
 ///
 /// # Errors
 /// A sentence that names the disk.
-pub fn open_whole(specification: &DiskSpecification, access: &Access<'_>) -> Result<OpenDisk> {
+pub fn open(specification: &DiskSpecification, access: &Access<'_>) -> Result<OpenDisk, OpenError> {
     let session = OnceCell::new();
-    let connect = |to: &SessionSpecification| -> Result<Arc<dyn Disk>, OpenError> {
+    let connect = |to: &SessionSpecification| -> Connected {
         let disk = Arc::new(connect(to, access.reconnect)?);
         // A specification has one backend.
         let _ = session.set(Arc::clone(&disk));
         Ok(disk)
     };
-    let Access { file, read_only, allow_dirs, .. } = *access;
+    let is_cached = specification.is_buffered();
+    let streamed = (access.streams && is_cached).then(|| specification.clone().or_engine(Engine::Sync));
+    let specification = streamed.as_ref().unwrap_or(specification);
     // A file whose bitmaps are looked at is that which is opened.
     let bitmapped =
-        specification.written_file().filter(|_| !read_only && specification.format() == Some(Format::Qcow2));
-    let own = match (file, bitmapped) {
-        (None, Some(path)) => Some(OpenedFile::open(path, false).map_err(OpenError::from)?),
+        specification.written_file().filter(|_| !access.read_only && specification.format() == Some(Format::Qcow2));
+    let own = match (access.file, bitmapped) {
+        (None, Some(path)) => Some(OpenedFile::open(path, false)?),
         _ => None,
     };
-    let file = file.or(own.as_ref());
+    let file = access.file.or(own.as_ref());
     if let Some(file) = file.filter(|_| bitmapped.is_some()) {
         tell_of_bitmaps(file);
     }
-    let context = OpenContext { allow_dirs, connect: &connect, file, read_only, note: &note };
-    let opened = specification.open_measured(&context)?;
-    Ok(OpenDisk::on(opened, session.into_inner()))
+    let opened = specification.open(&OpenContext { file, ..access.context(&connect) })?;
+    let depth = if is_cached { CACHED_DEPTH } else { WAITED_FOR_DEPTH };
+    Ok(OpenDisk::on(opened, session.into_inner(), depth))
+}
+
+/// Opens an image's file, for a command that works on the file by itself: [`DiskSpecification::open_image`].
+///
+/// # Errors
+/// When it is in no file, the file cannot be had, or has a change that was cut off and cannot be completed.
+pub fn open_file(specification: &DiskSpecification, access: &Access<'_>) -> Result<OpenedImage, OpenError> {
+    specification.open_image(&access.context(&|to| Ok(Arc::new(connect(to, access.reconnect)?))))
+}
+
+/// Something that is worth knowing, though all goes on.
+fn note(note: &str) {
+    terminal::say(&format!("note: {}", printable(note)));
 }
 
 /// Says on stderr which bitmaps of an image will be out of date when it has been written to.

@@ -1,13 +1,14 @@
 //! `blockyard partitions`: which partitions a disk has.
 
-use crate::{UsageLines, disk, print, size, terminal};
+use crate::disk::{self, Access};
+use crate::{UsageLines, print, size, terminal};
 use anyhow::{Result, anyhow};
 use blockyard_bench::table::Table;
 use blockyard_block::Disk;
 use blockyard_block::partition_table::{
     Partition, PartitionKind, PartitionTable, Restriction, Scheme, TableChoice, read_as,
 };
-use blockyard_block::specification::{DiskSpecification, OpenError};
+use blockyard_block::specification::DiskSpecification;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -77,13 +78,14 @@ struct Opened {
 /// Opens the disk for reading, with whoever else has it if need be: a table changes rarely, and a look at it harms nobody.
 fn open(disk: &str, allow_dirs: &[PathBuf]) -> Result<Opened> {
     let specification: DiskSpecification = disk.parse().map_err(UsageLines::from)?;
-    let error = match disk::open(&specification, true, allow_dirs) {
-        Ok(disk) => return Ok(Opened { disk, note: None }),
+    let access = Access { read_only: true, allow_dirs, ..Access::default() };
+    let error = match disk::open(&specification, &access) {
+        Ok(opened) => return Ok(Opened { disk: opened.disk, note: None }),
         Err(error) => error,
     };
-    let Some(holder) = error.downcast_ref::<OpenError>().and_then(OpenError::holder) else { return Err(error) };
+    let Some(holder) = error.holder() else { return Err(error.into()) };
     let note = Some(format!("{holder} has it open and may be changing it"));
-    Ok(Opened { disk: disk::open(&specification.unlocked(), true, allow_dirs)?, note })
+    Ok(Opened { disk: disk::open(&specification.unlocked(), &access)?.disk, note })
 }
 
 #[derive(Serialize)]

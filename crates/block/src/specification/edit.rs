@@ -1,6 +1,6 @@
 //! What a command's options say of a disk besides its specification: said as one more key would say it, and refused as it would be.
 
-use super::{Backend, DiskSpecification, FileSpecification, Format, SpecificationError, parse};
+use super::{Backend, DiskSpecification, FileSpecification, Format, SessionSpecification, SpecificationError, parse};
 use std::path::{Path, PathBuf};
 
 impl DiskSpecification {
@@ -16,6 +16,16 @@ impl DiskSpecification {
             lock: true,
         };
         Self::of_backend(Backend::File(file))
+    }
+
+    /// The disk that is served at this socket, of which nothing more is said.
+    pub fn of_session(socket: impl Into<PathBuf>) -> Self {
+        Self::of_backend(Backend::Session(SessionSpecification { path: socket.into(), io_buffer_bytes: None }))
+    }
+
+    /// A disk of this size that holds nothing, of which nothing more is said.
+    pub fn of_nothing(capacity_bytes: u64) -> Self {
+        Self::of_backend(Backend::Null { capacity_bytes, logical_block_bytes: None })
     }
 
     /// The file or block device, if nothing more is said of it than its format.
@@ -35,7 +45,7 @@ impl DiskSpecification {
     pub fn with_format(mut self, format: Format) -> Result<Self, SpecificationError> {
         match &mut self.backend {
             Backend::File(FileSpecification { format: said @ None, .. }) => *said = Some(format),
-            _ => return Err(self.refused("format", format.word(), None)),
+            _ => return Err(self.refused("format", Some(format.word()), None)),
         }
         Ok(self)
     }
@@ -47,8 +57,20 @@ impl DiskSpecification {
     pub fn with_format_named(self, word: &str) -> Result<Self, SpecificationError> {
         match word.parse() {
             Ok(format) => self.with_format(format),
-            Err(problem) => Err(self.refused("format", word, Some(problem))),
+            Err(problem) => Err(self.refused("format", Some(word), Some(problem))),
         }
+    }
+
+    /// The same disk, past the page cache.
+    ///
+    /// # Errors
+    /// When it says so already, or is in no file.
+    pub fn with_direct(mut self) -> Result<Self, SpecificationError> {
+        match &mut self.backend {
+            Backend::File(FileSpecification { direct: said @ false, .. }) => *said = true,
+            _ => return Err(self.refused("direct", None, None)),
+        }
+        Ok(self)
     }
 
     /// The same disk, answering flushes without flushing.
@@ -58,7 +80,7 @@ impl DiskSpecification {
     pub fn with_cache_unsafe(mut self) -> Result<Self, SpecificationError> {
         match &mut self.backend {
             Backend::File(FileSpecification { cache_unsafe: said @ false, .. }) => *said = true,
-            _ => return Err(self.refused("cache", "unsafe", None)),
+            _ => return Err(self.refused("cache", Some("unsafe"), None)),
         }
         Ok(self)
     }
@@ -72,26 +94,27 @@ impl DiskSpecification {
         match &mut self.backend {
             Backend::Session(session) if session.io_buffer_bytes.is_none() => match parse::io_buffer(&word) {
                 Ok(bytes) => session.io_buffer_bytes = Some(bytes),
-                Err(problem) => return Err(self.refused("io-buffer", &word, Some(problem))),
+                Err(problem) => return Err(self.refused("io-buffer", Some(&word), Some(problem))),
             },
-            _ => return Err(self.refused("io-buffer", &word, None)),
+            _ => return Err(self.refused("io-buffer", Some(&word), None)),
         }
         Ok(self)
     }
 
     /// Why one more key is too much: as if it stood behind the others. `problem`: what is wrong with its value, if not the key itself.
-    fn refused(&self, key: &str, value: &str, problem: Option<String>) -> SpecificationError {
+    fn refused(&self, key: &str, value: Option<&str>, problem: Option<String>) -> SpecificationError {
         let before = format!("{self},");
-        let text = format!("{before}{key}={}", value.replace(',', ",,"));
-        let value_start = before.len() + key.len() + 1;
+        let value = value.map_or(String::new(), |value| format!("={}", value.replace(',', ",,")));
+        let text = format!("{before}{key}{value}");
+        let key_end = before.len() + key.len();
         match problem {
             Some(problem) => {
-                let span = value_start..text.len();
+                let span = key_end + 1..text.len();
                 SpecificationError::new(&text, span, format!("{key}: {problem}"))
             }
             None => {
                 let message = parse::key_refused(key, self.kind());
-                SpecificationError::new(&text, before.len()..value_start - 1, message)
+                SpecificationError::new(&text, before.len()..key_end, message)
             }
         }
     }

@@ -44,14 +44,14 @@ use crate::layers::{Faults, Latency, ThrottleLimits};
 use crate::partition_table::TableChoice;
 use crate::{Engine, FileFormat};
 pub use error::SpecificationError;
-pub use open::{OpenContext, OpenError, OpenedDisk};
+pub use open::{OpenContext, OpenError, OpenedDisk, OpenedImage};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// A disk as somebody named it: checked, so that its parts fit each other. Made by [`str::parse`]; its `Display` gives a
-/// text that parses to the same (but for a path of [`DiskSpecification::of_file`] that is not UTF-8). What is said besides is said to it,
-/// not to its text: [`DiskSpecification::with_format`] and its like.
+/// text that parses to the same (but for what only [`DiskSpecification::of_file`] and its like take: a path that is not UTF-8, a size that no file can
+/// have). What is said besides is said to it, not to its text: [`DiskSpecification::with_format`] and its like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskSpecification {
     backend: Backend,

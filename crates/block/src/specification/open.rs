@@ -34,6 +34,14 @@ struct Opened {
     unfinished: Option<PathBuf>,
 }
 
+/// A file that was opened, is what it is called, and is locked.
+struct Taken {
+    file: OpenedFile,
+    format: Format,
+    /// The change to it that was cut off.
+    unfinished: Option<UnfinishedChange>,
+}
+
 /// What a disk is opened with that its specification does not say.
 #[derive(Clone, Copy)]
 pub struct OpenContext<'a> {
@@ -61,6 +69,15 @@ pub struct OpenedDisk {
     pub permissions: Option<u32>,
     /// The file of a change to its file that was cut off, and through which it is seen.
     pub unfinished: Option<PathBuf>,
+}
+
+/// The file that a disk is in, open for a command that works on the file.
+#[derive(Debug)]
+pub struct OpenedImage {
+    /// The file.
+    pub file: OpenedFile,
+    /// A change to it that was cut off is complete now.
+    pub was_completed: bool,
 }
 
 /// Why a disk could not be opened.
@@ -133,15 +150,7 @@ impl DiskSpecification {
     ///
     /// # Errors
     /// When any of these cannot be had; the sentence names the file and says what to do.
-    pub fn open(&self, context: &OpenContext<'_>) -> OpenedAs {
-        Ok(self.open_measured(context)?.disk)
-    }
-
-    /// As [`DiskSpecification::open`], and says how long the disk is to the byte.
-    ///
-    /// # Errors
-    /// As [`DiskSpecification::open`].
-    pub fn open_measured(&self, context: &OpenContext<'_>) -> Result<OpenedDisk, OpenError> {
+    pub fn open(&self, context: &OpenContext<'_>) -> Result<OpenedDisk, OpenError> {
         let read_only = self.read_only || context.read_only;
         // What has a delta is read only.
         let base = self.backend.open(read_only || self.delta.is_some(), context)?;
@@ -152,31 +161,25 @@ impl DiskSpecification {
         Ok(OpenedDisk { disk, length_bytes, file, permissions, unfinished })
     }
 
-    /// Opens the file that it is in, once, for a command that works on the file itself rather than on the disk: for writing too, unless
-    /// `read_only`. It is locked, and is what its name or its user says it is. A change to it that was cut off is completed, which the second of
-    /// what comes back says; where it must not be, that is an error. `note` hears what is worth knowing besides.
+    /// Opens the file that it is in, once, for a command that works on the file itself rather than on the disk: for writing too, unless it is to be
+    /// read only. It is locked, and is what its name or its user says it is. A change to it that was cut off is completed; where it must not be,
+    /// that is an error.
     ///
     /// # Errors
     /// When it is in no file, the file cannot be had, or it has a change that cannot be completed.
-    pub fn open_image(
-        &self,
-        read_only: bool,
-        allow_dirs: &[PathBuf],
-        note: &dyn Fn(&str),
-    ) -> Result<(OpenedFile, bool), OpenError> {
+    pub fn open_image(&self, context: &OpenContext<'_>) -> Result<OpenedImage, OpenError> {
         let Backend::File(specification) = &self.backend else {
             return Err(ImageError::Invalid(format!("{self} is in no file")).into());
         };
-        let file = OpenedFile::open(&specification.path, read_only)?;
-        let (format, found) = specification.take(&file, read_only, note)?;
-        match found {
-            None => Ok((file, false)),
-            Some(change) if read_only => Err(change.must_be_completed().into()),
-            Some(change) => {
-                specification.complete(change, &file, format, allow_dirs)?;
-                Ok((file, true))
-            }
+        let read_only = self.read_only || context.read_only;
+        let Taken { file, format, unfinished } = specification.take(read_only, context)?;
+        let was_completed = unfinished.is_some();
+        match unfinished {
+            Some(change) if read_only => return Err(change.must_be_completed().into()),
+            Some(change) => specification.complete(change, &file, format, context.allow_dirs)?,
+            None => {}
         }
+        Ok(OpenedImage { file, was_completed })
     }
 
     /// Opens a disk that is all of one raw file ([`DiskSpecification::raw_file`]) on this file instead of the one at its path,
@@ -282,13 +285,9 @@ impl FileSpecification {
     /// Its path is resolved here, once. A change to it that was cut off is completed if it is opened for writing, and otherwise seen through.
     fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Opened, OpenError> {
         let options = self.options(read_only);
-        let file = match context.file {
-            Some(file) => file.try_clone().map_err(|error| OpenError::other(shown(&self.path).to_string(), error))?,
-            None => OpenedFile::open(&self.path, read_only)?,
-        };
-        let (format, found) = self.take(&file, read_only, context.note)?;
+        let Taken { file, format, unfinished } = self.take(read_only, context)?;
         let opened = |options: &FileOptions| self.open_in(&file, format, options, context.allow_dirs);
-        let ((disk, length_bytes, permissions), unfinished) = match found {
+        let ((disk, length_bytes, permissions), unfinished) = match unfinished {
             None => (opened(&options)?, None),
             Some(change) if read_only => {
                 let (base, length_bytes, permissions) = opened(&options)?;
@@ -303,26 +302,28 @@ impl FileSpecification {
         Ok(Opened { disk, length_bytes, file: Some(file), permissions: Some(permissions), unfinished })
     }
 
-    /// Makes sure that a file that was opened is what it is called, and locks it; the change to it that was cut off, if there is one.
-    fn take(
-        &self,
-        file: &OpenedFile,
-        read_only: bool,
-        note: &dyn Fn(&str),
-    ) -> Result<(Format, Option<UnfinishedChange>), OpenError> {
+    /// Opens the file, if nobody has yet, makes sure that it is what it is called, and locks it.
+    fn take(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Taken, OpenError> {
+        let file = match context.file {
+            Some(file) => file.try_clone().map_err(|error| OpenError::other(shown(&self.path).to_string(), error))?,
+            None => OpenedFile::open(&self.path, read_only)?,
+        };
         let format = content::check(file.file(), &self.path, self.format)?;
         file.lock(&self.options(read_only))?;
         // Who looks at what somebody else may be writing wants it as it is.
-        let found = if self.lock { FoundJournal::of(file, read_only)? } else { FoundJournal::None };
-        match found {
-            FoundJournal::None => Ok((format, None)),
+        let found = if self.lock { FoundJournal::of(&file, read_only)? } else { FoundJournal::None };
+        let unfinished = match found {
+            FoundJournal::None => None,
             FoundJournal::Foreign(ForeignJournal { path, problem }) => {
                 let (journal, image) = (shown(&path), shown(&self.path));
-                note(&format!("{journal} counts as no change to {image}, as it is {problem}: it is left alone"));
-                Ok((format, None))
+                (context.note)(&format!(
+                    "{journal} counts as no change to {image}, as it is {problem}: it is left alone"
+                ));
+                None
             }
-            FoundJournal::Unfinished(change) => Ok((format, Some(change))),
-        }
+            FoundJournal::Unfinished(change) => Some(change),
+        };
+        Ok(Taken { file, format, unfinished })
     }
 
     fn complete(

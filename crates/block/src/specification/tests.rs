@@ -158,7 +158,7 @@ const CONTEXT: OpenContext<'_> =
     OpenContext { allow_dirs: &[], connect: &no_session, file: None, read_only: false, note: &|_| () };
 
 fn open(text: &str) -> Result<Arc<dyn Disk>, String> {
-    parse(text).open(&CONTEXT).map_err(|error| crate::explain(&error))
+    parse(text).open(&CONTEXT).map(|opened| opened.disk).map_err(|error| crate::explain(&error))
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_file_is_opened_as_its_specification_says() {
     assert_eq!((geometry.capacity_bytes, geometry.logical_block_bytes, geometry.read_only), (8192, 4096, false));
     assert!(open(&format!("{text},ro")).unwrap().geometry().read_only);
     let read_only = OpenContext { read_only: true, ..CONTEXT };
-    assert!(parse(&text).open(&read_only).unwrap().geometry().read_only);
+    assert!(parse(&text).open(&read_only).unwrap().disk.geometry().read_only);
     let missing = open(&format!("{text}.not")).err().unwrap();
     assert!(missing.contains("a,b.img.not") && missing.contains("No such file"), "{missing}");
 }
@@ -313,7 +313,7 @@ fn a_session_is_reached_by_whoever_knows_how() {
         Ok(Arc::new(NullDisk::new(1 << 20, 512).unwrap()))
     };
     let context = OpenContext { connect: &connect, ..CONTEXT };
-    let disk = parse("session:/run/a.sock,ro,io-buffer=128K").open(&context).unwrap();
+    let disk = parse("session:/run/a.sock,ro,io-buffer=128K").open(&context).unwrap().disk;
     assert!(disk.geometry().read_only && disk.geometry().capacity_bytes == 1 << 20);
     assert_eq!(open("session:/run/a.sock").err().unwrap(), "a session: there are none here");
 }
@@ -426,6 +426,7 @@ fn what_is_said_besides_is_what_one_more_key_says() {
         }
         assert_eq!(parse(text).with_cache_unsafe().unwrap(), parse(&format!("{text},cache=unsafe")));
     }
+    assert_eq!(parse("a.img,partition=2").with_direct().unwrap(), parse("a.img,partition=2,direct"));
     let session = parse("session:/run/a.sock,ro");
     assert_eq!(session.with_io_buffer(8192).unwrap(), parse("session:/run/a.sock,ro,io-buffer=8K"));
 }
@@ -439,6 +440,9 @@ fn what_is_said_besides_is_refused_as_one_more_key_is() {
     for text in ["a.img,cache=unsafe", "session:/run/a.sock,io-buffer=4K", "mem:1G", "null:8G,block-size=4096"] {
         let refused = parse(text).with_cache_unsafe().unwrap_err();
         assert_eq!(refused, complaint(&format!("{text},cache=unsafe")));
+    }
+    for text in ["a.img,direct", "session:/run/a.sock", "mem:1G"] {
+        assert_eq!(parse(text).with_direct().unwrap_err(), complaint(&format!("{text},direct")));
     }
     for (text, bytes) in
         [("session:/a", 512), ("session:/a", 2 << 30), ("session:/a,io-buffer=4K", 4096), ("a.img", 4096)]
@@ -474,4 +478,6 @@ fn a_file_alone_has_a_format_at_most() {
     }
     assert!(["session:/a", "mem:1G", "null:1G"].into_iter().all(|text| parse(text).file_alone().is_none()));
     assert_eq!(DiskSpecification::of_file("a,b"), parse("a,,b"));
+    assert_eq!(DiskSpecification::of_session("/a,b"), parse("session:/a,,b"));
+    assert_eq!(DiskSpecification::of_nothing(8 << 30), parse("null:8G"));
 }

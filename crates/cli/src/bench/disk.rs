@@ -124,7 +124,9 @@ struct Output<'a> {
 pub fn run(args: &DiskBenchArgs) -> Result<()> {
     let workload = args.workload()?;
     let named = args.specification()?;
-    let disk = crate::disk::open(&named, workload.operations == Operations::Read, &args.allow_dir)?;
+    let read_only = workload.operations == Operations::Read;
+    let access = crate::disk::Access { read_only, allow_dirs: &args.allow_dir, ..crate::disk::Access::default() };
+    let disk = crate::disk::open(&named, &access)?.disk;
     // What is in no file or session holds nothing yet.
     let keeps = matches!(named.kind(), Kind::File | Kind::Session);
     if keeps && workload.operations != Operations::Read && !args.force && !disk.geometry().read_only {

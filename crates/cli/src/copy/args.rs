@@ -187,7 +187,7 @@ impl CopyOptions {
     pub fn access(&self, read_only: bool) -> Access<'_> {
         // Whoever wants to hear of a copy that hangs does not want to wait longer for a server.
         let reconnect = self.timeout.map_or(RECONNECT, |timeout| timeout.min(RECONNECT));
-        Access { file: None, read_only, allow_dirs: &self.allow_dirs, reconnect }
+        Access { read_only, allow_dirs: &self.allow_dirs, reconnect, ..Access::default() }
     }
 }
 

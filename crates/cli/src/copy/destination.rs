@@ -52,7 +52,7 @@ impl Destination {
         let sector_bytes = output.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT);
         let opened = output.specification.clone().or_logical_block(sector_bytes).open_file(file)?;
         Ok(Self {
-            end: DiskEnd::new(OpenDisk::local(opened), output, options.request_bytes)?,
+            end: DiskEnd::new(OpenDisk::new_file(opened), output, options.request_bytes)?,
             zeroed: true,
             must_write_bytes,
             named: output.named.clone(),
@@ -70,7 +70,7 @@ impl Destination {
         if specification.raw_file().is_some() {
             specification = specification.or_logical_block(output.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT));
         }
-        let opened = disk::open_whole(&specification, &options.access(false))?;
+        let opened = disk::open(&specification, &options.access(false))?;
         let room = opened.length_bytes;
         let end = DiskEnd::new(opened, output, options.request_bytes)?;
         let geometry = end.disk.geometry();

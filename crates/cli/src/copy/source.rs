@@ -30,7 +30,7 @@ impl Source {
         if specification.raw_file().is_some() {
             specification = specification.or_logical_block(block_bytes);
         }
-        let opened = disk::open_whole(&specification, &options.access(true))?;
+        let opened = disk::open(&specification, &options.access(true))?;
         let (length_bytes, permissions) = (opened.length_bytes, opened.permissions);
         let end = DiskEnd::new(opened, input, options.request_bytes)?;
         let whole_bytes = end.disk.geometry().capacity_bytes;

@@ -1,12 +1,13 @@
 //! `blockyard image check`: whether an image's tables are in order.
 
-use super::named_image::{self, Opened};
+use super::named_image::{self, ImageFile};
 use super::shut_in::shut_in;
 use super::verdict::Verdict;
-use crate::{disk, print, size, terminal};
+use crate::disk::{self, Access};
+use crate::{print, size, terminal};
 use anyhow::{Context, Result};
-use blockyard_block::specification::Format;
-use blockyard_block::{CheckReport, Qcow2Check, Repair, shown};
+use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
+use blockyard_block::{CheckReport, OpenedFile, Qcow2Check, Repair, shown};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -63,19 +64,15 @@ const LINES_MAX: u64 = 1000;
 /// # Errors
 /// [`Verdict`] when something is wrong with the image; otherwise when it could not be checked.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let (_, format) = named_image::parse_file(&args.image, args.format)?;
-    let image = match (args.force_share, args.repair) {
-        (false, Some(_)) => named_image::changed(&args.image, args.format, &args.allow_dir)?,
-        (force_share, _) => {
-            let named = match force_share {
-                true => named_image::shared(&args.image, args.format)?,
-                false => named_image::source(&args.image, args.format)?,
-            };
-            let (file, was_completed) = disk::open_image(&named, true, &args.allow_dir)?;
-            Opened { named, file, was_completed }
-        }
+    let ImageFile { named, format, .. } = named_image::parse_file(&args.image, args.format)?;
+    let named = match (args.force_share, args.repair) {
+        (true, _) => named.unlocked(),
+        (false, None) => named.read_only(),
+        (false, Some(_)) => named,
     };
-    if image.was_completed {
+    let access = Access { allow_dirs: &args.allow_dir, ..Access::default() };
+    let OpenedImage { file, was_completed } = disk::open_file(&named, &access)?;
+    if was_completed {
         if !args.quiet {
             terminal::say("a change with --atomic that was cut off is complete now");
         }
@@ -84,19 +81,19 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         }
     }
     match format {
-        Format::Raw => raw(args, &image),
-        Format::Vmdk => vmdk(args, &image),
-        Format::Qcow2 => qcow2(args, &image),
+        Format::Raw => raw(args, &named, &file),
+        Format::Vmdk => vmdk(args, &named, &file),
+        Format::Qcow2 => qcow2(args, &named, &file),
     }
 }
 
-fn raw(args: &CheckArgs, image: &Opened) -> Result<()> {
-    let length_bytes = length_bytes(args, image)?;
+fn raw(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<()> {
+    let length_bytes = length_bytes(args, named, file)?;
     if args.json {
         // There is nothing that an object could say.
-        terminal::say(&format!("{}: {NO_CHECKS}", shown(image.file.path())));
+        terminal::say(&format!("{}: {NO_CHECKS}", shown(file.path())));
     } else if !args.quiet {
-        print(&format!("{}: raw, {length_bytes} bytes\n{NO_CHECKS}", shown(image.file.path())))?;
+        print(&format!("{}: raw, {length_bytes} bytes\n{NO_CHECKS}", shown(file.path())))?;
     }
     Err(Verdict(NOT_SUPPORTED).into())
 }
@@ -104,14 +101,14 @@ fn raw(args: &CheckArgs, image: &Opened) -> Result<()> {
 const NO_CHECKS: &str =
     "This image format does not support checks: all of it is the disk's, and nothing in it can contradict itself.";
 
-fn length_bytes(args: &CheckArgs, image: &Opened) -> Result<u64> {
-    let stream = named_image::open_stream_in(&image.named, Some(&image.file), true, &args.allow_dir)?;
-    Ok(stream.opened.length_bytes)
+fn length_bytes(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<u64> {
+    let access = Access { file: Some(file), ..Access::to_read_once(&args.allow_dir) };
+    Ok(disk::open(named, &access)?.length_bytes)
 }
 
-fn vmdk(args: &CheckArgs, image: &Opened) -> Result<()> {
-    let capacity_bytes = length_bytes(args, image)?;
-    let filename = image.file.path();
+fn vmdk(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<()> {
+    let capacity_bytes = length_bytes(args, named, file)?;
+    let filename = file.path();
     let said = Said { filename, format: "vmdk", report: CheckReport::default() };
     if !args.quiet && !args.json {
         print(&format!(
@@ -123,14 +120,14 @@ fn vmdk(args: &CheckArgs, image: &Opened) -> Result<()> {
     said.tell(args)
 }
 
-fn qcow2(args: &CheckArgs, image: &Opened) -> Result<()> {
+fn qcow2(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<()> {
     let repair = match args.repair {
         None => Repair::None,
         Some(What::Leaks) => Repair::Leaks,
         Some(What::All) => Repair::All,
     };
-    let mut check = Qcow2Check::open(&image.file, repair != Repair::None)?;
-    shut_in(&[&image.named], Vec::new(), 1)?;
+    let mut check = Qcow2Check::open(file, repair != Repair::None)?;
+    shut_in(&[named], Vec::new(), 1)?;
     let mut lines = 0_u64;
     let report = check.run(repair, &mut |line| {
         lines += 1;
@@ -141,7 +138,7 @@ fn qcow2(args: &CheckArgs, image: &Opened) -> Result<()> {
     if !args.quiet && lines > LINES_MAX {
         terminal::tell(&format!("... and {} more lines", lines - LINES_MAX));
     }
-    Said { filename: image.file.path(), format: "qcow2", report }.tell(args)
+    Said { filename: file.path(), format: "qcow2", report }.tell(args)
 }
 
 /// What is said at the end.

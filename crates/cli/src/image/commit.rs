@@ -1,8 +1,9 @@
 //! `blockyard image commit`: what an image holds goes into the one that it is based on.
 
-use super::named_image::{self, Opened};
+use super::named_image;
 use super::shut_in::shut_in;
 use super::watch::Watch;
+use crate::disk::{self, Access};
 use crate::print;
 use anyhow::{Context, Result};
 use blockyard_block::specification::Format;
@@ -44,7 +45,8 @@ pub struct CommitArgs {
 /// # Errors
 /// When the image has no backing file, or one of the two cannot be written.
 pub fn run(args: &CommitArgs) -> Result<()> {
-    let Opened { named, file, .. } = named_image::based(&args.image, args.format, &args.allow_dir)?;
+    let named = named_image::parse_based(&args.image, args.format)?.named;
+    let file = disk::open_file(&named, &Access { allow_dirs: &args.allow_dir, ..Access::default() })?.file;
     let failed = || format!("cannot commit {}", args.image);
     let allowed = AllowedDirectories::new(&args.allow_dir)?;
     let commit = Qcow2Commit::open(file, args.base.as_deref(), &allowed).with_context(failed)?;

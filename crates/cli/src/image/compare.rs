@@ -4,6 +4,7 @@ use super::named_image;
 use super::shut_in::shut_in;
 use super::verdict::Verdict;
 use super::watch::Watch;
+use crate::disk::{self, Access};
 use crate::print;
 use anyhow::{Result, anyhow};
 use blockyard_block::comparison::{Comparing, Comparison, ComparisonError};
@@ -66,10 +67,12 @@ pub fn run(args: &CompareArgs) -> Result<()> {
 /// What to say: that they are the same, or else that they are not.
 fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
     const THREADS: usize = 4;
-    let named =
-        [named_image::source(&args.first, args.format)?, named_image::source(&args.second, args.second_format)?];
-    let open = |named| Ok::<_, anyhow::Error>(named_image::open_stream(named, true, &args.allow_dir)?.opened);
-    let opened = [open(&named[0])?, open(&named[1])?];
+    let named = [
+        named_image::parse(&args.first, args.format)?.read_only(),
+        named_image::parse(&args.second, args.second_format)?.read_only(),
+    ];
+    let access = Access::to_read_once(&args.allow_dir);
+    let opened = [disk::open(&named[0], &access)?, disk::open(&named[1], &access)?];
     let queues_max = opened[0].queues_max().min(opened[1].queues_max());
     let disks = opened.map(|opened| opened.disk);
     let sizes = [disks[0].geometry().capacity_bytes, disks[1].geometry().capacity_bytes];

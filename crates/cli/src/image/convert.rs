@@ -1,12 +1,12 @@
 //! `blockyard image convert`: a disk into a new image, or into a disk that is there.
 
 use super::image_options::ImageOptions;
-use super::named_image::{self, Stream, directory_of};
+use super::named_image::{self, directory_of};
 use super::new_image::{NewImage, backing_path, open_backing};
 use super::shut_in::shut_in;
 use super::watch::Watch;
 use crate::destination::{or_no_space, refuse_same_disk, replaced_file, suggest_in_place};
-use crate::disk::OpenDisk;
+use crate::disk::{self, Access, OpenDisk};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::conversion::{
@@ -93,11 +93,11 @@ enum Cache {
 /// When something cannot be read or written. A new image does not appear then.
 pub fn run(args: &ConvertArgs) -> Result<()> {
     let started = Instant::now();
-    let source_named = named_image::source(&args.source, args.format)?;
-    let target_named = named_image::target(&args.target, args.output_format)?;
+    let source_named = named_image::parse(&args.source, args.format)?.read_only();
+    let target_named = named_image::parse(&args.target, args.output_format)?;
     refuse_same_disk(&source_named, &target_named)?;
-    let Stream { opened, depth } = named_image::open_stream(&source_named, true, &args.allow_dir)?;
-    let queues_max = opened.queues_max();
+    let opened = disk::open(&source_named, &Access::to_read_once(&args.allow_dir))?;
+    let (queues_max, depth) = (opened.queues_max(), opened.depth);
     let (source, permissions) = (opened.disk, opened.permissions);
     let length_bytes = source.geometry().capacity_bytes;
     let watch = Watch::new(args.progress && !args.quiet, length_bytes)?;
@@ -193,7 +193,7 @@ enum Target {
     /// A new image, by its own writer.
     Qcow2 { file: ReplacementFile, writer: Qcow2Writer },
     /// A disk that is there.
-    InPlace { disk: OpenDisk, is_zero: bool, depth: usize, named: DiskSpecification },
+    InPlace { disk: OpenDisk, is_zero: bool, named: DiskSpecification },
 }
 
 impl Target {
@@ -234,7 +234,8 @@ impl Target {
         if args.compress || !args.options.is_empty() {
             bail!(UsageError(format!("-c and -o are for new images, and {named} is written in place")));
         }
-        let Stream { opened, depth } = named_image::open_stream(named, false, &args.allow_dir)?;
+        let access = Access { allow_dirs: &args.allow_dir, streams: true, ..Access::default() };
+        let opened = disk::open(named, &access)?;
         let geometry = opened.disk.geometry();
         if geometry.read_only {
             bail!("{named} is read-only");
@@ -244,12 +245,12 @@ impl Target {
             bail!("{named} has {room} bytes, too few for {length_bytes}: `blockyard image resize` makes images larger");
         }
         let is_zero = args.target_is_zero || reads_as_zeros(&*opened.disk, length_bytes)?;
-        Ok(Self::InPlace { disk: opened, is_zero, depth, named: named.clone() })
+        Ok(Self::InPlace { disk: opened, is_zero, named: named.clone() })
     }
 
     fn depth(&self) -> usize {
         match self {
-            Self::InPlace { depth, .. } => *depth,
+            Self::InPlace { disk, .. } => disk.depth,
             Self::Image { .. } | Self::Overlay { .. } | Self::Qcow2 { .. } => 1,
         }
     }

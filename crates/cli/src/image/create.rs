@@ -1,7 +1,7 @@
 //! `blockyard image create`: a new, empty image.
 
 use super::image_options::ImageOptions;
-use super::named_image::{self, directory_of};
+use super::named_image::{self, ImageFile, directory_of};
 use super::new_file_systems;
 use super::new_image::{NewImage, backing_path, open_backing};
 use super::new_partitions::{self, TableKind, WantedFileSystem, WantedPartition};
@@ -66,8 +66,7 @@ pub struct CreateArgs {
 /// # Errors
 /// When the options make no sense or the image cannot be written. Then nothing has changed.
 pub fn run(args: &CreateArgs) -> Result<()> {
-    let (path, format) = named_image::parse_new(&args.image, args.format)?;
-    named_image::target(&args.image, args.format)?.check_new_name()?;
+    let ImageFile { path, format, .. } = named_image::parse_new(&args.image, args.format)?;
     if format == Format::Vmdk {
         bail!(UsageError("VMDK images can be read, not made: choose raw or qcow2".to_owned()));
     }

@@ -4,6 +4,7 @@ use super::named_image;
 use super::qcow2_report::Qcow2Report;
 use super::shut_in::shut_in;
 use super::vmdk_report::{self, VmdkReport};
+use crate::disk::{self, Access};
 use crate::{print, size, terminal};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{PartitionTable, Scheme, read};
@@ -44,7 +45,7 @@ pub struct InfoArgs {
 /// # Errors
 /// When there is nothing to look at.
 pub fn run(args: &InfoArgs) -> Result<()> {
-    let named = named_image::source(&args.image, args.format)?;
+    let named = named_image::parse(&args.image, args.format)?.read_only();
     let report = Report::of(&named, args)?;
     print(&if args.json { terminal::json_pretty(&report)? } else { report.render() })
 }
@@ -108,9 +109,8 @@ struct Partition {
 }
 
 /// Whether the image itself is in the way, and not who uses it or what it may refer to.
-fn is_unusable(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref();
-    matches!(error, Some(OpenError::Content { .. } | OpenError::Image(ImageError::Unusable { .. })))
+fn is_unusable(error: &OpenError) -> bool {
+    matches!(error, OpenError::Content { .. } | OpenError::Image(ImageError::Unusable { .. }))
 }
 
 impl Report {
@@ -135,8 +135,8 @@ impl Report {
         let qcow2 = image.as_ref().filter(|_| format == "qcow2").map(Qcow2Info::of_opened);
         let vmdk = image.as_ref().filter(|_| format == "vmdk").and_then(|image| VmdkInfo::of(image).ok());
         let users = image.as_ref().map(FileUsers::of).transpose().with_context(failed)?.unwrap_or_default();
-        let opened = named_image::open_stream_in(named, image.as_ref(), true, &args.allow_dir);
-        let opened = opened.map(|stream| stream.opened);
+        let access = Access { file: image.as_ref(), ..Access::to_read_once(&args.allow_dir) };
+        let opened = disk::open(named, &access);
         let qcow2 = qcow2.and_then(Result::ok);
         let chain = match image.as_ref().filter(|_| qcow2.is_some() && args.backing_chain) {
             Some(image) => image_chain(image, &AllowedDirectories::new(&args.allow_dir)?)?,
@@ -177,9 +177,9 @@ impl Report {
             Ok(Ok(table)) => report.set_table(&table),
             Ok(Err(error)) => report.partitions_unknown = Some(explain(&error)),
             // There is no disk, and no file that could be looked at.
-            Err(error) if file.is_none() => return Err(error),
-            Err(error) if is_unusable(&error) => report.unusable = Some(format!("{error:#}")),
-            Err(error) => report.partitions_unknown = Some(format!("{error:#}")),
+            Err(error) if file.is_none() => return Err(error.into()),
+            Err(error) if is_unusable(&error) => report.unusable = Some(explain(&error)),
+            Err(error) => report.partitions_unknown = Some(explain(&error)),
         }
         Ok(report)
     }

@@ -2,10 +2,11 @@
 
 use super::named_image;
 use super::shut_in::shut_in;
+use crate::disk::{self, Access};
 use crate::size;
 use crate::terminal::OutputError;
 use anyhow::{Context, Result, bail};
-use blockyard_block::specification::{DiskSpecification, Format};
+use blockyard_block::specification::{DiskSpecification, Format, Kind};
 use blockyard_block::{
     AllowedDirectories, Disk, ExtentKind, FileOptions, OpenedFile, Qcow2Disk, Qcow2Mapping, Qcow2MappingKind,
     image_chain, printable,
@@ -44,7 +45,12 @@ pub struct MapArgs {
 /// # Errors
 /// When the image cannot be read.
 pub fn run(args: &MapArgs) -> Result<()> {
-    let (named, file) = named_image::whole(&args.image, args.format, &args.allow_dir)?;
+    let named = named_image::parse(&args.image, args.format)?.read_only();
+    let access = Access::to_read_once(&args.allow_dir);
+    let file = match named.kind() {
+        Kind::File => Some(disk::open_file(&named, &access)?.file),
+        _ => None,
+    };
     let Mapped { disk, files } = Mapped::open(&named, file.as_ref(), &args.allow_dir)?;
     let capacity_bytes = disk.capacity_bytes();
     shut_in(&[&named], Vec::new(), 1)?;
@@ -86,7 +92,7 @@ impl Mapped {
     fn open(named: &DiskSpecification, file: Option<&OpenedFile>, allow_dirs: &[PathBuf]) -> Result<Self> {
         let is_whole = named.format() == Some(Format::Qcow2) && named.partition().is_none();
         let Some(image) = file.filter(|_| is_whole) else {
-            let disk = named_image::open_stream_in(named, file, true, allow_dirs)?.opened.disk;
+            let disk = disk::open(named, &Access { file, ..Access::to_read_once(allow_dirs) })?.disk;
             return Ok(Self { disk: MappedDisk::Other(disk), files: vec![named_file(named)] });
         };
         let allowed = AllowedDirectories::new(allow_dirs)?;

@@ -3,6 +3,7 @@
 use super::image_options::ImageOptions;
 use super::named_image;
 use super::shut_in::shut_in;
+use crate::disk::{self, Access};
 use crate::{UsageError, print, size, terminal};
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
@@ -72,8 +73,8 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
     }
     let (size_bytes, data_bytes) = match (&args.image, args.size) {
         (Some(image), _) => {
-            let named = named_image::source(image, args.format)?;
-            let disk = named_image::open_stream(&named, true, &args.allow_dir)?.opened.disk;
+            let named = named_image::parse(image, args.format)?.read_only();
+            let disk = disk::open(&named, &Access::to_read_once(&args.allow_dir))?.disk;
             shut_in(&[&named], Vec::new(), 1)?;
             (disk.geometry().capacity_bytes, data_bytes(&*disk, cluster_bytes)?)
         }

@@ -2,7 +2,8 @@
 
 use super::named_image::directory_of;
 use super::watch::Watch;
-use crate::{UsageError, UsageLines, disk};
+use crate::disk::{self, Access};
+use crate::{UsageError, UsageLines};
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{
@@ -132,7 +133,7 @@ pub fn write_zeros(file: &File, range: Range<u64>, watch: &Watch) -> Result<()> 
 pub fn open_backing(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
     let named = DiskSpecification::of_file(backing_path(image, &backing.name));
     let named = named.with_format_named(&backing.format).map_err(UsageLines::from)?;
-    disk::open(&named.or_engine(Engine::Sync), true, allow_dirs).context("cannot open the backing file")
+    Ok(disk::open(&named, &Access::to_read_once(allow_dirs)).context("cannot open the backing file")?.disk)
 }
 
 /// Where a backing file's name leads to: from the image's directory, as QEMU has it.

@@ -3,7 +3,8 @@
 use super::at_terminal::AtTerminal;
 use super::file_commands::FileCommand;
 use super::mount_point;
-use crate::disk::{self, RECONNECT};
+use super::named_image;
+use crate::disk;
 use crate::signals::EndSignals;
 use crate::{UsageError, UsageLines};
 use anyhow::{Result, bail};
@@ -111,7 +112,7 @@ impl ImageArgs {
         }
         let (mut disks, mut change, mut permissions) = (Vec::new(), None, None);
         for name in [image].into_iter().chain(&self.add) {
-            let opened = self.how.open_disk(name, None, access)?;
+            let opened = self.how.open_disk(name, named_image::parse(name, None)?, None, access)?;
             disks.push(opened.image);
             change = change.or(opened.change);
             permissions = both(permissions, opened.permissions);
@@ -121,22 +122,25 @@ impl ImageArgs {
 }
 
 impl OpenArgs {
-    /// Opens a disk of an image, whose file may be open already, for no more than `access`. With `--atomic`, what is written to it is a change to the image, which must be one
+    /// Opens the disk of an image that somebody called `name`, and whose file may be open already, for no more than `access`. With `--atomic`, what is written to it is a change to the image, which must be one
     /// file.
     ///
     /// # Errors
     /// When it cannot be opened so; [`UsageError`] when it is no file that can be changed as a whole; when no file can be made beside it.
-    pub fn open_disk(&self, name: &str, file: Option<&OpenedFile>, access: Access) -> Result<OpenedDisk> {
-        let named: DiskSpecification = name.parse().map_err(UsageLines::from)?;
+    pub fn open_disk(
+        &self,
+        name: &str,
+        named: DiskSpecification,
+        file: Option<&OpenedFile>,
+        access: Access,
+    ) -> Result<OpenedDisk> {
         let named = match self.cache {
             Cache::Writeback => named,
             Cache::Unsafe => named.with_cache_unsafe().map_err(UsageLines::from)?,
         };
         let read_only = access == Access::Read;
-        let opened = disk::open_whole(
-            &named,
-            &disk::Access { file, read_only, allow_dirs: &self.allow_dir, reconnect: RECONNECT },
-        )?;
+        let opened =
+            disk::open(&named, &disk::Access { file, read_only, allow_dirs: &self.allow_dir, ..Default::default() })?;
         if !read_only && opened.disk.geometry().read_only {
             bail!("{name} is read-only");
         }

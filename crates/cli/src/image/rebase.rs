@@ -1,9 +1,10 @@
 //! `blockyard image rebase`: another backing file behind an image.
 
-use super::named_image::{self, Opened, directory_of};
+use super::named_image::{self, ImageFile, directory_of};
 use super::new_image::{backing_path, open_backing};
 use super::shut_in::shut_in;
 use super::watch::Watch;
+use crate::disk::{self, Access};
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::Format;
@@ -49,8 +50,9 @@ pub struct RebaseArgs {
 /// When one of the files cannot be had, or the image cannot be written.
 pub fn run(args: &RebaseArgs) -> Result<()> {
     let backing = args.new_backing()?;
-    let Opened { named, file, .. } = named_image::based(&args.image, args.format, &args.allow_dir)?;
-    let path = file.path().to_owned();
+    let ImageFile { named, path, .. } = named_image::parse_based(&args.image, args.format)?;
+    let access = Access { allow_dirs: &args.allow_dir, ..Access::default() };
+    let file = disk::open_file(&named, &access)?.file;
     let failed = || format!("cannot rebase {}", args.image);
     let rebase = Qcow2Rebase::open(file).with_context(failed)?;
     if !args.unsafe_ {

@@ -1,10 +1,10 @@
 //! `blockyard image resize`: a larger or smaller disk.
 
 use super::image_options::ImageOptions;
-use super::named_image::{self, Opened};
+use super::named_image::{self, ImageFile};
 use super::new_image::write_zeros;
 use super::watch::Watch;
-use crate::disk::{self, Access, RECONNECT};
+use crate::disk::{self, Access};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::size::set_length;
@@ -74,15 +74,15 @@ impl Change {
 /// # Errors
 /// When the image cannot be resized.
 pub fn run(args: &ResizeArgs) -> Result<()> {
-    let (path, format) = named_image::parse_file(&args.image, args.format)?;
+    let ImageFile { named, path, format } = named_image::parse_file(&args.image, args.format)?;
     let preallocation = args.preallocation.as_ref().map(|word| {
         let options = [format!("preallocation={word}")];
         ImageOptions::parse(&options, format).map(|options| options.preallocation.unwrap_or_default())
     });
     let preallocation = preallocation.transpose()?.unwrap_or_default();
-    let Opened { named, file, .. } = named_image::changed(&args.image, args.format, &args.allow_dir)?;
-    let access = Access { file: Some(&file), read_only: true, allow_dirs: &args.allow_dir, reconnect: RECONNECT };
-    let old_bytes = disk::open_whole(&named, &access)?.length_bytes;
+    let access = Access { allow_dirs: &args.allow_dir, ..Access::default() };
+    let file = disk::open_file(&named, &access)?.file;
+    let old_bytes = disk::open(&named, &Access { file: Some(&file), read_only: true, ..access })?.length_bytes;
     let name = shown(&path);
     let Some(new_bytes) = args.size.apply(old_bytes) else {
         bail!(UsageError(format!("{name} has {old_bytes} bytes: such a change is not possible")));

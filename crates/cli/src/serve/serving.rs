@@ -5,7 +5,7 @@ use super::clients::Clients;
 use super::metrics;
 use super::screen::Screen;
 use super::view::Look;
-use crate::disk;
+use crate::disk::{self, Access};
 use crate::signals::EndSignals;
 use anyhow::{Context, Result};
 use blockyard_block::specification::Kind;
@@ -70,7 +70,8 @@ impl Preparation {
     pub fn with_disk(options: &ServeOptions) -> Result<(Self, Arc<dyn Disk>)> {
         let connects = options.disk.kind() == Kind::Session;
         let mut preparation = Self { connects, ..Self::new(options.running.clone())? };
-        let disk = disk::open(&options.disk, false, &options.allow_dirs)?;
+        let access = Access { allow_dirs: &options.allow_dirs, ..Access::default() };
+        let disk = disk::open(&options.disk, &access)?.disk;
         preparation.close_inherited();
         Ok((preparation, disk))
     }

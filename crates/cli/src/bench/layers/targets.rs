@@ -3,13 +3,14 @@
 //! Each leads to the bytes of one partition of one file, so that all of them do the same work in the end.
 
 use super::serve_process::ServeProcess;
-use crate::disk::open_disk;
+use crate::disk::{self, Access};
 use crate::private_directory;
 use anyhow::{Context, Result};
 use blockyard_bench::layers::{self, OpenTarget};
 use blockyard_bench::random_file;
 use blockyard_block::Disk;
 use blockyard_block::layers::{MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
+use blockyard_block::specification::DiskSpecification;
 use std::any::Any;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -36,11 +37,11 @@ pub struct Target {
 /// The columns, in their order.
 pub const TARGETS: [Target; 9] = [
     Target { name: "null", open: null },
-    Target { name: BASE_FILE, open: |yard| yard.disk(&yard.file_text(), PARTITION_START_BYTES, ()) },
+    Target { name: BASE_FILE, open: |yard| yard.disk(&yard.file_disk(), PARTITION_START_BYTES, ()) },
     Target { name: "file+layers", open: file_with_layers },
-    Target { name: "session", open: |yard| session(yard, "") },
-    Target { name: "session-128K", open: |yard| session(yard, ",io-buffer=128K") },
-    Target { name: "session-4M", open: |yard| session(yard, ",io-buffer=4M") },
+    Target { name: "session", open: |yard| session(yard, None) },
+    Target { name: "session-128K", open: |yard| session(yard, Some(128 << 10)) },
+    Target { name: "session-4M", open: |yard| session(yard, Some(4 << 20)) },
     Target { name: "mediated", open: |yard| partition(yard, &[]) },
     Target { name: "copying", open: |yard| partition(yard, &["--copying"]) },
     Target { name: "fuse", open: fuse },
@@ -57,12 +58,12 @@ impl Target {
 
 /// A disk that does nothing, as large as the others.
 fn null(yard: &Yard) -> Result<OpenTarget> {
-    yard.disk(&format!("null:{}", yard.length_bytes), 0, ())
+    yard.disk(&DiskSpecification::of_nothing(yard.length_bytes), 0, ())
 }
 
 /// The partition, throttled so little that it is never felt, and metered.
 fn file_with_layers(yard: &Yard) -> Result<OpenTarget> {
-    let file = yard.open(&yard.file_text())?;
+    let file = yard.open(&yard.file_disk())?;
     let partition = PartitionDisk::new(file, PARTITION_START_BYTES..yard.file_bytes(), !yard.write)?;
     let limits = ThrottleLimits {
         iops: NonZeroU64::new(1_000_000_000),
@@ -74,11 +75,15 @@ fn file_with_layers(yard: &Yard) -> Result<OpenTarget> {
     Ok(OpenTarget { disk, start_bytes: 0, keeper: Box::new(()) })
 }
 
-fn session(yard: &Yard, key: &str) -> Result<OpenTarget> {
+fn session(yard: &Yard, io_buffer_bytes: Option<u64>) -> Result<OpenTarget> {
     let socket = yard.scratch("session")?;
     let server = ServeProcess::start(&["--socket".as_ref(), socket.path.as_os_str()], yard, || socket.path.exists())?;
-    let spec = format!("session:{}{key}", socket.path.display());
-    yard.disk(&spec, PARTITION_START_BYTES, (server, socket))
+    let session = DiskSpecification::of_session(&socket.path);
+    let session = match io_buffer_bytes {
+        Some(bytes) => session.with_io_buffer(bytes)?,
+        None => session,
+    };
+    yard.disk(&session, PARTITION_START_BYTES, (server, socket))
 }
 
 fn partition(yard: &Yard, more: &[&str]) -> Result<OpenTarget> {
@@ -88,7 +93,7 @@ fn partition(yard: &Yard, more: &[&str]) -> Result<OpenTarget> {
     let arguments: Vec<_> =
         ["--partition", &partition].into_iter().chain(more.iter().copied()).map(OsStr::new).collect();
     let server = ServeProcess::start(&arguments, yard, || socket.path.exists())?;
-    yard.disk(&format!("session:{}", socket.path.display()), 0, (server, socket))
+    yard.disk(&DiskSpecification::of_session(&socket.path), 0, (server, socket))
 }
 
 fn fuse(yard: &Yard) -> Result<OpenTarget> {
@@ -96,7 +101,8 @@ fn fuse(yard: &Yard) -> Result<OpenTarget> {
     // It is there when it is as long as what it shows.
     let mounted = || file.path.metadata().is_ok_and(|metadata| metadata.len() == yard.file_bytes());
     let server = ServeProcess::start(&["--fuse".as_ref(), file.path.as_os_str()], yard, mounted)?;
-    yard.disk(&format!("{},direct", file.path.display()), PARTITION_START_BYTES, (server, file))
+    let direct = DiskSpecification::of_file(&file.path).with_direct()?;
+    yard.disk(&direct, PARTITION_START_BYTES, (server, file))
 }
 
 /// A name in a directory of its own. Unix sockets have short names, so it is not beside the data.
@@ -142,9 +148,8 @@ impl Yard {
         PARTITION_START_BYTES + self.length_bytes
     }
 
-    fn file_text(&self) -> String {
-        // A comma separates a specification's keys.
-        self.file().to_string_lossy().replace(',', ",,")
+    fn file_disk(&self) -> DiskSpecification {
+        DiskSpecification::of_file(self.file())
     }
 
     fn scratch(&self, name: &str) -> Result<Scratch> {
@@ -152,12 +157,12 @@ impl Yard {
         Ok(Scratch { path: directory.path().join(name), _directory: directory })
     }
 
-    fn disk(&self, spec: &str, start_bytes: u64, keeper: impl Any) -> Result<OpenTarget> {
-        Ok(OpenTarget { disk: self.open(spec)?, start_bytes, keeper: Box::new(keeper) })
+    fn disk(&self, named: &DiskSpecification, start_bytes: u64, keeper: impl Any) -> Result<OpenTarget> {
+        Ok(OpenTarget { disk: self.open(named)?, start_bytes, keeper: Box::new(keeper) })
     }
 
-    fn open(&self, spec: &str) -> Result<Arc<dyn Disk>> {
-        open_disk(spec, !self.write, &[])
+    fn open(&self, named: &DiskSpecification) -> Result<Arc<dyn Disk>> {
+        Ok(disk::open(named, &Access { read_only: !self.write, ..Access::default() })?.disk)
     }
 }
 

@@ -5,6 +5,7 @@ use super::new_disk::{self, Plan, usual_kind};
 use super::session::Session;
 use super::verbs::{text, truth};
 use crate::image::create;
+use crate::image::named_image;
 use crate::image::new_image::NewImage;
 use crate::image::watch::Watch;
 use crate::{UsageError, UsageLines, print, private_directory};
@@ -19,6 +20,7 @@ use blockyard_protocol::appliance::{MountPoint, Volume};
 use blockyard_protocol::pattern::{is_pattern, matches};
 use blockyard_protocol::volume_name::lettered;
 use clap::Parser;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -44,20 +46,21 @@ pub fn add_read_only(session: &mut Session, words: &[OsString]) -> Result<()> {
 }
 
 fn add_as(session: &mut Session, words: &[OsString], mut read_only: bool) -> Result<()> {
-    let mut specification = text(&words[0])?.to_owned();
+    let mut name = Cow::Borrowed(text(&words[0])?);
+    let mut named = named_image::parse(&name, None)?;
     for (key, value) in options(&words[1..])? {
         match key {
             "readonly" => read_only |= truth(OsStr::new(value))?,
             "format" => {
-                let named: DiskSpecification = specification.parse().map_err(UsageLines::from)?;
-                specification = named.with_format_named(value).map_err(UsageLines::from)?.to_string();
+                named = named.with_format_named(value).map_err(UsageLines::from)?;
+                name = Cow::Owned(named.to_string());
             }
             // Names and caching of QEMU's.
             "iface" | "name" | "label" | "cachemode" | "discard" => {}
             _ => bail!(UsageError(format!("{key}: a disk has readonly:true and format:raw|qcow2"))),
         }
     }
-    session.add(&specification, read_only)
+    session.add(&name, named, None, read_only)
 }
 
 /// `sparse` and `alloc`: of exactly so many bytes, where `create` makes whole sectors.
@@ -75,7 +78,7 @@ pub fn make(session: &mut Session, words: &[OsString], allocated: bool) -> Resul
     // What is added is the file that was made, whatever has its name by then.
     let file = image.make(&Watch::new(false, size_bytes)?)?.commit_open(true)?;
     let named = DiskSpecification::of_file(name).with_format(Format::Raw).map_err(UsageLines::from)?;
-    session.add_opened(&named.to_string(), Some(&file), false)
+    session.add(&named.to_string(), named, Some(&file), false)
 }
 
 /// `disk-create`.

@@ -6,6 +6,7 @@ use super::verbs::{VERBS, Verb};
 use crate::UsageError;
 use crate::image::file_commands::run_on;
 use crate::image::misplaced;
+use crate::image::named_image;
 use crate::image::open_image::ImageArgs;
 use anyhow::{Result, bail};
 use blockyard_image::Access;
@@ -114,7 +115,8 @@ pub fn run_verb(line: VerbLine) -> Result<()> {
             let points = how.mount_points()?;
             let mut session = Session::new(how)?;
             let mut begin = || {
-                [&image].into_iter().chain(&add).try_for_each(|image| session.add(image, false))?;
+                let mut add = [&image].into_iter().chain(&add);
+                add.try_for_each(|image| session.add(image, named_image::parse(image, None)?, None, false))?;
                 if verb.is_for_files() || !points.is_empty() { session.mount_as_found(points.clone()) } else { Ok(()) }
             };
             let done = begin().map_err(|error| misplaced::explain(error, &image));

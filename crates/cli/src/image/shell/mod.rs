@@ -17,6 +17,7 @@ mod session;
 mod verbs;
 mod volume_commands;
 
+use super::named_image;
 use super::open_image::OpenArgs;
 use crate::UsageError;
 use anyhow::Result;
@@ -51,7 +52,7 @@ impl Beginning {
         }
         let mut session = Session::new(self.how)?;
         for image in self.images.iter().chain(&self.add) {
-            session.add(image, false)?;
+            session.add(image, named_image::parse(image, None)?, None, false)?;
         }
         if mounts || !points.is_empty() {
             session.mount_as_found(points)?;

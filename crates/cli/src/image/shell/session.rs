@@ -15,6 +15,7 @@ use crate::signals::{self, EndSignals};
 use crate::{UsageError, terminal};
 use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, ImageDisk};
+use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{AtomicChange, OpenedFile};
 use blockyard_image::Access;
 use blockyard_image::guest::{DISKS_MAX, OpenImage};
@@ -100,19 +101,17 @@ impl Session {
         if self.how.ro { Access::Read } else { Access::Write }
     }
 
-    /// Adds a disk; if the appliance runs, it boots again when it is needed next.
+    /// Adds the disk that somebody called `name`, and whose file may be open already; if the appliance runs, it boots again when it is needed next.
     ///
     /// # Errors
     /// When it cannot be opened, or what is mounted cannot be unmounted.
-    pub fn add(&mut self, specification: &str, read_only: bool) -> Result<()> {
-        self.add_opened(specification, None, read_only)
-    }
-
-    /// As [`Session::add`], of a disk whose file may be open already.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn add_opened(&mut self, specification: &str, file: Option<&OpenedFile>, read_only: bool) -> Result<()> {
+    pub fn add(
+        &mut self,
+        name: &str,
+        named: DiskSpecification,
+        file: Option<&OpenedFile>,
+        read_only: bool,
+    ) -> Result<()> {
         if self.drives.len() == DISKS_MAX {
             bail!("an appliance has at most {DISKS_MAX} disks");
         }
@@ -120,9 +119,9 @@ impl Session {
         let access = if read_only { Access::Read } else { Access::Write };
         if access == Access::Write && self.change.is_some() {
             let problem = "with --atomic one image is written: several do not change at one moment (`add-ro`?)";
-            return Err(UsageError(format!("{specification}: {problem}")).into());
+            return Err(UsageError(format!("{name}: {problem}")).into());
         }
-        let OpenedDisk { image, change, permissions } = self.how.open_disk(specification, file, access)?;
+        let OpenedDisk { image, change, permissions } = self.how.open_disk(name, named, file, access)?;
         self.change = self.change.take().or(change);
         self.permissions = both(self.permissions, permissions);
         self.stop()?;
