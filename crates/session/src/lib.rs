@@ -18,3 +18,4 @@ pub mod program_filter;
 pub mod server;
 mod spare_descriptors;
 pub mod standard_output;
+mod vhost_user;

@@ -1,7 +1,11 @@
 //! What a front end asks of a vhost-user back end, one function a message.
 
-use super::stream::{NEED_REPLY, REPLY, Stream, StreamError, VERSION};
+use super::stream::{Stream, StreamError};
 use super::{BlockConfig, SessionError};
+use crate::vhost_user::{
+    BACKEND_CONFIG_CHANGE, CONFIG_BYTES_MAX, CONFIG_PREFIX_BYTES, NEED_REPLY, REGION_BYTES, REGION_PREFIX_BYTES, REPLY,
+    VERSION, code, protocol,
+};
 use blockyard_devices::EventFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,12 +13,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use vhost::vhost_user::message::{BackendReq, FrontendReq, VhostUserProtocolFeatures as Protocol};
 
-/// Most regions in a memory table that is set as a whole.
-pub(super) const TABLE_REGIONS_MAX: usize = 8;
 /// Bytes of the largest body that a back end may send us: a configuration space.
-const BODY_BYTES_MAX: usize = 256 + 12;
+const BODY_BYTES_MAX: usize = CONFIG_PREFIX_BYTES + CONFIG_BYTES_MAX;
 /// Messages that are read in a row from what the back end asks on its own.
 const BACKEND_MESSAGES_MAX: usize = 64;
 
@@ -30,8 +31,8 @@ pub(super) struct RegionMessage<'a> {
 
 impl RegionMessage<'_> {
     /// Guest address, size, user address, offset in the file. Ours are no addresses of this process, which are none of the back end's business.
-    fn body(&self) -> [u8; 32] {
-        let mut body = [0; 32];
+    fn body(&self) -> [u8; REGION_BYTES] {
+        let mut body = [0; REGION_BYTES];
         let words = [self.address, self.length_bytes, self.address, self.file_offset_bytes];
         for (place, word) in body.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
@@ -94,33 +95,33 @@ impl Connection {
     }
 
     pub(super) fn get_features(&self) -> Result<u64, SessionError> {
-        self.ask(FrontendReq::GET_FEATURES, &[]).map(u64::from_ne_bytes)
+        self.ask(code::GET_FEATURES, &[]).map(u64::from_ne_bytes)
     }
 
     pub(super) fn set_owner(&self) -> Result<(), SessionError> {
-        self.tell(FrontendReq::SET_OWNER, "SET_OWNER", &[], &[])
+        self.tell(code::SET_OWNER, &[], &[])
     }
 
     pub(super) fn set_features(&self, features: u64) -> Result<(), SessionError> {
-        self.tell(FrontendReq::SET_FEATURES, "SET_FEATURES", &features.to_ne_bytes(), &[])
+        self.tell(code::SET_FEATURES, &features.to_ne_bytes(), &[])
     }
 
     pub(super) fn get_protocol_features(&self) -> Result<u64, SessionError> {
-        self.ask(FrontendReq::GET_PROTOCOL_FEATURES, &[]).map(u64::from_ne_bytes)
+        self.ask(code::GET_PROTOCOL_FEATURES, &[]).map(u64::from_ne_bytes)
     }
 
     pub(super) fn set_protocol_features(&self, features: u64) -> Result<(), SessionError> {
-        self.tell(FrontendReq::SET_PROTOCOL_FEATURES, "SET_PROTOCOL_FEATURES", &features.to_ne_bytes(), &[])?;
+        self.tell(code::SET_PROTOCOL_FEATURES, &features.to_ne_bytes(), &[])?;
         self.protocol.store(features, Ordering::Relaxed);
         Ok(())
     }
 
     pub(super) fn get_queue_count(&self) -> Result<u64, SessionError> {
-        self.ask(FrontendReq::GET_QUEUE_NUM, &[]).map(u64::from_ne_bytes)
+        self.ask(code::GET_QUEUE_NUM, &[]).map(u64::from_ne_bytes)
     }
 
     pub(super) fn get_memory_slots(&self) -> Result<u64, SessionError> {
-        self.ask(FrontendReq::GET_MAX_MEM_SLOTS, &[]).map(u64::from_ne_bytes)
+        self.ask(code::GET_MAX_MEM_SLOTS, &[]).map(u64::from_ne_bytes)
     }
 
     /// Gives the back end a channel of its own, on which it tells of changes.
@@ -129,36 +130,35 @@ impl Connection {
         let os = |error| SessionError::Os { socket: Arc::clone(&self.name), error };
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(|errno| os(errno.into()))?;
-        self.tell(FrontendReq::SET_BACKEND_REQ_FD, "SET_BACKEND_REQ_FD", &[], &[theirs.as_fd()])?;
+        self.tell(code::SET_BACKEND_REQ_FD, &[], &[theirs.as_fd()])?;
         self.backend = Some(Stream::from_socket(OwnedFd::into(ours), stop).map_err(os)?);
         Ok(())
     }
 
     /// The device's configuration space: offset, size, flags, then the space itself, in the question as in the answer.
     pub(super) fn get_config(&self) -> Result<[u8; BlockConfig::BYTES], SessionError> {
-        const PREFIX: usize = 12;
-        let mut body = [0; PREFIX + BlockConfig::BYTES];
+        let mut body = [0; CONFIG_PREFIX_BYTES + BlockConfig::BYTES];
         body[4..8].copy_from_slice(&(BlockConfig::BYTES as u32).to_ne_bytes());
         let mut answer = [0; BODY_BYTES_MAX];
-        let bytes = self.exchange(FrontendReq::GET_CONFIG, &body, &mut answer)?;
+        let bytes = self.exchange(code::GET_CONFIG, &body, &mut answer)?;
         if bytes != body.len() || answer[..8] != body[..8] {
             let detail = "it shows no configuration of a block device".to_owned();
             return Err(SessionError::NoBlockDevice { socket: Arc::clone(&self.name), detail });
         }
-        Ok(std::array::from_fn(|index| answer[PREFIX + index]))
+        Ok(std::array::from_fn(|index| answer[CONFIG_PREFIX_BYTES + index]))
     }
 
     pub(super) fn add_region(&self, region: &RegionMessage<'_>) -> Result<(), SessionError> {
-        let body = [&[0; 8][..], &region.body()].concat();
-        self.tell(FrontendReq::ADD_MEM_REG, "ADD_MEM_REG", &body, &[region.file])
+        let body = [&[0; REGION_PREFIX_BYTES][..], &region.body()].concat();
+        self.tell(code::ADD_MEM_REG, &body, &[region.file])
     }
 
     pub(super) fn remove_region(&self, region: &RegionMessage<'_>) -> Result<(), SessionError> {
-        let body = [&[0; 8][..], &region.body()].concat();
-        self.tell(FrontendReq::REM_MEM_REG, "REM_MEM_REG", &body, &[])
+        let body = [&[0; REGION_PREFIX_BYTES][..], &region.body()].concat();
+        self.tell(code::REM_MEM_REG, &body, &[])
     }
 
-    /// Replaces all regions: one at least, [`TABLE_REGIONS_MAX`] at most.
+    /// Replaces all regions: one at least, `TABLE_REGIONS_MAX` at most.
     pub(super) fn set_table(&self, regions: &[RegionMessage<'_>]) -> Result<(), SessionError> {
         let mut body = u64::to_ne_bytes(regions.len() as u64).to_vec();
         // A 32-bit count, then padding.
@@ -166,29 +166,29 @@ impl Connection {
         body[4..].fill(0);
         body.extend(regions.iter().flat_map(RegionMessage::body));
         let files: Vec<_> = regions.iter().map(|region| region.file).collect();
-        self.tell(FrontendReq::SET_MEM_TABLE, "SET_MEM_TABLE", &body, &files)
+        self.tell(code::SET_MEM_TABLE, &body, &files)
     }
 
     /// Starts a virtqueue, in the order that Linux and QEMU use.
     pub(super) fn start_vring(&self, vring: &VringMessage<'_>) -> Result<(), SessionError> {
         let state = |number: u16| pair(u32::from(vring.index), u32::from(number));
         let with_file = u64::from(vring.index).to_ne_bytes();
-        self.tell(FrontendReq::SET_VRING_CALL, "SET_VRING_CALL", &with_file, &[vring.call])?;
-        self.tell(FrontendReq::SET_VRING_NUM, "SET_VRING_NUM", &state(vring.size), &[])?;
-        self.tell(FrontendReq::SET_VRING_BASE, "SET_VRING_BASE", &state(vring.base), &[])?;
+        self.tell(code::SET_VRING_CALL, &with_file, &[vring.call])?;
+        self.tell(code::SET_VRING_NUM, &state(vring.size), &[])?;
+        self.tell(code::SET_VRING_BASE, &state(vring.base), &[])?;
         let mut addresses = state(0).to_vec();
         // The last is of a log, which there is none of.
         for address in [vring.descriptors, vring.used, vring.available, 0] {
             addresses.extend(address.to_ne_bytes());
         }
-        self.tell(FrontendReq::SET_VRING_ADDR, "SET_VRING_ADDR", &addresses, &[])?;
-        self.tell(FrontendReq::SET_VRING_KICK, "SET_VRING_KICK", &with_file, &[vring.kick])?;
-        self.tell(FrontendReq::SET_VRING_ENABLE, "SET_VRING_ENABLE", &state(1), &[])
+        self.tell(code::SET_VRING_ADDR, &addresses, &[])?;
+        self.tell(code::SET_VRING_KICK, &with_file, &[vring.kick])?;
+        self.tell(code::SET_VRING_ENABLE, &state(1), &[])
     }
 
     /// Stops a virtqueue. The back end has finished what it had begun; where it stands in the available ring.
     pub(super) fn stop_vring(&self, index: u16) -> Result<u16, SessionError> {
-        let answer: [u8; 8] = self.ask(FrontendReq::GET_VRING_BASE, &pair(u32::from(index), 0))?;
+        let answer: [u8; 8] = self.ask(code::GET_VRING_BASE, &pair(u32::from(index), 0))?;
         Ok(u16::from_ne_bytes([answer[4], answer[5]]))
     }
 
@@ -204,7 +204,7 @@ impl Connection {
             }
             let deadline = Instant::now() + self.patience;
             let header = backend.receive(&mut body, deadline).map_err(|error| self.error(error))?;
-            let known = header.request == BackendReq::CONFIG_CHANGE_MSG as u32;
+            let known = header.request == BACKEND_CONFIG_CHANGE;
             changed |= known;
             if header.flags & NEED_REPLY != 0 {
                 let answer = u64::from(!known).to_ne_bytes();
@@ -216,51 +216,49 @@ impl Connection {
     }
 
     /// Sends what has no answer but an acknowledgement, and waits for that where there is one.
-    fn tell(
-        &self,
-        request: FrontendReq,
-        name: &'static str,
-        body: &[u8],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(), SessionError> {
-        let acknowledged = self.protocol.load(Ordering::Relaxed) & Protocol::REPLY_ACK.bits() != 0;
+    fn tell(&self, request: u32, body: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), SessionError> {
+        let acknowledged = self.protocol.load(Ordering::Relaxed) & protocol::REPLY_ACK != 0;
         let flags = if acknowledged { VERSION | NEED_REPLY } else { VERSION };
         let deadline = Instant::now() + self.patience;
-        let sent = self.stream.send(request as u32, flags, body, descriptors, deadline);
+        let sent = self.stream.send(request, flags, body, descriptors, deadline);
         sent.map_err(|error| self.error(error))?;
         if !acknowledged {
             return Ok(());
         }
         let mut answer = [0; 8];
         if self.receive(request, &mut answer, deadline)? != answer.len() {
-            return Err(self.garbage(format!("an acknowledgement of {name} that is no number")));
+            return Err(self.garbage(format!("an acknowledgement of {} that is no number", code::name(request))));
         }
         match u64::from_ne_bytes(answer) {
             0 => Ok(()),
-            _ => Err(SessionError::Refused { socket: Arc::clone(&self.name), request: name }),
+            _ => Err(SessionError::Refused { socket: Arc::clone(&self.name), request: code::name(request) }),
         }
     }
 
     /// Sends a question whose answer has exactly `N` bytes.
-    fn ask<const N: usize>(&self, request: FrontendReq, body: &[u8]) -> Result<[u8; N], SessionError> {
+    fn ask<const N: usize>(&self, request: u32, body: &[u8]) -> Result<[u8; N], SessionError> {
         let mut answer = [0; N];
         match self.exchange(request, body, &mut answer)? {
             bytes if bytes == N => Ok(answer),
-            bytes => Err(self.garbage(format!("an answer to {request:?} of {bytes} bytes"))),
+            bytes => Err(self.garbage(format!("an answer to {} of {bytes} bytes", code::name(request)))),
         }
     }
 
-    fn exchange(&self, request: FrontendReq, body: &[u8], answer: &mut [u8]) -> Result<usize, SessionError> {
+    fn exchange(&self, request: u32, body: &[u8], answer: &mut [u8]) -> Result<usize, SessionError> {
         let deadline = Instant::now() + self.patience;
-        let sent = self.stream.send(request as u32, VERSION, body, &[], deadline);
+        let sent = self.stream.send(request, VERSION, body, &[], deadline);
         sent.map_err(|error| self.error(error))?;
         self.receive(request, answer, deadline)
     }
 
-    fn receive(&self, request: FrontendReq, answer: &mut [u8], deadline: Instant) -> Result<usize, SessionError> {
+    fn receive(&self, request: u32, answer: &mut [u8], deadline: Instant) -> Result<usize, SessionError> {
         let header = self.stream.receive(answer, deadline).map_err(|error| self.error(error))?;
-        if header.request != request as u32 || header.flags & REPLY == 0 {
-            return Err(self.garbage(format!("message {} where {request:?} is to be answered", header.request)));
+        if header.request != request || header.flags & REPLY == 0 {
+            return Err(self.garbage(format!(
+                "message {} where {} is to be answered",
+                header.request,
+                code::name(request)
+            )));
         }
         Ok(header.body_bytes)
     }

@@ -1,12 +1,12 @@
 //! What a server offers and we take: the handshake.
 
-use super::connection::{Connection, TABLE_REGIONS_MAX};
+use super::connection::Connection;
 use super::limits::Limits;
 use super::{BlockConfig, SessionError};
+use crate::vhost_user::{FEATURE_PROTOCOL_FEATURES, TABLE_REGIONS_MAX, protocol};
 use blockyard_block::Geometry;
 use blockyard_devices::EventFd;
 use std::sync::Arc;
-use vhost::vhost_user::message::{VhostUserProtocolFeatures as Protocol, VhostUserVirtioFeatures};
 use virtio_bindings::virtio_blk as blk;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
@@ -29,13 +29,10 @@ const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | 1 << blk::VIRTIO_BLK_F_MQ
     | 1 << blk::VIRTIO_BLK_F_DISCARD
     | 1 << blk::VIRTIO_BLK_F_WRITE_ZEROES
-    | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+    | FEATURE_PROTOCOL_FEATURES;
 
-const PROTOCOL: Protocol = Protocol::MQ
-    .union(Protocol::REPLY_ACK)
-    .union(Protocol::CONFIG)
-    .union(Protocol::CONFIGURE_MEM_SLOTS)
-    .union(Protocol::BACKEND_REQ);
+const PROTOCOL_FEATURES: u64 =
+    protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG | protocol::CONFIGURE_MEM_SLOTS | protocol::BACKEND_REQ;
 
 /// What was negotiated with a server, checked.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +50,7 @@ pub(super) struct Offer {
 impl Offer {
     /// Whether regions are added and removed one by one.
     pub(super) fn adds_regions(&self) -> bool {
-        self.protocol & Protocol::CONFIGURE_MEM_SLOTS.bits() != 0
+        self.protocol & protocol::CONFIGURE_MEM_SLOTS != 0
     }
 
     pub(super) fn event_idx(&self) -> bool {
@@ -85,11 +82,11 @@ impl Offer {
             return Err(changed("it is read-only now"));
         }
         let offered = connection.get_protocol_features()?;
-        let protocol = before.map_or(offered & PROTOCOL.bits(), |before| before.protocol);
+        let protocol = before.map_or(offered & PROTOCOL_FEATURES, |before| before.protocol);
         if protocol & !offered != 0 {
             return Err(changed("it lacks features that it had"));
         }
-        if protocol & Protocol::CONFIG.bits() == 0 {
+        if protocol & protocol::CONFIG == 0 {
             return Err(unusable("it has no configuration, which a disk must have".to_owned()));
         }
         connection.set_protocol_features(protocol)?;
@@ -107,13 +104,13 @@ impl Offer {
         protocol: u64,
         stop: &Arc<EventFd>,
     ) -> Result<Self, SessionError> {
-        let has = |feature: Protocol| protocol & feature.bits() != 0;
-        let queues = if has(Protocol::MQ) { connection.get_queue_count()?.min(QUEUES_MAX) } else { 1 };
-        let memory_slots = match has(Protocol::CONFIGURE_MEM_SLOTS) {
+        let has = |feature| protocol & feature != 0;
+        let queues = if has(protocol::MQ) { connection.get_queue_count()?.min(QUEUES_MAX) } else { 1 };
+        let memory_slots = match has(protocol::CONFIGURE_MEM_SLOTS) {
             true => connection.get_memory_slots()?.min(MEMORY_SLOTS_MAX) as usize,
             false => TABLE_REGIONS_MAX,
         };
-        if has(Protocol::BACKEND_REQ) {
+        if has(protocol::BACKEND_REQ) {
             connection.open_backend_channel(stop)?;
         }
         connection.set_features(features)?;
@@ -146,7 +143,7 @@ impl Offer {
 }
 
 fn check_features(features: u64) -> Result<(), &'static str> {
-    if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
+    if features & FEATURE_PROTOCOL_FEATURES == 0 {
         return Err("it does not negotiate the protocol's features");
     }
     if features & 1 << VIRTIO_F_VERSION_1 == 0 {

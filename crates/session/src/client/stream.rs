@@ -4,6 +4,7 @@
 //! ever on a server that does not answer, and without one it would sleep for ever. So this is our own.
 
 use super::SessionError;
+use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX, VERSION, VERSION_MASK};
 use blockyard_devices::EventFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -19,16 +20,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Bytes of a message's header: request, flags, size of the body.
-pub(super) const HEADER_BYTES: usize = 12;
-/// Flags: the protocol's version, and what a message is.
-pub(super) const VERSION: u32 = 1;
-pub(super) const VERSION_MASK: u32 = 3;
-pub(super) const REPLY: u32 = 4;
-pub(super) const NEED_REPLY: u32 = 8;
-/// Most descriptors that go with a message: a memory table's.
-pub(super) const DESCRIPTORS_MAX: usize = 8;
 
 /// How long to wait between two attempts while a server's queue of connections is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
@@ -142,7 +133,7 @@ impl Stream {
             message.extend(word.to_ne_bytes());
         }
         message.extend(body);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TABLE_REGIONS_MAX))];
         let mut sent = 0;
         while sent < message.len() {
             let mut ancillary = SendAncillaryBuffer::new(&mut space);

@@ -25,10 +25,29 @@ const WRITE: u32 = 16;
 const STATFS: u32 = 17;
 const RELEASE: u32 = 18;
 const FSYNC: u32 = 20;
+const INIT: u32 = 26;
 const DESTROY: u32 = 38;
 const BATCH_FORGET: u32 = 42;
 const FALLOCATE: u32 = 43;
 const LSEEK: u32 = 46;
+
+/// The version whose messages these are: 7, and the last that brought one of them.
+const MAJOR: u32 = 7;
+const MINOR: u32 = 39;
+/// The first in which the kernel takes the reply to its first message as it is here (Linux 3.15).
+const MINOR_MIN: u32 = 23;
+
+/// What either side can do, in the order of `struct fuse_init_in`'s flags and, from the 32nd on, flags2.
+pub(super) mod init_flag {
+    pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
+    pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const ASYNC_DIO: u64 = 1 << 15;
+    pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    /// There are flags2.
+    pub(crate) const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+}
 
 const FATTR_MODE: u32 = 1 << 0;
 const FATTR_UID: u32 = 1 << 1;
@@ -45,6 +64,39 @@ const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
 /// How long the kernel may answer `stat` from what it was told: a disk that grows is noticed that much later.
 const ATTRIBUTES_VALID: Duration = Duration::from_secs(1);
+
+/// The kernel's first message: what it can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Init {
+    /// Names the request in its reply.
+    pub(super) unique: u64,
+    /// How far the kernel would read ahead, in bytes.
+    read_ahead_bytes: u32,
+    /// As in [`init_flag`].
+    flags: u64,
+}
+
+impl Init {
+    /// The message in `bytes`; `None` when it is another, or of a kernel too old or too new.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (header, body) = bytes.split_at_checked(HEADER_BYTES)?;
+        let (header, body) = (Fields(header), Fields(body));
+        let minor = (header.u32_at(4)? == INIT && body.u32_at(0)? == MAJOR).then(|| body.u32_at(4))??;
+        let low = u64::from(body.u32_at(12)?);
+        let high = if low & init_flag::INIT_EXT != 0 { u64::from(body.u32_at(16)?) } else { 0 };
+        let init = Self { unique: header.u64_at(8)?, read_ahead_bytes: body.u32_at(8)?, flags: low | high << 32 };
+        (minor >= MINOR_MIN).then_some(init)
+    }
+}
+
+/// What the kernel is asked to keep to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Requests that nobody waits for.
+    pub(super) background: u16,
+    /// The longest write, in bytes.
+    pub(super) write_bytes: u32,
+}
 
 /// A message from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,6 +270,12 @@ impl Reply {
         self
     }
 
+    fn u16(mut self, value: u16) -> Self {
+        self.bytes[self.length..self.length + 2].copy_from_slice(&value.to_ne_bytes());
+        self.length += 2;
+        self
+    }
+
     fn u64(mut self, value: u64) -> Self {
         self.bytes[self.length..self.length + 8].copy_from_slice(&value.to_ne_bytes());
         self.length += 8;
@@ -227,6 +285,17 @@ impl Reply {
     /// Nothing but success.
     pub(super) fn done() -> Self {
         Self::new()
+    }
+
+    /// `struct fuse_init_out`: what of `wanted` the kernel has, and times to the nanosecond.
+    pub(super) fn agreed(init: &Init, wanted: u64, limits: &Limits) -> Self {
+        const PAGE_BYTES: u32 = 4096;
+        let flags = (wanted | init_flag::INIT_EXT) & init.flags;
+        let pages = limits.write_bytes.max(init.read_ahead_bytes).div_ceil(PAGE_BYTES);
+        let offered = Self::new().u32(MAJOR).u32(MINOR).u32(init.read_ahead_bytes).u32(flags as u32);
+        let limited = offered.u16(limits.background).u16(limits.background).u32(limits.write_bytes);
+        let sizes = limited.u32(1).u16(u16::try_from(pages).unwrap_or(u16::MAX)).u16(0).u32((flags >> 32) as u32);
+        (0..7).fold(sizes, |reply, _| reply.u32(0))
     }
 
     /// `struct fuse_open_out`.
@@ -316,6 +385,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_agreed_on_is_what_both_have() {
+        let first = |major: u32, minor: u32, flags: u32, more: u32| {
+            let mut bytes = header(INIT);
+            for field in [major, minor, 131_072, flags, more] {
+                bytes.extend(field.to_ne_bytes());
+            }
+            bytes.resize(HEADER_BYTES + 64, 0);
+            bytes
+        };
+        let extended = 1 | 1 << 30;
+        let init = Init::parse(&first(7, 40, extended, 1 << 4 | 1 << 5)).unwrap();
+        assert_eq!(init.unique, 77);
+        let limits = Limits { background: 512, write_bytes: 1 << 20 };
+        let mut reply = Reply::agreed(&init, init_flag::ASYNC_READ | init_flag::MAX_PAGES | 1 << 36, &limits);
+        let word = |bytes: &[u8], at| Fields(&bytes[REPLY_HEADER_BYTES..]).u32_at(at).unwrap();
+        let bytes = reply.bytes(77);
+        assert_eq!((word(bytes, 8), word(bytes, 12), word(bytes, 32)), (131_072, extended, 1 << 4));
+        // Two numbers of 16 bits: background and congestion; pages of the longest transfer.
+        assert_eq!((word(bytes, 16), word(bytes, 20), word(bytes, 28)), (512 << 16 | 512, 1 << 20, 256));
+        // Without INIT_EXT the second word means nothing.
+        assert_eq!(Init::parse(&first(7, 31, 1, u32::MAX)).unwrap().flags, 1);
+        for refused in [first(7, 22, 1, 0), first(8, 0, 1, 0), first(6, 40, 1, 0), header(READ)] {
+            assert_eq!(Init::parse(&refused), None);
+        }
+        let whole = first(7, 40, extended, 0);
+        for length in 0..HEADER_BYTES + 20 {
+            assert_eq!(Init::parse(&whole[..length]), None);
+        }
+    }
+
+    #[test]
     fn what_is_cut_short_is_refused_and_nothing_panics() {
         for opcode in 0..64 {
             let mut bytes = header(opcode);
@@ -342,8 +442,10 @@ mod tests {
             gid: 2,
             block_bytes: 4096,
         };
+        let init = Init { unique: 9, read_ahead_bytes: 131_072, flags: u64::MAX };
         let replies = [
             (Reply::done(), 0),
+            (Reply::agreed(&init, u64::MAX, &Limits { background: 1, write_bytes: 4096 }), 64),
             (Reply::opened(true), 16),
             (Reply::written(1), 8),
             (Reply::position(1), 8),

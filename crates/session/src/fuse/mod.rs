@@ -39,13 +39,12 @@ mod worker;
 
 use blockyard_block::{Disk, Queue, explain, shown};
 use buffers::{BUFFER_COUNT, Buffers};
-use connection::Negotiation;
 use mountpoint::{MountIdentity, Mountpoint, Place};
 pub use shared::EndReason;
 use shared::{Ownership, Shared};
 use std::fs;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -188,7 +187,7 @@ pub struct FuseFile {
     unmounter: Option<Unmounter>,
     workers: Vec<JoinHandle<()>>,
     /// Keeps the connection: when it and the workers' copies of the device are closed, what is still open fails.
-    session: Option<fuser::Session<Negotiation>>,
+    device: Option<OwnedFd>,
 }
 
 impl FuseFile {
@@ -216,21 +215,18 @@ impl FuseFile {
         // From here on the unmounter cleans up, also after an error: it sees its socket closed.
         let unmounter = Unmounter::start(&mountpoint, mounted.fusermount.as_deref()).map_err(serve_error)?;
         mountpoint.end_turn();
-        let (session, device) = connection::negotiate(mounted.device).map_err(serve_error)?;
+        let device = mounted.device;
+        connection::negotiate(&device).map_err(serve_error)?;
         let path = mountpoint.path.clone();
-        let mut file = Self {
-            path,
-            shared: Arc::new(shared),
-            unmounter: Some(unmounter),
-            workers: Vec::new(),
-            session: Some(session),
-        };
+        let mut file =
+            Self { path, shared: Arc::new(shared), unmounter: Some(unmounter), workers: Vec::new(), device: None };
         for (index, (queue, buffers)) in queues.into_iter().enumerate() {
             let device = device.try_clone().map_err(serve_error)?;
             let worker = Worker::new(index, Arc::clone(&file.shared), device, queue, buffers);
             let thread = thread::Builder::new().name(format!("fuse-{index}")).spawn(move || worker.run());
             file.workers.push(thread.map_err(serve_error)?);
         }
+        file.device = Some(device);
         raise_read_ahead(&mountpoint.place);
         Ok(file)
     }
@@ -267,7 +263,7 @@ impl FuseFile {
             // A worker that panicked has said so.
             let _ = worker.join();
         }
-        self.session = None;
+        self.device = None;
     }
 
     fn close(&mut self) -> Result<Unmounted, FuseError> {

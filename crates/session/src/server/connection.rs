@@ -2,8 +2,9 @@
 
 use super::client_descriptor::{ClientDescriptor, Closer};
 use super::doorkeeper::{DATAGRAM_BYTES_MAX, Door, Doorkeeper, REFUSED};
-use super::message::{HEADER_BYTES, Header, MessageError, PAYLOAD_BYTES_MAX, Request, TABLE_REGIONS_MAX};
+use super::message::{Header, MessageError, PAYLOAD_BYTES_MAX, Request};
 use crate::spare_descriptors::SpareDescriptors;
+use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX};
 use rustix::cmsg_space;
 use rustix::io::{Errno, IoSlice, IoSliceMut, ioctl_fionbio};
 use rustix::net::{

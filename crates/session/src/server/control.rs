@@ -10,6 +10,7 @@ use super::message::{self, Header, InFlightArea, Region, Request};
 use super::session::{EndReason, Shared};
 use super::task::{Task, Wish};
 use super::{Command, Export, Inner};
+use crate::vhost_user::{FEATURE_PROTOCOL_FEATURES, protocol};
 use blockyard_block::{explain, wait_ready};
 use blockyard_devices::virtio::{
     BlockVirtqueue, BlockVirtqueueParts, CONFIG_BYTES, FailureCause, QueueConfig, SERIAL_BYTES, block_config,
@@ -25,23 +26,15 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
-/// VHOST_USER_F_PROTOCOL_FEATURES, among the device's features.
-const FEATURE_PROTOCOL_FEATURES: u64 = 1 << 30;
-
-/// The protocol's own features ("Protocol features").
-mod protocol {
-    pub(super) const MQ: u64 = 1 << 0;
-    pub(super) const REPLY_ACK: u64 = 1 << 3;
-    pub(super) const BACKEND_REQ: u64 = 1 << 5;
-    pub(super) const CONFIG: u64 = 1 << 9;
-    pub(super) const INFLIGHT_SHMFD: u64 = 1 << 12;
-    pub(super) const RESET_DEVICE: u64 = 1 << 13;
-    pub(super) const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
-    pub(super) const STATUS: u64 = 1 << 16;
-    /// Not INBAND_NOTIFICATIONS: they are slower; and no logging of dirty memory.
-    pub(super) const ALL: u64 =
-        MQ | REPLY_ACK | BACKEND_REQ | CONFIG | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS | STATUS;
-}
+/// Not INBAND_NOTIFICATIONS: they are slower; and no logging of dirty memory.
+const PROTOCOL_FEATURES: u64 = protocol::MQ
+    | protocol::REPLY_ACK
+    | protocol::BACKEND_REQ
+    | protocol::CONFIG
+    | protocol::INFLIGHT_SHMFD
+    | protocol::RESET_DEVICE
+    | protocol::CONFIGURE_MEM_SLOTS
+    | protocol::STATUS;
 
 /// Largest virtqueue (virtio 1.2 §2.7).
 const QUEUE_SIZE_MAX: u16 = 32768;
@@ -282,8 +275,8 @@ impl Control {
         match request {
             Request::GetFeatures => return Ok(Reply::number(self.offered())),
             Request::SetFeatures(features) => return self.set_features(features),
-            Request::GetProtocolFeatures => return Ok(Reply::number(protocol::ALL)),
-            Request::SetProtocolFeatures(features) => match features & !protocol::ALL {
+            Request::GetProtocolFeatures => return Ok(Reply::number(PROTOCOL_FEATURES)),
+            Request::SetProtocolFeatures(features) => match features & !PROTOCOL_FEATURES {
                 0 => self.protocol_features = features,
                 more => return Err(client(format!("the client has taken protocol features {more:#x}, not offered"))),
             },

@@ -10,8 +10,9 @@
 //! makes one for each client and has no descriptor of theirs itself.
 
 use super::event_descriptor::{is_unix_socket, kind_of};
-use super::message::{HEADER_BYTES, PAYLOAD_BYTES_MAX, TABLE_REGIONS_MAX};
+use super::message::PAYLOAD_BYTES_MAX;
 use crate::confinement::fcntl_without_signals;
+use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX};
 use blockyard_block::{gives_pages, wait_ready};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat, fstatfs};

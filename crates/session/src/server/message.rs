@@ -5,55 +5,15 @@
 //! longer than they need be, because User-Mode Linux always sends room for two memory regions, and strict about the rest.
 
 use super::client_descriptor::ClientDescriptor;
+use crate::vhost_user::{
+    BACKEND_CONFIG_CHANGE, CONFIG_BYTES_MAX, CONFIG_PREFIX_BYTES, HEADER_BYTES, NEED_REPLY, REGION_BYTES,
+    REGION_PREFIX_BYTES, REPLY, TABLE_REGIONS_MAX, VERSION, VERSION_MASK, code,
+};
 
-pub(super) const HEADER_BYTES: usize = 12;
 /// No payload that we know is nearly as long.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 4096;
-/// Memory regions that SET_MEM_TABLE may have, and so descriptors that a message may carry ("Multiple memory regions").
-pub(super) const TABLE_REGIONS_MAX: usize = 8;
-/// VHOST_USER_MAX_CONFIG_SIZE.
-pub(super) const CONFIG_WINDOW_BYTES: usize = 256;
-/// Offset, size and flags, ahead of a piece of the configuration space.
-const CONFIG_HEADER_BYTES: usize = 12;
-const REGION_BYTES: usize = 32;
-
-const VERSION_MASK: u32 = 3;
-const VERSION: u32 = 1;
-const REPLY: u32 = 1 << 2;
-const NEED_REPLY: u32 = 1 << 3;
 /// In the index of SET_VRING_KICK, CALL and ERR: no descriptor comes with it.
 const NO_DESCRIPTOR: u64 = 1 << 8;
-
-pub(super) mod code {
-    pub(crate) const GET_FEATURES: u32 = 1;
-    pub(crate) const SET_FEATURES: u32 = 2;
-    pub(crate) const SET_OWNER: u32 = 3;
-    pub(crate) const RESET_OWNER: u32 = 4;
-    pub(crate) const SET_MEM_TABLE: u32 = 5;
-    pub(crate) const SET_LOG_BASE: u32 = 6;
-    pub(crate) const SET_VRING_NUM: u32 = 8;
-    pub(crate) const SET_VRING_ADDR: u32 = 9;
-    pub(crate) const SET_VRING_BASE: u32 = 10;
-    pub(crate) const GET_VRING_BASE: u32 = 11;
-    pub(crate) const SET_VRING_KICK: u32 = 12;
-    pub(crate) const SET_VRING_CALL: u32 = 13;
-    pub(crate) const SET_VRING_ERR: u32 = 14;
-    pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
-    pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
-    pub(crate) const GET_QUEUE_NUM: u32 = 17;
-    pub(crate) const SET_VRING_ENABLE: u32 = 18;
-    pub(crate) const SET_BACKEND_REQ_FD: u32 = 21;
-    pub(crate) const GET_CONFIG: u32 = 24;
-    pub(crate) const SET_CONFIG: u32 = 25;
-    pub(crate) const GET_INFLIGHT_FD: u32 = 31;
-    pub(crate) const SET_INFLIGHT_FD: u32 = 32;
-    pub(crate) const RESET_DEVICE: u32 = 34;
-    pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
-    pub(crate) const ADD_MEM_REG: u32 = 37;
-    pub(crate) const REM_MEM_REG: u32 = 38;
-    pub(crate) const SET_STATUS: u32 = 39;
-    pub(crate) const GET_STATUS: u32 = 40;
-}
 
 /// What a message says before its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,9 +68,9 @@ impl Header {
     }
 }
 
-/// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG: what the server sends of its own accord.
+/// What the server sends of its own accord.
 pub(super) fn config_change() -> Vec<u8> {
-    message(2, VERSION, &[])
+    message(BACKEND_CONFIG_CHANGE, VERSION, &[])
 }
 
 fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
@@ -236,9 +196,11 @@ impl Message<'_> {
             code::GET_QUEUE_NUM => Request::GetQueueCount,
             code::GET_MAX_MEM_SLOTS => Request::GetMemorySlots,
             code::SET_MEM_TABLE => return self.memory_table(),
-            code::ADD_MEM_REG => return Ok(Request::AddRegion(self.region(8)?, self.only_descriptor()?)),
+            code::ADD_MEM_REG => {
+                return Ok(Request::AddRegion(self.region(REGION_PREFIX_BYTES)?, self.only_descriptor()?));
+            }
             // Old clients send the region's descriptor, too.
-            code::REM_MEM_REG => return Ok(Request::RemoveRegion(self.region(8)?)),
+            code::REM_MEM_REG => return Ok(Request::RemoveRegion(self.region(REGION_PREFIX_BYTES)?)),
             code::SET_VRING_NUM => Request::SetVringSize { index: self.u32(0)?, size: self.u32(4)? },
             // Behind the index are flags, for logging, which is not offered; and behind the rings, where to log.
             code::SET_VRING_ADDR => Request::SetVringAddresses {
@@ -340,7 +302,7 @@ impl Message<'_> {
         if count as usize > TABLE_REGIONS_MAX {
             return Err(MessageError::Regions(count));
         }
-        let regions = (0..count as usize).map(|index| self.region(8 + REGION_BYTES * index));
+        let regions = (0..count as usize).map(|index| self.region(REGION_PREFIX_BYTES + REGION_BYTES * index));
         let regions = regions.collect::<Result<Vec<_>, _>>()?;
         self.expect_descriptors(regions.len())?;
         Ok(Request::SetMemoryTable(regions.into_iter().zip(self.descriptors.drain(..)).collect()))
@@ -348,9 +310,9 @@ impl Message<'_> {
 
     fn config(&self) -> Result<Request, MessageError> {
         let (offset, bytes) = (self.u32(0)?, self.u32(4)?);
-        let end = offset.checked_add(bytes).filter(|end| *end as usize <= CONFIG_WINDOW_BYTES);
+        let end = offset.checked_add(bytes).filter(|end| *end as usize <= CONFIG_BYTES_MAX);
         end.ok_or(MessageError::Config { offset, bytes })?;
-        let (found, needed) = (self.payload.len(), CONFIG_HEADER_BYTES + bytes as usize);
+        let (found, needed) = (self.payload.len(), CONFIG_PREFIX_BYTES + bytes as usize);
         if found < needed {
             return Err(MessageError::TooShort { request: self.request, bytes: found, needed });
         }

@@ -39,6 +39,7 @@ mod task;
 
 use crate::one_cpu::machine_has_one_cpu;
 use crate::spare_descriptors::SpareDescriptors;
+use crate::vhost_user::TABLE_REGIONS_MAX;
 use blockyard_block::{AdmittedMemory, Disk};
 use client_descriptor::Closers;
 use client_memory::AddressSpace;
@@ -162,7 +163,7 @@ impl Server {
         let (threads, ringer) = (threads.collect::<io::Result<_>>()?, Arc::new(Ringer::new()?));
         let address_space = Arc::new(AddressSpace::admitting(options.admitted_memory.clone()));
         let (doorkeeper, closers) = (options.doorkeeper.clone(), Closers::new(options.descriptors));
-        let spare = Arc::new(Mutex::new(SpareDescriptors::new(message::TABLE_REGIONS_MAX)));
+        let spare = Arc::new(Mutex::new(SpareDescriptors::new(TABLE_REGIONS_MAX)));
         let numbers = AtomicU64::new(0);
         Ok(Self { inner: Arc::new(Inner { threads, ringer, address_space, doorkeeper, closers, spare, numbers }) })
     }

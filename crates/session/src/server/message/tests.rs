@@ -107,8 +107,8 @@ fn fuzz_any_bytes_are_a_request_or_an_error() {
             match Request::parse(&header, payload, descriptors(usize::from(count % 10))) {
                 Ok(Request::SetMemoryTable(regions)) => assert!(regions.len() <= TABLE_REGIONS_MAX),
                 Ok(Request::GetConfig { offset, bytes }) => {
-                    assert!(offset + bytes <= CONFIG_WINDOW_BYTES);
-                    assert_eq!(config_payload(&[1; 60], offset, bytes).len(), CONFIG_HEADER_BYTES + bytes);
+                    assert!(offset + bytes <= CONFIG_BYTES_MAX);
+                    assert_eq!(config_payload(&[1; 60], offset, bytes).len(), CONFIG_PREFIX_BYTES + bytes);
                 }
                 Ok(Request::GetInFlight { payload_bytes, .. }) => assert!((20..=24).contains(&payload_bytes)),
                 Ok(_) => {}
