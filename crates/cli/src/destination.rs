@@ -1,6 +1,5 @@
 //! How a disk that somebody names as a destination is written.
 
-use crate::image::failures;
 use crate::terminal::OutputError;
 use anyhow::{Result, anyhow, bail};
 use blockyard_block::conversion::ConversionError;
@@ -57,16 +56,14 @@ pub fn refuse_same_disk(input: &DiskSpecification, output: &DiskSpecification) -
 
 /// An error of making a new file at `path`: that there is no room for it, if that is what it was.
 pub fn or_no_space(error: anyhow::Error, path: &Path) -> anyhow::Error {
-    let is_full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let is_full = |error: &io::Error| blockyard_image::is_storage_full(error);
     let says_so = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref() {
         Some(ConversionError::Write { error: RequestError::Os(errno), .. }) => {
             is_full(&io::Error::from_raw_os_error(*errno))
         }
         Some(ConversionError::System(error)) => is_full(error),
-        _ => match error.downcast_ref() {
-            Some(OutputError(error)) => is_full(error),
-            None => error.downcast_ref().or_else(|| failures::of_system(error)).is_some_and(is_full),
-        },
+        _ => matches!(error.downcast_ref(), Some(OutputError(error)) if is_full(error)),
     };
-    if error.chain().any(says_so) { ReplacementError::NoSpace(path.to_owned()).into() } else { error }
+    let is_it = blockyard_image::is_storage_full(error.as_ref()) || error.chain().any(says_so);
+    if is_it { ReplacementError::NoSpace(path.to_owned()).into() } else { error }
 }

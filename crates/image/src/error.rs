@@ -3,8 +3,9 @@
 use crate::volumes::stacks::Needs;
 use blockyard_appliance::tools::ToolError;
 use blockyard_appliance::{ApplianceError, KernelError};
-use blockyard_block::printable;
+use blockyard_block::{FileDiskError, ReplacementError, printable};
 use std::io;
+use std::path::Path;
 
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -42,6 +43,12 @@ pub enum Error {
     /// The appliance has to be another one.
     #[error(transparent)]
     Needs(#[from] Needs),
+    /// A file of the host's that was to be made or replaced.
+    #[error(transparent)]
+    Replacement(#[from] ReplacementError),
+    /// A file of the host's that the guest was to read or write.
+    #[error(transparent)]
+    FileDisk(#[from] FileDiskError),
     /// The system refused something.
     #[error(transparent)]
     System(#[from] io::Error),
@@ -96,12 +103,29 @@ impl Error {
         }
     }
 
+    /// The same of making a file at `path`: that there is no room for it, if that is what it was.
+    pub(crate) fn or_no_space(self, path: &Path) -> Self {
+        if is_storage_full(&self) { ReplacementError::NoSpace(path.to_owned()).into() } else { self }
+    }
+
     /// What happened, with all that it came of, in one sentence.
     pub fn in_one_line(&self) -> String {
         let first: &(dyn std::error::Error + 'static) = self;
         let all = std::iter::successors(Some(first), |error| error.source());
         all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
     }
+}
+
+/// Whether an error came of a file system, or a user's quota, that is full.
+pub fn is_storage_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    std::iter::successors(Some(error), |error| error.source()).any(|error| {
+        match error.downcast_ref().map(Error::cause) {
+            // It says what the system said, and so does not have it as its source.
+            Some(Error::Output(error) | Error::System(error)) => is_full(error),
+            _ => error.downcast_ref().is_some_and(is_full),
+        }
+    })
 }
 
 /// Says where an error happened.

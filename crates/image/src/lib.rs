@@ -4,6 +4,7 @@
 //! asked.
 #![forbid(unsafe_code)]
 
+pub mod files;
 pub mod guest;
 pub mod inspection;
 pub mod volumes;
@@ -12,7 +13,8 @@ mod error;
 mod watch;
 
 pub use blockyard_appliance::ImageDisk;
-pub use error::{Error, Result};
+pub use error::{Error, Result, is_storage_full};
+pub use files::{GetOptions, PutOptions, PutSource};
 pub use guest::{Access, ImageOptions, OpenImage, Resources};
 pub use volumes::keys::{Key, Keys};
 pub use watch::{Nobody, Watch};

@@ -24,14 +24,6 @@ pub fn is_usage(error: &anyhow::Error) -> bool {
     matches!(of_image(error).map(Error::cause), Some(Error::Usage(_)))
 }
 
-/// The system's error, if it was one that a function of the library's met.
-pub fn of_system<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
-    match error.downcast_ref().map(Error::cause) {
-        Some(Error::Output(error) | Error::System(error)) => Some(error),
-        _ => None,
-    }
-}
-
 /// What ended an appliance, if that is what it was.
 pub fn appliance(error: &anyhow::Error) -> Option<&ApplianceError> {
     of_image(error)?.appliance()

@@ -1,10 +1,8 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
+use super::files::{changes, copying, dd, disk_usage, edit, find, ls, making, read_in, run, space, stat, tar};
 use super::open_image::{self, ImageArgs};
-use super::{
-    changes, copying, dd, disk_usage, edit, execute, filesystems, find, fsck, inspect, label, ls, making, misplaced,
-    mkfs, read_in, space, stat, tar, trim,
-};
+use super::{filesystems, fsck, inspect, label, misplaced, mkfs, trim};
 use crate::UsageError;
 use anyhow::Result;
 use blockyard_block::shown;
@@ -178,7 +176,7 @@ file_commands! {
     Fill(making::Fill),
     Edit(edit::Edit),
     Dd(dd::Dd),
-    Run(execute::Run),
+    Run(run::Run),
     Mkfs(mkfs::Mkfs),
     Fsck(fsck::Fsck),
     Label(label::Label),

@@ -1,7 +1,7 @@
 //! `blockyard image inspect`: which operating systems an image has.
 
 use super::file_commands::FileCommand;
-use super::listing::human_size;
+use super::files::listing::human_size;
 use crate::{print, terminal};
 use anyhow::Result;
 use blockyard_bench::table::Table;

@@ -42,6 +42,7 @@ pub fn lent<T>(act: impl FnOnce(Stdin) -> Result<T>) -> Result<T> {
 }
 
 /// Our stdin, as long as somebody wants it: what is not read stays there for others.
+#[derive(Clone)]
 pub struct Stdin {
     end: Arc<EventFd>,
 }

@@ -1,5 +1,6 @@
 //! What could not be done, as sentences.
 
+use crate::error::{Error, Result};
 use blockyard_block::printable;
 use blockyard_protocol::appliance::Failure;
 use rustix::io::Errno;
@@ -17,13 +18,37 @@ pub fn sentences(failures: &[Failure]) -> String {
 const TOLD_MAX: usize = 16;
 
 /// The first few of `lines`, and how many more of all `count` there are.
-pub fn first_few(lines: impl IntoIterator<Item = String>, count: u64) -> Vec<String> {
+pub(crate) fn first_few(lines: impl IntoIterator<Item = String>, count: u64) -> Vec<String> {
     let mut told: Vec<_> = lines.into_iter().take(TOLD_MAX).collect();
     let more = count.saturating_sub(told.len() as u64);
     if more > 0 {
         told.push(format!("{more} more failures"));
     }
     told
+}
+
+/// Does something with each, also when it failed with one before, unless the appliance is of no more use.
+///
+/// # Errors
+/// A line for each of the first few failures.
+pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T) -> Result<()>) -> Result<()> {
+    let mut failed: Vec<Error> = Vec::new();
+    for item in items {
+        if let Err(error) = act(item) {
+            let is_the_end = error.appliance().is_some();
+            failed.push(error);
+            if is_the_end {
+                break;
+            }
+        }
+    }
+    let Some(last) = failed.pop() else { return Ok(()) };
+    if failed.is_empty() {
+        return Err(last);
+    }
+    let lines = first_few(failed.iter().map(Error::in_one_line), failed.len() as u64);
+    // What it is the context of comes after a colon, in a line of its own.
+    Err(last.context(format!("{}\nblockyard", lines.join("\nblockyard: "))))
 }
 
 /// A failure as a sentence.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// An appliance with an image's disks, and mostly with its file systems mounted.
 pub struct OpenImage {
     /// The guest.
-    pub appliance: Appliance,
+    pub(super) appliance: Appliance,
     name: String,
     /// The disks by their names: they know why a request to them failed, which the guest does not.
     watched: Vec<(Arc<str>, Arc<WatchedDisk>)>,

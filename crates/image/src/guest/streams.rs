@@ -1,13 +1,14 @@
-//! Bytes that go out of the guest, and into it.
+//! Bytes that go out of the guest, and into it: as streams, or between it and a disk of this process.
 
-use super::OpenImage;
-use super::failures::first_few;
-use super::requests;
+use super::failures::each;
+use super::{OpenImage, RecordTaker, requests};
 use crate::error::{Context, Error, Result};
 use blockyard_appliance::{StreamSink, StreamSource};
-use blockyard_protocol::appliance::Operation;
+use blockyard_block::Disk;
+use blockyard_protocol::appliance::{Operation, Response};
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// Has the appliance send a stream, and gives it to `output`.
 ///
@@ -87,26 +88,78 @@ pub fn read_in(image: &mut OpenImage, operation: Operation, input: impl io::Read
     }
 }
 
-/// Does something with each, also when it failed with one before, unless the appliance is of no more use.
-///
-/// # Errors
-/// A line for each of the first few failures.
-fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T) -> Result<()>) -> Result<()> {
-    let mut failed: Vec<Error> = Vec::new();
-    for item in items {
-        if let Err(error) = act(item) {
-            let is_the_end = error.appliance().is_some();
-            failed.push(error);
-            if is_the_end {
-                break;
-            }
-        }
+/// What became of an operation that has both streams.
+pub(crate) struct Exchanged<W> {
+    /// What the appliance said; nobody has judged it.
+    pub(crate) response: Response,
+    /// The output, if it took everything.
+    pub(crate) output: io::Result<W>,
+    /// Whether the input did not fail.
+    pub(crate) input: io::Result<()>,
+}
+
+impl OpenImage {
+    /// Has the appliance do something that reads `input`, a piece as soon as it is there, and writes `output`. `ended` is called when it is done,
+    /// so that nobody waits for more input.
+    ///
+    /// # Errors
+    /// When the appliance is of no more use.
+    pub(crate) fn exchange<W: io::Write + Send + 'static>(
+        &mut self,
+        operation: Operation,
+        input: impl io::Read + Send + 'static,
+        output: W,
+        ended: impl FnOnce(),
+    ) -> Result<Exchanged<W>> {
+        let source = StreamSource::interactive(input).context("making a stream")?;
+        let sink = StreamSink::new(output).context("making a stream")?;
+        self.appliance.bind_source_stream(&source);
+        self.appliance.bind_sink_stream(&sink);
+        let response = self.appliance.call(operation);
+        ended();
+        let (output, input) = (sink.finish(), source.finish());
+        self.appliance.release();
+        Ok(Exchanged { response: response?, output, input })
     }
-    let Some(last) = failed.pop() else { return Ok(()) };
-    if failed.is_empty() {
-        return Err(last);
+
+    /// As [`OpenImage::records`], of something that reads `input`.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn records_with_input<T, H>(
+        &mut self,
+        operation: Operation,
+        input: impl io::Read + Send + 'static,
+        take: H,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        H: RecordTaker<Output = T>,
+    {
+        let source = StreamSource::new(input)?;
+        self.appliance.bind_source_stream(&source);
+        self.records(operation, take)
     }
-    let lines = first_few(failed.iter().map(Error::in_one_line), failed.len() as u64);
-    // What it is the context of comes after a colon, in a line of its own.
-    Err(last.context(format!("{}\nblockyard", lines.join("\nblockyard: "))))
+
+    /// Has the appliance do something with the bytes of `disk`, which it reads.
+    ///
+    /// # Errors
+    /// As [`OpenImage::call`].
+    pub fn call_with_source(&mut self, disk: Arc<dyn Disk>, operation: Operation) -> Result<Response> {
+        self.appliance.bind_source(disk);
+        let done = self.call(operation);
+        self.appliance.release();
+        done
+    }
+
+    /// Has the appliance do something whose bytes it writes to `disk`.
+    ///
+    /// # Errors
+    /// As [`OpenImage::call`].
+    pub fn call_with_sink(&mut self, disk: Arc<dyn Disk>, operation: Operation) -> Result<Response> {
+        self.appliance.bind_sink(disk);
+        let done = self.call(operation);
+        self.appliance.release();
+        done
+    }
 }

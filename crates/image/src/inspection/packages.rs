@@ -6,7 +6,6 @@ use crate::error::{Result, refuse};
 use crate::guest::ENVIRONMENT;
 use crate::guest::write_out;
 use crate::guest::{OpenImage, RecordTaker};
-use blockyard_appliance::StreamSource;
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{Execute, Operation, Read, Record};
 use serde::Serialize;
@@ -95,10 +94,7 @@ impl OpenImage {
             arguments: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
             environment: ENVIRONMENT.iter().map(|variable| variable.as_bytes().to_vec()).collect(),
         };
-        let nothing = StreamSource::new(io::empty())?;
-        self.appliance.bind_source_stream(&nothing);
-        let said = self.records(Operation::Execute(execute), Said::default());
-        let Bounded(bytes) = said?;
+        let Bounded(bytes) = self.records_with_input(Operation::Execute(execute), io::empty(), Said::default())?;
         if bytes.is_empty() {
             refuse!("its rpm lists no packages");
         }

@@ -79,10 +79,8 @@ impl OpenImage {
         }
         let call = cryptsetup("luksFormat").arguments(["--batch-mode", "--key-file", "-"]);
         let call = call.arguments(options.iter().copied()).device(device).changes_devices();
-        let usual = self.appliance.set_timeout(KEY_TIMEOUT);
-        let done = self.run_tool_well(&CRYPTSETUP, call.stdin(key.bytes()));
-        self.appliance.set_timeout(usual);
-        done.map(drop)
+        let call = call.stdin(key.bytes());
+        self.with_timeout(KEY_TIMEOUT, |image| image.run_tool_well(&CRYPTSETUP, call)).map(drop)
     }
 
     /// Whether the appliance has what an array of that level takes.

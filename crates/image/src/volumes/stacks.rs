@@ -111,7 +111,7 @@ impl OpenImage {
             if new.is_empty() {
                 break;
             }
-            self.appliance.install_modules()?;
+            self.install_modules()?;
             self.stacks.tried.extend(new.iter().map(|volume| volume.device.clone()));
             self.assemble(&closed, &new)?;
             for volume in new.iter().filter(|volume| volume.r#type == LUKS) {
@@ -258,10 +258,8 @@ impl OpenImage {
         if read_only {
             call = call.argument("--readonly");
         }
-        let usual = self.appliance.set_timeout(KEY_TIMEOUT);
-        let end = self.run_tool(&CRYPTSETUP, call.device(volume.device.as_str()).argument(name).stdin(key.bytes()));
-        self.appliance.set_timeout(usual);
-        let end = end?;
+        let call = call.device(volume.device.as_str()).argument(name).stdin(key.bytes());
+        let end = self.with_timeout(KEY_TIMEOUT, |image| image.run_tool(&CRYPTSETUP, call))?;
         match end.status {
             Some(0) => {
                 self.stacks.opened.push(StackedDevice::Encrypted(name.to_owned()));

@@ -1,29 +1,14 @@
-//! Running the host's tools in an image's appliance, and saying what they said.
+//! What this machine's tools say, which the guest runs.
 
-use crate::error::{Error, Result, refuse};
-use crate::guest::{OpenImage, sentences};
-use blockyard_appliance::tools::{Tool, ToolCall, ToolEnd, ToolError};
+use crate::error::{Result, refuse};
+use crate::guest::OpenImage;
+use blockyard_appliance::tools::{Tool, ToolCall, ToolEnd};
 use blockyard_block::printable;
 
 /// Lines of what a tool complains about that a sentence takes.
 const COMPLAINTS: usize = 3;
 
 impl OpenImage {
-    /// Runs a tool, whatever its exit status will be.
-    ///
-    /// # Errors
-    /// When it is not on this machine, or could not be executed.
-    pub fn run_tool(&mut self, tool: &'static Tool, call: ToolCall) -> Result<ToolEnd> {
-        self.appliance.run_tool(tool, call).map_err(|error| match error {
-            ToolError::Refused(_, failures) => Error::refused(sentences(&failures)),
-            // The appliance has ended the tool, and is there for the next.
-            ToolError::Appliance(error) if error.lives_on() => {
-                Error::from(error).context(format!("{} was ended before it was done", tool.program))
-            }
-            error => error.into(),
-        })
-    }
-
     /// Runs a tool that must succeed; what it wrote to its standard output.
     ///
     /// # Errors

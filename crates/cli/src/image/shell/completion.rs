@@ -2,8 +2,8 @@
 
 use super::commands;
 use super::session::Session;
-use crate::image::listing::is_directory;
 use blockyard_block::printable;
+use blockyard_image::files::file_type::is_directory;
 use blockyard_image::guest::RecordTaker;
 use blockyard_protocol::appliance::{Operation, Record, Walk};
 use blockyard_protocol::pattern::escaped;

@@ -3,12 +3,13 @@
 use super::commands;
 use super::session::Session;
 use super::verbs::{look, text};
-use crate::image::file_json::path_within;
-use crate::image::listing::{Names, is_directory};
-use crate::image::space::mounted;
+use crate::image::files::file_json::path_within;
+use crate::image::files::listing::Names;
+use crate::image::files::space::mounted;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
 use blockyard_block::shown;
+use blockyard_image::files::file_type::is_directory;
 use blockyard_image::guest::records::{Room, attribute_bytes};
 use blockyard_image::guest::write_out;
 use blockyard_image::guest::{RecordTaker, image_path};

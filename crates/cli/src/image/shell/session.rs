@@ -187,7 +187,7 @@ impl Session {
         let options = self.how.options(disks, self.access())?.lives_on(true).permissions(self.permissions);
         let mut image = self.how.boot(options, self.signals.clone())?;
         for mapping in &self.mappings {
-            image.appliance.install_modules()?;
+            image.install_modules()?;
             if image.encrypted(&mapping.device).is_err() {
                 image.open_stacks(Asking::Nobody)?;
             }
@@ -327,7 +327,7 @@ impl Session {
         }
         self.open_stacks()?;
         let image = self.image()?;
-        image.appliance.install_modules()?;
+        image.install_modules()?;
         Ok(image)
     }
 

@@ -6,12 +6,12 @@ use super::file_queries::{self as files, piped, summed};
 use super::new_disk::Plan;
 use super::session::Session;
 use super::volume_commands as volumes;
-use crate::image::listing::{is_directory, is_link, is_regular};
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{EntryChange, Guid, TableChange};
 use blockyard_block::{printable, shown};
 use blockyard_image::Access;
+use blockyard_image::files::file_type::{is_directory, is_link, is_regular};
 use blockyard_image::guest::{image_path, path_of};
 use blockyard_protocol::appliance::{Entry, Fill, MakeNode, Operation, SetAttribute, Store, Touch};
 use std::ffi::{OsStr, OsString};
@@ -1200,7 +1200,7 @@ fn command(session: &mut Session, words: &[OsString]) -> Result<()> {
 /// When it cannot be looked at.
 pub fn look(session: &mut Session, path: &OsStr, follow: bool) -> Result<Option<Entry>> {
     let path: PathBuf = path_of(image_path(Path::new(path)));
-    crate::image::copying::look_at(session.image()?, &path, follow)
+    Ok(session.image()?.entry(&path, follow)?)
 }
 
 fn say_whether(session: &mut Session, path: &OsStr, holds: fn(&Entry) -> bool) -> Result<()> {

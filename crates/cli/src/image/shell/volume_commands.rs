@@ -218,7 +218,7 @@ pub fn open_encrypted(session: &mut Session, words: &[OsString]) -> Result<()> {
     let (device, name) = (text(&words[0])?.to_owned(), new_name(&words[1])?.to_owned());
     let KeyOptions { read_only, key, .. } = KeyOptions::parse(&words[2..])?;
     let read_only = read_only || session.how.ro;
-    session.image()?.appliance.install_modules()?;
+    session.image()?.install_modules()?;
     if session.image()?.encrypted(&device).is_err() {
         // It may lie in others.
         session.open_stacks()?;
@@ -423,8 +423,5 @@ pub fn add_key(session: &mut Session, words: &[OsString]) -> Result<()> {
         call = call.arguments(["--iter-time", time]);
     }
     let call = call.device(volume.device.as_str()).argument("-").stdin([key.bytes(), new.bytes()].concat());
-    let usual = image.appliance.set_timeout(KEY_TIMEOUT);
-    let done = image.run_tool_well(&CRYPTSETUP, call);
-    image.appliance.set_timeout(usual);
-    Ok(done.map(drop)?)
+    Ok(image.with_timeout(KEY_TIMEOUT, |image| image.run_tool_well(&CRYPTSETUP, call)).map(drop)?)
 }

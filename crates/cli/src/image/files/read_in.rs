@@ -1,6 +1,6 @@
 //! `blockyard image read-in`: what `blockyard bench upload` calls upload-no-write.
 
-use super::file_commands::FileCommand;
+use crate::image::file_commands::FileCommand;
 use anyhow::Result;
 use blockyard_block::{FileDisk, FileOptions};
 use blockyard_image::Access;
@@ -27,9 +27,6 @@ impl FileCommand for ReadIn {
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let disk = FileDisk::open(&self.file, &FileOptions { read_only: true, ..FileOptions::default() })?;
         let size = blockyard_block::Disk::geometry(&disk).capacity_bytes;
-        image.appliance.bind_source(Arc::new(disk));
-        let done = image.call(Operation::Discard(Discard { size }));
-        image.appliance.release();
-        Ok(done.map(drop)?)
+        Ok(image.call_with_source(Arc::new(disk), Operation::Discard(Discard { size })).map(drop)?)
     }
 }

@@ -1,10 +1,9 @@
 //! `blockyard image find`.
 
-use super::copying::look_at;
-use super::file_commands::FileCommand;
 use super::file_json::{File, JsonList, path_within};
 use super::find_expression::{Found, Search};
 use super::listing::Names;
+use crate::image::file_commands::FileCommand;
 use anyhow::{Result, bail};
 use blockyard_block::shown;
 use blockyard_image::Access;
@@ -54,7 +53,7 @@ impl FileCommand for Find {
         let mut search = self.search()?;
         for (path, time) in &mut search.newer {
             let path = path_of(path.clone());
-            match look_at(image, &path, false)? {
+            match image.entry(&path, false)? {
                 Some(entry) => *time = (entry.modified, entry.modified_ns),
                 None => bail!("-newer {}: there is no such file in the image", shown(&path)),
             }

@@ -1,8 +1,8 @@
 //! `blockyard image rm`, `mkdir`, `mv`, `ln`, `chmod` and `chown`: one request each.
 
-use super::file_commands::{FileCommand, sources_and_destination};
 use super::file_mode;
 use crate::UsageError;
+use crate::image::file_commands::{FileCommand, sources_and_destination};
 use anyhow::Result;
 use blockyard_image::Access;
 use blockyard_image::guest::{OpenImage, image_path, image_paths};

@@ -1,10 +1,11 @@
 //! `blockyard image du`.
 
-use super::file_commands::FileCommand;
 use super::file_json::{JsonList, Name};
-use super::listing::{Names, human_size, is_directory};
+use super::listing::{Names, human_size};
+use crate::image::file_commands::FileCommand;
 use anyhow::Result;
 use blockyard_image::Access;
+use blockyard_image::files::file_type::is_directory;
 use blockyard_image::guest::{OpenImage, RecordTaker, image_paths};
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use clap::Args;

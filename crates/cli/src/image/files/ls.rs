@@ -1,10 +1,11 @@
 //! `blockyard image ls`.
 
-use super::file_commands::FileCommand;
 use super::file_json::Files;
-use super::listing::{Names, is_directory, is_link, mode_text, owner, size_text, time_text};
+use super::listing::{Names, mode_text, owner, size_text, time_text};
+use crate::image::file_commands::FileCommand;
 use anyhow::Result;
 use blockyard_image::Access;
+use blockyard_image::files::file_type::{is_directory, is_link};
 use blockyard_image::guest::records::entry_bytes;
 use blockyard_image::guest::{OpenImage, RecordTaker, image_paths};
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};

@@ -1,6 +1,6 @@
 //! Trees of the host's files as streams: an archive that is made while it is read, and one that is unpacked while it is written.
 
-use anyhow::{Context, Result, anyhow};
+use crate::error::{Context, Error, Result};
 use blockyard_archive::{Source, UnpackOptions, pack, unpack};
 use blockyard_block::printable;
 use std::fs::File;
@@ -14,7 +14,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 const REPORTED: usize = 16;
 
 /// An archive of the host's files, made as it is read. It fails where the packing did.
-pub struct PackedTree {
+pub(super) struct PackedTree {
     pipe: io::PipeReader,
     packer: Option<JoinHandle<io::Result<Vec<String>>>>,
     left_out: Vec<String>,
@@ -25,7 +25,7 @@ impl PackedTree {
     ///
     /// # Errors
     /// When the system refuses a pipe or a thread.
-    pub fn new(sources: Vec<Source>) -> io::Result<Self> {
+    pub(super) fn new(sources: Vec<Source>) -> io::Result<Self> {
         let (pipe, output) = wide_pipe()?;
         let packer = thread::Builder::new().name("packer".into()).spawn(move || {
             let mut left_out = Vec::new();
@@ -66,7 +66,7 @@ fn wide_pipe() -> io::Result<(io::PipeReader, io::PipeWriter)> {
 }
 
 /// Somebody who unpacks an archive as it is written to [`Unpacking::input`].
-pub struct Unpacking {
+pub(super) struct Unpacking {
     unpacker: JoinHandle<(io::Result<u64>, Vec<String>)>,
 }
 
@@ -76,7 +76,7 @@ impl Unpacking {
     ///
     /// # Errors
     /// When the system refuses a pipe or a thread.
-    pub fn start(directory: File, options: UnpackOptions, durable: bool) -> io::Result<(Self, io::PipeWriter)> {
+    pub(super) fn start(directory: File, options: UnpackOptions, durable: bool) -> io::Result<(Self, io::PipeWriter)> {
         let (input, output) = wide_pipe()?;
         let unpacker = thread::Builder::new().name("unpacker".into()).spawn(move || {
             let (mut left_out, mut count) = (Vec::new(), 0u64);
@@ -105,11 +105,11 @@ impl Unpacking {
     ///
     /// # Errors
     /// When it could not be, in whole or in part.
-    pub fn finish(self) -> Result<u64> {
-        let (unpacked, left_out) = self.unpacker.join().map_err(|_| anyhow!("the unpacker panicked"))?;
+    pub(super) fn finish(self) -> Result<u64> {
+        let (unpacked, left_out) = self.unpacker.join().map_err(|_| Error::refused("the unpacker panicked"))?;
         // An archive's errors may quote it.
         let harmless = |error: io::Error| io::Error::new(error.kind(), printable(&error.to_string()));
         let bytes = unpacked.map_err(harmless).context("cannot unpack what the appliance sent")?;
-        if left_out.is_empty() { Ok(bytes) } else { Err(anyhow!(left_out.join("\nblockyard: "))) }
+        if left_out.is_empty() { Ok(bytes) } else { Err(Error::Refused(left_out.join("\nblockyard: "))) }
     }
 }

@@ -5,7 +5,7 @@ use blockyard_protocol::pattern::{is_pattern, matches, plain};
 use std::collections::HashMap;
 
 /// Paths and patterns, as they were asked for, and what has come of them.
-pub struct AskedFor {
+pub(super) struct AskedFor {
     /// Plain paths, and how often each may come.
     plain: HashMap<Vec<u8>, usize>,
     patterns: Vec<Vec<u8>>,
@@ -13,7 +13,7 @@ pub struct AskedFor {
 
 impl AskedFor {
     /// Those of a request.
-    pub fn new(paths: &[Vec<u8>]) -> Self {
+    pub(super) fn new(paths: &[Vec<u8>]) -> Self {
         let (patterns, plains): (Vec<_>, Vec<_>) = paths.iter().cloned().partition(|path| is_pattern(path));
         let mut counted = HashMap::new();
         plains.iter().for_each(|path| *counted.entry(plain(path)).or_default() += 1);
@@ -21,7 +21,7 @@ impl AskedFor {
     }
 
     /// Whether a path that is listed was asked for.
-    pub fn takes(&mut self, path: &[u8]) -> bool {
+    pub(super) fn takes(&mut self, path: &[u8]) -> bool {
         match self.plain.get_mut(path) {
             Some(left @ 1..) => {
                 *left -= 1;

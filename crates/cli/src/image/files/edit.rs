@@ -1,12 +1,11 @@
 //! `blockyard image edit`: a file of an image in the user's editor.
 
-use super::copying::look_at;
-use super::file_commands::FileCommand;
-use super::listing::is_regular;
+use crate::image::file_commands::FileCommand;
 use crate::{private_directory, terminal};
 use anyhow::{Context, Result, bail};
 use blockyard_block::{shell_word, shown};
 use blockyard_image::Access;
+use blockyard_image::files::file_type::is_regular;
 use blockyard_image::guest::{OpenImage, image_path, path_of};
 use blockyard_image::guest::{read_in, write_out};
 use blockyard_protocol::appliance::{Operation, Read, Store};
@@ -35,7 +34,7 @@ impl FileCommand for Edit {
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let path = path_of(image_path(&self.path));
-        let Some(entry) = look_at(image, &path, true)? else { bail!("{}: no such file in the image", shown(&path)) };
+        let Some(entry) = image.entry(&path, true)? else { bail!("{}: no such file in the image", shown(&path)) };
         if !is_regular(entry.mode) {
             bail!("{}: it is not a regular file", shown(&path));
         }

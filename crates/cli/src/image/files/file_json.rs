@@ -1,7 +1,8 @@
 //! Files of an image for programs: JSON.
 
-use super::listing::{time_text, type_letter, type_name};
+use super::listing::{time_text, type_name};
 use crate::terminal;
+use blockyard_image::files::file_type::type_letter;
 use blockyard_image::guest::RecordTaker;
 use blockyard_protocol::appliance::{Entry, Record};
 use serde::Serialize;

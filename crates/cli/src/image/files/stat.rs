@@ -1,10 +1,11 @@
 //! `blockyard image stat`.
 
-use super::file_commands::FileCommand;
 use super::file_json::Files;
-use super::listing::{Names, is_link, mode_text, owner, time_text, type_name};
+use super::listing::{Names, mode_text, owner, time_text, type_name};
+use crate::image::file_commands::FileCommand;
 use anyhow::Result;
 use blockyard_image::Access;
+use blockyard_image::files::file_type::is_link;
 use blockyard_image::guest::{OpenImage, RecordTaker, image_paths};
 use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use clap::Args;

@@ -1,9 +1,9 @@
 //! `blockyard image tar-in` and `tar-out`. The appliance reads and writes the archives: this process passes bytes on.
 
-use super::file_commands::FileCommand;
-use super::stdin::{self, Stdin};
 use crate::UsageError;
 use crate::destination::or_no_space;
+use crate::image::file_commands::FileCommand;
+use crate::image::stdin::{self, Stdin};
 use crate::terminal::OutputError;
 use anyhow::{Context, Result};
 use blockyard_block::{ReplacementFile, shown};

@@ -1,8 +1,8 @@
 //! `blockyard image dd`: blocks between an image's disks, files in it, and files of the host.
 
-use super::file_commands::FileCommand;
-use super::stdin::{self, Stdin};
 use crate::destination::or_no_space;
+use crate::image::file_commands::FileCommand;
+use crate::image::stdin::{self, Stdin};
 use crate::terminal::OutputError;
 use crate::{UsageError, print, size};
 use anyhow::{Context, Result, bail};

@@ -1,44 +1,10 @@
 //! How files look in listings.
 
 use blockyard_block::printable;
+use blockyard_image::files::file_type::{is_device, type_letter};
 use blockyard_protocol::appliance::Entry;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-
-/// Types of files, in a mode (inode(7)).
-const TYPE: u32 = 0o170_000;
-const DIRECTORY: u32 = 0o040_000;
-const LINK: u32 = 0o120_000;
-const CHARACTER_DEVICE: u32 = 0o020_000;
-const BLOCK_DEVICE: u32 = 0o060_000;
-
-/// Whether a mode is a directory's.
-pub fn is_directory(mode: u32) -> bool {
-    mode & TYPE == DIRECTORY
-}
-
-/// Whether a mode is a symbolic link's.
-pub fn is_link(mode: u32) -> bool {
-    mode & TYPE == LINK
-}
-
-/// Whether a mode is a regular file's.
-pub fn is_regular(mode: u32) -> bool {
-    mode & TYPE == 0o100_000
-}
-
-/// The letter that find(1) and ls(1) have for a type: `-` for regular files.
-pub fn type_letter(mode: u32) -> char {
-    match mode & TYPE {
-        DIRECTORY => 'd',
-        LINK => 'l',
-        CHARACTER_DEVICE => 'c',
-        BLOCK_DEVICE => 'b',
-        0o010_000 => 'p',
-        0o140_000 => 's',
-        _ => '-',
-    }
-}
 
 /// A type for people.
 pub fn type_name(mode: u32) -> &'static str {
@@ -72,8 +38,8 @@ pub fn mode_text(mode: u32) -> String {
 
 /// A device's numbers where it is one, else its size.
 pub fn size_text(entry: &Entry, human: bool) -> String {
-    match entry.mode & TYPE {
-        CHARACTER_DEVICE | BLOCK_DEVICE => format!("{}, {}", entry.major, entry.minor),
+    match entry.mode {
+        mode if is_device(mode) => format!("{}, {}", entry.major, entry.minor),
         _ if human => human_size(entry.size),
         _ => entry.size.to_string(),
     }

@@ -5,10 +5,10 @@ use blockyard_protocol::appliance::Attribute;
 use std::path::Path;
 
 /// What an attribute takes in a message besides its name and value.
-pub const OVERHEAD_BYTES: usize = 16;
+pub(super) const OVERHEAD_BYTES: usize = 16;
 
 /// All attributes of the file at `path` that belong to it, if they fit so many bytes and can be read. Those of a link are its own.
-pub fn attributes_within(path: &Path, bytes_max: usize) -> Option<Vec<Attribute>> {
+pub(super) fn attributes_within(path: &Path, bytes_max: usize) -> Option<Vec<Attribute>> {
     let attributes = attributes(path).ok()?;
     let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len() + OVERHEAD_BYTES).sum();
     let attribute = |(name, value)| Attribute { name, value };

@@ -1,8 +1,8 @@
 //! `blockyard image df`.
 
-use super::file_commands::FileCommand;
 use super::file_json::JsonList;
 use super::listing::human_size;
+use crate::image::file_commands::FileCommand;
 use crate::print;
 use crate::terminal::{OutputError, output_columns};
 use anyhow::Result;

@@ -1,9 +1,10 @@
 //! What find(1) is asked for: tests, actions, and what joins them.
 
 use super::file_mode;
-use super::listing::{Names, civil, is_link, is_regular, mode_text, owner, size_text, type_letter};
+use super::listing::{Names, civil, mode_text, owner, size_text};
 use crate::UsageError;
 use blockyard_block::shown;
+use blockyard_image::files::file_type::{is_link, is_regular, type_letter};
 use blockyard_image::guest::image_path;
 use blockyard_protocol::appliance::Entry;
 use blockyard_protocol::file_mode::applied;

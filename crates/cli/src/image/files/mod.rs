@@ -1,0 +1,19 @@
+//! The commands on the files of an image: their arguments, and how what they say looks.
+
+pub mod changes;
+pub mod copying;
+pub mod dd;
+pub mod disk_usage;
+pub mod edit;
+pub mod file_json;
+mod file_mode;
+pub mod find;
+mod find_expression;
+pub mod listing;
+pub mod ls;
+pub mod making;
+pub mod read_in;
+pub mod run;
+pub mod space;
+pub mod stat;
+pub mod tar;
