@@ -35,7 +35,7 @@ const LANDLOCK: u8 = 2;
 const FILTERED: u8 = 4;
 const QUIET: u8 = 8;
 
-/// The first byte on the serial line, with the descriptor of [`blockyard_session::program_filter::AnsweredCalls`].
+/// The first byte on the serial line, with the descriptor of [`blockyard_confinement::program_filter::AnsweredCalls`].
 #[derive(Debug)]
 pub(crate) struct LineStart {
     pub(crate) confined: Confined,

@@ -1,6 +1,6 @@
 //! The appliance's kernel, as it is found on the machine.
 
-use blockyard_session::program_filter::Executes;
+use blockyard_confinement::program_filter::Executes;
 use std::env;
 use std::fs;
 use std::io;

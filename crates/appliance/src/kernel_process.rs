@@ -4,7 +4,7 @@
 //! other threads can: [`run`] is that program's `main`, in two stages. The outer one makes namespaces, where this user may: processes,
 //! network, IPC, host name, mounts. The inner one, first of its processes, gets a root directory with nothing but the kernel, the C
 //! library, its disks' sockets and memory to run in; then Landlock where the host has it; then the system calls that the kernel needs, of
-//! which those that it needs to start are taken away before it looks at a disk ([`blockyard_session::program_filter`]); then it
+//! which those that it needs to start are taken away before it looks at a disk ([`blockyard_confinement::program_filter`]); then it
 //! starts the kernel. Where namespaces are not to be had, there is one stage. What it has become it says over the serial line, before the
 //! kernel has it ([`Confined`]).
 //!
@@ -15,8 +15,8 @@
 use crate::confined::{Confined, LineStart};
 use crate::kernel::Kernel;
 use blockyard_block::wait_ready;
-use blockyard_session::confinement::landlock_abi;
-use blockyard_session::program_filter::{
+use blockyard_confinement::landlock_abi;
+use blockyard_confinement::program_filter::{
     Executes, InReach, filter_guard, filter_program, fix_addresses, keep_standard_descriptors_only,
     make_mounts_read_only,
 };

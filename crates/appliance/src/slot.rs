@@ -1,10 +1,10 @@
 //! A place for a disk in a guest that cannot be given disks while it runs.
 
+use blockyard_block::EventFd;
 use blockyard_block::{
     Completion, Disk, Extent, Geometry, MemoryMap, NullDisk, Operation, Queue, QueueError, Request, RequestError,
     Segment, wait_readable,
 };
-use blockyard_devices::EventFd;
 use rustix::event::epoll;
 use std::collections::VecDeque;
 use std::io;

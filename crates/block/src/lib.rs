@@ -24,6 +24,7 @@ pub mod conversion;
 mod counting_allocator;
 mod disk;
 pub mod duration;
+mod event_fd;
 mod explain;
 mod file;
 mod formats;
@@ -53,6 +54,7 @@ mod write;
 
 pub use counting_allocator::CountingAllocator;
 pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
+pub use event_fd::EventFd;
 pub use explain::explain;
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers, RING_REGISTRATIONS};
 pub use formats::{

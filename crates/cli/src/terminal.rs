@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 use blockyard_block::{misleads, printable_lines};
-use blockyard_session::standard_output;
+use blockyard_confinement::standard_output;
 use rustix::stdio::dup2_stdout;
 use serde::Serialize;
 use std::fmt::Write as _;

@@ -237,7 +237,7 @@ fn an_appliance_that_nothing_shuts_in_is_warned_of() {
         eprintln!("setting up a poor container takes root: not tried");
         return;
     }
-    let has_landlock = blockyard_session::confinement::landlock_abi().is_ok();
+    let has_landlock = blockyard_confinement::landlock_abi().is_ok();
     for (filters, warned) in [
         ((|| vec![without_questions(), refused(&REFUSED)]) as Filters, !has_landlock),
         (|| vec![without_questions(), without_landlock(), refused(&REFUSED)], true),
@@ -307,7 +307,7 @@ fn an_appliance_that_means_ill_gets_what_it_may_have() {
     fs::write(yard.path("disk.img"), vec![0; 1 << 20]).unwrap();
     let libraries = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", MOUNTED_LIBRARIES];
     let libraries = libraries.iter().filter(|path| Path::new(path).is_dir()).count() as u64;
-    let landlock = blockyard_session::confinement::landlock_abi().unwrap_or(0);
+    let landlock = blockyard_confinement::landlock_abi().unwrap_or(0);
     // Landlock keeps abstract sockets away since its sixth version.
     let (lacks_landlock, reaches_sockets) = (landlock == 0, landlock < 6);
     // Which walls there are; whether others' files and abstract sockets are in reach; MiB of the longest file.

@@ -1,6 +1,6 @@
 //! How a device model reaches a guest's processor.
 
-use crate::EventFd;
+use blockyard_block::EventFd;
 use std::sync::Arc;
 
 /// A device's interrupt, given to the model by the VMM. Called from any thread.

@@ -11,14 +11,12 @@
 //! DEVICE_NEEDS_RESET and comes back as a [`virtio::DeviceFailure`], a sentence that names device, queue and reason.
 //!
 //! Deliberately absent: any knowledge of the hypervisor (the VMM hands in an [`Interrupt`] and registers the
-//! [`EventFd`] doorbells), threads (whoever receives the queues runs them), and `unsafe`.
+//! [`EventFd`](blockyard_block::EventFd) doorbells), threads (whoever receives the queues runs them), and `unsafe`.
 
 #![forbid(unsafe_code)]
 
-mod event_fd;
 mod interrupt;
 pub mod serial;
 pub mod virtio;
 
-pub use event_fd::EventFd;
 pub use interrupt::Interrupt;

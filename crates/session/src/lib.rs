@@ -6,16 +6,12 @@
 //!
 //! [`server`] serves disks to such clients, [`client`] is such a client and a [`blockyard_block::Disk`] itself,
 //! [`mediator`] grants partitions of a served disk to clients without standing in the road of their data, and [`fuse`]
-//! makes a disk a file for programs that only know files. [`confinement`] takes from a serving process what it does not need,
-//! [`program_filter`] from a program that we execute. [`standard_output`] says whether anybody hears what it prints.
+//! makes a disk a file for programs that only know files.
 
 pub mod client;
-pub mod confinement;
 pub mod fuse;
 pub mod mediator;
 mod one_cpu;
-pub mod program_filter;
 pub mod server;
 mod spare_descriptors;
-pub mod standard_output;
 mod vhost_user;

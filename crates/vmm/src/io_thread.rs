@@ -5,8 +5,8 @@
 
 use crate::event::{EventSink, MachineEvent};
 use crate::placement::CpuList;
+use blockyard_block::EventFd;
 use blockyard_block::wait_readable;
-use blockyard_devices::EventFd;
 use blockyard_devices::virtio::{BlockQueue, DeviceFailure};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};

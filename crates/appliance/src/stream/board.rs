@@ -1,9 +1,9 @@
 //! Where requests wait for the thread that reads or writes the stream.
 
+use blockyard_block::EventFd;
 use blockyard_block::{
     Completion, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment, wait_readable,
 };
-use blockyard_devices::EventFd;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

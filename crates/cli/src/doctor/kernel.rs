@@ -2,7 +2,7 @@
 
 use super::facility::{Facility, Lack};
 use super::program;
-use blockyard_session::confinement;
+use blockyard_confinement as confinement;
 use rustix::io::Errno;
 use std::fs::{self, File};
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use blockyard_block::specification::{DiskSpecification, Kind};
-use blockyard_session::confinement::Confinement;
+use blockyard_confinement::Confinement;
 use std::path::PathBuf;
 
 /// Gives up, for good, everything but the files that are open, giving a finished file its name in `replaces_in`, and, for a disk

@@ -1,7 +1,7 @@
 //! Our stdin, for commands that may end before it does: in the shell, what comes next is for the next line.
 
 use anyhow::{Context, Result, bail};
-use blockyard_devices::EventFd;
+use blockyard_block::EventFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::io::{self, Read};

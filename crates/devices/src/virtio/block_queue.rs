@@ -3,7 +3,7 @@
 use super::block_virtqueue::{BlockVirtqueue, BlockVirtqueueParts, Limit};
 use super::queue_control::GoneWhenDropped;
 use super::{DeviceFailure, FailureCause, QueueControl};
-use crate::EventFd;
+use blockyard_block::EventFd;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A virtio device as its transport sees it.
 
 use super::{DeviceFailure, QueueConfig, QueueNotifier};
-use crate::EventFd;
+use blockyard_block::EventFd;
 use std::sync::Arc;
 
 /// A kind of virtio device, without its transport.

@@ -3,7 +3,8 @@
 use super::{
     Activation, ActivationQueue, DeviceFailure, FailureCause, InterruptStatus, QueueConfig, QueueNotifier, VirtioDevice,
 };
-use crate::{EventFd, Interrupt};
+use crate::Interrupt;
+use blockyard_block::EventFd;
 use std::io;
 use std::sync::Arc;
 use virtio_bindings::virtio_config::{

@@ -1,6 +1,6 @@
 //! Taking a queue back from the thread that runs it.
 
-use crate::EventFd;
+use blockyard_block::EventFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 

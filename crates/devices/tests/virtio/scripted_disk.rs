@@ -1,9 +1,9 @@
 //! A disk that does nothing until it is told to, and remembers what it was asked.
 
+use blockyard_block::EventFd;
 use blockyard_block::{
     Completion, Disk, Extent, ExtentKind, Geometry, MemoryMap, Operation, Queue, QueueError, Request, RequestError,
 };
-use blockyard_devices::EventFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::ops::Range;

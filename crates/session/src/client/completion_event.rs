@@ -10,7 +10,7 @@
 //! - A ring is taken back where the next one is asked for, if it may have come since; and by an owner that keeps reaping nothing though it asked:
 //!   a ring may have come late.
 
-use blockyard_devices::EventFd;
+use blockyard_block::EventFd;
 use std::cell::Cell;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use crate::vhost_user::{
     BACKEND_CONFIG_CHANGE, CONFIG_BYTES_MAX, CONFIG_PREFIX_BYTES, NEED_REPLY, REGION_BYTES, REGION_PREFIX_BYTES, REPLY,
     VERSION, code, protocol,
 };
-use blockyard_devices::EventFd;
+use blockyard_block::EventFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

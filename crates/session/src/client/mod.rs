@@ -37,8 +37,8 @@ mod stream;
 mod transfers;
 
 use block_config::BlockConfig;
+use blockyard_block::EventFd;
 use blockyard_block::{Disk, Extent, ExtentKind, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};
-use blockyard_devices::EventFd;
 use connection::Connection;
 pub use error::SessionError;
 use keeper::Keeper;

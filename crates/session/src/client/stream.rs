@@ -5,7 +5,7 @@
 
 use super::SessionError;
 use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX, VERSION, VERSION_MASK};
-use blockyard_devices::EventFd;
+use blockyard_block::EventFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{

@@ -11,9 +11,9 @@
 
 use super::event_descriptor::{is_unix_socket, kind_of};
 use super::message::PAYLOAD_BYTES_MAX;
-use crate::confinement::fcntl_without_signals;
 use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX};
 use blockyard_block::{gives_pages, wait_ready};
+use blockyard_confinement::fcntl_without_signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat, fstatfs};
 use rustix::io::Errno;
@@ -163,7 +163,7 @@ fn keep_door(control: OwnedFd, filter: &BpfProgram, of_receivers: &BpfProgram) -
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_NAME, c"blockyard-door".as_ptr());
     }
-    if crate::confinement::give_up_capabilities().is_err() || seccompiler::apply_filter(filter).is_err() {
+    if blockyard_confinement::give_up_capabilities().is_err() || seccompiler::apply_filter(filter).is_err() {
         end();
     }
     loop {

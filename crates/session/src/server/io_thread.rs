@@ -4,7 +4,7 @@ use super::event_descriptor::Call;
 use super::flow::{Contention, Flow};
 use super::polling::Polling;
 use super::task::Task;
-use blockyard_devices::EventFd;
+use blockyard_block::EventFd;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;

@@ -1,7 +1,7 @@
 //! A session, as others see it.
 
 use super::statistics::SessionStatistics;
-use blockyard_devices::EventFd;
+use blockyard_block::EventFd;
 use blockyard_devices::virtio::QueueStatistics;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -288,9 +288,9 @@ fn a_wait_ends_at_its_timeout_and_at_the_callers_events() {
     client.queue.wait(&[], Some(Duration::from_millis(20))).unwrap();
     assert!(start.elapsed() >= Duration::from_millis(20));
     client.queue.wait(&[], Some(Duration::ZERO)).unwrap();
-    let event = blockyard_devices::EventFd::new().unwrap();
+    let event = blockyard_block::EventFd::new().unwrap();
     event.ring();
-    let quiet = blockyard_devices::EventFd::new().unwrap();
+    let quiet = blockyard_block::EventFd::new().unwrap();
     let events: Vec<_> = std::iter::repeat_n(quiet.as_fd(), 40).chain([event.as_fd()]).collect();
     client.queue.wait(&events, None).unwrap();
     client.queue.wait(&events[38..], None).unwrap();

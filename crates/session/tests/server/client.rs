@@ -1,7 +1,7 @@
 //! A vhost-user front end by hand, that can do everything wrong.
 
+use blockyard_block::EventFd;
 use blockyard_block::{Disk, MemoryMap};
-use blockyard_devices::EventFd;
 use blockyard_session::server::{EndReason, Export, Server, ServerOptions, Session};
 use blockyard_virtqueue::{Buffer, Chain, DriverQueue, Rings, available_words, descriptor_words, used_words};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,8 +1,8 @@
 //! Clients whose descriptors hold up whoever looks at them: a process of its own, which nobody waits for, and of which there are not too many.
 
 use crate::client::*;
+use blockyard_block::EventFd;
 use blockyard_block::{Disk, MemoryDisk};
-use blockyard_devices::EventFd;
 use blockyard_session::server::{Doorkeeper, Server, ServerOptions, Session};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};

@@ -1,8 +1,8 @@
 //! Control messages.
 
 use crate::client::*;
+use blockyard_block::EventFd;
 use blockyard_block::{Disk, Extent, Geometry, MemoryDisk, MemoryMap, Queue};
-use blockyard_devices::EventFd;
 use blockyard_session::server::EndReason;
 use std::io::{self, Read};
 use std::ops::Range;

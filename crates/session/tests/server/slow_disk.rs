@@ -1,9 +1,9 @@
 //! A disk that can be stopped, and remembers what it was asked for.
 
+use blockyard_block::EventFd;
 use blockyard_block::{
     Completion, Disk, Extent, ExtentKind, Geometry, MemoryMap, NullDisk, Operation, Queue, QueueError, Request,
 };
-use blockyard_devices::EventFd;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;

@@ -4,7 +4,7 @@ use crate::image::file_commands::FileCommand;
 use crate::image::stdin::{self, Stdin};
 use crate::image::verdict::{EndsWith, Verdict};
 use anyhow::{Context, Result};
-use blockyard_devices::EventFd;
+use blockyard_block::EventFd;
 use blockyard_image::Access;
 use blockyard_image::files::ProgramEnd;
 use blockyard_image::files::execute::ProgramOutput;

@@ -1,7 +1,7 @@
 //! A program that is executed with a filter opens, connects and executes what it likes until its start is over. After that, whatever it
 //! tries, it reaches nothing that it does not have.
 
-use blockyard_session::program_filter::{
+use blockyard_confinement::program_filter::{
     AnsweredCalls, Executes, InReach, OwnProcesses, filter_program, keep_standard_descriptors_only, last_byte,
 };
 use libc::c_long;

@@ -1,7 +1,7 @@
 //! A confined process serves what it has open and reaches nothing else. The process is this test's own binary, run again.
 
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Request, Segment};
-use blockyard_session::confinement::{Confinement, Landlock};
+use blockyard_confinement::{Confinement, Landlock};
 use io_uring::IoUring;
 use rustix::net::{SendFlags, SocketAddrUnix, sendto};
 use std::fs::{self, File};

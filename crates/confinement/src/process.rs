@@ -9,10 +9,8 @@
 //! A refused system call fails with EPERM rather than killing the process: a library that tries a new call and falls back
 //! goes on working.
 
-mod every_thread;
-
+use crate::every_thread::{self, GivenUp};
 use blockyard_block::{FileDisk, RING_REGISTRATIONS};
-use every_thread::GivenUp;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -54,13 +52,13 @@ pub enum Landlock {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfinementError {
     /// The seccomp filter.
-    #[error("cannot confine the server to its system calls: {0}")]
+    #[error("cannot confine this process to its system calls: {0}")]
     Seccomp(String),
     /// The Landlock ruleset.
-    #[error("cannot confine the server to its files: {0}")]
+    #[error("cannot confine this process to its files: {0}")]
     Landlock(String),
     /// Capabilities, or anything in threads that were there before.
-    #[error("cannot confine the server's threads")]
+    #[error("cannot confine the threads of this process")]
     Threads(#[source] std::io::Error),
 }
 
@@ -201,7 +199,10 @@ pub(crate) fn unknown_to_libc() -> Result<BpfProgram, seccompiler::BackendError>
 const SIGNALLING: [u64; 3] = [8, 10, 15];
 
 /// A call of fcntl(2) that has nobody signalled.
-pub(crate) fn fcntl_without_signals() -> Result<SeccompRule, seccompiler::BackendError> {
+///
+/// # Errors
+/// When seccompiler takes no such rule, which is a mistake here.
+pub fn fcntl_without_signals() -> Result<SeccompRule, seccompiler::BackendError> {
     let conditions = SIGNALLING.map(|command| SeccompCondition::new(1, Dword, Ne, command));
     SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>()?)
 }
@@ -233,8 +234,11 @@ pub fn raise_descriptor_limit() -> usize {
     descriptors.and_then(|descriptors| usize::try_from(descriptors).ok()).unwrap_or(usize::MAX)
 }
 
-/// Drops the calling thread's capabilities. Makes system calls only.
-pub(crate) fn give_up_capabilities() -> std::io::Result<()> {
+/// Drops the calling thread's capabilities. Makes system calls only, as a process that is split off must.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn give_up_capabilities() -> std::io::Result<()> {
     // SAFETY: takes rights away, nothing else.
     match unsafe { every_thread::keep_capabilities(0) } {
         0 => Ok(()),
