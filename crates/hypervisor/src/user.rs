@@ -28,7 +28,7 @@ mod decode;
 mod doorbells;
 mod filter;
 mod kick;
-#[path = "../../../../guests/stub/src/layout.rs"]
+#[path = "../../../guests/stub/src/layout.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the stub, which uses the rest")]
 mod layout;
 mod memory;
