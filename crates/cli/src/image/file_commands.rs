@@ -1,6 +1,6 @@
 //! Commands on the files of an image: what they have in common, and which there are.
 
-use super::files::{changes, copying, dd, disk_usage, edit, find, ls, making, read_in, run, space, stat, tar};
+use super::files::{changes, copying, dd, df, du, edit, find, ls, making, read_in, run, stat, tar};
 use super::open_image::{self, ImageArgs};
 use super::{filesystems, fsck, inspect, label, misplaced, mkfs, trim};
 use crate::UsageError;
@@ -157,10 +157,10 @@ file_commands! {
     Ls(ls::Ls),
     Cat(copying::Cat),
     Stat(stat::Stat),
-    Df(space::Df),
+    Df(df::Df),
     Find(find::Find),
     Inspect(inspect::Inspect),
-    Du(disk_usage::Du),
+    Du(du::Du),
     Rm(changes::Rm),
     Mkdir(changes::Mkdir),
     Mv(changes::Mv),

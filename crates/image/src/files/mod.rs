@@ -6,24 +6,32 @@
 //!   tree is a tar archive that is packed while it is read (`host_tree`). What comes out of an image goes only where it was asked for (`asked_for`).
 //! - [`read`] writes what files hold to a stream.
 //! - [`execute`] runs a program of the image, in the image.
-//! - [`listing`] says what is known of files.
+//! - [`listing`] says what is known of files, [`find`] finds them, [`disk_usage`] says how much space they take, and
+//!   [`OpenImage::mounted`](crate::OpenImage::mounted) how much there is.
 //!
 //! An image's file systems must be mounted ([`OpenImage::mount`](crate::OpenImage::mount)). Paths of the image begin at its root, with a slash or without.
 
 mod asked_for;
 mod copy_names;
+pub mod disk_usage;
 pub mod execute;
 pub mod file_type;
+pub mod find;
 pub mod get;
 mod host_attributes;
 mod host_tree;
 pub mod listing;
 pub mod put;
 pub mod read;
+mod space;
 
 pub use execute::ProgramEnd;
 pub use get::GetOptions;
+pub use listing::WalkOptions;
 pub use put::{PutOptions, PutSource};
+
+/// What is known of a file, and of a file system that is mounted.
+pub use blockyard_protocol::appliance::{Entry, FileSystem};
 
 use crate::guest::image_path;
 use std::path::Path;

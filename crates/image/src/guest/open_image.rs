@@ -2,7 +2,7 @@
 
 use super::failures::{errno, first_few, sentence};
 use super::options::{Access, Boot, ImageOptions, Resources};
-use super::records::{RecordStream, RecordTaker};
+use super::records::{Kept, RecordStream, RecordTaker};
 use super::{read_in, requests};
 use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
@@ -12,7 +12,7 @@ use crate::volumes::stacks::{Asking, Needs, Stacks};
 use blockyard_appliance::{Appliance, ImageDisk, StreamSink};
 use blockyard_block::layers::{WatchedDisk, ZerosAsHoles};
 use blockyard_block::{AtomicChange, Disk, Geometry, printable};
-use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Response, Volume};
+use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Volume};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd;
@@ -304,6 +304,19 @@ impl OpenImage {
     {
         let (result, failures) = self.records_and_failures(operation, take)?;
         self.told(&failures, failures.len() as u64).map(|()| result)
+    }
+
+    /// Has the appliance list something; what `of` takes out of the records, so many at most.
+    ///
+    /// # Errors
+    /// As [`OpenImage::records`].
+    pub(crate) fn kept_records<T: Send + 'static>(
+        &mut self,
+        operation: Operation,
+        most: usize,
+        of: fn(Record) -> Option<T>,
+    ) -> Result<Vec<T>> {
+        self.records(operation, Kept::new(most, of))
     }
 
     /// As [`OpenImage::records`], with what could not be looked at.

@@ -79,6 +79,34 @@ pub fn attribute_bytes(attribute: &Attribute) -> usize {
     size_of::<Attribute>() + attribute.name.len() + attribute.value.len()
 }
 
+/// Keeps what `of` takes out of records, so many at most: what else comes is left out.
+pub(super) struct Kept<T> {
+    kept: Vec<T>,
+    most: usize,
+    of: fn(Record) -> Option<T>,
+}
+
+impl<T> Kept<T> {
+    pub(super) fn new(most: usize, of: fn(Record) -> Option<T>) -> Self {
+        Self { kept: Vec::new(), most, of }
+    }
+}
+
+impl<T: Send + 'static> RecordTaker for Kept<T> {
+    type Output = Vec<T>;
+
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        if self.kept.len() < self.most {
+            self.kept.extend((self.of)(record));
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> io::Result<Self::Output> {
+        Ok(self.kept)
+    }
+}
+
 /// Takes the bytes of a stream and gives the records in it to somebody; failures it keeps itself.
 pub struct RecordStream<T> {
     taker: T,

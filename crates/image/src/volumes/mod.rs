@@ -14,13 +14,12 @@ pub mod tools;
 pub use file_systems::CheckOutcome;
 
 use crate::error::{Context, Result, refuse};
-use crate::guest::{OpenImage, RecordTaker};
+use crate::guest::OpenImage;
 use blockyard_block::printable;
 use blockyard_protocol::appliance::{ListVolumes, Operation, Record, Volume};
 use file_system_kind::FileSystemKind;
 use stacks::Asking;
 use std::fmt;
-use std::io;
 
 /// Volumes that are listed: more than any image has.
 const VOLUMES_MAX: usize = 4096;
@@ -118,26 +117,10 @@ impl OpenImage {
 
     fn list_volumes(&mut self, device: &str) -> Result<Vec<Volume>> {
         let request = ListVolumes { disks: self.disks(), device: device.to_owned() };
-        let listed = self.records(Operation::ListVolumes(request), Volumes::default());
+        let listed = self.kept_records(Operation::ListVolumes(request), VOLUMES_MAX, |record| match record {
+            Record::Volume(volume) => Some(volume),
+            _ => None,
+        });
         listed.with_context(|| self.name().to_owned())
-    }
-}
-
-#[derive(Default)]
-struct Volumes(Vec<Volume>);
-
-impl RecordTaker for Volumes {
-    type Output = Vec<Volume>;
-
-    fn take(&mut self, record: Record) -> io::Result<()> {
-        match record {
-            Record::Volume(volume) if self.0.len() < VOLUMES_MAX => self.0.push(volume),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn finish(self) -> io::Result<Self::Output> {
-        Ok(self.0)
     }
 }

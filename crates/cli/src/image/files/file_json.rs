@@ -2,9 +2,9 @@
 
 use super::listing::{time_text, type_name};
 use crate::terminal;
+use blockyard_image::files::Entry;
 use blockyard_image::files::file_type::type_letter;
-use blockyard_image::guest::RecordTaker;
-use blockyard_protocol::appliance::{Entry, Record};
+use blockyard_image::files::listing::{Place, Visitor};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -113,42 +113,27 @@ impl<'entry> File<'entry> {
     }
 }
 
-/// The path of an entry that comes behind the record of `directory`.
-pub fn path_within(directory: &[u8], entry: &Entry) -> Vec<u8> {
-    // A path that was named is absolute.
-    if entry.name.contains(&b'/') {
-        return entry.name.clone();
-    }
-    let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
-    [directory, slash, &entry.name].concat()
-}
-
 /// Prints the files that are listed, if they are wanted.
 pub struct Files<F> {
     list: JsonList,
-    directory: Vec<u8>,
     is_wanted: F,
 }
 
 impl<F: Fn(&Entry) -> bool> Files<F> {
     /// None yet.
     pub fn new(is_wanted: F) -> Self {
-        Self { list: JsonList::new(), directory: Vec::new(), is_wanted }
+        Self { list: JsonList::new(), is_wanted }
     }
 }
 
-impl<F: Fn(&Entry) -> bool + Send + 'static> RecordTaker for Files<F> {
+impl<F: Fn(&Entry) -> bool + Send + 'static> Visitor for Files<F> {
     type Output = ();
 
-    fn take(&mut self, record: Record) -> io::Result<()> {
-        match record {
-            Record::Directory(directory) => self.directory = directory.path,
-            Record::Entry(entry) if (self.is_wanted)(&entry) => {
-                self.list.push(&File::new(&path_within(&self.directory, &entry), &entry))?;
-            }
-            _ => {}
+    fn file(&mut self, place: &Place, entry: Entry) -> io::Result<()> {
+        match (self.is_wanted)(&entry) {
+            true => self.list.push(&File::new(&place.path(&entry), &entry)),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn finish(self) -> io::Result<()> {

@@ -1,14 +1,13 @@
 //! `blockyard image find`.
 
-use super::file_json::{File, JsonList, path_within};
-use super::find_expression::{Found, Search};
+use super::file_json::{File, JsonList};
+use super::find_arguments::{Action, parse};
 use super::listing::Names;
 use crate::image::file_commands::FileCommand;
-use anyhow::{Result, bail};
-use blockyard_block::shown;
+use anyhow::Result;
 use blockyard_image::Access;
-use blockyard_image::guest::{OpenImage, RecordTaker, path_of};
-use blockyard_protocol::appliance::{Operation, Record, Walk};
+use blockyard_image::files::find::{Actions, Found, Search};
+use blockyard_image::guest::OpenImage;
 use clap::Args;
 use std::ffi::OsString;
 use std::io;
@@ -30,9 +29,10 @@ pub struct Find {
 }
 
 impl Find {
-    fn search(&self) -> Result<Search> {
+    /// What is looked for, and whether it is for a list of JSON objects.
+    fn search(&self) -> Result<(Search<Action>, bool)> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Ok(Search::parse(&self.rest, self.json, now.as_secs().try_into().unwrap_or(i64::MAX))?)
+        Ok(parse(&self.rest, self.json, now.as_secs().try_into().unwrap_or(i64::MAX))?)
     }
 }
 
@@ -50,62 +50,27 @@ impl FileCommand for Find {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let mut search = self.search()?;
-        for (path, time) in &mut search.newer {
-            let path = path_of(path.clone());
-            match image.entry(&path, false)? {
-                Some(entry) => *time = (entry.modified, entry.modified_ns),
-                None => bail!("-newer {}: there is no such file in the image", shown(&path)),
-            }
-        }
-        let walk = Walk {
-            paths: search.paths.clone(),
-            depth: search.depth_max,
-            one_file_system: search.one_file_system,
-            details: search.needs_details,
-            emptiness: search.needs_emptiness,
-            ..Walk::default()
-        };
-        let list = search.is_json.then(JsonList::new);
-        let finder = Finder { search, names: Names::new(), list, start: Vec::new(), directory: Vec::new(), depth: 0 };
-        Ok(image.records(Operation::Walk(walk), finder)?)
+        let (search, is_json) = self.search()?;
+        let printer = Printer { names: Names::new(), list: is_json.then(JsonList::new) };
+        Ok(image.find(search, printer)?)
     }
 }
 
-struct Finder {
-    search: Search,
+struct Printer {
     names: Names,
     /// For JSON.
     list: Option<JsonList>,
-    /// What was named, and the walk is below.
-    start: Vec<u8>,
-    directory: Vec<u8>,
-    depth: u32,
 }
 
-impl RecordTaker for Finder {
+impl Actions<Action> for Printer {
     type Output = ();
 
-    fn take(&mut self, record: Record) -> io::Result<()> {
-        match record {
-            Record::Directory(directory) => (self.directory, self.depth) = (directory.path, directory.depth),
-            Record::Entry(entry) => {
-                if entry.name.contains(&b'/') {
-                    (self.start, self.depth) = (entry.name.clone(), 0);
-                }
-                let path = path_within(&self.directory, &entry);
-                if self.depth < self.search.depth_min {
-                    return Ok(());
-                }
-                let found = Found { path: &path, start: &self.start, depth: self.depth, entry: &entry };
-                let holds = self.search.judge(&found, &mut self.names)?;
-                if let Some(list) = self.list.as_mut().filter(|_| holds) {
-                    list.push(&File::new(&path, &entry))?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
+    fn perform(&mut self, action: &Action, found: &Found<'_>) -> io::Result<()> {
+        action.perform(found, &mut self.names)
+    }
+
+    fn found(&mut self, found: &Found<'_>) -> io::Result<()> {
+        self.list.as_mut().map_or(Ok(()), |list| list.push(&File::new(found.path, found.entry)))
     }
 
     fn finish(self) -> io::Result<()> {

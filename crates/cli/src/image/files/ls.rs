@@ -5,13 +5,15 @@ use super::listing::{Names, mode_text, owner, size_text, time_text};
 use crate::image::file_commands::FileCommand;
 use anyhow::Result;
 use blockyard_image::Access;
+use blockyard_image::files::Entry;
 use blockyard_image::files::file_type::{is_directory, is_link};
+use blockyard_image::files::listing::{Place, Visitor, WalkOptions, is_named};
+use blockyard_image::guest::OpenImage;
 use blockyard_image::guest::records::entry_bytes;
-use blockyard_image::guest::{OpenImage, RecordTaker, image_paths};
-use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
 use blockyard_protocol::pattern::is_pattern;
 use clap::Args;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Lines that are kept to make their columns equally wide: a damaged or hostile directory may have any number.
@@ -60,20 +62,19 @@ impl FileCommand for Ls {
             (_, true) => u32::MAX,
             _ => 1,
         };
-        let walk = Walk {
-            paths: image_paths(&self.paths),
+        let options = WalkOptions {
             depth,
             details: self.long || self.json,
             follow: !self.long && !self.directory,
-            ..Walk::default()
+            ..WalkOptions::default()
         };
         if self.json {
             let (all, looks_in) = (self.all, depth > 0);
-            let is_wanted = move |entry: &Entry| match entry.name.contains(&b'/') {
+            let is_wanted = move |entry: &Entry| match is_named(entry) {
                 true => !(looks_in && is_directory(entry.mode)),
                 false => all || !entry.name.starts_with(b"."),
             };
-            return Ok(image.records(Operation::Walk(walk), Files::new(is_wanted))?);
+            return Ok(image.walk(&self.paths, &options, Files::new(is_wanted))?);
         }
         let lister = Lister {
             names: Names::new(),
@@ -81,18 +82,18 @@ impl FileCommand for Ls {
             all: self.all,
             human: self.human,
             looks_in: depth > 0,
-            headings: self.recursive || may_be_several(&walk.paths),
+            headings: self.recursive || may_be_several(&self.paths),
             begun: false,
             within: false,
             lines: Vec::new(),
             line_bytes: 0,
         };
-        Ok(image.records(Operation::Walk(walk), lister)?)
+        Ok(image.walk(&self.paths, &options, lister)?)
     }
 }
 
-fn may_be_several(paths: &[Vec<u8>]) -> bool {
-    paths.len() > 1 || paths.iter().any(|path| is_pattern(path))
+fn may_be_several(paths: &[PathBuf]) -> bool {
+    paths.len() > 1 || paths.iter().any(|path| is_pattern(path.as_os_str().as_bytes()))
 }
 
 struct Lister {
@@ -173,38 +174,35 @@ impl Lister {
     }
 }
 
-impl RecordTaker for Lister {
+impl Visitor for Lister {
     type Output = ();
 
-    fn take(&mut self, record: Record) -> io::Result<()> {
-        match record {
-            Record::Directory(directory) => {
-                self.flush()?;
-                if self.headings {
-                    self.names.text(if self.begun { "\n" } else { "" })?;
-                    self.names.name(&directory.path)?;
-                    self.names.text(":\n")?;
-                }
-                (self.begun, self.within) = (true, true);
+    fn directory(&mut self, path: &[u8], _: u32) -> io::Result<()> {
+        self.flush()?;
+        if self.headings {
+            self.names.text(if self.begun { "\n" } else { "" })?;
+            self.names.name(path)?;
+            self.names.text(":\n")?;
+        }
+        (self.begun, self.within) = (true, true);
+        Ok(())
+    }
+
+    fn file(&mut self, _: &Place, entry: Entry) -> io::Result<()> {
+        if is_named(&entry) {
+            self.flush()?;
+            self.within = false;
+            if !(self.looks_in && is_directory(entry.mode)) {
+                self.begun = true;
+                self.lines.push(Line::new(entry, self.long, self.human));
             }
-            // A path that was named is absolute; the entry of a directory is a name.
-            Record::Entry(entry) if entry.name.contains(&b'/') => {
+        } else if self.all || !entry.name.starts_with(b".") {
+            self.line_bytes += entry_bytes(&entry);
+            self.lines.push(Line::new(entry, self.long, self.human));
+            if self.lines.len() == LINES_MAX || self.line_bytes >= LINE_BYTES_MAX {
                 self.flush()?;
                 self.within = false;
-                if !(self.looks_in && is_directory(entry.mode)) {
-                    self.begun = true;
-                    self.lines.push(Line::new(entry, self.long, self.human));
-                }
             }
-            Record::Entry(entry) if self.all || !entry.name.starts_with(b".") => {
-                self.line_bytes += entry_bytes(&entry);
-                self.lines.push(Line::new(entry, self.long, self.human));
-                if self.lines.len() == LINES_MAX || self.line_bytes >= LINE_BYTES_MAX {
-                    self.flush()?;
-                    self.within = false;
-                }
-            }
-            _ => {}
         }
         Ok(())
     }

@@ -5,9 +5,10 @@ use super::listing::{Names, mode_text, owner, time_text, type_name};
 use crate::image::file_commands::FileCommand;
 use anyhow::Result;
 use blockyard_image::Access;
+use blockyard_image::files::Entry;
 use blockyard_image::files::file_type::is_link;
-use blockyard_image::guest::{OpenImage, RecordTaker, image_paths};
-use blockyard_protocol::appliance::{Entry, Operation, Record, Walk};
+use blockyard_image::files::listing::{Place, Visitor, WalkOptions};
+use blockyard_image::guest::OpenImage;
 use clap::Args;
 use std::io;
 use std::path::PathBuf;
@@ -32,21 +33,20 @@ impl FileCommand for Stat {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let walk = Walk { paths: image_paths(&self.paths), details: true, follow: self.dereference, ..Walk::default() };
+        let options = WalkOptions { details: true, follow: self.dereference, ..WalkOptions::default() };
         if self.json {
-            return Ok(image.records(Operation::Walk(walk), Files::new(|_: &Entry| true))?);
+            return Ok(image.walk(&self.paths, &options, Files::new(|_: &Entry| true))?);
         }
-        Ok(image.records(Operation::Walk(walk), Printer(Names::new()))?)
+        Ok(image.walk(&self.paths, &options, Printer(Names::new()))?)
     }
 }
 
 struct Printer(Names);
 
-impl RecordTaker for Printer {
+impl Visitor for Printer {
     type Output = ();
 
-    fn take(&mut self, record: Record) -> io::Result<()> {
-        let Record::Entry(entry) = record else { return Ok(()) };
+    fn file(&mut self, _: &Place, entry: Entry) -> io::Result<()> {
         let Self(names) = self;
         names.text("  File: ")?;
         names.name(&entry.name)?;

@@ -3,19 +3,16 @@
 use super::commands;
 use super::session::Session;
 use super::verbs::{look, text};
-use crate::image::files::file_json::path_within;
 use crate::image::files::listing::Names;
-use crate::image::files::space::mounted;
 use crate::{UsageError, print};
 use anyhow::{Context, Result, bail};
 use blockyard_block::shown;
 use blockyard_image::files::file_type::is_directory;
+use blockyard_image::files::listing::{Place, Visitor, WalkOptions, is_named};
 use blockyard_image::guest::records::{Room, attribute_bytes};
 use blockyard_image::guest::write_out;
 use blockyard_image::guest::{RecordTaker, image_path};
-use blockyard_protocol::appliance::{
-    Attribute, Compare, Entry, Operation, Read, ReadAttributes, Record, ResolvePath, Walk,
-};
+use blockyard_protocol::appliance::{Attribute, Compare, Entry, Operation, Read, ReadAttributes, Record, ResolvePath};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -119,35 +116,30 @@ pub fn find(session: &mut Session, words: &[OsString]) -> Result<()> {
     if !is_directory(entry_of(session, &words[0], true)?.mode) {
         bail!("{}: not a directory", shown(&words[0]));
     }
-    let paths = vec![image_path(Path::new(&words[0]))];
-    let walk = Walk { paths, depth: u32::MAX, follow: true, ..Walk::default() };
-    Ok(session.image()?.records(Operation::Walk(walk), Below::default())?)
+    let options = WalkOptions { depth: u32::MAX, follow: true, ..WalkOptions::default() };
+    Ok(session.image()?.walk([&words[0]], &options, Below::default())?)
 }
 
 #[derive(Default)]
 struct Below {
-    start: Vec<u8>,
-    directory: Vec<u8>,
     paths: Vec<Vec<u8>>,
     room: Room,
 }
 
-impl RecordTaker for Below {
+impl Visitor for Below {
     type Output = ();
 
-    fn take(&mut self, record: Record) -> io::Result<()> {
-        match record {
-            Record::Directory(directory) => self.directory = directory.path,
-            Record::Entry(entry) if entry.name.contains(&b'/') => self.start = entry.name,
-            Record::Entry(_) if self.paths.len() == FILES_MAX => return Err(io::Error::other("too many files")),
-            Record::Entry(entry) => {
-                let path = path_within(&self.directory, &entry);
-                let below = path.strip_prefix(&self.start[..]).unwrap_or(&path);
-                self.room.take(size_of::<Vec<u8>>() + below.len())?;
-                self.paths.push(below.strip_prefix(b"/").unwrap_or(below).to_vec());
-            }
-            _ => {}
+    fn file(&mut self, place: &Place, entry: Entry) -> io::Result<()> {
+        if is_named(&entry) {
+            return Ok(());
         }
+        if self.paths.len() == FILES_MAX {
+            return Err(io::Error::other("too many files"));
+        }
+        let path = place.path(&entry);
+        let below = path.strip_prefix(&place.start[..]).unwrap_or(&path);
+        self.room.take(size_of::<Vec<u8>>() + below.len())?;
+        self.paths.push(below.strip_prefix(b"/").unwrap_or(below).to_vec());
         Ok(())
     }
 
@@ -365,7 +357,7 @@ pub fn statvfs(session: &mut Session, words: &[OsString]) -> Result<()> {
     }
     let path = image_path(Path::new(&words[0]));
     let holds = |directory: &[u8]| Path::new(OsStr::from_bytes(&path)).starts_with(OsStr::from_bytes(directory));
-    let systems = mounted(session.image()?)?;
+    let systems = session.image()?.mounted()?;
     let system = systems.iter().filter(|system| holds(&system.directory)).max_by_key(|system| system.directory.len());
     let system = system.with_context(|| format!("{}: nothing is mounted there", shown(&words[0])))?;
     print(&format!(
@@ -439,9 +431,9 @@ mod tests {
     /// Each of a hostile image's names may be as long as names can be, and there may be any number of them.
     #[test]
     fn a_list_without_end_is_not_kept() {
-        let entry = || Record::Entry(Entry { name: vec![b'n'; 255], ..Entry::default() });
+        let entry = || Entry { name: vec![b'n'; 255], ..Entry::default() };
         let mut below = Below { room: Room::of(1000), ..Below::default() };
-        let taken = (0..10).map_while(|_| below.take(entry()).ok()).count();
+        let taken = (0..10).map_while(|_| below.file(&Place::default(), entry()).ok()).count();
         assert!((1..4).contains(&taken), "{taken}");
         let attribute = || Record::Attribute(Attribute { name: b"user.a".to_vec(), value: vec![0; 300] });
         let mut attributes = Attributes { room: Room::of(1000), ..Attributes::default() };

@@ -9,10 +9,9 @@ use anyhow::Result;
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
 use blockyard_image::Access;
-use blockyard_image::guest::{OpenImage, RecordTaker};
-use blockyard_protocol::appliance::{FileSystem, Operation, Record};
+use blockyard_image::files::FileSystem;
+use blockyard_image::guest::OpenImage;
 use clap::Args;
-use std::io;
 
 /// Say how full an image's file systems are, in KiB.
 #[derive(Args)]
@@ -38,7 +37,7 @@ impl FileCommand for Df {
     }
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let systems = mounted(image)?;
+        let systems = image.mounted()?;
         if self.json {
             let mut list = JsonList::new();
             let printed = systems.iter().try_for_each(|system| list.push(&object(system)));
@@ -51,14 +50,6 @@ impl FileCommand for Df {
         }
         print(&table.render_within(output_columns()))
     }
-}
-
-/// The file systems that are mounted, and how full they are.
-///
-/// # Errors
-/// When one of them cannot be looked at.
-pub fn mounted(image: &mut OpenImage) -> Result<Vec<FileSystem>> {
-    Ok(image.records(Operation::Usage, FileSystems::default())?)
 }
 
 fn object(system: &FileSystem) -> serde_json::Value {
@@ -96,26 +87,4 @@ fn row(system: &FileSystem, args: &Df) -> Vec<String> {
         percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent}%")),
         printable(&String::from_utf8_lossy(&system.directory)),
     ]
-}
-
-/// File systems that are shown: more than any image has.
-const FILE_SYSTEMS_MAX: usize = 256;
-
-#[derive(Default)]
-struct FileSystems(Vec<FileSystem>);
-
-impl RecordTaker for FileSystems {
-    type Output = Vec<FileSystem>;
-
-    fn take(&mut self, record: Record) -> io::Result<()> {
-        match record {
-            Record::FileSystem(system) if self.0.len() < FILE_SYSTEMS_MAX => self.0.push(system),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn finish(self) -> io::Result<Self::Output> {
-        Ok(self.0)
-    }
 }
