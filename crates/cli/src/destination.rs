@@ -1,11 +1,11 @@
 //! How a disk that somebody names as a destination is written.
 
+use crate::image::failures;
 use crate::terminal::OutputError;
 use anyhow::{Result, anyhow, bail};
-use blockyard_block::conversion::ConversionError;
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{ReplacementError, RequestError, same_file, shown};
-use std::io;
+use blockyard_block::{ReplacementError, same_file, shown};
+use blockyard_image::is_storage_full;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub fn replaced_file(output: &DiskSpecification, in_place: bool) -> Result<Optio
 /// An error of a command with -n: says that a mount point can be written in place.
 pub fn suggest_in_place(error: impl Into<anyhow::Error>) -> anyhow::Error {
     let error = error.into();
-    match error.downcast_ref() {
+    match failures::replacement(&error) {
         Some(ReplacementError::MountPoint(_)) => anyhow!("{error}, or write into it as it is, with -n"),
         _ => error,
     }
@@ -56,14 +56,7 @@ pub fn refuse_same_disk(input: &DiskSpecification, output: &DiskSpecification) -
 
 /// An error of making a new file at `path`: that there is no room for it, if that is what it was.
 pub fn or_no_space(error: anyhow::Error, path: &Path) -> anyhow::Error {
-    let is_full = |error: &io::Error| blockyard_image::is_storage_full(error);
-    let says_so = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref() {
-        Some(ConversionError::Write { error: RequestError::Os(errno), .. }) => {
-            is_full(&io::Error::from_raw_os_error(*errno))
-        }
-        Some(ConversionError::System(error)) => is_full(error),
-        _ => matches!(error.downcast_ref(), Some(OutputError(error)) if is_full(error)),
-    };
-    let is_it = blockyard_image::is_storage_full(error.as_ref()) || error.chain().any(says_so);
+    let says_so = |error: &(dyn std::error::Error + 'static)| matches!(error.downcast_ref(), Some(OutputError(error)) if is_storage_full(error));
+    let is_it = is_storage_full(error.as_ref()) || error.chain().any(says_so);
     if is_it { ReplacementError::NoSpace(path.to_owned()).into() } else { error }
 }

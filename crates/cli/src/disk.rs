@@ -5,6 +5,7 @@ use blockyard_block::specification::{
     DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, OpenedImage, SessionSpecification,
 };
 use blockyard_block::{Disk, Engine, OpenedFile, Qcow2Info, printable, shown};
+use blockyard_image::whole::WholeDisk;
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -88,6 +89,13 @@ impl OpenDisk {
     fn on(opened: OpenedDisk, session: Option<Arc<SessionDisk>>, depth: usize) -> Self {
         let OpenedDisk { disk, length_bytes, file, permissions, unfinished } = opened;
         Self { disk, length_bytes, file, permissions, unfinished, session, depth }
+    }
+}
+
+impl From<OpenDisk> for WholeDisk {
+    fn from(opened: OpenDisk) -> Self {
+        let queues_max = opened.queues_max();
+        Self { disk: opened.disk, permissions: opened.permissions, queues_max, depth: opened.depth }
     }
 }
 

@@ -3,7 +3,11 @@
 use crate::volumes::stacks::Needs;
 use blockyard_appliance::tools::ToolError;
 use blockyard_appliance::{ApplianceError, KernelError};
-use blockyard_block::{FileDiskError, ReplacementError, printable};
+use blockyard_block::comparison::ComparisonError;
+use blockyard_block::conversion::ConversionError;
+use blockyard_block::partition_table::NewTableError;
+use blockyard_block::specification::OpenError;
+use blockyard_block::{FileDiskError, ImageError, ReplacementError, RequestError, printable};
 use std::io;
 use std::path::Path;
 
@@ -46,9 +50,24 @@ pub enum Error {
     /// A file of the host's that was to be made or replaced.
     #[error(transparent)]
     Replacement(#[from] ReplacementError),
-    /// A file of the host's that the guest was to read or write.
+    /// A file of the host's that was to be read or written.
     #[error(transparent)]
     FileDisk(#[from] FileDiskError),
+    /// An image's file, or one that it refers to.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// A disk that was to be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A partition table that was to be made.
+    #[error(transparent)]
+    NewTable(#[from] NewTableError),
+    /// One of the disks of a conversion.
+    #[error(transparent)]
+    Conversion(#[from] ConversionError),
+    /// One of two disks that were compared.
+    #[error(transparent)]
+    Comparison(#[from] ComparisonError),
     /// The system refused something.
     #[error(transparent)]
     System(#[from] io::Error),
@@ -121,8 +140,13 @@ pub fn is_storage_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
         match error.downcast_ref().map(Error::cause) {
-            // It says what the system said, and so does not have it as its source.
-            Some(Error::Output(error) | Error::System(error)) => is_full(error),
+            // These say what the system said, and so do not have it as their source.
+            Some(Error::Output(error) | Error::System(error) | Error::Conversion(ConversionError::System(error))) => {
+                is_full(error)
+            }
+            Some(Error::Conversion(ConversionError::Write { error: RequestError::Os(errno), .. })) => {
+                is_full(&io::Error::from_raw_os_error(*errno))
+            }
             _ => error.downcast_ref().is_some_and(is_full),
         }
     })

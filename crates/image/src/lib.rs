@@ -8,6 +8,7 @@ pub mod files;
 pub mod guest;
 pub mod inspection;
 pub mod volumes;
+pub mod whole;
 
 mod error;
 mod watch;
@@ -17,4 +18,4 @@ pub use error::{Error, Result, is_storage_full};
 pub use files::{GetOptions, PutOptions, PutSource};
 pub use guest::{Access, ImageOptions, OpenImage, Resources};
 pub use volumes::keys::{Key, Keys};
-pub use watch::{Nobody, Watch};
+pub use watch::{Nobody, Progress, Watch};

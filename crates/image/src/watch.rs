@@ -17,6 +17,11 @@ pub trait Watch: Send + Sync {
         None
     }
 
+    /// How far something has come that takes long.
+    fn progress(&self, progress: &Progress) {
+        let _ = progress;
+    }
+
     /// Whether there is somebody to ask for a passphrase.
     fn can_ask(&self) -> bool {
         false
@@ -35,6 +40,17 @@ pub trait Watch: Send + Sync {
     fn console(&self) -> Option<Box<dyn Write + Send>> {
         None
     }
+}
+
+/// How far something has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes that are done.
+    pub done_bytes: u64,
+    /// Those of them that were data.
+    pub data_bytes: u64,
+    /// Bytes in all.
+    pub length_bytes: u64,
 }
 
 /// Nobody: nothing is told, nothing asked, nothing ended.

@@ -1,9 +1,10 @@
 //! What work on an image tells and asks: whoever sits at the terminal.
 
+use crate::progress::Line;
 use crate::signals::EndSignals;
 use crate::terminal;
 use anyhow::{Context, Result, anyhow, bail};
-use blockyard_image::{Error, Key, Watch};
+use blockyard_image::{Error, Key, Progress, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::fs::File;
@@ -12,9 +13,36 @@ use std::io::{self, Read, Write};
 /// Sentences go to stderr, passphrases come from the terminal, and signals end what is done.
 pub struct AtTerminal {
     /// What ends it.
-    pub signals: EndSignals,
+    signals: EndSignals,
     /// What the appliance's kernel says goes to stderr too.
-    pub verbose: bool,
+    verbose: bool,
+    /// Shows how far something has come.
+    line: Option<Line>,
+}
+
+impl AtTerminal {
+    /// With these signals; `verbose`: what the appliance's kernel says goes to stderr too.
+    pub fn new(signals: EndSignals, verbose: bool) -> Self {
+        Self { signals, verbose, line: None }
+    }
+
+    /// From now on, signals are caught.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn catch() -> Result<Self> {
+        Ok(Self::new(EndSignals::catch()?, false))
+    }
+
+    /// The same, with a bar on stderr if one is wanted and that is a terminal.
+    ///
+    /// # Errors
+    /// As [`AtTerminal::catch`].
+    pub fn watching(shows_progress: bool) -> Result<Self> {
+        let line = shows_progress.then(Line::new);
+        line.iter().for_each(Line::show);
+        Ok(Self { line, ..Self::catch()? })
+    }
 }
 
 impl Watch for AtTerminal {
@@ -24,6 +52,12 @@ impl Watch for AtTerminal {
 
     fn ends(&self) -> Option<String> {
         self.signals.name()
+    }
+
+    fn progress(&self, progress: &Progress) {
+        if let Some(line) = &self.line {
+            line.set_bytes(progress.done_bytes, progress.length_bytes, progress.data_bytes);
+        }
     }
 
     fn can_ask(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::terminal::OutputError;
 use blockyard_appliance::ApplianceError;
+use blockyard_block::ReplacementError;
 use blockyard_image::Error;
 use blockyard_image::volumes::stacks::Needs;
 use std::io;
@@ -22,6 +23,14 @@ pub fn is_unwanted(error: &anyhow::Error) -> bool {
 /// Whether what was asked for makes no sense.
 pub fn is_usage(error: &anyhow::Error) -> bool {
     matches!(of_image(error).map(Error::cause), Some(Error::Usage(_)))
+}
+
+/// Why a file of the host's could not be made or replaced, if that is what it was.
+pub fn replacement(error: &anyhow::Error) -> Option<&ReplacementError> {
+    match error.downcast_ref() {
+        Some(Error::Replacement(error)) => Some(error),
+        _ => error.downcast_ref(),
+    }
 }
 
 /// What ended an appliance, if that is what it was.

@@ -1,50 +1,34 @@
 //! `blockyard image`: disk images, and the files in them.
 //!
-//! This file lists the subcommands. Those on images as a whole work on them in this process, shut in; those on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
+//! This file lists the subcommands. Those on images as a whole ([`whole`]) work on them in this process, shut in; those on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
 
 mod at_terminal;
-mod check;
-mod commit;
-mod compare;
-mod convert;
-mod create;
 pub mod failures;
 mod file_commands;
 mod files;
 mod filesystems;
 mod fsck;
-mod image_options;
-mod info;
 mod inspect;
 mod label;
-mod map;
-mod measure;
 mod misplaced;
 mod mkfs;
 mod mount_point;
 mod named_image;
-mod new_file_systems;
-mod new_image;
-mod new_partitions;
 mod open_image;
-mod qcow2_report;
-mod rebase;
-mod resize;
 mod shell;
-mod shut_in;
 mod stdin;
 mod trim;
 mod verdict;
-mod vmdk_report;
-mod watch;
+mod whole;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-pub use compare::NotComparable;
 use file_commands::OnImageCommand;
 pub use open_image::{KernelArgs, run_kernel, try_appliance};
 pub use shell::{VerbLine, is_verb, run_verb, verb_line};
 pub use verdict::{EndsWith, Verdict};
+pub use whole::NotComparable;
+use whole::WholeCommand;
 
 /// Make disk images, convert them, look into them and fill them, without root, mounts or KVM.
 ///
@@ -67,16 +51,8 @@ pub struct ImageCommandArgs {
 #[derive(Subcommand)]
 #[command(defer = true)]
 enum Command {
-    Create(create::CreateArgs),
-    Info(info::InfoArgs),
-    Check(check::CheckArgs),
-    Convert(convert::ConvertArgs),
-    Commit(commit::CommitArgs),
-    Rebase(rebase::RebaseArgs),
-    Resize(resize::ResizeArgs),
-    Map(map::MapArgs),
-    Measure(measure::MeasureArgs),
-    Compare(compare::CompareArgs),
+    #[command(flatten)]
+    Whole(WholeCommand),
     #[command(flatten)]
     Files(OnImageCommand),
     Shell(shell::ShellArgs),
@@ -89,16 +65,7 @@ enum Command {
 /// When the image cannot be had, or something on it failed.
 pub fn run(args: ImageCommandArgs) -> Result<()> {
     match args.command {
-        Command::Create(args) => create::run(&args),
-        Command::Info(args) => info::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::Convert(args) => convert::run(&args),
-        Command::Commit(args) => commit::run(&args),
-        Command::Rebase(args) => rebase::run(&args),
-        Command::Resize(args) => resize::run(&args),
-        Command::Map(args) => map::run(&args),
-        Command::Measure(args) => measure::run(&args),
-        Command::Compare(args) => compare::run(&args),
+        Command::Whole(command) => command.run(),
         Command::Files(command) => command.run(),
         Command::Shell(args) => shell::run_shell(args),
         Command::Script(args) => shell::run_script(args),

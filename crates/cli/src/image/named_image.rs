@@ -92,11 +92,3 @@ fn file_alone(text: &str, format: Option<Format>, problem: impl FnOnce() -> Stri
         _ => Err(UsageError(problem()).into()),
     }
 }
-
-/// The directory that a file is in, or will be.
-pub fn directory_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    }
-}

@@ -209,12 +209,20 @@ pub fn run_kernel(args: &KernelArgs) -> Result<()> {
     Ok(guest::become_kernel(&args.arguments, KERNEL_COMMAND).map(|never| match never {})?)
 }
 
+/// What appliances are made of.
+///
+/// # Errors
+/// When this machine has no kernel for them.
+pub fn resources() -> blockyard_image::Result<Resources> {
+    Resources::find(KERNEL_COMMAND)
+}
+
 /// Boots an appliance without a disk, as a trial; how far it is shut in.
 ///
 /// # Errors
 /// When it does not come up.
 pub fn try_appliance(kernel: Kernel) -> Result<Confined> {
-    let watch = AtTerminal { signals: EndSignals::catch()?, verbose: false };
+    let watch = AtTerminal::catch()?;
     Ok(guest::try_appliance(Resources::with_kernel(kernel, KERNEL_COMMAND), Arc::new(watch))?)
 }
 
@@ -257,8 +265,7 @@ impl OpenArgs {
     /// # Errors
     /// When it does not come up.
     pub fn boot(&self, options: ImageOptions, signals: EndSignals) -> Result<OpenImage> {
-        let watch = AtTerminal { signals, verbose: self.verbose };
-        Ok(options.boot(Resources::find(KERNEL_COMMAND)?, Arc::new(watch))?)
+        Ok(options.boot(resources()?, Arc::new(AtTerminal::new(signals, self.verbose)))?)
     }
 
     /// Mounts what was set, or is found; with `--inspect`, says before which system it is.

@@ -5,7 +5,7 @@ use super::pipe;
 use super::session::Session;
 use super::verbs::{self, Action, Verb};
 use crate::image::file_commands::AnyFileCommand;
-use crate::image::{create, info};
+use crate::image::whole::{create, info};
 use crate::{UsageError, UsageLines, usage};
 use anyhow::{Context, Result, bail};
 use blockyard_block::shown;

@@ -4,10 +4,9 @@ use super::commands;
 use super::new_disk::{self, Plan, usual_kind};
 use super::session::Session;
 use super::verbs::{text, truth};
-use crate::image::create;
+use crate::image::at_terminal::AtTerminal;
 use crate::image::named_image;
-use crate::image::new_image::NewImage;
-use crate::image::watch::Watch;
+use crate::image::whole::create;
 use crate::{UsageError, UsageLines, print, private_directory};
 use anyhow::{Context, Result, bail};
 use blockyard_appliance::tools::{BLKID, RESIZE2FS, TUNE2FS, ToolCall, WIPEFS};
@@ -16,6 +15,7 @@ use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Preallocation, printable, shown};
 use blockyard_image::volumes::stacks::LUKS;
 use blockyard_image::volumes::tools::{self, complaint};
+use blockyard_image::whole::NewImage;
 use blockyard_protocol::appliance::{MountPoint, Volume};
 use blockyard_protocol::pattern::{is_pattern, matches};
 use blockyard_protocol::volume_name::lettered;
@@ -66,17 +66,10 @@ fn add_as(session: &mut Session, words: &[OsString], mut read_only: bool) -> Res
 /// `sparse` and `alloc`: of exactly so many bytes, where `create` makes whole sectors.
 pub fn make(session: &mut Session, words: &[OsString], allocated: bool) -> Result<()> {
     let (name, size_bytes) = (text(&words[0])?, super::verbs::bytes(&words[1])?);
-    let image = NewImage {
-        path: name.into(),
-        permissions: None,
-        format: Format::Raw,
-        size_bytes,
-        cluster_bytes: None,
-        preallocation: if allocated { Preallocation::Falloc } else { Preallocation::Off },
-        backing: None,
-    };
+    let preallocation = if allocated { Preallocation::Falloc } else { Preallocation::Off };
+    let image = NewImage { preallocation, ..NewImage::new(name, Format::Raw, size_bytes) };
     // What is added is the file that was made, whatever has its name by then.
-    let file = image.make(&Watch::new(false, size_bytes)?)?.commit_open(true)?;
+    let file = image.make(&AtTerminal::catch()?)?.commit_open(true)?;
     let named = DiskSpecification::of_file(name).with_format(Format::Raw).map_err(UsageLines::from)?;
     session.add(&named.to_string(), named, Some(&file), false)
 }

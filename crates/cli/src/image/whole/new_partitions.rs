@@ -4,6 +4,7 @@ use crate::{UsageError, size};
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::{NewPartition, PartitionKind, Scheme};
 use blockyard_image::volumes::file_system_kind::FileSystemKind;
+use blockyard_image::whole::create::{WantedFileSystem, WantedPartition};
 use clap::ValueEnum;
 
 /// A kind of table by its name.
@@ -25,44 +26,24 @@ impl From<TableKind> for Scheme {
     }
 }
 
-/// A file system that is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedFileSystem {
-    /// Of which kind.
-    pub kind: FileSystemKind,
-    /// Its label; empty: none.
-    pub label: String,
-}
-
-impl WantedFileSystem {
-    /// What `fs=` and `label=` say.
-    ///
-    /// # Errors
-    /// [`UsageError`] for what makes no sense.
-    pub fn parse(kind: Option<&str>, label: Option<&str>) -> Result<Option<Self>> {
-        let label = label.unwrap_or_default().to_owned();
-        let Some(word) = kind else {
-            if label.is_empty() {
-                return Ok(None);
-            }
-            bail!(UsageError(format!("the label '{label}' is a file system's: say which kind, such as fs=ext4")));
-        };
-        let Some(kind) = FileSystemKind::of_word(word) else {
-            let kinds: Vec<_> = FileSystemKind::ALL.iter().map(|kind| kind.name()).collect();
-            bail!(UsageError(format!("no file system '{word}' can be made: {}", kinds.join(", "))));
-        };
-        kind.check_label(&label)?;
-        Ok(Some(Self { kind, label }))
-    }
-}
-
-/// A partition that is wanted, and what is wanted on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedPartition {
-    /// The partition.
-    pub partition: NewPartition,
-    /// Its file system.
-    pub file_system: Option<WantedFileSystem>,
+/// Reads what `fs=` and `label=` say.
+///
+/// # Errors
+/// [`UsageError`] for what makes no sense.
+pub fn file_system(kind: Option<&str>, label: Option<&str>) -> Result<Option<WantedFileSystem>> {
+    let label = label.unwrap_or_default().to_owned();
+    let Some(word) = kind else {
+        if label.is_empty() {
+            return Ok(None);
+        }
+        bail!(UsageError(format!("the label '{label}' is a file system's: say which kind, such as fs=ext4")));
+    };
+    let Some(kind) = FileSystemKind::of_word(word) else {
+        let kinds: Vec<_> = FileSystemKind::ALL.iter().map(|kind| kind.name()).collect();
+        bail!(UsageError(format!("no file system '{word}' can be made: {}", kinds.join(", "))));
+    };
+    kind.check_label(&label)?;
+    Ok(Some(WantedFileSystem { kind, label }))
 }
 
 /// What `--help` says of `--part`.
@@ -94,21 +75,21 @@ fn parse_one(text: &str, scheme: Scheme) -> Result<WantedPartition> {
         size => Some(size::parse(size.unwrap_or_default()).map_err(wrong)?),
     };
     let (mut kind_word, mut name, mut is_bootable) = (None, String::new(), false);
-    let (mut file_system, mut label) = (None, None);
+    let (mut fs, mut label) = (None, None);
     for part in parts {
         match part.split_once('=').unwrap_or((part, "")) {
             ("type", word) => kind_word = Some(word),
             ("name", text) if scheme == Scheme::Gpt => name = text.to_owned(),
             ("name", _) => bail!(wrong("partitions of an MBR have no names".to_owned())),
             ("bootable", "") => is_bootable = true,
-            ("fs", word) => file_system = Some(word),
+            ("fs", word) => fs = Some(word),
             ("label", text) => label = Some(text),
             (key, _) => bail!(wrong(format!(
                 "'{key}' is nothing a partition has: type=TYPE, name=NAME, bootable, fs=KIND and label=LABEL are"
             ))),
         }
     }
-    let file_system = WantedFileSystem::parse(file_system, label).map_err(|problem| wrong(problem.to_string()))?;
+    let file_system = file_system(fs, label).map_err(|problem| wrong(problem.to_string()))?;
     let usual = match &file_system {
         Some(wanted) if wanted.kind == FileSystemKind::Swap => "swap",
         _ => "linux",

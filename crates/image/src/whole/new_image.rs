@@ -1,11 +1,9 @@
 //! Making the file of a new image: empty, beside its name.
 
-use super::named_image::directory_of;
-use super::watch::Watch;
-use crate::disk::{self, Access};
-use crate::{UsageError, UsageLines};
-use anyhow::{Context, Result, bail};
-use blockyard_block::specification::{DiskSpecification, Format};
+use super::check;
+use crate::Watch;
+use crate::error::{Context, Error, Result};
+use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
     AllowedDirectories, Disk, Engine, FileDisk, FileOptions, Preallocation, Qcow2Backing, Qcow2CreateOptions,
     Qcow2Disk, ReplacementFile, shown,
@@ -46,22 +44,35 @@ pub struct NewImage {
 }
 
 impl NewImage {
+    /// A new image of which no more is said.
+    pub fn new(path: impl Into<PathBuf>, format: Format, size_bytes: u64) -> Self {
+        Self {
+            path: path.into(),
+            permissions: None,
+            format,
+            size_bytes,
+            cluster_bytes: None,
+            preallocation: Preallocation::Off,
+            backing: None,
+        }
+    }
+
     /// Makes it, complete but for its name.
     ///
     /// # Errors
-    /// When the file cannot be made, or is too small for the disk.
-    pub fn make(&self, watch: &Watch) -> Result<ReplacementFile> {
+    /// When the file cannot be made, or is too small for the disk; when `watch` ends it.
+    pub fn make(&self, watch: &dyn Watch) -> Result<ReplacementFile> {
         let file = ReplacementFile::create_like(&self.path, self.permissions)?;
         match self.format {
             Format::Raw => self.make_raw(&file, watch)?,
             Format::Qcow2 => Qcow2Disk::create_in(file.file(), &self.path, &self.qcow2_options())?,
-            Format::Vmdk => bail!(UsageError("VMDK images can be read, not made: choose raw or qcow2".to_owned())),
+            Format::Vmdk => return Err(Error::usage("VMDK images can be read, not made: choose raw or qcow2")),
         }
         Ok(file)
     }
 
     /// As the writers of qcow2 want it.
-    pub fn qcow2_options(&self) -> Qcow2CreateOptions {
+    pub(super) fn qcow2_options(&self) -> Qcow2CreateOptions {
         let defaults = Qcow2CreateOptions::new(self.size_bytes);
         Qcow2CreateOptions {
             cluster_bytes: self.cluster_bytes.unwrap_or(defaults.cluster_bytes),
@@ -71,7 +82,7 @@ impl NewImage {
         }
     }
 
-    fn make_raw(&self, file: &ReplacementFile, watch: &Watch) -> Result<()> {
+    fn make_raw(&self, file: &ReplacementFile, watch: &dyn Watch) -> Result<()> {
         file.set_length(self.size_bytes)?;
         if self.preallocation != Preallocation::Off {
             file.preallocate(0..self.size_bytes)?;
@@ -96,10 +107,7 @@ impl NewImage {
     }
 
     /// The same, of a qcow2 image.
-    ///
-    /// # Errors
-    /// As [`NewImage::open`].
-    pub fn open_qcow2(&self, file: &ReplacementFile, allow_dirs: &[PathBuf]) -> Result<Qcow2Disk> {
+    pub(super) fn open_qcow2(&self, file: &ReplacementFile, allow_dirs: &[PathBuf]) -> Result<Qcow2Disk> {
         let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
         let allowed = AllowedDirectories::new(allow_dirs)?;
         // What it refers to starts from the directory: the name itself is not there yet.
@@ -110,33 +118,36 @@ impl NewImage {
 }
 
 /// Writes zeros, as bytes, so that there is storage for them.
-///
-/// # Errors
-/// When the file cannot be written, or a signal came.
-pub fn write_zeros(file: &File, range: Range<u64>, watch: &Watch) -> Result<()> {
+pub(super) fn write_zeros(file: &File, range: Range<u64>, watch: &dyn Watch) -> Result<()> {
     const PIECE_BYTES: u64 = 1 << 20;
     let zeros = vec![0; PIECE_BYTES as usize];
     let mut at = range.start;
     while at < range.end {
         let length = PIECE_BYTES.min(range.end - at);
         file.write_all_at(&zeros[..length as usize], at)?;
-        watch.check()?;
+        check(watch)?;
         at += length;
     }
     Ok(())
 }
 
-/// Opens what is to be behind an image, for reading: it must be there, and be what it is said to be.
+/// The disk that is behind an image at `image`, or is to be.
 ///
 /// # Errors
-/// When it is not.
-pub fn open_backing(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-    let named = DiskSpecification::of_file(backing_path(image, &backing.name));
-    let named = named.with_format_named(&backing.format).map_err(UsageLines::from)?;
-    Ok(disk::open(&named, &Access::to_read_once(allow_dirs)).context("cannot open the backing file")?.disk)
+/// When there is no such format.
+pub fn behind(image: &Path, backing: &Qcow2Backing) -> Result<DiskSpecification, SpecificationError> {
+    DiskSpecification::of_file(backing_path(image, &backing.name)).with_format_named(&backing.format)
 }
 
 /// Where a backing file's name leads to: from the image's directory, as QEMU has it.
 pub fn backing_path(image: &Path, name: &str) -> PathBuf {
     directory_of(image).join(name)
+}
+
+/// The directory that a file is in, or will be.
+pub fn directory_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
 }

@@ -1,13 +1,14 @@
 //! `blockyard image commit`: what an image holds goes into the one that it is based on.
 
-use super::named_image;
 use super::shut_in::shut_in;
-use super::watch::Watch;
 use crate::disk::{self, Access};
+use crate::image::at_terminal::AtTerminal;
+use crate::image::named_image;
 use crate::print;
-use anyhow::{Context, Result};
+use anyhow::Result;
+use blockyard_block::shown;
 use blockyard_block::specification::Format;
-use blockyard_block::{AllowedDirectories, Qcow2Commit, shown};
+use blockyard_image::whole::commit::{Commit, Committed};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -47,17 +48,11 @@ pub struct CommitArgs {
 pub fn run(args: &CommitArgs) -> Result<()> {
     let named = named_image::parse_based(&args.image, args.format)?.named;
     let file = disk::open_file(&named, &Access { allow_dirs: &args.allow_dir, ..Access::default() })?.file;
-    let failed = || format!("cannot commit {}", args.image);
-    let allowed = AllowedDirectories::new(&args.allow_dir)?;
-    let commit = Qcow2Commit::open(file, args.base.as_deref(), &allowed).with_context(failed)?;
-    let watch = Watch::new(args.progress && !args.quiet, commit.capacity_bytes())?;
+    let commit = Commit::open(&args.image, file, args.base.as_deref(), &args.allow_dir)?;
+    let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     shut_in(&[&named], Vec::new(), 1)?;
-    commit.fold(&mut |at, data| watch.goes_on(at, data)).map_err(|error| watch.why(error, failed()))?;
-    let (base, between) = (shown(commit.base_path()).to_string(), commit.between());
     let empties = !args.drop && args.base.is_none();
-    if empties {
-        commit.empty().with_context(failed)?;
-    }
+    let Committed { base, between } = commit.run(empties, &watch)?;
     drop(watch);
     if args.quiet {
         return Ok(());
@@ -67,5 +62,5 @@ pub fn run(args: &CommitArgs) -> Result<()> {
         (false, 0) => format!("\n{} is of no more use.", args.image),
         (false, between) => format!("\n{} and {between} more between the two are of no more use.", args.image),
     };
-    print(&format!("Image committed into {base}.{rest}"))
+    print(&format!("Image committed into {}.{rest}", shown(&base)))
 }

@@ -1,14 +1,14 @@
 //! `blockyard image compare`: whether two disks hold the same.
 
-use super::named_image;
 use super::shut_in::shut_in;
-use super::verdict::Verdict;
-use super::watch::Watch;
 use crate::disk::{self, Access};
+use crate::image::at_terminal::AtTerminal;
+use crate::image::named_image;
+use crate::image::verdict::Verdict;
 use crate::print;
-use anyhow::{Result, anyhow};
-use blockyard_block::comparison::{Comparing, Comparison, ComparisonError};
+use anyhow::Result;
 use blockyard_block::specification::Format;
+use blockyard_image::whole::compare::{Compared, Comparison};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -66,35 +66,21 @@ pub fn run(args: &CompareArgs) -> Result<()> {
 
 /// What to say: that they are the same, or else that they are not.
 fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
-    const THREADS: usize = 4;
     let named = [
         named_image::parse(&args.first, args.format)?.read_only(),
         named_image::parse(&args.second, args.second_format)?.read_only(),
     ];
     let access = Access::to_read_once(&args.allow_dir);
-    let opened = [disk::open(&named[0], &access)?, disk::open(&named[1], &access)?];
-    let queues_max = opened[0].queues_max().min(opened[1].queues_max());
-    let disks = opened.map(|opened| opened.disk);
-    let sizes = [disks[0].geometry().capacity_bytes, disks[1].geometry().capacity_bytes];
-    let is_same_size = sizes[0] == sizes[1];
-    if args.strict && !is_same_size {
-        return Ok(Err(format!("Strict mode: Image size mismatch! ({} and {} bytes)", sizes[0], sizes[1])));
-    }
-    let watch = Watch::new(args.progress && !args.quiet, sizes[0].max(sizes[1]))?;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS).min(queues_max);
-    shut_in(&[&named[0], &named[1]], Vec::new(), threads)?;
-    let comparing = Comparing::new(&*disks[0], &*disks[1], args.strict);
-    let found = comparing.run(threads, |done| watch.goes_on(done, comparing.data_bytes()));
-    let found = found.map_err(|error| match error {
-        ComparisonError::Stopped => watch.check().err().unwrap_or_else(|| anyhow!("stopped")),
-        error => anyhow::Error::from(error).context(format!("cannot compare {} with {}", args.first, args.second)),
-    })?;
-    let warning = if is_same_size { "" } else { "Warning: Image size mismatch!\n" };
-    Ok(match found {
-        Comparison::Same => Ok(format!("{warning}Images are identical.")),
-        Comparison::Contents { offset_bytes } => Err(format!("{warning}Content mismatch at offset {offset_bytes}!")),
-        Comparison::Allocation { offset_bytes } => {
-            Err(format!("Strict mode: Offset {offset_bytes} block status mismatch!"))
-        }
+    let disks = [disk::open(&named[0], &access)?.into(), disk::open(&named[1], &access)?.into()];
+    let comparison = Comparison::new([&args.first, &args.second], disks, args.strict);
+    let watch = AtTerminal::watching(args.progress && !args.quiet)?;
+    shut_in(&[&named[0], &named[1]], Vec::new(), comparison.threads())?;
+    let [first, second] = comparison.sizes();
+    let warning = if first == second { "" } else { "Warning: Image size mismatch!\n" };
+    Ok(match comparison.run(&watch)? {
+        Compared::Same => Ok(format!("{warning}Images are identical.")),
+        Compared::Sizes => Err(format!("Strict mode: Image size mismatch! ({first} and {second} bytes)")),
+        Compared::Contents(offset) => Err(format!("{warning}Content mismatch at offset {offset}!")),
+        Compared::Allocation(offset) => Err(format!("Strict mode: Offset {offset} block status mismatch!")),
     })
 }

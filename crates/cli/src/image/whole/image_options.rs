@@ -2,8 +2,8 @@
 
 use crate::{UsageError, size};
 use anyhow::{Result, bail};
-use blockyard_block::Preallocation;
 use blockyard_block::specification::Format;
+use blockyard_block::{Preallocation, Qcow2Backing};
 
 /// Options of a new image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +46,30 @@ impl ImageOptions {
         Ok(options)
     }
 
+    /// The backing file that `name` and `format` say, or else these options. `refused`: why there cannot be one; `option`: how one is named.
+    ///
+    /// # Errors
+    /// [`UsageError`] for one that there cannot be, and for half of what it takes.
+    pub fn backing(
+        &self,
+        name: Option<&str>,
+        format: Option<Format>,
+        refused: Option<&str>,
+        option: &str,
+    ) -> Result<Option<Qcow2Backing>> {
+        let name = name.or(self.backing_name.as_deref());
+        let format = format.map(Format::word).or(self.backing_format.as_deref());
+        match (name, format) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => bail!(UsageError(format!("-F is for a backing file: add {option} FILE"))),
+            (Some(name), format) => match (refused, format) {
+                (Some(refused), _) => bail!(UsageError(refused.to_owned())),
+                (None, Some(format)) => Ok(Some(Qcow2Backing { name: name.to_owned(), format: format.to_owned() })),
+                (None, None) => Err(unsaid_format(name).into()),
+            },
+        }
+    }
+
     fn set(&mut self, key: &str, value: &str, format: Format) -> Result<(), String> {
         if let Some((_, values)) = FIXED.iter().find(|(known, _)| *known == key) {
             let is_there = values.contains(&value) && format == Format::Qcow2;
@@ -71,6 +95,13 @@ impl ImageOptions {
         }
         Ok(())
     }
+}
+
+/// That nobody says in which format a backing file is.
+pub fn unsaid_format(name: &str) -> UsageError {
+    UsageError(format!(
+        "in which format is {name}? Add -F raw or -F qcow2: guessing would let whoever writes to it decide"
+    ))
 }
 
 fn preallocation(word: &str, format: Format) -> Result<Preallocation, String> {

@@ -1,11 +1,10 @@
 //! What a VMDK says of itself, under qemu-img's names.
 
-use super::qcow2_report::{FormatSpecific, full_name};
+use super::qcow2_report::FormatSpecific;
 use blockyard_block::{VmdkExtent, VmdkInfo, printable};
+use blockyard_image::whole::info::full_name;
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The part of `image info` that only VMDKs have.
@@ -32,13 +31,6 @@ struct Extent {
     #[serde(skip_serializing_if = "Option::is_none")]
     filename: Option<String>,
     format: &'static str,
-}
-
-/// Bytes of storage behind the files that a VMDK in `file` is made of.
-pub fn storage_bytes(file: &Path, info: &VmdkInfo) -> u64 {
-    let names: BTreeSet<_> = info.extents.iter().filter_map(|extent| extent.name.as_ref()).collect();
-    let storage = |name: &String| Some(Path::new(&full_name(file, name)).metadata().ok()?.blocks() * 512);
-    names.into_iter().filter_map(storage).sum()
 }
 
 impl VmdkReport {

@@ -1,16 +1,18 @@
 //! `blockyard image rebase`: another backing file behind an image.
 
-use super::named_image::{self, ImageFile, directory_of};
-use super::new_image::{backing_path, open_backing};
+use super::behind;
+use super::image_options::unsaid_format;
 use super::shut_in::shut_in;
-use super::watch::Watch;
 use crate::disk::{self, Access};
+use crate::image::at_terminal::AtTerminal;
+use crate::image::named_image;
 use crate::{UsageError, print};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use blockyard_block::Qcow2Backing;
 use blockyard_block::specification::Format;
-use blockyard_block::{AllowedDirectories, Disk, Qcow2Backing, Qcow2Rebase, same_file, write_differences};
+use blockyard_image::whole::rebase::Rebase;
 use clap::Args;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Put another backing file behind an image, or none.
 ///
@@ -50,15 +52,22 @@ pub struct RebaseArgs {
 /// When one of the files cannot be had, or the image cannot be written.
 pub fn run(args: &RebaseArgs) -> Result<()> {
     let backing = args.new_backing()?;
-    let ImageFile { named, path, .. } = named_image::parse_based(&args.image, args.format)?;
-    let access = Access { allow_dirs: &args.allow_dir, ..Access::default() };
-    let file = disk::open_file(&named, &access)?.file;
-    let failed = || format!("cannot rebase {}", args.image);
-    let rebase = Qcow2Rebase::open(file).with_context(failed)?;
+    let named = named_image::parse_based(&args.image, args.format)?.named;
+    let file = disk::open_file(&named, &Access { allow_dirs: &args.allow_dir, ..Access::default() })?.file;
+    let rebase = Rebase::open(&args.image, file)?;
     if !args.unsafe_ {
-        args.keep_contents(&rebase, &path, backing.as_ref(), || shut_in(&[&named], Vec::new(), 1))?;
+        if let Some(backing) = &backing {
+            rebase.refuse_itself(backing)?;
+        }
+        let allow_dirs = behind::allowed(rebase.path(), backing.as_ref(), &args.allow_dir);
+        let behind = backing.as_ref().map(|backing| behind::open(rebase.path(), backing, &allow_dirs)).transpose()?;
+        if let Some(keeping) = rebase.keeping(behind, &args.allow_dir)? {
+            let watch = AtTerminal::watching(args.progress && !args.quiet)?;
+            shut_in(&[&named], Vec::new(), 1)?;
+            keeping.run(&watch)?;
+        }
     }
-    rebase.name_backing(backing.as_ref()).with_context(failed)?;
+    rebase.name_backing(backing.as_ref())?;
     if args.quiet {
         return Ok(());
     }
@@ -80,40 +89,7 @@ impl RebaseArgs {
                 Ok(Some(Qcow2Backing { name, format: format.word().to_owned() }))
             }
             (false, Some(_)) => bail!(UsageError("the name of a backing file has at most 1023 bytes".to_owned())),
-            (false, None) => bail!(UsageError(format!(
-                "in which format is {name}? Add -F raw or -F qcow2: guessing would let whoever writes to it decide"
-            ))),
+            (false, None) => Err(unsaid_format(&name).into()),
         }
-    }
-
-    /// Writes to the image what it would not show any more.
-    fn keep_contents(
-        &self,
-        rebase: &Qcow2Rebase,
-        path: &Path,
-        backing: Option<&Qcow2Backing>,
-        confine: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let failed = || format!("cannot rebase {}", self.image);
-        let behind = match backing {
-            None => None,
-            Some(backing) => {
-                let new_path = backing_path(path, &backing.name);
-                if same_file(path, &new_path).unwrap_or(false) {
-                    bail!("{} cannot be behind itself", self.image);
-                }
-                // Who names it allows it.
-                let allow_dirs = [&self.allow_dir[..], &[directory_of(&new_path)]].concat();
-                Some(open_backing(path, backing, &allow_dirs)?)
-            }
-        };
-        let top = rebase.disk(&AllowedDirectories::new(&self.allow_dir)?).with_context(failed)?;
-        if behind.is_none() && !top.has_backing() {
-            return Ok(());
-        }
-        let watch = Watch::new(self.progress && !self.quiet, top.geometry().capacity_bytes)?;
-        confine()?;
-        let written = write_differences(&top, &top, behind.as_deref(), &mut |at, data| watch.goes_on(at, data));
-        written.map_err(|error| watch.why(error, failed()))
     }
 }

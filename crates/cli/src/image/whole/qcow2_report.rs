@@ -1,7 +1,7 @@
 //! What a qcow2 image says of itself, under qemu-img's names.
 
-use super::new_image::backing_path;
 use blockyard_block::{LuksHeader, Qcow2Bitmap, Qcow2Encryption, Qcow2Info, Qcow2Snapshot, printable};
+use blockyard_image::whole::info::full_name;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -172,13 +172,6 @@ impl Qcow2Report {
             line("encryption", Some(format!("{format}{}", luks.unwrap_or_default())));
         }
     }
-}
-
-/// The name from here of a file that an image refers to, as QEMU writes it: a protocol's, or an absolute one, as it is.
-pub fn full_name(image: &Path, name: &str) -> String {
-    let has_protocol = name.split_once(':').is_some_and(|(before, _)| !before.contains('/'));
-    let in_place = image.parent().is_none_or(|parent| parent.as_os_str().is_empty());
-    if has_protocol || in_place { name.to_owned() } else { backing_path(image, name).display().to_string() }
 }
 
 impl From<Qcow2Snapshot> for Snapshot {

@@ -1,22 +1,19 @@
 //! `blockyard image info`: what an image is.
 
-use super::named_image;
 use super::qcow2_report::Qcow2Report;
 use super::shut_in::shut_in;
-use super::vmdk_report::{self, VmdkReport};
-use crate::disk::{self, Access};
+use super::vmdk_report::VmdkReport;
+use crate::disk::{self, Access, OpenDisk};
+use crate::image::named_image;
 use crate::{print, size, terminal};
-use anyhow::{Context, Result, bail};
-use blockyard_block::partition_table::{PartitionTable, Scheme, read};
-use blockyard_block::specification::{DiskSpecification, Format, Kind, OpenError};
-use blockyard_block::{
-    AllowedDirectories, ChainImage, Disk, FileFormat, FileUsers, ImageError, OpenedFile, Qcow2Info, VmdkInfo, explain,
-    image_chain, printable, shown,
-};
+use anyhow::Result;
+use blockyard_block::partition_table::{PartitionTable, Scheme};
+use blockyard_block::specification::{DiskSpecification, Format};
+use blockyard_block::{ChainImage, printable};
+use blockyard_image::whole::info::{ImageInfo, Look, LookedAtDisk, Partitions};
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// Show what an image is: format, sizes, backing files, partitions, and who uses it.
@@ -46,7 +43,13 @@ pub struct InfoArgs {
 /// When there is nothing to look at.
 pub fn run(args: &InfoArgs) -> Result<()> {
     let named = named_image::parse(&args.image, args.format)?.read_only();
-    let report = Report::of(&named, args)?;
+    let look = Look::at(&named)?;
+    let opened = disk::open(&named, &Access { file: look.file(), ..Access::to_read_once(&args.allow_dir) });
+    let opened =
+        opened.map(|OpenDisk { disk, length_bytes, unfinished, .. }| LookedAtDisk { disk, length_bytes, unfinished });
+    let known = look.with_disk(opened, args.backing_chain, &args.allow_dir)?;
+    shut_in(&[&named], Vec::new(), 1)?;
+    let report = Report::new(&named, known.run()?);
     print(&if args.json { terminal::json_pretty(&report)? } else { report.render() })
 }
 
@@ -108,80 +111,32 @@ struct Partition {
     name: String,
 }
 
-/// Whether the image itself is in the way, and not who uses it or what it may refer to.
-fn is_unusable(error: &OpenError) -> bool {
-    matches!(error, OpenError::Content { .. } | OpenError::Image(ImageError::Unusable { .. }))
-}
-
 impl Report {
-    fn of(named: &DiskSpecification, args: &InfoArgs) -> Result<Self> {
-        let file = named.path().filter(|_| named.kind() == Kind::File);
-        let failed =
-            || format!("cannot look at {}", file.map_or_else(|| args.image.clone(), |path| shown(path).to_string()));
-        if let Some(path) = file.filter(|path| path.is_dir()) {
-            bail!("{} is a directory", shown(path));
-        }
-        // Once: all that is said is said of this file.
-        let image = file.map(|path| OpenedFile::open(path, true)).transpose()?;
-        let metadata = image.as_ref().map(|image| image.file().metadata()).transpose().with_context(failed)?;
-        // What it is: as it was said, else as it looks, whatever its name.
-        let unsaid = image.as_ref().filter(|_| !named.says_format());
-        let seen = unsaid.and_then(|image| FileFormat::of_file(image.file())).flatten();
-        let format = match (seen, file) {
-            (Some(seen), _) => seen.word,
-            (None, Some(_)) if !named.says_format() => "raw",
-            _ => named.format().map_or(named.kind().word(), Format::word),
-        };
-        let qcow2 = image.as_ref().filter(|_| format == "qcow2").map(Qcow2Info::of_opened);
-        let vmdk = image.as_ref().filter(|_| format == "vmdk").and_then(|image| VmdkInfo::of(image).ok());
-        let users = image.as_ref().map(FileUsers::of).transpose().with_context(failed)?.unwrap_or_default();
-        let access = Access { file: image.as_ref(), ..Access::to_read_once(&args.allow_dir) };
-        let opened = disk::open(named, &access);
-        let qcow2 = qcow2.and_then(Result::ok);
-        let chain = match image.as_ref().filter(|_| qcow2.is_some() && args.backing_chain) {
-            Some(image) => image_chain(image, &AllowedDirectories::new(&args.allow_dir)?)?,
-            None => Vec::new(),
-        };
-        let virtual_size = match (&qcow2, &opened) {
-            (Some(info), _) => Some(info.size_bytes),
-            (None, Ok(opened)) => Some(opened.length_bytes),
-            // Somebody who writes to a raw image keeps others from opening it, not from looking at how long it is.
-            (None, Err(_)) if format == "raw" => metadata.as_ref().map(|metadata| metadata.len()),
-            (None, Err(_)) => None,
-        };
-        // Those of a VMDK that may be looked at: who opened it saw to that.
-        let extents_bytes = match (file, &vmdk, &opened) {
-            (Some(file), Some(info), Ok(_)) => vmdk_report::storage_bytes(file, info),
-            _ => 0,
-        };
-        let unfinished = opened.as_ref().ok().and_then(|opened| opened.unfinished.as_ref());
-        let unfinished_change = unfinished.map(|path| path.display().to_string());
-        shut_in(&[named], Vec::new(), 1)?;
+    fn new(named: &DiskSpecification, info: ImageInfo) -> Self {
+        let ImageInfo { file, format, virtual_bytes, storage_bytes, qcow2, vmdk, users, .. } = info;
+        let name = |path: PathBuf| path.display().to_string();
         let mut report = Self {
-            filename: file.map_or_else(|| named.to_string(), |path| path.display().to_string()),
+            filename: file.clone().map_or_else(|| named.to_string(), name),
             format: format.to_owned(),
-            virtual_size,
-            actual_size: metadata.as_ref().map(|metadata| metadata.blocks() * 512 + extents_bytes),
+            virtual_size: virtual_bytes,
+            actual_size: storage_bytes,
             dirty_flag: qcow2.as_ref().is_some_and(|info| info.is_dirty),
-            qcow2: qcow2.map(|info| Qcow2Report::of(file, info)),
-            vmdk: vmdk.map(|info| VmdkReport::of(file, info)),
-            backing_chain: chain.iter().skip(1).map(Behind::from).collect(),
+            qcow2: qcow2.map(|info| Qcow2Report::of(file.as_deref(), info)),
+            vmdk: vmdk.map(|info| VmdkReport::of(file.as_deref(), info)),
+            backing_chain: info.behind.iter().map(Behind::from).collect(),
             users: Users { writer: users.writer, reader: users.reader },
-            unfinished_change,
+            unfinished_change: info.unfinished.map(name),
             partition_table: None,
             partitions: Vec::new(),
             partitions_unknown: None,
             unusable: None,
         };
-        match opened.map(|opened| read(&*opened.disk as &dyn Disk)) {
-            Ok(Ok(table)) => report.set_table(&table),
-            Ok(Err(error)) => report.partitions_unknown = Some(explain(&error)),
-            // There is no disk, and no file that could be looked at.
-            Err(error) if file.is_none() => return Err(error.into()),
-            Err(error) if is_unusable(&error) => report.unusable = Some(explain(&error)),
-            Err(error) => report.partitions_unknown = Some(explain(&error)),
+        match info.partitions {
+            Partitions::Table(table) => report.set_table(&table),
+            Partitions::Unknown(why) => report.partitions_unknown = Some(why),
+            Partitions::Unusable(why) => report.unusable = Some(why),
         }
-        Ok(report)
+        report
     }
 
     fn set_table(&mut self, table: &PartitionTable) {

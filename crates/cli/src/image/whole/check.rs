@@ -1,9 +1,9 @@
 //! `blockyard image check`: whether an image's tables are in order.
 
-use super::named_image::{self, ImageFile};
 use super::shut_in::shut_in;
-use super::verdict::Verdict;
 use crate::disk::{self, Access};
+use crate::image::named_image::{self, ImageFile};
+use crate::image::verdict::Verdict;
 use crate::{print, size, terminal};
 use anyhow::{Context, Result};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};

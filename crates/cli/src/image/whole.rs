@@ -1,0 +1,58 @@
+//! Commands on images as a whole: the command line of what [`blockyard_image::whole`] does, which this process does itself, shut in ([`shut_in`]).
+
+mod behind;
+mod check;
+mod commit;
+mod compare;
+mod convert;
+pub mod create;
+mod image_options;
+pub mod info;
+mod map;
+mod measure;
+mod new_partitions;
+mod qcow2_report;
+mod rebase;
+mod resize;
+mod shut_in;
+mod vmdk_report;
+
+use anyhow::Result;
+use clap::Subcommand;
+pub use compare::NotComparable;
+
+/// A command on an image as a whole.
+#[derive(Subcommand)]
+pub enum WholeCommand {
+    Create(create::CreateArgs),
+    Info(info::InfoArgs),
+    Check(check::CheckArgs),
+    Convert(convert::ConvertArgs),
+    Commit(commit::CommitArgs),
+    Rebase(rebase::RebaseArgs),
+    Resize(resize::ResizeArgs),
+    Map(map::MapArgs),
+    Measure(measure::MeasureArgs),
+    Compare(compare::CompareArgs),
+}
+
+impl WholeCommand {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the image cannot be had, or something failed.
+    pub fn run(&self) -> Result<()> {
+        match self {
+            Self::Create(args) => create::run(args),
+            Self::Info(args) => info::run(args),
+            Self::Check(args) => check::run(args),
+            Self::Convert(args) => convert::run(args),
+            Self::Commit(args) => commit::run(args),
+            Self::Rebase(args) => rebase::run(args),
+            Self::Resize(args) => resize::run(args),
+            Self::Map(args) => map::run(args),
+            Self::Measure(args) => measure::run(args),
+            Self::Compare(args) => compare::run(args),
+        }
+    }
+}

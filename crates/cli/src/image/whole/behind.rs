@@ -1,0 +1,24 @@
+//! What is to be behind an image.
+
+use crate::UsageLines;
+use crate::disk::{self, Access};
+use anyhow::{Context, Result};
+use blockyard_block::{Disk, Qcow2Backing};
+use blockyard_image::whole::{self, backing_path, directory_of};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// These directories, and the one that the backing file of an image at `image` is in: who names it allows it.
+pub fn allowed(image: &Path, backing: Option<&Qcow2Backing>, allow_dirs: &[PathBuf]) -> Vec<PathBuf> {
+    let own = backing.map(|backing| directory_of(&backing_path(image, &backing.name)));
+    allow_dirs.iter().cloned().chain(own).collect()
+}
+
+/// Opens it, for reading: it must be there, and be what it is said to be.
+///
+/// # Errors
+/// When it is not.
+pub fn open(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
+    let named = whole::behind(image, backing).map_err(UsageLines::from)?;
+    Ok(disk::open(&named, &Access::to_read_once(allow_dirs)).context("cannot open the backing file")?.disk)
+}

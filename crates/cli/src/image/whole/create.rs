@@ -1,0 +1,137 @@
+//! `blockyard image create`: a new, empty image.
+
+use super::behind;
+use super::image_options::ImageOptions;
+use super::new_partitions::{self, TableKind};
+use crate::image::at_terminal::AtTerminal;
+use crate::image::named_image::{self, ImageFile};
+use crate::image::open_image;
+use crate::{UsageError, print, size};
+use anyhow::{Result, bail};
+use blockyard_block::partition_table::Scheme;
+use blockyard_block::specification::Format;
+use blockyard_block::{Qcow2Backing, shown};
+use blockyard_image::Watch;
+use blockyard_image::whole::NewImage;
+use blockyard_image::whole::create::{Creation, WantedFileSystem};
+use clap::Args;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Make an empty image, with a partition table and file systems if they are wanted.
+///
+/// An image that is there is replaced, unless somebody uses it. The size may be left out with a backing file: it is the backing file's then.
+#[derive(Args)]
+pub struct CreateArgs {
+    /// New image: a file name; its ending says the format (.qcow2, else raw).
+    image: String,
+    /// Size of the disk, such as 8G. K, M, G, T (and KiB ...) count in steps of 1024, KB, MB, GB, TB in steps of 1000.
+    #[arg(value_parser = size::parse)]
+    size: Option<u64>,
+    /// Format of the image.
+    #[arg(short, long, value_parser = named_image::made_formats())]
+    format: Option<Format>,
+    /// Options: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT, size=SIZE.
+    #[arg(short, value_name = "KEY=VALUE,...")]
+    options: Vec<String>,
+    /// Backing file, which shows where the image holds nothing. A name that is not absolute starts from the image's directory.
+    #[arg(short, long, value_name = "FILE")]
+    backing: Option<String>,
+    /// Format of the backing file.
+    #[arg(short = 'F', long, value_parser = named_image::formats())]
+    backing_format: Option<Format>,
+    /// Do not look at the backing file, which need not be there.
+    #[arg(short)]
+    unsafe_: bool,
+    /// Put a partition table on the disk.
+    #[arg(long, value_enum)]
+    table: Option<TableKind>,
+    /// A partition: SIZE or rest, then ,type=TYPE, ,name=NAME, ,bootable, ,fs=KIND, ,label=LABEL; may be given more than once.
+    #[arg(long, value_name = "SIZE,...", requires = "table", long_help = new_partitions::help())]
+    part: Vec<String>,
+    /// Make a file system on the disk, which has no partitions: ext2, ext3, ext4, xfs, btrfs, vfat or swap.
+    #[arg(long, value_name = "KIND", conflicts_with = "table")]
+    fs: Option<String>,
+    /// The file system's label.
+    #[arg(long, requires = "fs")]
+    label: Option<String>,
+    /// Directory in which files behind the backing file may lie; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+    /// Say nothing.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the options make no sense or the image cannot be written. Then nothing has changed.
+pub fn run(args: &CreateArgs) -> Result<()> {
+    let ImageFile { path, format, .. } = named_image::parse_new(&args.image, args.format)?;
+    if format == Format::Vmdk {
+        bail!(UsageError("VMDK images can be read, not made: choose raw or qcow2".to_owned()));
+    }
+    let options = ImageOptions::parse(&args.options, format)?;
+    let refused = (format != Format::Qcow2).then_some("only qcow2 images have backing files: add -f qcow2");
+    let backing = options.backing(args.backing.as_deref(), args.backing_format, refused, "-b")?;
+    let table = args.table.map(Scheme::from);
+    let file_system = new_partitions::file_system(args.fs.as_deref(), args.label.as_deref())?;
+    let partitions = table.map(|scheme| new_partitions::parse(&args.part, scheme)).transpose()?.unwrap_or_default();
+    let allow_dirs = behind::allowed(&path, backing.as_ref(), &args.allow_dir);
+    if let (Some(size), Some(other)) = (args.size, options.size_bytes)
+        && size != other
+    {
+        bail!(UsageError(format!("size={other} and a size of {size} bytes contradict each other: give one of them")));
+    }
+    let size_bytes = match (args.size.or(options.size_bytes), &backing) {
+        (Some(size), _) => size,
+        (None, Some(backing)) if !args.unsafe_ => backing_size(&path, backing, &allow_dirs)?,
+        (None, _) => bail!(UsageError("how large? Give a size such as 8G".to_owned())),
+    };
+    if let (Some(backing), false, true) = (&backing, args.unsafe_, args.size.is_some()) {
+        // It must be there, and be what it is said to be.
+        backing_size(&path, backing, &allow_dirs)?;
+    }
+    // Nobody else's images end in the middle of a sector.
+    let size_bytes = size_bytes.checked_next_multiple_of(512).unwrap_or(u64::MAX);
+    let image = NewImage {
+        cluster_bytes: options.cluster_bytes,
+        preallocation: options.preallocation.unwrap_or_default(),
+        backing,
+        ..NewImage::new(path, format, size_bytes)
+    };
+    let creation = Creation { image, table, partitions, file_system };
+    let watch: Arc<dyn Watch> = Arc::new(AtTerminal::catch()?);
+    creation.run(&allow_dirs, open_image::resources, &watch)?;
+    if args.quiet { Ok(()) } else { tell(&creation) }
+}
+
+fn backing_size(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<u64> {
+    Ok(behind::open(image, backing, allow_dirs)?.geometry().capacity_bytes)
+}
+
+fn tell(creation: &Creation) -> Result<()> {
+    let Creation { image, partitions, file_system, .. } = creation;
+    let mut text = format!("{}: {}, {}", shown(&image.path), image.format.word(), size::human(image.size_bytes));
+    if let Some(backing) = &image.backing {
+        let _ = write!(text, ", over {} ({})", backing.name, backing.format);
+    }
+    text.push_str(&described(file_system.as_ref()));
+    for (index, (wanted, range)) in partitions.iter().zip(creation.ranges()?).enumerate() {
+        let kind = wanted.partition.kind.name().unwrap_or("other");
+        let (start, length) = (size::human(range.start), size::human(range.end - range.start));
+        let file_system = described(wanted.file_system.as_ref());
+        let _ = write!(text, "\n  partition {}: {length} from {start} on, {kind}{file_system}", index + 1);
+    }
+    print(&text)
+}
+
+fn described(file_system: Option<&WantedFileSystem>) -> String {
+    match file_system {
+        None => String::new(),
+        Some(WantedFileSystem { kind, label }) if label.is_empty() => format!(", {}", kind.name()),
+        Some(WantedFileSystem { kind, label }) => format!(", {} '{label}'", kind.name()),
+    }
+}

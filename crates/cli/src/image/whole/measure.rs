@@ -1,0 +1,85 @@
+//! `blockyard image measure`: how large a file a new image would be.
+
+use super::image_options::ImageOptions;
+use super::shut_in::shut_in;
+use crate::disk::{self, Access};
+use crate::image::named_image;
+use crate::{UsageError, print, size, terminal};
+use anyhow::{Result, bail};
+use blockyard_block::specification::Format;
+use blockyard_image::whole::measure::{Contents, Measured, Measuring};
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Say how large the file of a new image would be.
+///
+/// For an image converted as it is now, and for one in which everything has been written. What is counted for qcow2 is what
+/// qemu-img counts: tables for a full disk either way.
+#[derive(Args)]
+#[command(
+    override_usage = "blockyard image measure [OPTIONS] <IMAGE>\n       blockyard image measure [OPTIONS] --size <SIZE>"
+)]
+pub struct MeasureArgs {
+    /// Disk to convert: [KIND:]PATH[,KEY=VALUE...]
+    #[arg(required_unless_present = "size", conflicts_with = "size")]
+    image: Option<String>,
+    /// Size of an empty disk, instead.
+    #[arg(long, value_parser = size::parse)]
+    size: Option<u64>,
+    /// Format of the disk to convert.
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
+    format: Option<Format>,
+    /// Format of the new image.
+    #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_formats(), default_value = "raw")]
+    output_format: Format,
+    /// Options of the new image.
+    #[arg(short, value_name = "KEY=VALUE,...")]
+    options: Vec<String>,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    json: bool,
+    /// Directory whose files an image may refer to; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Json {
+    required: u64,
+    fully_allocated: u64,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the disk cannot be read.
+pub fn run(args: &MeasureArgs) -> Result<()> {
+    let options = ImageOptions::parse(&args.options, args.output_format)?;
+    let measuring = Measuring::new(args.output_format, options.cluster_bytes, options.preallocation)?;
+    if options.size_bytes.is_some() {
+        bail!(UsageError(
+            "the size of a disk that is not there is --size SIZE, and of one that is there its own".to_owned()
+        ));
+    }
+    if options.backing_name.is_some() {
+        bail!(UsageError(
+            "how much of a disk differs from a backing file is not measured: leave backing_file out".to_owned()
+        ));
+    }
+    let measured = match &args.image {
+        Some(image) => {
+            let named = named_image::parse(image, args.format)?.read_only();
+            let disk = disk::open(&named, &Access::to_read_once(&args.allow_dir))?.disk;
+            shut_in(&[&named], Vec::new(), 1)?;
+            measuring.run(Contents::Of(&*disk))?
+        }
+        None => measuring.run(Contents::Empty(args.size.unwrap_or(0)))?,
+    };
+    let Measured { required_bytes: required, full_bytes: fully_allocated } = measured;
+    if args.json {
+        return print(&terminal::json_pretty(&Json { required, fully_allocated })?);
+    }
+    print(&format!("required size: {required}\nfully allocated size: {fully_allocated}"))
+}

@@ -1,0 +1,83 @@
+//! Images as a whole: made, converted, compared, measured, resized, based on each other.
+//!
+//! Each verb takes what is open already and does the work, in three steps: whoever calls opens files and disks (and so decides what may be
+//! opened), makes the verb of them, which reads headers and refuses what makes no sense, and may then confine itself before it runs the verb, which goes
+//! through tables that may be hostile. What needs no more than one call is [`blockyard_block`]'s own: checking a qcow2 image is
+//! [`Qcow2Check`](blockyard_block::Qcow2Check).
+
+pub mod commit;
+pub mod compare;
+pub mod convert;
+pub mod create;
+pub mod info;
+pub mod map;
+pub mod measure;
+mod new_image;
+pub mod rebase;
+pub mod resize;
+
+use crate::error::{Error, Result, refuse};
+use crate::watch::{Progress, Watch};
+use blockyard_block::Disk;
+pub use new_image::{NewImage, backing_path, behind, directory_of};
+use std::io;
+use std::sync::Arc;
+
+/// A disk that is open, to be gone through from one end to the other.
+#[derive(Clone)]
+pub struct WholeDisk {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// What the permission bits of its files allow: what is made of it is for nobody else.
+    pub permissions: Option<u32>,
+    /// How many queues it can have open, at least one.
+    pub queues_max: usize,
+    /// Pieces that each thread has under way, at least one: more for what is waited for.
+    pub depth: usize,
+}
+
+impl WholeDisk {
+    /// One that nobody waits for, and of which no more is known.
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
+        Self { disk, permissions: None, queues_max: usize::MAX, depth: 1 }
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.disk.geometry().capacity_bytes
+    }
+}
+
+/// How far something has come, told to whoever watches it.
+struct Told<'a> {
+    watch: &'a dyn Watch,
+    length_bytes: u64,
+}
+
+impl Told<'_> {
+    /// Tells how much is done, and how much of that was data; whether to go on.
+    fn goes_on(&self, done_bytes: u64, data_bytes: u64) -> bool {
+        self.watch.progress(&Progress { done_bytes, data_bytes, length_bytes: self.length_bytes });
+        self.watch.ends().is_none()
+    }
+
+    /// Why something that asked [`Told::goes_on`] has failed: that it was told to end; else `doing`, and `error`.
+    fn why(&self, error: io::Error, doing: impl Into<String>) -> Error {
+        match error.kind() {
+            io::ErrorKind::Interrupted => check(self.watch).err().unwrap_or_else(|| error.into()),
+            _ => Error::from(error).context(doing),
+        }
+    }
+}
+
+/// Fails when what is under way shall end.
+fn check(watch: &dyn Watch) -> Result<()> {
+    match watch.ends() {
+        Some(why) => refuse!("stopped by {why}"),
+        None => Ok(()),
+    }
+}
+
+/// Why something was stopped.
+fn stopped(watch: &dyn Watch) -> Error {
+    check(watch).err().unwrap_or_else(|| Error::refused("stopped"))
+}

@@ -1,0 +1,344 @@
+//! Converting a disk into a new image, or into a disk that is there.
+
+use super::new_image::{NewImage, directory_of};
+use super::{Told, WholeDisk, stopped};
+use crate::Watch;
+use crate::error::{Context, Error, Result, refuse};
+use blockyard_block::conversion::{
+    self, ConversionError, ConversionOptions, ConversionTarget, THREADS_MAX, ZERO_RUN_BYTES_MIN,
+};
+use blockyard_block::specification::Format;
+use blockyard_block::{
+    Disk, Extent, ExtentKind, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile, flush, reads_as_zeros, shown,
+    walk_extents, write_differences,
+};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How a disk is converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvertOptions {
+    /// Threads; `None`: one for each CPU, as far as that pays.
+    pub threads: Option<usize>,
+    /// Runs of zeros that are looked for in data, at least so long; 0: none are.
+    pub zero_run_bytes: u64,
+    /// Compress the data of a new qcow2 image.
+    pub compress: bool,
+    /// Whether all is on stable storage at the end.
+    pub durable: bool,
+}
+
+impl Default for ConvertOptions {
+    fn default() -> Self {
+        Self { threads: None, zero_run_bytes: ZERO_RUN_BYTES_MIN.into(), compress: false, durable: true }
+    }
+}
+
+impl ConvertOptions {
+    fn threads(&self) -> usize {
+        const UNCOMPRESSED_THREADS: usize = 4;
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let most = if self.compress { THREADS_MAX } else { UNCOMPRESSED_THREADS };
+        self.threads.unwrap_or(cpus.min(most))
+    }
+
+    fn zero_run_bytes(&self) -> Option<u32> {
+        let unit = u64::from(ZERO_RUN_BYTES_MIN);
+        let bytes = self.zero_run_bytes.checked_next_multiple_of(unit).and_then(|bytes| u32::try_from(bytes).ok());
+        (self.zero_run_bytes > 0).then(|| bytes.unwrap_or(u32::MAX - (ZERO_RUN_BYTES_MIN - 1)))
+    }
+}
+
+/// What is written.
+pub struct Target(Kind);
+
+#[expect(clippy::large_enum_variant, reason = "a conversion has one of them")]
+enum Kind {
+    /// A new image.
+    New {
+        /// Its name, as it was given.
+        path: PathBuf,
+        file: ReplacementFile,
+        writer: Writer,
+    },
+    /// A disk that is there.
+    InPlace { name: String, disk: WholeDisk, is_zero: bool },
+}
+
+/// How a new image is written.
+enum Writer {
+    /// By a disk on it. `unmap`: zeros give back the storage that was reserved for them.
+    Disk { disk: Arc<dyn Disk>, unmap: bool },
+    /// By a disk on it, over its backing file's.
+    Overlay { disk: Qcow2Disk, behind: Arc<dyn Disk> },
+    /// By a writer of its own.
+    Qcow2(Qcow2Writer),
+}
+
+impl Target {
+    /// A new image of `source`'s size, which is made here but for its name. `behind` is the disk of its backing file, if it has one; all that the image
+    /// refers to lies in `allow_dirs`.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn new_image(
+        image: &NewImage,
+        source: &WholeDisk,
+        behind: Option<Arc<dyn Disk>>,
+        allow_dirs: &[PathBuf],
+        watch: &dyn Watch,
+    ) -> Result<Self> {
+        let made = Writer::make(image, source, behind, allow_dirs, watch);
+        let (file, writer) = made.map_err(|error| error.or_no_space(&image.path))?;
+        Ok(Self(Kind::New { path: image.path.clone(), file, writer }))
+    }
+
+    /// A disk that is there, called `name`, and written in place. `is_zero`: whoever calls knows that it reads as zeros.
+    ///
+    /// # Errors
+    /// When it cannot be written, or has too little room for `source`.
+    pub fn in_place(name: &str, disk: WholeDisk, source: &WholeDisk, is_zero: bool) -> Result<Self> {
+        let (geometry, length_bytes) = (disk.disk.geometry(), source.capacity_bytes());
+        if geometry.read_only {
+            refuse!("{name} is read-only");
+        }
+        if geometry.capacity_bytes < length_bytes {
+            let room = geometry.capacity_bytes;
+            refuse!(
+                "{name} has {room} bytes, too few for {length_bytes}: `blockyard image resize` makes images larger"
+            );
+        }
+        let is_zero = is_zero || reads_as_zeros(&*disk.disk, length_bytes)?;
+        Ok(Self(Kind::InPlace { name: name.to_owned(), disk, is_zero }))
+    }
+
+    fn depth(&self) -> usize {
+        match &self.0 {
+            Kind::New { .. } => 1,
+            Kind::InPlace { disk, .. } => disk.depth,
+        }
+    }
+
+    fn queues_max(&self) -> usize {
+        match &self.0 {
+            Kind::New { .. } => usize::MAX,
+            Kind::InPlace { disk, .. } => disk.queues_max,
+        }
+    }
+
+    /// An error of filling it. A new image does not appear, for which there may have been no room; a disk that was written in place is incomplete
+    /// now.
+    fn failed(&self, error: Error) -> Error {
+        match &self.0 {
+            Kind::New { path, .. } => error.or_no_space(path),
+            Kind::InPlace { name, .. } => error.context(format!("{name} is incomplete")),
+        }
+    }
+
+    fn fill(
+        &self,
+        source: &dyn Disk,
+        options: ConversionOptions,
+        compress: bool,
+        told: &Told<'_>,
+    ) -> Result<(), ConversionError> {
+        let target = match &self.0 {
+            Kind::New { writer: Writer::Overlay { disk, behind }, .. } => {
+                let done = write_differences(disk, source, Some(&**behind), &mut |at, data| told.goes_on(at, data));
+                return done.map_err(|error| match error.kind() {
+                    io::ErrorKind::Interrupted => ConversionError::Stopped,
+                    _ => ConversionError::System(error),
+                });
+            }
+            Kind::New { writer: Writer::Disk { disk, unmap }, .. } => {
+                ConversionTarget::Disk { disk: &**disk, is_zero: true, unmap: *unmap }
+            }
+            Kind::New { writer: Writer::Qcow2(writer), .. } => ConversionTarget::Qcow2 { writer, compress },
+            Kind::InPlace { disk, is_zero, .. } => {
+                ConversionTarget::Disk { disk: &*disk.disk, is_zero: *is_zero, unmap: false }
+            }
+        };
+        let conversion = conversion::Conversion::new(source, target, options);
+        conversion.run(|done_bytes| told.goes_on(done_bytes, conversion.data_bytes()))
+    }
+
+    /// Gives a new image its name.
+    fn finish(self, durable: bool) -> Result<()> {
+        match self.0 {
+            Kind::New { path, file, writer } => writer.finish(file, durable).map_err(|error| error.or_no_space(&path)),
+            Kind::InPlace { name, disk, .. } if durable => {
+                flush(&*disk.disk).with_context(|| format!("cannot flush {name}"))
+            }
+            Kind::InPlace { .. } => Ok(()),
+        }
+    }
+}
+
+impl Writer {
+    fn make(
+        image: &NewImage,
+        source: &WholeDisk,
+        behind: Option<Arc<dyn Disk>>,
+        allow_dirs: &[PathBuf],
+        watch: &dyn Watch,
+    ) -> Result<(ReplacementFile, Self)> {
+        if let Some(behind) = behind {
+            let file = image.make(watch)?;
+            let disk = image.open_qcow2(&file, allow_dirs)?;
+            return Ok((file, Self::Overlay { disk, behind }));
+        }
+        if image.format == Format::Qcow2 && image.preallocation == Preallocation::Off {
+            let file = ReplacementFile::create_like(&image.path, image.permissions)?;
+            let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+            let writer = Qcow2Writer::new(handle, &image.qcow2_options())?;
+            return Ok((file, Self::Qcow2(writer)));
+        }
+        let file = image.make(watch)?;
+        let is_sparse = image.format == Format::Raw && image.preallocation == Preallocation::Off;
+        let unmap = is_sparse && reserve(&file, &*source.disk)?;
+        let disk = image.open(&file, &[])?;
+        Ok((file, Self::Disk { disk, unmap }))
+    }
+
+    fn finish(self, file: ReplacementFile, durable: bool) -> Result<()> {
+        match self {
+            Self::Disk { disk, .. } => {
+                if durable {
+                    flush(&*disk).with_context(|| format!("cannot flush {}", shown(file.path())))?;
+                }
+            }
+            // Differences are flushed where they are written.
+            Self::Overlay { disk, .. } => drop(disk),
+            Self::Qcow2(writer) => {
+                writer.finish().with_context(|| format!("cannot complete {}", shown(file.path())))?;
+            }
+        }
+        Ok(file.commit(durable)?)
+    }
+}
+
+/// A conversion, with all that it needs open.
+pub struct Conversion {
+    names: [String; 2],
+    source: WholeDisk,
+    target: Target,
+    options: ConvertOptions,
+}
+
+impl Conversion {
+    /// Of a disk into another one; `names` is what both are called.
+    pub fn new(names: [&str; 2], source: WholeDisk, target: Target, options: ConvertOptions) -> Self {
+        Self { names: names.map(str::to_owned), source, target, options }
+    }
+
+    /// Bytes that it goes through.
+    pub fn length_bytes(&self) -> u64 {
+        self.source.capacity_bytes()
+    }
+
+    /// How many threads it has, each with a queue of either disk.
+    pub fn threads(&self) -> usize {
+        self.options.threads().min(self.source.queues_max).min(self.target.queues_max())
+    }
+
+    /// The directory in which a new image takes its name.
+    pub fn replaces_in(&self) -> Option<PathBuf> {
+        match &self.target.0 {
+            Kind::New { file, .. } => Some(directory_of(file.path())),
+            Kind::InPlace { .. } => None,
+        }
+    }
+
+    /// Converts.
+    ///
+    /// # Errors
+    /// When something cannot be read or written, or `watch` ends it. A new image does not appear then.
+    pub fn run(self, watch: &dyn Watch) -> Result<()> {
+        let options = ConversionOptions {
+            threads: self.threads(),
+            depth: self.source.depth.max(self.target.depth()),
+            zero_run_bytes: self.options.zero_run_bytes(),
+        };
+        let told = Told { watch, length_bytes: self.length_bytes() };
+        let Self { names: [from, to], source, target, options: ConvertOptions { compress, durable, .. } } = self;
+        target.fill(&*source.disk, options, compress, &told).map_err(|error| {
+            target.failed(match error {
+                ConversionError::Stopped => stopped(watch),
+                error => Error::from(error).context(format!("cannot convert {from} to {to}")),
+            })
+        })?;
+        target.finish(durable)
+    }
+}
+
+/// Reserves storage for what the source calls data, which makes writing it a third faster on ext4; zeros that are found there give
+/// theirs back. False where there is not enough for that: there may be for what turns out to be needed.
+fn reserve(file: &ReplacementFile, source: &dyn Disk) -> Result<bool> {
+    const WORTH_A_CALL_BYTES: u64 = 1 << 20;
+    let length_bytes = source.geometry().capacity_bytes;
+    for extent in walk_extents(source, 0..length_bytes) {
+        let Extent { offset_bytes, length_bytes: extent_bytes, kind } = extent?;
+        let is_worth_it = kind == ExtentKind::Data && extent_bytes >= WORTH_A_CALL_BYTES;
+        if is_worth_it && file.preallocate(offset_bytes..offset_bytes + extent_bytes).is_err() {
+            file.set_length(0)?;
+            file.set_length(length_bytes)?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::whole::compare::{Compared, Comparison};
+    use crate::{Nobody, Progress};
+    use blockyard_block::{AllowedDirectories, FileOptions, MemoryDisk, write_bytes};
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Listener(Mutex<Option<Progress>>);
+
+    impl Watch for Listener {
+        fn progress(&self, progress: &Progress) {
+            *self.0.lock().unwrap() = Some(*progress);
+        }
+    }
+
+    fn compare(one: &WholeDisk, other: &WholeDisk, is_strict: bool) -> Compared {
+        Comparison::new(["one", "other"], [one.clone(), other.clone()], is_strict).run(&Nobody).unwrap()
+    }
+
+    #[test]
+    fn a_new_image_holds_the_same_and_appears_at_the_end() {
+        const LENGTH: u64 = 3 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.qcow2");
+        let memory = |length| WholeDisk::new(Arc::new(MemoryDisk::new(length, 512).unwrap()));
+        let source = memory(LENGTH);
+        write_bytes(&*source.disk, 1 << 20, &[7; 4096]).unwrap();
+        let image = NewImage::new(&path, Format::Qcow2, LENGTH);
+        let target = Target::new_image(&image, &source, None, &[], &Nobody).unwrap();
+        let conversion = Conversion::new(["a", "b"], source.clone(), target, ConvertOptions::default());
+        assert_eq!(conversion.replaces_in().as_deref(), Some(directory.path()));
+        assert!(!path.exists());
+        let listener = Listener::default();
+        conversion.run(&listener).unwrap();
+        let heard = listener.0.lock().unwrap().unwrap();
+        assert_eq!((heard.done_bytes, heard.length_bytes), (LENGTH, LENGTH));
+        let allowed = AllowedDirectories::new::<PathBuf>(&[]).unwrap();
+        let made = Qcow2Disk::open(&path, &FileOptions::default(), &allowed).unwrap();
+        assert_eq!(compare(&source, &WholeDisk::new(Arc::new(made)), false), Compared::Same);
+        assert_eq!(compare(&source, &memory(LENGTH), false), Compared::Contents(1 << 20));
+        assert_eq!(compare(&source, &memory(LENGTH), true), Compared::Allocation(1 << 20));
+        assert_eq!(compare(&source, &memory(LENGTH + 512), true), Compared::Sizes);
+    }
+
+    #[test]
+    fn a_disk_with_too_little_room_is_refused() {
+        let memory = |length| WholeDisk::new(Arc::new(MemoryDisk::new(length, 512).unwrap()));
+        let refused = Target::in_place("b", memory(1 << 20), &memory(2 << 20), false).err().unwrap();
+        assert!(refused.to_string().starts_with("b has 1048576 bytes, too few for 2097152"), "{refused}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Where a disk's bytes lie.
+
+use crate::error::Result;
+use blockyard_block::{
+    AllowedDirectories, Disk, ExtentKind, FileOptions, OpenedFile, Qcow2Disk, Qcow2Mapping, Qcow2MappingKind,
+    image_chain,
+};
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A disk whose bytes are looked for, and the names of the files that they are in, by depth.
+pub struct Map {
+    disk: MappedDisk,
+    files: Vec<String>,
+}
+
+enum MappedDisk {
+    Qcow2(Qcow2Disk),
+    Other(Arc<dyn Disk>),
+}
+
+/// A range of a disk whose bytes lie in one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapEntry {
+    /// Where it begins.
+    pub start_bytes: u64,
+    /// How long it is.
+    pub length_bytes: u64,
+    /// In the image itself, 0, or so many images behind it.
+    pub depth: usize,
+    /// Some file says what is there.
+    pub is_present: bool,
+    /// It reads as zeros.
+    pub is_zero: bool,
+    /// It is data.
+    pub has_data: bool,
+    /// Which are compressed.
+    pub is_compressed: bool,
+    /// Where in the file at the depth.
+    pub offset_bytes: Option<u64>,
+}
+
+impl Map {
+    /// Of a qcow2 image, with those that are behind it.
+    ///
+    /// # Errors
+    /// When it or one of those cannot be opened.
+    pub fn of_qcow2(image: &OpenedFile, allow_dirs: &[PathBuf]) -> Result<Self> {
+        let allowed = AllowedDirectories::new(allow_dirs)?;
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        let disk = Qcow2Disk::open_in(image.file().try_clone()?, image.path(), &options, &allowed)?;
+        let files = image_chain(image, &allowed)?.iter().map(|image| image.path.display().to_string()).collect();
+        Ok(Self { disk: MappedDisk::Qcow2(disk), files })
+    }
+
+    /// Of a disk that is one file, byte by byte, or in none.
+    pub fn of_disk(disk: Arc<dyn Disk>, name: String) -> Self {
+        Self { disk: MappedDisk::Other(disk), files: vec![name] }
+    }
+
+    /// The names of the files, by depth.
+    pub fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    /// The entries of a range, as far as the disk goes, each as long as it can be.
+    pub fn entries(&self, range: Range<u64>) -> impl Iterator<Item = io::Result<MapEntry>> + '_ {
+        let end = range.end.min(self.capacity_bytes());
+        let (mut at, mut last) = (range.start, None::<MapEntry>);
+        std::iter::from_fn(move || {
+            while at < end {
+                let entry = match self.entry(at..end) {
+                    Ok(entry) => entry,
+                    Err(error) => {
+                        (at, last) = (end, None);
+                        return Some(Err(error));
+                    }
+                };
+                at += entry.length_bytes;
+                match &mut last {
+                    Some(last) if last.continues_with(&entry) => last.length_bytes += entry.length_bytes,
+                    _ => {
+                        if let Some(done) = last.replace(entry) {
+                            return Some(Ok(done));
+                        }
+                    }
+                }
+            }
+            last.take().map(Ok)
+        })
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        match &self.disk {
+            MappedDisk::Qcow2(disk) => disk.geometry().capacity_bytes,
+            MappedDisk::Other(disk) => disk.geometry().capacity_bytes,
+        }
+    }
+
+    fn entry(&self, range: Range<u64>) -> io::Result<MapEntry> {
+        let start_bytes = range.start;
+        let (mapping, is_qcow2) = match &self.disk {
+            MappedDisk::Qcow2(disk) => (disk.map(range)?, true),
+            MappedDisk::Other(disk) => (plain(&**disk, range)?, false),
+        };
+        let Qcow2Mapping { length_bytes, depth, kind } = mapping;
+        let entry = MapEntry {
+            start_bytes,
+            length_bytes,
+            depth,
+            is_present: true,
+            is_zero: false,
+            has_data: false,
+            is_compressed: false,
+            offset_bytes: None,
+        };
+        Ok(match kind {
+            Qcow2MappingKind::Data { offset_bytes } => {
+                MapEntry { has_data: true, offset_bytes: Some(offset_bytes), ..entry }
+            }
+            Qcow2MappingKind::Compressed => MapEntry { has_data: true, is_compressed: true, ..entry },
+            Qcow2MappingKind::Zeros => MapEntry { is_zero: true, ..entry },
+            Qcow2MappingKind::Hole { offset_bytes } => {
+                MapEntry { is_zero: true, offset_bytes: Some(offset_bytes), ..entry }
+            }
+            Qcow2MappingKind::Absent => MapEntry { is_zero: true, is_present: !is_qcow2, ..entry },
+        })
+    }
+}
+
+impl MapEntry {
+    /// Whether `next`, which begins where this ends, says nothing new.
+    fn continues_with(&self, next: &Self) -> bool {
+        let offset_bytes = self.offset_bytes.map(|offset| offset + self.length_bytes);
+        let (start_bytes, length_bytes) = (next.start_bytes, next.length_bytes);
+        *next == Self { start_bytes, length_bytes, offset_bytes, ..*self }
+    }
+}
+
+fn plain(disk: &dyn Disk, range: Range<u64>) -> io::Result<Qcow2Mapping> {
+    let extent = disk.extents(range.clone())?;
+    let kind = match extent.kind {
+        ExtentKind::Data => Qcow2MappingKind::Data { offset_bytes: range.start },
+        ExtentKind::Zero | ExtentKind::Hole => Qcow2MappingKind::Hole { offset_bytes: range.start },
+    };
+    Ok(Qcow2Mapping { length_bytes: extent.length_bytes, depth: 0, kind })
+}

@@ -1,0 +1,123 @@
+//! How large the file of a new image would be.
+
+use crate::error::{Error, Result, refuse};
+use blockyard_block::specification::Format;
+use blockyard_block::{Disk, Extent, ExtentKind, Preallocation, walk_extents};
+
+/// What a new image is to be, as far as its size depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measuring {
+    format: Format,
+    cluster_bytes: u64,
+    preallocation: Preallocation,
+}
+
+/// Sizes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// With what the disk holds now.
+    pub required_bytes: u64,
+    /// With everything written.
+    pub full_bytes: u64,
+}
+
+/// What the new image is to hold.
+#[derive(Clone, Copy)]
+pub enum Contents<'a> {
+    /// What this disk does.
+    Of(&'a dyn Disk),
+    /// Nothing, on a disk of so many bytes.
+    Empty(u64),
+}
+
+impl Measuring {
+    /// Of an image in this format; what else is not said is as new images are.
+    ///
+    /// # Errors
+    /// When there is no such image.
+    pub fn new(format: Format, cluster_bytes: Option<u32>, preallocation: Option<Preallocation>) -> Result<Self> {
+        let cluster_bytes = u64::from(cluster_bytes.unwrap_or(64 << 10));
+        if !(512..=2 << 20).contains(&cluster_bytes) || !cluster_bytes.is_power_of_two() {
+            return Err(Error::usage("clusters have 512 bytes to 2 MiB, a power of two"));
+        }
+        Ok(Self { format, cluster_bytes, preallocation: preallocation.unwrap_or_default() })
+    }
+
+    /// Measures.
+    ///
+    /// # Errors
+    /// When the disk cannot be read, or no file can hold it.
+    pub fn run(&self, contents: Contents<'_>) -> Result<Measured> {
+        let (size_bytes, data_bytes) = match contents {
+            Contents::Of(disk) => (disk.geometry().capacity_bytes, data_bytes(disk, self.cluster_bytes)?),
+            Contents::Empty(size_bytes) => (size_bytes, 0),
+        };
+        let data_bytes = match self.preallocation {
+            Preallocation::Off => data_bytes,
+            _ => size_bytes.next_multiple_of(self.cluster_bytes),
+        };
+        let measured = match self.format {
+            Format::Raw => Some(Measured { required_bytes: size_bytes, full_bytes: size_bytes }),
+            Format::Qcow2 => qcow2(size_bytes, data_bytes, self.cluster_bytes),
+            Format::Vmdk => return Err(Error::usage("VMDK images can be read, not made: choose raw or qcow2")),
+        };
+        match measured {
+            Some(measured) => Ok(measured),
+            None => refuse!("no file can hold a disk of {size_bytes} bytes in this format"),
+        }
+    }
+}
+
+/// Bytes of clusters that hold data.
+fn data_bytes(disk: &dyn Disk, cluster_bytes: u64) -> Result<u64> {
+    let capacity_bytes = disk.geometry().capacity_bytes;
+    let (mut data_bytes, mut counted_to) = (0, 0);
+    for extent in walk_extents(disk, 0..capacity_bytes) {
+        let Extent { offset_bytes, length_bytes, kind } = extent?;
+        if kind == ExtentKind::Data {
+            let start = (offset_bytes - offset_bytes % cluster_bytes).max(counted_to);
+            let end = (offset_bytes + length_bytes).next_multiple_of(cluster_bytes);
+            data_bytes += end - start.min(end);
+            counted_to = end;
+        }
+    }
+    Ok(data_bytes)
+}
+
+/// As `qcow2_measure` in QEMU's block/qcow2.c; `None` when that is more than there can be.
+fn qcow2(size_bytes: u64, data_bytes: u64, cluster_bytes: u64) -> Option<Measured> {
+    const ENTRY_BYTES: u64 = 8;
+    const REFCOUNT_BYTES: u64 = 2;
+    let size_bytes = size_bytes.checked_next_multiple_of(cluster_bytes)?;
+    let entries = cluster_bytes / ENTRY_BYTES;
+    let l2_bytes = (size_bytes / cluster_bytes).next_multiple_of(entries) * ENTRY_BYTES;
+    let l1_bytes = (l2_bytes / cluster_bytes).next_multiple_of(entries) * ENTRY_BYTES;
+    let clusters = (cluster_bytes + l2_bytes + l1_bytes).checked_add(size_bytes)? / cluster_bytes;
+    let (mut blocks, mut tables) = (0, 0);
+    loop {
+        let new_blocks = (clusters + blocks + tables).div_ceil(cluster_bytes / REFCOUNT_BYTES);
+        let new_tables = new_blocks.div_ceil(entries);
+        if (new_blocks, new_tables) == (blocks, tables) {
+            break;
+        }
+        (blocks, tables) = (new_blocks, new_tables);
+    }
+    let full_bytes = (clusters + blocks + tables).checked_mul(cluster_bytes)?;
+    Some(Measured { required_bytes: full_bytes - size_bytes + data_bytes, full_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absurd_sizes_are_no_panic() {
+        for size in [u64::MAX, u64::MAX - 65535, 1 << 63] {
+            for cluster in [512, 65536, 2 << 20] {
+                let _ = qcow2(size, 0, cluster);
+            }
+        }
+        let empty = Measured { required_bytes: 393_216, full_bytes: 1_074_135_040 };
+        assert_eq!(qcow2(1 << 30, 0, 65536), Some(empty));
+    }
+}

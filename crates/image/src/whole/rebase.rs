@@ -1,0 +1,87 @@
+//! Putting another backing file behind an image.
+
+use super::{Told, backing_path};
+use crate::Watch;
+use crate::error::{Context, Result, refuse};
+use blockyard_block::{
+    AllowedDirectories, Disk, OpenedFile, Qcow2Backing, Qcow2Disk, Qcow2Rebase, same_file, write_differences,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A qcow2 image that gets another backing file, or none.
+pub struct Rebase {
+    name: String,
+    path: PathBuf,
+    rebase: Qcow2Rebase,
+}
+
+impl Rebase {
+    /// Of the image called `name`, which is open for writing and locked.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn open(name: &str, image: OpenedFile) -> Result<Self> {
+        let path = image.path().to_owned();
+        let rebase = Qcow2Rebase::open(image).with_context(|| cannot_rebase(name))?;
+        Ok(Self { name: name.to_owned(), path, rebase })
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Refuses a backing file that is the image itself.
+    ///
+    /// # Errors
+    /// When it is.
+    pub fn refuse_itself(&self, backing: &Qcow2Backing) -> Result<()> {
+        if same_file(&self.path, &backing_path(&self.path, &backing.name)).unwrap_or(false) {
+            refuse!("{} cannot be behind itself", self.name);
+        }
+        Ok(())
+    }
+
+    /// What has to be written to the image so that it shows the same with `behind` as the disk that is behind it. What is behind it now lies in
+    /// `allow_dirs`. `None`: nothing, as there is nothing behind it before or after.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn keeping(&self, behind: Option<Arc<dyn Disk>>, allow_dirs: &[PathBuf]) -> Result<Option<Keeping<'_>>> {
+        let top = self.rebase.disk(&AllowedDirectories::new(allow_dirs)?).with_context(|| cannot_rebase(&self.name))?;
+        Ok((behind.is_some() || top.has_backing()).then_some(Keeping { name: &self.name, top, behind }))
+    }
+
+    /// Names another backing file, or none, which is behind the image from now on; nothing is compared.
+    ///
+    /// # Errors
+    /// When the image cannot be written.
+    pub fn name_backing(&self, backing: Option<&Qcow2Backing>) -> Result<()> {
+        self.rebase.name_backing(backing).with_context(|| cannot_rebase(&self.name))
+    }
+}
+
+/// What an image shows, which is to be kept.
+pub struct Keeping<'a> {
+    name: &'a str,
+    top: Qcow2Disk,
+    behind: Option<Arc<dyn Disk>>,
+}
+
+impl Keeping<'_> {
+    /// Writes to the image what it would not show any more.
+    ///
+    /// # Errors
+    /// When a disk fails, or `watch` ends it.
+    pub fn run(&self, watch: &dyn Watch) -> Result<()> {
+        let Self { name, top, behind } = self;
+        let told = Told { watch, length_bytes: top.geometry().capacity_bytes };
+        let written = write_differences(top, top, behind.as_deref(), &mut |at, data| told.goes_on(at, data));
+        written.map_err(|error| told.why(error, cannot_rebase(name)))
+    }
+}
+
+fn cannot_rebase(name: &str) -> String {
+    format!("cannot rebase {name}")
+}
