@@ -183,6 +183,9 @@ impl Writer {
         allow_dirs: &[PathBuf],
         watch: &dyn Watch,
     ) -> Result<(ReplacementFile, Self)> {
+        if image.backing.is_some() != behind.is_some() {
+            refuse!("{}: a backing file and its disk come together", shown(&image.path));
+        }
         if let Some(behind) = behind {
             let file = image.make(watch)?;
             let disk = image.open_qcow2(&file, allow_dirs)?;
@@ -294,7 +297,7 @@ mod tests {
     use super::*;
     use crate::whole::compare::{Compared, Comparison};
     use crate::{Nobody, Progress};
-    use blockyard_block::{AllowedDirectories, FileOptions, MemoryDisk, write_bytes};
+    use blockyard_block::{AllowedDirectories, FileOptions, MemoryDisk, Qcow2Backing, write_bytes};
     use std::sync::Mutex;
 
     #[derive(Default)]
@@ -306,6 +309,10 @@ mod tests {
         }
     }
 
+    fn memory(length: u64) -> WholeDisk {
+        WholeDisk::new(Arc::new(MemoryDisk::new(length, 512).unwrap()))
+    }
+
     fn compare(one: &WholeDisk, other: &WholeDisk, is_strict: bool) -> Compared {
         Comparison::new(["one", "other"], [one.clone(), other.clone()], is_strict).run(&Nobody).unwrap()
     }
@@ -315,7 +322,6 @@ mod tests {
         const LENGTH: u64 = 3 << 20;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.qcow2");
-        let memory = |length| WholeDisk::new(Arc::new(MemoryDisk::new(length, 512).unwrap()));
         let source = memory(LENGTH);
         write_bytes(&*source.disk, 1 << 20, &[7; 4096]).unwrap();
         let image = NewImage::new(&path, Format::Qcow2, LENGTH);
@@ -336,8 +342,11 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_with_too_little_room_is_refused() {
-        let memory = |length| WholeDisk::new(Arc::new(MemoryDisk::new(length, 512).unwrap()));
+    fn what_does_not_fit_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let backing = Some(Qcow2Backing { name: "base.img".to_owned(), format: "raw".to_owned() });
+        let image = NewImage { backing, ..NewImage::new(directory.path().join("a.qcow2"), Format::Qcow2, 1 << 20) };
+        assert!(Target::new_image(&image, &memory(1 << 20), None, &[], &Nobody).is_err());
         let refused = Target::in_place("b", memory(1 << 20), &memory(2 << 20), false).err().unwrap();
         assert!(refused.to_string().starts_with("b has 1048576 bytes, too few for 2097152"), "{refused}");
     }
