@@ -1,11 +1,9 @@
 //! How a disk that somebody names as a destination is written.
 
 use crate::image::failures;
-use crate::terminal::OutputError;
 use anyhow::{Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{ReplacementError, same_file, shown};
-use blockyard_image::is_storage_full;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -52,11 +50,4 @@ pub fn refuse_same_disk(input: &DiskSpecification, output: &DiskSpecification) -
         );
     }
     bail!("{names}: SRC and DST are the same disk");
-}
-
-/// An error of making a new file at `path`: that there is no room for it, if that is what it was.
-pub fn or_no_space(error: anyhow::Error, path: &Path) -> anyhow::Error {
-    let says_so = |error: &(dyn std::error::Error + 'static)| matches!(error.downcast_ref(), Some(OutputError(error)) if is_storage_full(error));
-    let is_it = is_storage_full(error.as_ref()) || error.chain().any(says_so);
-    if is_it { ReplacementError::NoSpace(path.to_owned()).into() } else { error }
 }

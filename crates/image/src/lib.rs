@@ -14,7 +14,7 @@ mod error;
 mod watch;
 
 pub use blockyard_appliance::ImageDisk;
-pub use error::{Error, Result, is_storage_full};
+pub use error::{Error, Result};
 pub use files::{GetOptions, PutOptions, PutSource};
 pub use guest::{Access, ImageOptions, OpenImage, Resources};
 pub use volumes::keys::{Key, Keys};

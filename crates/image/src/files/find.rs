@@ -254,7 +254,7 @@ impl Test {
             Self::Name(pattern) => matches(pattern, found.name()),
             Self::Path(pattern) => matches(pattern, found.path),
             Self::Type(letters) => letters.contains(&type_letter(entry.mode)),
-            Self::Size(count, unit) => count.holds(entry.size.div_ceil(*unit)),
+            Self::Size(count, unit) => count.holds(entry.size.div_ceil((*unit).max(1))),
             Self::Permissions(bits) => entry.mode & 0o7777 == *bits,
             Self::AllPermissions(bits) => entry.mode & bits == *bits,
             Self::AnyPermission(bits) => *bits == 0 || entry.mode & bits != 0,
@@ -263,7 +263,7 @@ impl Test {
             Self::Newer { modified, .. } => (entry.modified, entry.modified_ns) > *modified,
             // What is to come is no whole unit ago.
             Self::Age { of, unit, now, count } => {
-                count.holds(u64::try_from(now.saturating_sub(of.of(entry)) / unit).unwrap_or(0))
+                count.holds(u64::try_from(now.saturating_sub(of.of(entry)) / (*unit).max(1)).unwrap_or(0))
             }
             Self::Empty => entry.empty || (is_regular(entry.mode) && entry.size == 0),
             Self::Links(count) => count.holds(entry.links),

@@ -1,16 +1,14 @@
-//! `blockyard image tar-in` and `tar-out`. The appliance reads and writes the archives: this process passes bytes on.
+//! `blockyard image tar-in` and `tar-out`.
 
 use crate::UsageError;
-use crate::destination::or_no_space;
 use crate::image::file_commands::FileCommand;
 use crate::image::stdin::{self, Stdin};
 use crate::terminal::OutputError;
 use anyhow::{Context, Result};
-use blockyard_block::{ReplacementFile, shown};
+use blockyard_block::shown;
 use blockyard_image::Access;
-use blockyard_image::guest::{OpenImage, image_path};
-use blockyard_image::guest::{read_in, write_out_into};
-use blockyard_protocol::appliance::{self, Compression, Operation};
+use blockyard_image::files::tar::{Compression, TarInOptions, TarOutOptions, compression_of};
+use blockyard_image::guest::OpenImage;
 use clap::{Args, ValueEnum};
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -72,9 +70,8 @@ impl FileCommand for TarIn {
         if self.is_standard() {
             stdin::claim()?;
         }
-        let directory = image_path(&self.directory);
-        let request = appliance::TarIn { directory, own: !self.root_owned, ..Default::default() };
-        stdin::lent(|stdin| Ok(read_in(image, Operation::TarIn(request), self.input(stdin)?)?)).map(drop)
+        let options = TarInOptions { root_owned: self.root_owned };
+        stdin::lent(|stdin| Ok(image.tar_in(self.input(stdin)?, &self.directory, &options)?))
     }
 }
 
@@ -96,9 +93,6 @@ pub struct TarOut {
     exclude: Vec<OsString>,
 }
 
-/// Bytes of patterns: they fit in a request.
-const EXCLUDES_BYTES_MAX: usize = 16 << 10;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Compress {
     None,
@@ -107,15 +101,6 @@ enum Compress {
 }
 
 impl Compress {
-    /// As a name says.
-    fn of(path: &Path) -> Self {
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("gz" | "tgz") => Self::Gzip,
-            Some("zst" | "tzst") => Self::Zstd,
-            _ => Self::None,
-        }
-    }
-
     fn message(self) -> Compression {
         match self {
             Self::None => Compression::None,
@@ -140,8 +125,9 @@ impl FileCommand for TarOut {
         if self.is_standard() && io::IsTerminal::is_terminal(&io::stdout()) {
             return Err(UsageError("an archive is nothing for a terminal: name a file".to_owned()).into());
         }
-        if self.exclude.iter().map(|pattern| pattern.len()).sum::<usize>() > EXCLUDES_BYTES_MAX {
-            let problem = format!("--exclude: the patterns have more than {} KiB", EXCLUDES_BYTES_MAX >> 10);
+        if self.exclude.iter().map(|pattern| pattern.len()).sum::<usize>() > TarOutOptions::EXCLUDES_BYTES_MAX {
+            let problem =
+                format!("--exclude: the patterns have more than {} KiB", TarOutOptions::EXCLUDES_BYTES_MAX >> 10);
             return Err(UsageError(problem).into());
         }
         Ok(())
@@ -149,18 +135,14 @@ impl FileCommand for TarOut {
 
     /// When something could not be packed, there is no archive.
     fn run(&self, image: &mut OpenImage) -> Result<()> {
-        let compression = self.compress.unwrap_or_else(|| Compress::of(&self.archive)).message();
-        let excludes: Vec<_> = self.exclude.iter().map(|pattern| pattern.as_bytes().to_vec()).collect();
-        let directory = image_path(&self.directory);
-        let request = appliance::TarOut { directory, compression, excludes, ..Default::default() };
+        let options = TarOutOptions {
+            compression: self.compress.map_or_else(|| compression_of(&self.archive), Compress::message),
+            excludes: self.exclude.iter().map(|pattern| pattern.as_bytes().to_vec()).collect(),
+        };
         if self.is_standard() {
-            let mut output = write_out_into(image, Operation::TarOut(request), io::stdout())?;
+            let mut output = image.tar_out(&self.directory, io::stdout(), &options)?;
             return Ok(output.flush().map_err(OutputError)?);
         }
-        let new = ReplacementFile::create(&self.archive)?;
-        let output = new.file().try_clone().context("cannot write the archive")?;
-        let written = write_out_into(image, Operation::TarOut(request), output);
-        written.map_err(|error| or_no_space(error.into(), &self.archive))?;
-        Ok(new.commit(image.is_durable())?)
+        Ok(image.tar_out_to(&self.directory, &self.archive, &options)?)
     }
 }
