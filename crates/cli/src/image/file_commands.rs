@@ -2,7 +2,8 @@
 
 use super::files::{changes, copying, dd, df, du, edit, find, ls, making, read_in, run, stat, tar};
 use super::open_image::{self, ImageArgs};
-use super::{filesystems, fsck, inspect, label, misplaced, mkfs, trim};
+use super::volumes::{filesystems, fsck, label, mkfs, trim};
+use super::{inspect, misplaced};
 use crate::UsageError;
 use anyhow::Result;
 use blockyard_block::shown;

@@ -1,6 +1,6 @@
 //! `blockyard image label`.
 
-use super::file_commands::FileCommand;
+use crate::image::file_commands::FileCommand;
 use crate::print;
 use anyhow::Result;
 use blockyard_block::printable;
