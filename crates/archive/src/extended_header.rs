@@ -1,6 +1,7 @@
 //! pax's extended headers: what does not fit into an archive's headers (POSIX.1-2024, pax, "pax Header Block").
 
 use crate::access_control_list::{ACCESS_LIST, AccessControlList, DEFAULT_LIST};
+use crate::fields::decimal;
 use crate::sparse_map::SparseRecords;
 use crate::time::Time;
 use std::ffi::OsString;
@@ -115,10 +116,6 @@ fn split_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let record = record.get(space + 1..)?.strip_suffix(b"\n")?;
     let equals = record.iter().position(|&byte| byte == b'=')?;
     Some((&record[..equals], &record[equals + 1..], rest))
-}
-
-pub(crate) fn decimal<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
-    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// Records that are to be written.

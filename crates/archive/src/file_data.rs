@@ -1,6 +1,6 @@
 //! The data of a file that is packed, and where it has holes.
 
-use crate::reader::BLOCK_BYTES;
+use crate::fields::BLOCK_BYTES;
 use crate::sparse_map::Ranges;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;

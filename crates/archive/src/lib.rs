@@ -8,6 +8,7 @@
 mod access_control_list;
 mod extended_attributes;
 mod extended_header;
+mod fields;
 mod file_data;
 mod new_file;
 mod pack;

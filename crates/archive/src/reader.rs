@@ -5,6 +5,7 @@
 
 use crate::access_control_list::AccessControlList;
 use crate::extended_header::ExtendedHeader;
+use crate::fields::{BLOCK_BYTES, cut_short, fill, no_number, number};
 use crate::sparse_map::{self, Ranges};
 use crate::time::Time;
 use std::ffi::OsString;
@@ -13,8 +14,6 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use tar::Header;
 
-/// Bytes that a tar archive counts in.
-pub(crate) const BLOCK_BYTES: u64 = 512;
 /// What may come before a file's own header: names and attributes, which are kept in memory.
 const DESCRIPTION_BYTES_MAX: u64 = 16 << 20;
 /// The same of what holds for all files that follow, each of which gets a copy.
@@ -364,31 +363,6 @@ fn size(header: &Header) -> io::Result<u64> {
     u64::try_from(number(&header.as_old().size)?).map_err(|_| no_number())
 }
 
-/// A field of a header: octal digits, or two's complement behind a first bit that is set (GNU tar, "Extensions"). Blank is 0.
-pub(crate) fn number(field: &[u8]) -> io::Result<i64> {
-    if let Some((&first, rest)) = field.split_first().filter(|(first, _)| **first & 0x80 != 0) {
-        // Its second bit is the sign.
-        let start = i128::from((first << 1) as i8 >> 1);
-        let number = rest.iter().fold(start, |number, &byte| number << 8 | i128::from(byte));
-        return i64::try_from(number).map_err(|_| no_number());
-    }
-    let is_blank = |byte: &u8| matches!(byte, b' ' | 0);
-    let digits = field.iter().skip_while(|byte| is_blank(byte)).take_while(|byte| !is_blank(byte));
-    let mut number = 0;
-    for &digit in digits {
-        if !(b'0'..=b'7').contains(&digit) {
-            return Err(no_number());
-        }
-        // Twelve digits at most.
-        number = number << 3 | i64::from(digit - b'0');
-    }
-    Ok(number)
-}
-
-fn no_number() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the archive is damaged: a header has a number that is none")
-}
-
 /// The last but one is for those that are none: the last means that nothing changes (chown(2)).
 fn id(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX).min(u32::MAX - 1)
@@ -397,24 +371,6 @@ fn id(number: i64) -> u32 {
 fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
     text.truncate(text.iter().position(|&byte| byte == 0).unwrap_or(text.len()));
     text
-}
-
-pub(crate) fn cut_short() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends in a file")
-}
-
-/// Reads until `into` is full or the input ends.
-pub(crate) fn fill(input: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < into.len() {
-        match input.read(&mut into[filled..]) {
-            Ok(0) => break,
-            Ok(bytes) => filled += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 /// What is said of something that is no archive, by its first bytes: what other programs unpack can come through a pipe.
@@ -429,23 +385,6 @@ fn no_archive(head: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_octal_or_binary_and_of_any_sign() {
-        for (field, wanted) in [
-            (&b"0000644\0"[..], 0o644),
-            (b"   17 \0", 0o17),
-            (b"\0\0\0\0", 0),
-            (b"777777777777", 0o777_777_777_777),
-            (b"\x80\0\0\0\0\0\0\x01\0\0\0\0", 1 << 32),
-            (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe", -2),
-        ] {
-            assert_eq!(number(field).unwrap(), wanted, "{field:?}");
-        }
-        for field in [&b"8"[..], b"-1", b"\x80\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
-            assert!(number(field).is_err(), "{field:?}");
-        }
-    }
 
     #[test]
     fn what_another_program_unpacks_is_said_with_how() {

@@ -1,7 +1,6 @@
 //! Where the files of an archive have data, in each of GNU tar's ways to say so (its manual, "Storing Sparse Files").
 
-use crate::extended_header::decimal;
-use crate::reader::{BLOCK_BYTES, cut_short, fill, number};
+use crate::fields::{BLOCK_BYTES, cut_short, decimal, fill, number};
 use std::io::{self, Read};
 use tar::{GnuExtSparseHeader, GnuSparseHeader, Header};
 

@@ -23,8 +23,7 @@ mod new_table;
 mod restriction;
 
 pub use change::{ChangeError, EntryChange, TableChange};
-pub use error::{LeftOut, PartitionError, PartitionTableError, Warning};
-pub use gpt::GptFault;
+pub use error::{GptFault, LeftOut, PartitionError, PartitionTableError, Warning};
 pub use guid::{Guid, NotAGuid};
 pub use kind::PartitionKind;
 pub use new_table::{NewPartition, NewTableError, lay_out};

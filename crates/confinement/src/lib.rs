@@ -8,9 +8,10 @@
 mod every_thread;
 mod process;
 pub mod program_filter;
+mod seccomp_rules;
 pub mod standard_output;
 
 pub use process::{
-    Confinement, ConfinementError, Inherited, Landlock, fcntl_without_signals, give_up_capabilities, landlock_abi,
-    raise_descriptor_limit,
+    Confinement, ConfinementError, Inherited, Landlock, give_up_capabilities, landlock_abi, raise_descriptor_limit,
 };
+pub use seccomp_rules::fcntl_without_signals;

@@ -10,13 +10,14 @@
 //! goes on working.
 
 use crate::every_thread::{self, GivenUp};
+use crate::seccomp_rules::{fcntl_without_signals, unknown_to_libc};
 use blockyard_block::{FileDisk, RING_REGISTRATIONS};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
-use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
+use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
 use std::collections::BTreeMap;
 use std::fs;
@@ -186,25 +187,6 @@ impl Confinement {
         let refused = SeccompAction::Errno(libc::EPERM as u32);
         SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
     }
-}
-
-/// A filter cannot look at clone3's arguments, which lie in memory: libc takes `clone` when the kernel does not know it.
-pub(crate) fn unknown_to_libc() -> Result<BpfProgram, seccompiler::BackendError> {
-    let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
-    let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
-    SeccompFilter::new(rules, SeccompAction::Allow, unknown, TargetArch::x86_64)?.try_into()
-}
-
-/// What fcntl(2) may not do: say who gets a descriptor's signals, and which (F_SETOWN, F_SETSIG, F_SETOWN_EX: `asm-generic/fcntl.h`).
-const SIGNALLING: [u64; 3] = [8, 10, 15];
-
-/// A call of fcntl(2) that has nobody signalled.
-///
-/// # Errors
-/// When seccompiler takes no such rule, which is a mistake here.
-pub fn fcntl_without_signals() -> Result<SeccompRule, seccompiler::BackendError> {
-    let conditions = SIGNALLING.map(|command| SeccompCondition::new(1, Dword, Ne, command));
-    SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>()?)
 }
 
 /// `linux/capability.h`.

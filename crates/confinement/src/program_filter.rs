@@ -13,7 +13,7 @@
 //!
 //! Calls that take a name are refused altogether and not by the name: that lies in memory, which the program can change after we looked.
 
-use crate::process::unknown_to_libc;
+use crate::seccomp_rules::unknown_to_libc;
 use blockyard_block::wait_ready;
 use libc::c_ulong;
 use rustix::event::{PollFd, PollFlags};

@@ -29,6 +29,7 @@ mod buffers;
 mod claims;
 mod connection;
 mod errno;
+mod fusermount;
 mod message;
 mod mount;
 mod mountpoint;

@@ -3,14 +3,12 @@
 use crate::content::{self, Content, LUKS};
 use crate::failures::refusal;
 use crate::partition_table::{PartitionNames, Table};
+use crate::sysfs::{SYSFS, names_in, number_in, sector_bytes, size_bytes};
 use blockyard_protocol::appliance::{self, Failure};
 use blockyard_protocol::volume_name::{DISKS_MAX, disk_name, kernel_name};
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-
-/// Directories below /sys/block have a file for each device.
-const SYSFS: &str = "/sys/class/block";
 
 /// A partition, a disk without any, or what was made of some.
 #[derive(Clone, Debug, Default)]
@@ -223,24 +221,6 @@ fn logical_volume_name(name: &str) -> Option<String> {
         }
     }
     None
-}
-
-/// Names in a directory; none where there is none.
-fn names_in(directory: &str) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
-}
-
-fn number_in(path: &str) -> u64 {
-    fs::read_to_string(path).ok().and_then(|text| text.trim_end().parse().ok()).unwrap_or(0)
-}
-
-fn size_bytes(node: &str) -> u64 {
-    number_in(&format!("{SYSFS}/{node}/size")).saturating_mul(512)
-}
-
-pub(crate) fn sector_bytes(disk: &str) -> u64 {
-    number_in(&format!("{SYSFS}/{disk}/queue/logical_block_size")).max(512)
 }
 
 /// The volume that somebody calls `name`, for one who says that it is there.

@@ -1,6 +1,7 @@
 //! What a partition or a disk holds, by the magic numbers that blkid(8) knows it by.
 
-use crate::block_devices::sector_bytes;
+use crate::sysfs::sector_bytes;
+use crate::uuid::uuid_text;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -318,12 +319,6 @@ fn key_memory_bytes(device: &File, head: &[u8]) -> u64 {
         digits.parse::<u32>().ok()
     });
     kibibytes.max().map_or(0, |kibibytes| u64::from(kibibytes) << 10)
-}
-
-/// A UUID as people write it.
-pub(crate) fn uuid_text(uuid: &[u8]) -> String {
-    let dash = |index: usize| if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
-    uuid.iter().enumerate().map(|(index, byte)| format!("{}{byte:02x}", dash(index))).collect()
 }
 
 #[cfg(test)]

@@ -39,12 +39,14 @@ mod ring;
 mod roots;
 mod seen_directories;
 mod stream;
+mod sysfs;
 mod system;
 mod tar_in;
 mod tar_out;
 mod tools;
 mod tree;
 mod trim;
+mod uuid;
 mod volume_list;
 
 use blockyard_protocol::appliance::{Operation, Ready, Request, VERSION};

@@ -2,7 +2,7 @@
 //!
 //! The kernel has read the table and made the partitions; it does not tell these names.
 
-use crate::content::uuid_text;
+use crate::uuid::uuid_text;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,6 +1,5 @@
 //! Why a disk has no partition table to go by, what is odd about one, and why a partition is not to be had.
 
-use super::gpt::GptFault;
 use crate::explain;
 use std::io;
 
@@ -53,6 +52,41 @@ impl PartitionTableError {
             _ => explain(self),
         }
     }
+}
+
+/// What is wrong with a copy of a GPT.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GptFault {
+    /// There is none.
+    #[error("there is none")]
+    Absent,
+    /// The disk fails there.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+    /// The header's length is less than it must be, or more than a block.
+    #[error("its header claims to have {0} bytes")]
+    HeaderLength(u32),
+    /// The header is not what it was when it was written.
+    #[error("the checksum of its header is wrong")]
+    HeaderChecksum,
+    /// The header was written for another place.
+    #[error("its header belongs in block {0}")]
+    HeaderPlace(u64),
+    /// Entries have an impossible length.
+    #[error("its entries claim to have {0} bytes each, which is not 128 times a power of two")]
+    EntryLength(u32),
+    /// More entries than we read, or none.
+    #[error("it claims to have {0} entries")]
+    EntryCount(u32),
+    /// What it has for partitions is no part of this disk, or covers the table.
+    #[error("its range for partitions is no part of the disk: was the disk made smaller?")]
+    Usable,
+    /// The array of entries lies outside the disk, or where partitions are.
+    #[error("its array of entries is not where one can be")]
+    ArrayPlace,
+    /// The entries are not what they were when they were written.
+    #[error("the checksum of its entries is wrong")]
+    ArrayChecksum,
 }
 
 /// What is odd about a table, without making it useless.

@@ -5,7 +5,7 @@
 //! and used whole or not at all.
 
 use super::crc32::crc32;
-use super::error::{LeftOut, Warning};
+use super::error::{GptFault, LeftOut, Warning};
 use super::guid::Guid;
 use super::kind::PartitionKind;
 use super::{Found, Partition};
@@ -20,41 +20,6 @@ const ARRAY_BYTES_MAX: u64 = 1 << 20;
 const PRIMARY_BLOCK: u64 = 1;
 /// Least block that is for partitions: the MBR and the header are in front.
 const USABLE_MIN: u64 = 2;
-
-/// What is wrong with a copy of a GPT.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GptFault {
-    /// There is none.
-    #[error("there is none")]
-    Absent,
-    /// The disk fails there.
-    #[error("it cannot be read: {0}")]
-    Unreadable(String),
-    /// The header's length is less than it must be, or more than a block.
-    #[error("its header claims to have {0} bytes")]
-    HeaderLength(u32),
-    /// The header is not what it was when it was written.
-    #[error("the checksum of its header is wrong")]
-    HeaderChecksum,
-    /// The header was written for another place.
-    #[error("its header belongs in block {0}")]
-    HeaderPlace(u64),
-    /// Entries have an impossible length.
-    #[error("its entries claim to have {0} bytes each, which is not 128 times a power of two")]
-    EntryLength(u32),
-    /// More entries than we read, or none.
-    #[error("it claims to have {0} entries")]
-    EntryCount(u32),
-    /// What it has for partitions is no part of this disk, or covers the table.
-    #[error("its range for partitions is no part of the disk: was the disk made smaller?")]
-    Usable,
-    /// The array of entries lies outside the disk, or where partitions are.
-    #[error("its array of entries is not where one can be")]
-    ArrayPlace,
-    /// The entries are not what they were when they were written.
-    #[error("the checksum of its entries is wrong")]
-    ArrayChecksum,
-}
 
 /// A copy that was judged: its checksums are right, and it keeps out of its own range for partitions.
 #[derive(Clone, Debug)]

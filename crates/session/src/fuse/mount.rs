@@ -1,8 +1,9 @@
 //! Mounting: mount(2) for whoever may, fusermount3 for everybody else.
 
+use super::fusermount;
 use super::mountpoint::{FILE_SYSTEM_TYPE, Mountpoint};
 use super::{Access, FuseError};
-use rustix::fs::{Access as FileAccess, Mode, OFlags, access, open};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::net::{
@@ -16,10 +17,6 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 const DEVICE: &str = "/dev/fuse";
-const FUSERMOUNT: &str = "fusermount3";
-/// Looked at after `PATH`, which may be anything.
-const FUSERMOUNT_DIRECTORIES: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/sbin"];
-
 /// A mount, and who can take it away again.
 pub(super) struct Mounted {
     /// /dev/fuse, connected to the mount.
@@ -44,7 +41,7 @@ pub(super) fn mount(mountpoint: &Mountpoint, access: Access, read_only: bool) ->
     if rustix::process::geteuid().is_root() {
         return Err(refused.map_or(FuseError::MayNotMount, |errno| FuseError::Device { error: errno.into() }));
     }
-    let program = find_fusermount().ok_or(FuseError::NoFusermount)?;
+    let program = fusermount::find().ok_or(FuseError::NoFusermount)?;
     let device = mount_by_fusermount(&program, mountpoint, access, read_only)?;
     Ok(Mounted { device, fusermount: Some(program) })
 }
@@ -138,15 +135,4 @@ fn fusermount_error(mountpoint: &Mountpoint, said: &str) -> FuseError {
     // It puts its own path before what it says.
     let said = line.split_once("fusermount3: ").map_or(line, |(_, said)| said).to_owned();
     FuseError::Fusermount { path: mountpoint.path.clone(), said }
-}
-
-/// Where fusermount3 is.
-pub(super) fn find_fusermount() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
-    let known = FUSERMOUNT_DIRECTORIES.iter().map(PathBuf::from);
-    directories
-        .chain(known)
-        .map(|directory| directory.join(FUSERMOUNT))
-        .find(|program| access(program, FileAccess::EXEC_OK).is_ok_and(|()| program.is_file()))
 }

@@ -1,6 +1,6 @@
 //! The regular file that a disk is mounted over.
 
-use super::FuseError;
+use super::{FuseError, fusermount};
 use rustix::fs::{
     AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags, flock, fstat, openat, readlinkat, statat,
     statx, unlinkat,
@@ -229,7 +229,7 @@ fn detach(place: &Place, path: &Path) -> io::Result<()> {
         Err(Errno::PERM) => {}
         other => return Ok(other?),
     }
-    let program = super::mount::find_fusermount().ok_or(Errno::PERM)?;
+    let program = fusermount::find().ok_or(Errno::PERM)?;
     let status = std::process::Command::new(program).args(["-u", "-q", "-z", "--"]).arg(path).status()?;
     if status.success() { Ok(()) } else { Err(Errno::PERM.into()) }
 }

@@ -2,7 +2,7 @@
 
 use super::client_descriptor::ClientDescriptor;
 use super::connection::send_now;
-use super::event_descriptor::is_unix_stream;
+use super::descriptor_kind::is_unix_stream;
 use super::message;
 use rustix::io::Errno;
 use std::io;

@@ -9,7 +9,7 @@
 //! These processes are split off by another one, the doorkeeper, which was split off before the server gave up making processes. It
 //! makes one for each client and has no descriptor of theirs itself.
 
-use super::event_descriptor::{is_unix_socket, kind_of};
+use super::descriptor_kind::{is_unix_socket, kind_of};
 use super::message::PAYLOAD_BYTES_MAX;
 use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX};
 use blockyard_block::{gives_pages, wait_ready};
