@@ -22,12 +22,14 @@ mod create;
 #[cfg(test)]
 mod cut_short;
 mod encryption;
+mod entries;
 #[cfg(test)]
 mod fuzz;
 mod grace;
 mod header;
 mod header_change;
 mod image;
+mod image_file;
 mod info;
 mod l2_cache;
 mod layer;
@@ -39,6 +41,7 @@ mod order;
 mod power_cut;
 mod queue;
 mod rebase;
+mod refblock;
 mod references;
 mod repair;
 mod resize;

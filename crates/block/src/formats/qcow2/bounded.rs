@@ -2,7 +2,7 @@
 
 use super::census::Repair;
 use super::header::Header;
-use super::medium::ImageFile;
+use super::image_file::ImageFile;
 use super::repair::Qcow2Check;
 use super::{chain, check};
 use crate::{AllowedDirectories, FileOptions};

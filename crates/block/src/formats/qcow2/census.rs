@@ -4,10 +4,11 @@
 //! knows. Nothing is read twice, whatever the image says: of a table that several snapshots share, each entry counts so often.
 //! So the work is bounded by the file's length, and the memory by two bytes for each of its clusters.
 
-use super::check::{CLUSTERS_MAX, Refblock};
+use super::check::CLUSTERS_MAX;
+use super::entries::{COPIED, ZERO};
 use super::header::{Header, Table};
-use super::layer::{COPIED, ZERO};
-use super::medium::ImageFile;
+use super::image_file::ImageFile;
+use super::refblock::Refblock;
 use super::references::{self, Part, Reference};
 use super::snapshots::{self, Directory, L1_MAX_BYTES};
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -6,8 +6,8 @@
 use super::census::Repair;
 use super::chain::{open_above, read_header, refuse_snapshots};
 use super::create::Preallocation;
+use super::image_file::ImageFile;
 use super::info::chain_of;
-use super::medium::ImageFile;
 use super::repair::Qcow2Check;
 use super::{Qcow2Disk, header_change, resize};
 use crate::formats::{AllowedDirectories, ImageError, fold};

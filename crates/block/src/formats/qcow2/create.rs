@@ -1,7 +1,8 @@
 //! Making images.
 
 use super::header::DISK_MAX_BYTES;
-use super::medium::{ImageFile, Medium};
+use super::image_file::ImageFile;
+use super::medium::Medium;
 use crate::ReplacementFile;
 use crate::formats::ImageError;
 use imago::format::PreallocateMode;

@@ -3,7 +3,7 @@
 use super::census::Repair;
 use super::chain::open_to_change;
 use super::header::Header;
-use super::medium::tests::LOG;
+use super::image_file::tests::LOG;
 use super::{Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase, resize};
 use crate::layers::{Recording, Replay, WriteLog};
 use crate::{AllowedDirectories, Disk, FileOptions, OpenedFile, Qcow2Info, read_bytes, write_bytes};

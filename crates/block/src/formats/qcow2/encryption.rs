@@ -3,7 +3,7 @@
 //! The header of the newer way is that of LUKS 1: "LUKS1 On-Disk Format Specification", version 1.2.3, section 2.2.
 
 use super::header::Header;
-use super::medium::ImageFile;
+use super::image_file::ImageFile;
 use std::io;
 
 const HEADER_BYTES: usize = 592;

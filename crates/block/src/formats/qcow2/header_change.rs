@@ -5,9 +5,8 @@
 
 use super::create::Qcow2Backing;
 use super::header::{AUTOCLEAR_AT, AUTOCLEAR_BITMAPS, EXTENSION_BACKING_FORMAT, Header};
-use super::info::BITMAP_IN_USE;
-use super::medium::ImageFile;
-use super::snapshots::{self, u32_of};
+use super::image_file::ImageFile;
+use super::snapshots::{self, BITMAP_FLAGS_AT, BITMAP_IN_USE, u32_of};
 use std::io;
 use std::ops::Range;
 
@@ -75,9 +74,9 @@ pub(super) fn set_backing(file: &ImageFile, header: &Header, backing: Option<&Qc
 /// When the image cannot be read or written.
 pub(super) fn mark_bitmaps_stale(file: &ImageFile, header: &Header) -> io::Result<()> {
     let mut entries = Vec::new();
-    snapshots::walk_bitmaps(file, header, |entry, at| entries.push((u32_of(entry, FLAGS_AT), at)))?;
+    snapshots::walk_bitmaps(file, header, |entry, at| entries.push((u32_of(entry, BITMAP_FLAGS_AT), at)))?;
     for (flags, at) in entries.into_iter().filter(|(flags, _)| flags & BITMAP_IN_USE == 0) {
-        file.write_stable(&(flags | BITMAP_IN_USE).to_be_bytes(), at + FLAGS_AT as u64)?;
+        file.write_stable(&(flags | BITMAP_IN_USE).to_be_bytes(), at + BITMAP_FLAGS_AT as u64)?;
     }
     if header.version < 3 {
         return Ok(());
@@ -86,9 +85,6 @@ pub(super) fn mark_bitmaps_stale(file: &ImageFile, header: &Header) -> io::Resul
     file.read(&mut present, AUTOCLEAR_AT)?;
     if present == wanted { Ok(()) } else { file.write_stable(&wanted, AUTOCLEAR_AT) }
 }
-
-/// Where the flags of a bitmap are in its entry.
-const FLAGS_AT: usize = 12;
 
 /// What is true of an image that somebody wrote to who knows of bitmaps, and of nothing else.
 fn autoclear(header: &Header) -> u64 {

@@ -1,9 +1,10 @@
 //! An open image: what its queues and its thread share.
 
 use super::grace::Grace;
+use super::image_file::ImageFile;
 use super::l2_cache::{L2Cache, SliceKey};
 use super::layer::{Layer, Overwrites, Own, Patience, SliceBuffer};
-use super::medium::{ImageFile, Medium};
+use super::medium::Medium;
 use super::order::Order;
 use crate::{Disk, Extent, ExtentKind, Geometry};
 use imago::FormatAccess;

@@ -3,8 +3,10 @@
 use super::chain::{CHAIN_MAX, parse_header};
 use super::encryption::{self, Qcow2Encryption};
 use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
-use super::medium::ImageFile;
-use super::snapshots::{self, BITMAP_BYTES, Qcow2Snapshot, u16_of, u32_of};
+use super::image_file::ImageFile;
+use super::snapshots::{
+    self, BITMAP_AUTO, BITMAP_BYTES, BITMAP_FLAGS_AT, BITMAP_IN_USE, Qcow2Snapshot, u16_of, u32_of,
+};
 use crate::OpenedFile;
 use crate::formats::{AllowedDirectories, ImageError};
 use std::fs::File;
@@ -109,7 +111,7 @@ impl Qcow2Info {
 impl Qcow2Bitmap {
     /// "Bitmap directory": an entry, of 24 bytes and more.
     fn of(entry: &[u8]) -> Self {
-        let flags = u32_of(entry, 12);
+        let flags = u32_of(entry, BITMAP_FLAGS_AT);
         let name_at = BITMAP_BYTES + u32_of(entry, 20) as usize;
         let name = entry.get(name_at..).unwrap_or_default();
         Self {
@@ -120,9 +122,6 @@ impl Qcow2Bitmap {
         }
     }
 }
-
-pub(super) const BITMAP_IN_USE: u32 = 1 << 0;
-const BITMAP_AUTO: u32 = 1 << 1;
 
 /// An image of a chain of backing files.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,18 +1,14 @@
 //! Where one image of a chain says that its clusters lie: its L1 and L2 tables, read from its file in slices. QEMU's
 //! docs/interop/qcow2.txt, "Cluster mapping".
 
+use super::entries::{COMPRESSED, COPIED, OFFSET_MASK, ZERO};
 use super::header::{Header, Table};
-use super::medium::ImageFile;
+use super::image_file::ImageFile;
 use std::io;
 use std::sync::Arc;
 
 /// Most entries of a slice: a page of a table.
 pub(super) const SLICE_ENTRIES_MAX: usize = 512;
-
-pub(super) const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
-pub(super) const COPIED: u64 = 1 << 63;
-pub(super) const COMPRESSED: u64 = 1 << 62;
-pub(super) const ZERO: u64 = 1;
 
 /// An image of a chain. Its numbers come from a checked header.
 pub(super) struct Layer {

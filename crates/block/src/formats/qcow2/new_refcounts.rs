@@ -1,6 +1,6 @@
 //! Refcounts of an image, written in one go behind all that they count.
 
-use super::check::Refblock;
+use super::refblock::Refblock;
 use std::io;
 
 /// Where they are: the table, then the blocks, which count themselves too.

@@ -17,10 +17,10 @@
 //! Nothing is held back until a flush, as QEMU does: what was acknowledged must outlive the process, so its entries have to be
 //! in the page cache, and the kernel may write that at any time.
 
-use super::check::{Refblock, refcount};
+use super::entries::{OFFSET_MASK, entries_of};
 use super::header::{Header, Table};
-use super::layer::OFFSET_MASK;
-use super::medium::ImageFile;
+use super::image_file::ImageFile;
+use super::refblock::{Refblock, refcount};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -353,10 +353,6 @@ impl Order {
     fn write_counts(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.is_in_order() { self.file.write_stable(bytes, offset) } else { self.file.write(bytes, offset) }
     }
-}
-
-fn entries_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    bytes.as_chunks().0.iter().map(|&entry| u64::from_be_bytes(entry))
 }
 
 /// A table's place in a header, whose length has the header's own unit.

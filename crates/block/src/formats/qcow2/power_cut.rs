@@ -1,7 +1,7 @@
 //! Power cuts while an image is written to: in what its file may hold then nothing is wrong but that there are clusters that nobody
 //! uses, and when it is opened everything that was flushed is there.
 
-use super::medium::tests::{LOG, SKIPS_BARRIERS};
+use super::image_file::tests::{LOG, SKIPS_BARRIERS};
 use super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
 use crate::layers::{Recording, Replay, WriteLog};
 use crate::{AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, Segment};

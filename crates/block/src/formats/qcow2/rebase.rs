@@ -4,7 +4,7 @@ use super::Qcow2Disk;
 use super::chain::{read_header, refuse_snapshots};
 use super::create::Qcow2Backing;
 use super::header_change;
-use super::medium::ImageFile;
+use super::image_file::ImageFile;
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::read::perform;
 use crate::{Disk, Engine, ExtentKind, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Segment};

@@ -3,14 +3,10 @@
 //!
 //! Who counts them decides what may be referred to twice, and what is wrong. What an entry says is decided here.
 
+use super::entries::{COMPRESSED, COPIED, L1_RESERVED, L2_RESERVED, OFFSET_MASK};
 use super::header::{Header, Table};
-use super::layer::{COMPRESSED, COPIED, OFFSET_MASK};
-use super::medium::ImageFile;
+use super::image_file::ImageFile;
 use std::io;
-
-/// Bits that must be zero, of an entry of an L1 table, of an L2 table. In a refcount table they make the offset one that no cluster has.
-const L1_RESERVED: u64 = 0x7f00_0000_0000_01ff;
-const L2_RESERVED: u64 = 0x3f00_0000_0000_01fe;
 
 /// The unit in which a compressed cluster's length is told.
 const COMPRESSED_UNIT_BYTES: u64 = 512;

@@ -7,7 +7,7 @@
 
 use super::census::{Census, CheckReport, Repair, Tell};
 use super::header::{FIRST_CLUSTER_MAX_BYTES, Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table};
-use super::medium::ImageFile;
+use super::image_file::ImageFile;
 use super::new_refcounts::NewRefcounts;
 use crate::OpenedFile;
 use crate::formats::ImageError;

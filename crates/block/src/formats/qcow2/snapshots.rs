@@ -1,7 +1,7 @@
 //! What an image refers to beside its disk: tables of snapshots and of bitmaps. QEMU's docs/interop/qcow2.txt, "Snapshots" and "Bitmaps".
 
 use super::header::{Header, Table};
-use super::medium::ImageFile;
+use super::image_file::ImageFile;
 use std::io;
 
 /// QEMU's limits.
@@ -12,6 +12,10 @@ pub(super) const L1_MAX_BYTES: u64 = 32 << 20;
 
 const SNAPSHOT_BYTES: usize = 40;
 pub(super) const BITMAP_BYTES: usize = 24;
+/// Where the flags of a bitmap are in its entry.
+pub(super) const BITMAP_FLAGS_AT: usize = 12;
+pub(super) const BITMAP_IN_USE: u32 = 1 << 0;
+pub(super) const BITMAP_AUTO: u32 = 1 << 1;
 const BITMAP_OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 
 /// A table, and the tables that its entries name.

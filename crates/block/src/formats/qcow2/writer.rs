@@ -7,7 +7,7 @@
 //! QEMU's docs/interop/qcow2.txt is the format. The image is of version 3, has refcounts of 16 bits, and is compressed by zlib if at all.
 
 use super::create::Qcow2CreateOptions;
-use super::layer::{COMPRESSED, COPIED};
+use super::entries::{COMPRESSED, COPIED};
 use super::new_refcounts::NewRefcounts;
 use crate::formats::ImageError;
 use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Queue};

@@ -1,0 +1,92 @@
+//! How refcounts lie in their blocks: QEMU's docs/interop/qcow2.txt, "Host cluster management".
+
+use super::header::Header;
+use super::image_file::ImageFile;
+use std::io;
+use std::ops::Range;
+
+/// A block of refcounts, each of 2^order bits: those of less than a byte begin with a byte's lowest bits.
+pub(super) struct Refblock {
+    pub(super) bytes: Vec<u8>,
+    pub(super) order: u32,
+}
+
+impl Refblock {
+    /// One in which nothing is in use.
+    pub(super) fn empty(cluster_bits: u32, order: u32) -> Self {
+        Self { bytes: vec![0; 1 << cluster_bits], order }
+    }
+
+    pub(super) fn read(file: &ImageFile, header: &Header, offset: u64) -> io::Result<Self> {
+        let mut bytes = vec![0; header.cluster_bytes() as usize];
+        file.read(&mut bytes, offset)?;
+        Ok(Self { bytes, order: header.refcount_order })
+    }
+
+    pub(super) fn get(&self, index: usize) -> u64 {
+        refcount(&self.bytes, self.order, index)
+    }
+
+    /// Of a refcount that is zero.
+    pub(super) fn set_to_one(&mut self, index: usize) {
+        match self.order {
+            0..=2 => {
+                let (byte, shift) = place(self.order, index);
+                self.bytes[byte] |= 1 << shift;
+            }
+            _ => {
+                let width = 1 << (self.order - 3);
+                self.bytes[index * width + width - 1] = 1;
+            }
+        }
+    }
+
+    /// Sets any refcount; false if it does not fit.
+    pub(super) fn set(&mut self, index: usize, count: u64) -> bool {
+        let bits = 1_u32 << self.order;
+        if bits < u64::BITS && count >> bits != 0 {
+            return false;
+        }
+        match self.order {
+            0..=2 => {
+                let (byte, shift) = place(self.order, index);
+                let mask = ((1_u16 << bits) - 1) as u8;
+                // Fits, as it was looked at.
+                self.bytes[byte] = self.bytes[byte] & !(mask << shift) | (count as u8) << shift;
+            }
+            _ => {
+                let width = 1 << (self.order - 3);
+                self.bytes[index * width..][..width].copy_from_slice(&count.to_be_bytes()[8 - width..]);
+            }
+        }
+        true
+    }
+
+    /// Indices, of which some differ from `other`, and none outside of them.
+    pub(super) fn changed(&self, other: &[u8]) -> Range<usize> {
+        let differs = |&at: &usize| self.bytes[at] != other[at];
+        let first = (0..self.bytes.len()).find(differs);
+        let last = (0..self.bytes.len()).rev().find(differs);
+        let (Some(first), Some(last)) = (first, last) else { return 0..0 };
+        (first * 8) >> self.order..((last + 1) * 8).div_ceil(1 << self.order)
+    }
+}
+
+/// A refcount in a block.
+pub(super) fn refcount(bytes: &[u8], order: u32, index: usize) -> u64 {
+    match order {
+        0..=2 => {
+            let (byte, shift) = place(order, index);
+            u64::from(bytes[byte] >> shift) & ((1 << (1 << order)) - 1)
+        }
+        _ => {
+            let width = 1 << (order - 3);
+            bytes[index * width..][..width].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+        }
+    }
+}
+
+fn place(order: u32, index: usize) -> (usize, usize) {
+    let bit = index << order;
+    (bit / 8, bit % 8)
+}
