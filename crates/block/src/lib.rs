@@ -29,6 +29,7 @@ mod explain;
 mod file;
 mod formats;
 pub mod layers;
+mod mapped;
 mod memory;
 mod memory_contents;
 mod memory_map;

@@ -1,5 +1,6 @@
 //! The memory that requests may point into.
 
+use crate::mapped::{Mapped, Place};
 use crate::shared_words::{SharedWords, Word, words_at};
 use crate::truncation_guard::TruncationGuard;
 use rustix::fs::{FileType, MemfdFlags, SealFlags, Stat, fcntl_add_seals, fstat, fstatfs, ftruncate, memfd_create};
@@ -62,29 +63,6 @@ pub struct MemoryMap {
     mapped: Arc<Mapped>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Mapped {
-    /// First, so that they let go of the addresses before those are unmapped.
-    guards: Arc<[TruncationGuard]>,
-    /// The regions again, side by side: every descriptor is looked up here.
-    places: Box<[Place]>,
-    guest_memory: GuestMemoryMmap,
-}
-
-/// Where a region lies.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    address: u64,
-    length_bytes: u64,
-    base: *mut u8,
-}
-
-// SAFETY: the pointer is into a shared mapping that lives as long as the map; every access to it takes races with the
-// guest into account, and so with other threads.
-unsafe impl Send for Place {}
-// SAFETY: as above.
-unsafe impl Sync for Place {}
-
 impl MemoryMap {
     /// Allocates zeroed regions of (guest-physical address, length in bytes).
     ///
@@ -125,17 +103,7 @@ impl MemoryMap {
         let guest_memory =
             GuestMemoryMmap::from_regions(regions).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
         let guards = guest_memory.iter().filter_map(guard).collect::<io::Result<_>>()?;
-        Ok(Self::of(guest_memory, guards))
-    }
-
-    fn of(guest_memory: GuestMemoryMmap, guards: Arc<[TruncationGuard]>) -> Self {
-        let place = |region: &GuestRegionMmap| Place {
-            address: region.start_addr().0,
-            length_bytes: region.len(),
-            base: region.as_ptr(),
-        };
-        let places = guest_memory.iter().map(place).collect();
-        Self { mapped: Arc::new(Mapped { guards, places, guest_memory }) }
+        Ok(Self { mapped: Arc::new(Mapped::new(guest_memory, guards)) })
     }
 
     /// This map with one more region, of zeroed memory, behind its own, which keep their indices; and the new one's index.
@@ -150,7 +118,8 @@ impl MemoryMap {
         let guest_memory =
             self.guest_memory().insert_region(added).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
         let index = guest_memory.iter().count() - 1;
-        Ok((Self::of(guest_memory, Arc::clone(&self.mapped.guards)), index as u32))
+        let mapped = Mapped::new(guest_memory, Arc::clone(&self.mapped.guards));
+        Ok((Self { mapped: Arc::new(mapped) }, index as u32))
     }
 
     /// The regions as rust-vmm's crates want them.
@@ -172,30 +141,13 @@ impl MemoryMap {
         self.mapped.guards.iter().all(TruncationGuard::is_intact)
     }
 
-    /// The region that `address` lies in: its index, the offset there, and the bytes from there to its end.
-    fn locate(&self, address: u64) -> Option<(u32, u64, u64)> {
-        // Few regions, and the guest's memory is mostly in the largest, which is mostly the last.
-        self.mapped.places.iter().enumerate().rev().find_map(|(index, place)| {
-            let offset_bytes = address.checked_sub(place.address)?;
-            (offset_bytes < place.length_bytes).then(|| (index as u32, offset_bytes, place.length_bytes - offset_bytes))
-        })
-    }
-
-    /// Where `length_bytes` bytes from guest-physical `address` are, if they lie in one region.
-    fn pointer(&self, address: u64, length_bytes: usize) -> Option<*mut u8> {
-        let (region, offset_bytes, room) = self.locate(address)?;
-        // The offset is within the mapping, so it fits a pointer.
-        let base = self.mapped.places[region as usize].base;
-        (length_bytes as u64 <= room).then(|| base.wrapping_add(offset_bytes as usize))
-    }
-
     /// Appends the segments that make up `length_bytes` bytes from guest-physical `address`: one, or more where the
     /// range crosses from a region into the next. False, and nothing appended, when any of it lies outside the map.
     pub fn find(&self, address: u64, length_bytes: u32, segments: &mut Vec<Segment>) -> bool {
         let before = segments.len();
         let (mut address, mut left) = (address, u64::from(length_bytes));
         while left > 0 {
-            let Some((region, offset_bytes, room)) = self.locate(address) else {
+            let Some((region, offset_bytes, room)) = self.mapped.locate(address) else {
                 segments.truncate(before);
                 return false;
             };
@@ -228,7 +180,7 @@ impl MemoryMap {
     /// Copies the bytes at guest-physical `address`, each read once; `None` when any lies outside.
     pub fn read<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
-        match self.pointer(address, N) {
+        match self.mapped.pointer(address, N) {
             // SAFETY: the `N` bytes lie in a mapping that `self` keeps. The guest may be writing them: then they are some
             // mixture of old and new, which is what hostile memory is judged as anyway. Nothing else points to `bytes`.
             Some(source) => unsafe { std::ptr::copy_nonoverlapping(source, bytes.as_mut_ptr(), N) },
@@ -239,7 +191,7 @@ impl MemoryMap {
 
     /// Writes a byte at guest-physical `address`; false when it lies outside.
     pub fn write_byte(&self, address: u64, value: u8) -> bool {
-        let Some(pointer) = self.pointer(address, 1) else { return false };
+        let Some(pointer) = self.mapped.pointer(address, 1) else { return false };
         // SAFETY: the byte lies in a mapping that `self` keeps.
         unsafe { pointer.write_volatile(value) };
         true
@@ -248,7 +200,7 @@ impl MemoryMap {
     /// `count` words at guest-physical `address`, as memory that others change at any time; `None` when they do not lie in
     /// one region or are not aligned there.
     pub fn words<T: Word>(&self, address: u64, count: usize) -> Option<&[T]> {
-        let pointer = self.pointer(address, count.checked_mul(size_of::<T>())?)?;
+        let pointer = self.mapped.pointer(address, count.checked_mul(size_of::<T>())?)?;
         // SAFETY: the words lie in a mapping that `self`, which the slice borrows, keeps.
         unsafe { words_at(pointer, count) }
     }

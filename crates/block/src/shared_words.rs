@@ -1,6 +1,6 @@
 //! Words of memory that others change at any time.
 
-use crate::memory_map::Mapped;
+use crate::mapped::Mapped;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
