@@ -1,35 +1,36 @@
 //! A running appliance.
 
 use crate::channel::Channel;
+use crate::child_process::ChildProcess;
 use crate::confined::{Confined, LineStart};
+use crate::directory::{make_directory, of, permit, takes_memory};
 use crate::error::{ApplianceError, Cause};
 use crate::initramfs;
 use crate::kernel::Kernel;
 use crate::kernel_log::KernelLog;
+use crate::kernel_modules;
 use crate::kernel_process::{KernelArguments, PRELOAD_NAME, tasks_max};
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
-use crate::tools::Tools;
-use blockyard_block::{AdmittedMemory, Disk, shown, wait_ready};
+use crate::tools::{Tool, ToolCall, ToolEnd, ToolError, Tools, judged};
+use blockyard_block::{AdmittedMemory, Disk, wait_ready};
 use blockyard_confinement::program_filter::{AnsweredCalls, OwnProcesses};
 use blockyard_linux_guest::PRELOAD;
 use blockyard_protocol::appliance::{MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
 use blockyard_session::server::{Export, Server, ServerOptions, Session};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -89,7 +90,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A guest with the disks of an image. It ends when it is dropped: what was not synced is lost.
 pub struct Appliance {
     // In this order: no process of the guest is left when its disks go.
-    process: Process,
+    process: ChildProcess,
     /// Who answers what it may not do by itself.
     answered: Option<AnsweredCalls>,
     channel: Channel,
@@ -107,7 +108,7 @@ pub struct Appliance {
     confined: Confined,
     requests: u32,
     supplied: bool,
-    pub(crate) tools: Tools,
+    tools: Tools,
     server: Server,
     /// Gone once it runs: so a command that is killed leaves nothing behind.
     directory: Option<TempDir>,
@@ -341,13 +342,8 @@ impl Appliance {
         &self.options
     }
 
-    /// What it runs.
-    pub(crate) fn kernel(&self) -> &Kernel {
-        &self.options.kernel
-    }
-
     /// How many of the guest's disks are images.
-    pub(crate) fn image_count(&self) -> u32 {
+    fn image_count(&self) -> u32 {
         u32::try_from(self.images).unwrap_or(u32::MAX)
     }
 
@@ -379,6 +375,56 @@ impl Appliance {
         }
         self.process.kill();
         ApplianceError { cause, kernel_log: self.log.complaints() }
+    }
+}
+
+impl Appliance {
+    /// Runs a tool, which is sent in before if it is not there, and waits for its end: whatever its exit status is, that is for the caller to
+    /// judge. The source disk is taken meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be found, sent or executed, or the appliance is of no more use.
+    pub fn run_tool(&mut self, tool: &'static Tool, call: ToolCall) -> Result<ToolEnd, ToolError> {
+        self.install_tool(tool)?;
+        let request = call.request(tool, self.image_count());
+        let response = self.call(Operation::RunTool(request))?;
+        Ok(judged(tool.program, response)?.program.unwrap_or_default().into())
+    }
+
+    /// Sends a tool in, if it is not there.
+    ///
+    /// # Errors
+    /// As [`Appliance::run_tool`].
+    pub fn install_tool(&mut self, tool: &'static Tool) -> Result<(), ToolError> {
+        let Some((archive, names)) = self.tools.lacking(tool)? else { return Ok(()) };
+        self.install(tool.program, archive)?;
+        self.tools.note_installed(names);
+        Ok(())
+    }
+
+    /// Sends in what the kernel needs for arrays, logical volumes and encrypted volumes.
+    ///
+    /// # Errors
+    /// As [`Appliance::run_tool`].
+    pub fn install_modules(&mut self) -> Result<(), ToolError> {
+        self.supply_modules(&kernel_modules::LAYERS.map(str::to_owned)).map(drop)
+    }
+
+    /// Sends in the modules that are called so, and says whether there are any that it had not got yet.
+    fn supply_modules(&mut self, names: &[String]) -> Result<bool, ToolError> {
+        let Some(archive) = self.tools.lacking_modules(&self.options.kernel, names)? else { return Ok(false) };
+        self.install("the kernel's modules", archive)?;
+        self.tools.note_modules(names);
+        Ok(true)
+    }
+
+    fn install(&mut self, what: &'static str, archive: Vec<u8>) -> Result<(), ToolError> {
+        let start = |error| ToolError::Unreadable { path: what.into(), error };
+        let stream = StreamSource::new(io::Cursor::new(archive)).map_err(start)?;
+        self.bind_source_stream(&stream);
+        let response = self.call(Operation::InstallTools);
+        self.release();
+        judged(what, response?).map(drop)
     }
 }
 
@@ -447,39 +493,6 @@ impl Watch {
             (_, true) => Err(Cause::Fruitless(fruitless)),
             _ => Ok(()),
         }
-    }
-}
-
-/// The guest's processes.
-struct Process {
-    child: Child,
-    descriptor: OwnedFd,
-    is_reaped: bool,
-    /// How it ended, if it did so by itself.
-    status: Option<ExitStatus>,
-}
-
-impl Process {
-    fn ends_within(&self, patience: Timespec) -> bool {
-        poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&patience)).is_ok_and(|ended| ended > 0)
-    }
-
-    fn kill(&mut self) {
-        // Once it was waited for, its number may be another's.
-        if std::mem::replace(&mut self.is_reaped, true) {
-            return;
-        }
-        self.status = self.child.try_wait().ok().flatten();
-        // It leads a group once it has come that far; they may all be gone already.
-        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -577,7 +590,7 @@ impl Starting {
         Ok(appliance)
     }
 
-    fn spawn(&self, line: UnixStream, console: UnixStream) -> Result<Process, Cause> {
+    fn spawn(&self, line: UnixStream, console: UnixStream) -> Result<ChildProcess, Cause> {
         let start = |what| move |error| Cause::Start(what, error);
         let memory_bytes = self.options.memory_bytes;
         let mut arguments = vec![
@@ -627,45 +640,8 @@ impl Starting {
         let child = command.spawn().map_err(start("starting its process"))?;
         let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let descriptor = descriptor.map_err(|errno| Cause::Start("watching its process", errno.into()))?;
-        Ok(Process { child, descriptor, is_reaped: false, status: None })
+        Ok(ChildProcess::new(child, descriptor))
     }
-}
-
-/// A directory of this user's alone, for sockets, initramfs and, where namespaces cannot be had, the guest's memory: that is a file,
-/// which the guest executes. Of the places that suit that the first.
-fn make_directory(memory_bytes: u64) -> io::Result<TempDir> {
-    let places = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into(), "/var/tmp".into()];
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("blockyard-").permissions(Permissions::from_mode(0o700));
-    let place = places.iter().find(|place| takes_memory(place, memory_bytes)).unwrap_or(&places[0]);
-    let made = builder.tempdir_in(place).map_err(|error| of(place, error))?;
-    permit(made.path(), 0o700).map(|()| made)
-}
-
-/// For this user, and this user alone, whatever the umask has left.
-fn permit(path: &Path, mode: u32) -> io::Result<()> {
-    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| of(path, error))
-}
-
-/// An error that names what it is about.
-fn of(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", shown(path)))
-}
-
-/// The longest path of a directory where sockets can have names, and are in one of ours, of 108 bytes at most (unix(7)).
-const DIRECTORY_BYTES_MAX: usize = 80;
-
-/// Whether sockets can be made in a directory, and it has room for a guest's memory and lets it be executed.
-fn takes_memory(directory: &Path, memory_bytes: u64) -> bool {
-    if directory.as_os_str().len() > DIRECTORY_BYTES_MAX {
-        return false;
-    }
-    let Ok(place) = statvfs(directory) else { return false };
-    let free = place.f_bavail.saturating_mul(place.f_frsize);
-    let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let writable =
-        || rustix::fs::open(directory, unnamed, Mode::RUSR).is_ok() || tempfile::tempfile_in(directory).is_ok();
-    !place.f_flag.contains(StatVfsMountFlags::NOEXEC) && free >= memory_bytes && writable()
 }
 
 impl Appliance {

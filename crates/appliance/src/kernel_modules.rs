@@ -2,7 +2,6 @@
 //! along, as depmod(8) has written it down.
 
 use crate::kernel::Kernel;
-use crate::tools::ToolError;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -36,24 +35,20 @@ pub(crate) fn bundle<N: AsRef<str>>(
     kernel: &Kernel,
     names: &[N],
     names_before: &[String],
-) -> Result<Option<Vec<u8>>, ToolError> {
-    let directory = kernel.modules().unwrap_or(&kernel.program).to_owned();
-    let pack = || {
-        let Some(tables) = Tables::read(kernel)? else { return Ok(None) };
-        let mut lines = tables.lines_of(&INITIAL);
-        lines.append(&mut tables.lines_of(names_before));
-        let before = lines.clone();
-        lines.append(&mut tables.lines_of(names));
-        if lines == before {
-            return Ok(None);
-        }
-        let mut archive = tar::Builder::new(Vec::new());
-        for (name, content) in tables.files(&lines, &before)? {
-            append(&mut archive, &name, &content)?;
-        }
-        archive.into_inner().map(Some)
-    };
-    pack().map_err(|error| ToolError::Unreadable { path: directory, error })
+) -> io::Result<Option<Vec<u8>>> {
+    let Some(tables) = Tables::read(kernel)? else { return Ok(None) };
+    let mut lines = tables.lines_of(&INITIAL);
+    lines.append(&mut tables.lines_of(names_before));
+    let before = lines.clone();
+    lines.append(&mut tables.lines_of(names));
+    if lines == before {
+        return Ok(None);
+    }
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, content) in tables.files(&lines, &before)? {
+        append(&mut archive, &name, &content)?;
+    }
+    archive.into_inner().map(Some)
 }
 
 /// What depmod(8) has written down.

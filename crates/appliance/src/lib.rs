@@ -16,7 +16,9 @@
 
 mod appliance;
 mod channel;
+mod child_process;
 mod confined;
+mod directory;
 mod error;
 mod initramfs;
 mod kernel;

@@ -8,14 +8,13 @@ mod elf;
 mod library_search;
 mod tool;
 
-use crate::appliance::Appliance;
 use crate::error::ApplianceError;
+use crate::kernel::Kernel;
 use crate::kernel_modules;
-use crate::stream::StreamSource;
-use blockyard_protocol::appliance::{Failure, Operation, ProgramEnd, Response, RunTool, ToolArgument};
+use blockyard_protocol::appliance::{Failure, ProgramEnd, Response, RunTool, ToolArgument};
 use bundle::Installed;
 pub use elf::ElfError;
-use std::io::{self, Cursor};
+use std::io;
 use std::path::PathBuf;
 pub use tool::*;
 
@@ -68,6 +67,12 @@ impl ToolCall {
     pub fn changes_devices(mut self) -> Self {
         self.exclusive = true;
         self
+    }
+
+    /// What the agent is asked, of an appliance with so many images.
+    pub(crate) fn request(self, tool: &Tool, disks: u32) -> RunTool {
+        let Self { arguments, stdin, environment, exclusive } = self;
+        RunTool { program: tool.program.to_owned(), arguments, stdin, environment, disks, exclusive }
     }
 }
 
@@ -125,7 +130,7 @@ pub enum ToolError {
     Appliance(#[from] ApplianceError),
 }
 
-/// The tools of an appliance.
+/// The tools that an appliance has, and its kernel's modules.
 #[derive(Default)]
 pub(crate) struct Tools {
     installed: Installed,
@@ -133,64 +138,35 @@ pub(crate) struct Tools {
     modules: Vec<String>,
 }
 
-impl Appliance {
-    /// Runs a tool, which is sent in before if it is not there, and waits for its end: whatever its exit status is, that is for the caller to
-    /// judge. The source disk is taken meanwhile.
-    ///
-    /// # Errors
-    /// When it cannot be found, sent or executed, or the appliance is of no more use.
-    pub fn run_tool(&mut self, tool: &'static Tool, call: ToolCall) -> Result<ToolEnd, ToolError> {
-        self.install_tool(tool)?;
-        let ToolCall { arguments, stdin, environment, exclusive } = call;
-        let program = tool.program.to_owned();
-        let disks = self.image_count();
-        let request = RunTool { program, arguments, stdin, environment, disks, exclusive };
-        let response = self.call(Operation::RunTool(request))?;
-        Ok(judged(tool.program, response)?.program.unwrap_or_default().into())
-    }
-
-    /// Sends a tool in, if it is not there.
-    ///
-    /// # Errors
-    /// As [`Appliance::run_tool`].
-    pub fn install_tool(&mut self, tool: &'static Tool) -> Result<(), ToolError> {
+impl Tools {
+    /// What a tool needs and is not there, as an archive and as its files' names; nothing if the tool is there.
+    pub(crate) fn lacking(&self, tool: &Tool) -> Result<Option<(Vec<u8>, Installed)>, ToolError> {
         let program = PathBuf::from("tools/bin").join(tool.program);
-        if self.tools.installed.contains(&program) {
-            return Ok(());
+        if self.installed.contains(&program) {
+            return Ok(None);
         }
-        let (archive, names) = bundle::bundle(tool, &self.tools.installed)?;
-        self.install(tool.program, archive)?;
-        self.tools.installed.extend(names);
-        Ok(())
+        bundle::bundle(tool, &self.installed).map(Some)
     }
 
-    /// Sends in what the kernel needs for arrays, logical volumes and encrypted volumes.
-    ///
-    /// # Errors
-    /// As [`Appliance::run_tool`].
-    pub fn install_modules(&mut self) -> Result<(), ToolError> {
-        self.supply_modules(&kernel_modules::LAYERS.map(str::to_owned)).map(drop)
+    /// These files are there now.
+    pub(crate) fn note_installed(&mut self, names: Installed) {
+        self.installed.extend(names);
     }
 
-    /// Sends in the modules that are called so, and says whether there are any that it had not got yet.
-    pub(crate) fn supply_modules(&mut self, names: &[String]) -> Result<bool, ToolError> {
-        let archive = kernel_modules::bundle(self.kernel(), names, &self.tools.modules)?;
-        let Some(archive) = archive else { return Ok(false) };
-        self.install("the kernel's modules", archive)?;
-        self.tools.modules.extend_from_slice(names);
-        Ok(true)
+    /// The modules that are called so and are not there, as an archive; nothing if there are no more of them.
+    pub(crate) fn lacking_modules(&self, kernel: &Kernel, names: &[String]) -> Result<Option<Vec<u8>>, ToolError> {
+        let path = kernel.modules().unwrap_or(&kernel.program);
+        let unreadable = |error| ToolError::Unreadable { path: path.to_owned(), error };
+        kernel_modules::bundle(kernel, names, &self.modules).map_err(unreadable)
     }
 
-    fn install(&mut self, what: &'static str, archive: Vec<u8>) -> Result<(), ToolError> {
-        let start = |error| ToolError::Unreadable { path: what.into(), error };
-        let stream = StreamSource::new(Cursor::new(archive)).map_err(start)?;
-        self.bind_source_stream(&stream);
-        let response = self.call(Operation::InstallTools);
-        self.release();
-        judged(what, response?).map(drop)
+    /// The modules that are called so are there now.
+    pub(crate) fn note_modules(&mut self, names: &[String]) {
+        self.modules.extend_from_slice(names);
     }
 }
 
-fn judged(what: &'static str, response: Response) -> Result<Response, ToolError> {
+/// What a tool, or its installation, came to, unless the agent refused it.
+pub(crate) fn judged(what: &'static str, response: Response) -> Result<Response, ToolError> {
     if response.failures.is_empty() { Ok(response) } else { Err(ToolError::Refused(what, response.failures)) }
 }

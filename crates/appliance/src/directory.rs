@@ -1,0 +1,46 @@
+//! The directory of an appliance: while it starts, its files and sockets have names there.
+
+use blockyard_block::shown;
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A directory of this user's alone, for sockets, initramfs and, where namespaces cannot be had, the guest's memory: that is a file,
+/// which the guest executes. Of the places that suit that the first.
+pub(crate) fn make_directory(memory_bytes: u64) -> io::Result<TempDir> {
+    let places = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into(), "/var/tmp".into()];
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("blockyard-").permissions(Permissions::from_mode(0o700));
+    let place = places.iter().find(|place| takes_memory(place, memory_bytes)).unwrap_or(&places[0]);
+    let made = builder.tempdir_in(place).map_err(|error| of(place, error))?;
+    permit(made.path(), 0o700).map(|()| made)
+}
+
+/// For this user, and this user alone, whatever the umask has left.
+pub(crate) fn permit(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| of(path, error))
+}
+
+/// An error that names what it is about.
+pub(crate) fn of(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", shown(path)))
+}
+
+/// The longest path of a directory where sockets can have names, and are in one of ours, of 108 bytes at most (unix(7)).
+const DIRECTORY_BYTES_MAX: usize = 80;
+
+/// Whether sockets can be made in a directory, and it has room for a guest's memory and lets it be executed.
+pub(crate) fn takes_memory(directory: &Path, memory_bytes: u64) -> bool {
+    if directory.as_os_str().len() > DIRECTORY_BYTES_MAX {
+        return false;
+    }
+    let Ok(place) = statvfs(directory) else { return false };
+    let free = place.f_bavail.saturating_mul(place.f_frsize);
+    let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let writable =
+        || rustix::fs::open(directory, unnamed, Mode::RUSR).is_ok() || tempfile::tempfile_in(directory).is_ok();
+    !place.f_flag.contains(StatVfsMountFlags::NOEXEC) && free >= memory_bytes && writable()
+}
