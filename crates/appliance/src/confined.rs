@@ -8,7 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// How far an appliance is shut in. Each wall alone keeps its guest from the user's files, but for the filter when it is not sealed.
+/// How far an appliance is shut in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Confined {
     /// It has namespaces of its own: processes, network, files.
@@ -24,9 +24,10 @@ pub struct Confined {
 }
 
 impl Confined {
-    /// Whether something keeps what an image may do to the guest from the user's files.
+    /// Whether something keeps what an image may do to the guest from all that this user reaches. Landlock alone keeps files from it, but not the
+    /// sockets that programs have in directories.
     pub fn is_enough(self) -> bool {
-        self.namespaces || self.landlock || self.sealed
+        self.namespaces || self.sealed
     }
 }
 

@@ -1,22 +1,22 @@
 //! The directory of an appliance: while it starts, its files and sockets have names there.
 
-use blockyard_block::shown;
+use blockyard_block::{private_directory, shown};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A directory of this user's alone, for sockets, initramfs and, where namespaces cannot be had, the guest's memory: that is a file,
-/// which the guest executes. Of the places that suit that the first.
+/// A directory for sockets, initramfs and, where namespaces cannot be had, the guest's memory: that is a file, which the guest executes.
 pub(crate) fn make_directory(memory_bytes: u64) -> io::Result<TempDir> {
-    let places = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into(), "/var/tmp".into()];
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("blockyard-").permissions(Permissions::from_mode(0o700));
-    let place = places.iter().find(|place| takes_memory(place, memory_bytes)).unwrap_or(&places[0]);
-    let made = builder.tempdir_in(place).map_err(|error| of(place, error))?;
-    permit(made.path(), 0o700).map(|()| made)
+    private_directory(|place| takes_memory(place, memory_bytes))
+}
+
+/// A file that was not there, for this user alone.
+pub(crate) fn new_file(path: &Path) -> io::Result<File> {
+    let file = File::create_new(path)?;
+    file.set_permissions(Permissions::from_mode(0o600)).map(|()| file)
 }
 
 /// For this user, and this user alone, whatever the umask has left.

@@ -8,8 +8,8 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 /// Writes the archive, uncompressed: unpacking takes longer than reading.
-pub(crate) fn write(path: &Path, kernel: &Kernel, agent: &[u8]) -> io::Result<()> {
-    let mut archive = Archive::new(BufWriter::with_capacity(256 << 10, File::create(path)?));
+pub(crate) fn write(file: File, kernel: &Kernel, agent: &[u8]) -> io::Result<()> {
+    let mut archive = Archive::new(BufWriter::with_capacity(256 << 10, file));
     for directory in ["/dev", "/proc", "/sys", "/image"] {
         archive.directory(Path::new(directory))?;
     }

@@ -40,6 +40,7 @@ mod own_mounts;
 pub mod partition_table;
 mod place;
 mod printable;
+mod private_directory;
 mod read;
 mod replacement;
 mod request;
@@ -69,6 +70,7 @@ pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedR
 pub use null::NullDisk;
 pub use opened_file::OpenedFile;
 pub use printable::{misleads, printable, printable_lines, shell_word, shown};
+pub use private_directory::{private_directory, private_directory_in};
 pub use read::{DiskReader, read_bytes, reads_as_zeros};
 pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};

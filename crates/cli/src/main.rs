@@ -13,7 +13,6 @@ mod doctor;
 mod examples;
 mod image;
 mod partitions;
-mod private_directory;
 mod progress;
 mod serve;
 mod signals;

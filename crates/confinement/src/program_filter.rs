@@ -197,10 +197,11 @@ fn allowed(executes: Executes, in_reach: InReach) -> Result<BpfProgram, seccompi
     for (call, argument, values) in ONE_OF {
         rules.insert(call, one_of(argument, values)?);
     }
-    rules.insert(libc::SYS_socket, one_of(0, &[libc::AF_UNIX as u64])?);
     // Whoever has a socket for datagrams sends them to any name.
-    let stream = [is(0, libc::AF_UNIX as u64)?, masked(1, SOCKET_KIND, libc::SOCK_STREAM as u64)?];
-    rules.insert(libc::SYS_socketpair, vec![SeccompRule::new(stream.into())?]);
+    for call in [libc::SYS_socket, libc::SYS_socketpair] {
+        let stream = [is(0, libc::AF_UNIX as u64)?, masked(1, SOCKET_KIND, libc::SOCK_STREAM as u64)?];
+        rules.insert(call, vec![SeccompRule::new(stream.into())?]);
+    }
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![masked(0, !SHARED_WITH_CHILD, 0)?])?]);
     // A stack that grows is counted by no limit (Linux, mm/mmap.c, may_expand_vm).
     rules.insert(libc::SYS_mmap, vec![SeccompRule::new(vec![masked(3, libc::MAP_GROWSDOWN as u64, 0)?])?]);
@@ -342,7 +343,7 @@ const PTRACE_SYSEMU: u64 = 31;
 const PTRACE_SYSEMU_SINGLESTEP: u64 = 32;
 
 /// What names a file, a socket or a program, and what else only a start takes.
-const START: [i64; 32] = [
+const START: [i64; 30] = [
     libc::SYS_open,
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -369,9 +370,8 @@ const START: [i64; 32] = [
     libc::SYS_statx,
     libc::SYS_statfs,
     libc::SYS_getdents64,
-    libc::SYS_chmod,
+    // Its memory's file has a mode for its processes; no other file is open, and by name Landlock would not see it.
     libc::SYS_fchmod,
-    libc::SYS_fchmodat,
     libc::SYS_chdir,
     libc::SYS_getcwd,
     libc::SYS_memfd_create,

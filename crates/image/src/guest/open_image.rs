@@ -61,8 +61,9 @@ impl OpenImage {
         let seen = seen.collect();
         let boot = Boot { resources, disks: seen, memory_bytes, raid6, timeout, lives_on, watch: Arc::clone(&watch) };
         let appliance = boot.boot()?;
-        if !appliance.confined().is_enough() {
-            watch.note(UNCONFINED);
+        let confined = appliance.confined();
+        if !confined.is_enough() {
+            watch.note(if confined.landlock { LANDLOCK_ALONE } else { UNCONFINED });
         }
         Ok(Self {
             appliance,
@@ -440,5 +441,7 @@ const BYTES_PER_IMAGE_BYTE_MAX: u64 = 16;
 const BYTES_PER_COMPRESSED_BYTE_MAX: u64 = 1024;
 
 /// What is said where nothing of what confines an appliance can be had.
+const LANDLOCK_ALONE: &str = "warning: this machine has neither namespaces nor seccomp's notifications for the appliance, so an image that takes \
+                              over its kernel is kept from your files by Landlock, but can connect to the sockets of programs on this machine";
 const UNCONFINED: &str = "warning: this machine has neither namespaces nor Landlock nor seccomp's notifications for the appliance, so an \
                           image that takes over its kernel has your rights on this machine";

@@ -4,13 +4,12 @@
 
 use super::serve_process::ServeProcess;
 use crate::disk::{self, Access};
-use crate::private_directory;
 use anyhow::{Context, Result};
 use blockyard_bench::layers::{self, OpenTarget};
 use blockyard_bench::random_file;
-use blockyard_block::Disk;
 use blockyard_block::layers::{MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{Disk, private_directory, private_directory_in};
 use std::any::Any;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -125,7 +124,7 @@ impl Yard {
     /// # Errors
     /// When it cannot be written.
     pub fn create(directory: &Path, length_bytes: u64, write: bool) -> Result<Self> {
-        let directory = private_directory::make_in(directory, "blockyard-bench-")?;
+        let directory = private_directory_in(directory, "blockyard-bench-").context("making a directory")?;
         let yard = Self { directory, length_bytes, write };
         let path = yard.file();
         random_file::write(&path, PARTITION_START_BYTES, length_bytes)
@@ -153,7 +152,7 @@ impl Yard {
     }
 
     fn scratch(&self, name: &str) -> Result<Scratch> {
-        let directory = private_directory::make()?;
+        let directory = private_directory(|_| true).context("making a directory")?;
         Ok(Scratch { path: directory.path().join(name), _directory: directory })
     }
 

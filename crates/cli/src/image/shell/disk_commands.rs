@@ -7,12 +7,12 @@ use super::verbs::{text, truth};
 use crate::image::at_terminal::AtTerminal;
 use crate::image::named_image;
 use crate::image::whole::create;
-use crate::{UsageError, UsageLines, print, private_directory};
+use crate::{UsageError, UsageLines, print};
 use anyhow::{Context, Result, bail};
 use blockyard_appliance::tools::{BLKID, RESIZE2FS, TUNE2FS, ToolCall, WIPEFS};
 use blockyard_block::partition_table::{self, EntryChange, Guid, Partition, PartitionKind, Scheme, TableChange};
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{Preallocation, printable, shown};
+use blockyard_block::{Preallocation, printable, private_directory, shown};
 use blockyard_image::volumes::stacks::LUKS;
 use blockyard_image::volumes::tools::{self, complaint};
 use blockyard_image::whole::NewImage;
@@ -408,7 +408,7 @@ pub fn wipe_signatures(session: &mut Session, words: &[OsString]) -> Result<()> 
 /// `scratch`: a disk that is gone when the session ends.
 pub fn scratch(session: &mut Session, words: &[OsString]) -> Result<()> {
     // Who opens it now goes on seeing what is written to it.
-    let directory = private_directory::make()?;
+    let directory = private_directory(|_| true).context("making a directory")?;
     let path = directory.path().join("scratch.img");
     // The session has it open: it needs no name.
     make(session, &[path.into(), words[0].clone()], false)

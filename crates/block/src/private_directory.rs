@@ -1,0 +1,158 @@
+//! Temporary directories in which nobody else finds anything, and that nobody puts another in the place of.
+//!
+//! A directory of mode 0700 is not enough for that: whoever may write in the directory round it can rename it, and put one with links of his own there
+//! under its name. So only a place counts whose way from the root on nobody else can change.
+
+use crate::shown;
+use rustix::fs::{CWD, FileType, Mode, getxattr, statat};
+use rustix::process::{getegid, geteuid};
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// What an owner is shown as who has no number here (Linux, Documentation/admin-guide/sysctl/kernel.rst, overflowuid).
+const UNMAPPED: u32 = 65534;
+
+/// A new one, of which nothing is left when it is dropped: in the first that `suits` of TMPDIR, /dev/shm, /tmp and /var/tmp; in the first of all if
+/// none does.
+///
+/// # Errors
+/// When others can change what lies in each of them, or none can be made.
+pub fn private_directory(suits: impl Fn(&Path) -> bool) -> io::Result<TempDir> {
+    let places = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into(), "/var/tmp".into()];
+    let own: Vec<_> = places.iter().filter_map(|place| unchangeable(place).ok()).collect();
+    let Some(first) = own.first() else {
+        let places = places.map(|place| shown(&place).to_string());
+        return Err(io::Error::other(format!(
+            "others can change what lies in each of {}: set TMPDIR to a directory that only you and root can change",
+            places.join(", ")
+        )));
+    };
+    make(own.iter().find(|place| suits(place)).unwrap_or(first), "blockyard-")
+}
+
+/// A new one in `directory`, which somebody has named, whose name begins with `prefix`.
+///
+/// # Errors
+/// When others can change what lies in `directory`, or it cannot be made.
+pub fn private_directory_in(directory: &Path, prefix: &str) -> io::Result<TempDir> {
+    make(&unchangeable(directory).map_err(|error| of(directory, &error))?, prefix)
+}
+
+fn make(place: &Path, prefix: &str) -> io::Result<TempDir> {
+    let own = Permissions::from_mode(0o700);
+    let made = tempfile::Builder::new().prefix(prefix).permissions(own.clone()).tempdir_in(place);
+    // The umask may have left less of them.
+    made.and_then(|made| fs::set_permissions(made.path(), own).map(|()| made)).map_err(|error| of(place, &error))
+}
+
+/// An error that names what it is about.
+fn of(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", shown(path)))
+}
+
+/// The path of a directory without links, which leads to it until this user or root changes that.
+fn unchangeable(place: &Path) -> io::Result<PathBuf> {
+    let path = fs::canonicalize(place)?;
+    let mut way: Vec<_> = path.ancestors().collect();
+    // From the root on: what lies in a directory counts when nobody can change that any more.
+    way.reverse();
+    for directory in way {
+        if others_can_change(directory)? {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("others can change what lies in {}", shown(directory)),
+            ));
+        }
+    }
+    Ok(path)
+}
+
+/// Whether somebody else can give a name in a directory to another file, be it the directory's owner.
+fn others_can_change(directory: &Path) -> io::Result<bool> {
+    let status = statat(CWD, directory, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
+        // It was a directory when the path was resolved.
+        return Ok(true);
+    }
+    let owner = status.st_uid;
+    if owner != 0 && owner != geteuid().as_raw() && !(owner == UNMAPPED && has_no_number(UNMAPPED)) {
+        return Ok(true);
+    }
+    let mode = Mode::from_raw_mode(status.st_mode);
+    if mode.contains(Mode::SVTX) {
+        return Ok(false);
+    }
+    // Those on an access control list have what the list and the group's bits both give.
+    let has_list = || getxattr(directory, c"system.posix_acl_access", &mut [0_u8; 0]).is_ok_and(|bytes| bytes > 0);
+    let by_group = mode.contains(Mode::WGRP) && (status.st_gid != getegid().as_raw() || has_list());
+    Ok(mode.contains(Mode::WOTH) || by_group)
+}
+
+/// Whether no user of this user namespace has that number: then it stands for those outside.
+fn has_no_number(user: u32) -> bool {
+    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else { return false };
+    let has = |line: &str| {
+        let numbers: Vec<u64> = line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
+        matches!(numbers[..], [first, _, count] if (first..first.saturating_add(count)).contains(&u64::from(user)))
+    };
+    !map.lines().any(has)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{Gid, Uid, chown};
+    use std::os::unix::fs::symlink;
+
+    fn with_mode(path: &Path, mode: u32) -> PathBuf {
+        fs::create_dir_all(path).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        path.to_owned()
+    }
+
+    #[test]
+    fn a_place_is_one_that_nobody_else_can_change_nor_the_way_to_it() {
+        let own = tempfile::tempdir().unwrap();
+        let own = own.path();
+        assert!(unchangeable(&with_mode(&own.join("own"), 0o755)).is_ok());
+        assert!(unchangeable(&with_mode(&own.join("sticky"), 0o1777)).is_ok());
+        assert!(unchangeable(&with_mode(&own.join("own/group"), 0o775)).is_ok());
+        let open = with_mode(&own.join("open"), 0o777);
+        let below = with_mode(&open.join("below"), 0o700);
+        symlink(&below, own.join("link")).unwrap();
+        for place in [open.clone(), below, own.join("link"), own.join("open/../open/below")] {
+            let error = unchangeable(&place).unwrap_err().to_string();
+            assert_eq!(error, format!("others can change what lies in {}", shown(&fs::canonicalize(&open).unwrap())));
+        }
+        assert!(private_directory_in(&open, "x").unwrap_err().to_string().starts_with(&shown(&open).to_string()));
+        assert_eq!(fs::read_dir(&open).unwrap().count(), 1);
+        assert_eq!(unchangeable(&own.join("nothing")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn another_users_directory_is_no_place_however_its_mode_is() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let own = tempfile::tempdir().unwrap();
+        for mode in [0o700, 0o755, 0o1777] {
+            let others = with_mode(&own.path().join(format!("{mode:o}")), mode);
+            chown(&others, Some(Uid::from_raw(12345)), None).unwrap();
+            assert!(unchangeable(&others).is_err());
+        }
+        let groups = with_mode(&own.path().join("groups"), 0o770);
+        chown(&groups, None, Some(Gid::from_raw(12345))).unwrap();
+        assert!(unchangeable(&groups).is_err());
+    }
+
+    #[test]
+    fn it_is_made_where_it_suits_for_this_user_alone() {
+        let made = private_directory(|place| place == Path::new("/tmp")).unwrap();
+        assert_eq!(made.path().parent(), Some(Path::new("/tmp")));
+        assert_eq!(fs::metadata(made.path()).unwrap().permissions().mode() & 0o7777, 0o700);
+        assert!(private_directory(|_| false).is_ok());
+    }
+}
