@@ -17,7 +17,7 @@ mod workload;
 
 pub use report::{Latency, Report};
 pub use workload::{
-    Access, BUFFERS_BYTES_MAX, JOBS_MAX, Operations, REQUEST_BYTES_MAX, Start, VERIFIED_UNITS_MAX, Workload,
+    AccessOrder, BUFFERS_BYTES_MAX, JOBS_MAX, Operations, REQUEST_BYTES_MAX, Start, VERIFIED_UNITS_MAX, Workload,
     WorkloadError,
 };
 
@@ -25,7 +25,7 @@ use crate::cpu_idle::{CpuTimes, IdleTime};
 use anyhow::{Context, Result};
 use blockyard_block::{Disk, MemoryMap};
 use job::{Buffers, Job, Verification};
-use ledger::Verdict;
+use ledger::Findings;
 use std::io;
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
@@ -99,24 +99,24 @@ pub fn run(
         progress = Progress { reading_back: true, total_bytes: Some(region.min(written)), runtime: None, ..progress };
         on_threads(&mut jobs, &stop, &mut progress, &mut watch, |job| job.read_back(&stop))?;
     }
-    let size_bytes = (!matches!(workload.access, Access::Replay(_))).then_some(plan.units.unit_bytes);
+    let size_bytes = (!matches!(workload.access, AccessOrder::Replay(_))).then_some(plan.units.unit_bytes);
     Ok(Report { capacity_bytes: geometry.capacity_bytes, size_bytes, ..report(jobs, idle, stop.into_inner()) })
 }
 
 fn report(jobs: Vec<Job>, idle: Vec<Option<f64>>, interrupted: bool) -> Report {
-    let (mut tally, mut verdict) = (Tally::default(), Verdict::default());
+    let (mut tally, mut findings) = (Tally::default(), Findings::default());
     let count = jobs.len();
     let batch = jobs.iter().map(Job::depth).min().unwrap_or(0);
     for job in jobs {
         tally.merge(&job.tally);
-        verdict.merge(job.verification.map(|verification| verification.verdict).unwrap_or_default());
+        findings.merge(job.verification.map(|verification| verification.findings).unwrap_or_default());
     }
     Report {
         cpu_idle_percent: idle,
-        verified: verdict.checked_bytes > 0 && verdict.mismatches == 0 && !interrupted,
-        verified_bytes: verdict.checked_bytes,
-        mismatches: verdict.mismatches,
-        first_mismatches: verdict.first,
+        verified: findings.checked_bytes > 0 && findings.mismatches == 0 && !interrupted,
+        verified_bytes: findings.checked_bytes,
+        mismatches: findings.mismatches,
+        first_mismatches: findings.first,
         interrupted,
         jobs: count,
         batch,

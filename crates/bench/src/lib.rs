@@ -1,7 +1,7 @@
 //! Workloads, statistics, result files and reports.
 //!
 //! [`copy`] compares whole copies: ours, as the system this project follows did it and as we do it, beside cp, dd and
-//! qemu-img. [`disk`] tests any disk, and [`layers`] does the same to several, to say what lies between them. [`statistics`],
+//! qemu-img. [`disk`] tests any disk, and [`layer_costs`] does the same to several, to say what lies between them. [`statistics`],
 //! [`cpu_idle`], [`random_file`] and [`table`] are what every benchmark shares.
 //!
 //! Whatever is compared runs interleaved, in one go, on one machine; medians and ratios are reported, with the CPUs' idle time
@@ -13,7 +13,7 @@ pub mod copy;
 pub mod cpu_idle;
 pub mod disk;
 pub mod guestfish;
-pub mod layers;
+pub mod layer_costs;
 mod random;
 pub mod random_file;
 pub mod startup;

@@ -1,15 +1,15 @@
 //! Output files that are written beside their name and take its place when they are complete.
 
-mod destination;
 mod error;
 mod new_file;
+mod new_place;
 #[cfg(test)]
 mod tests;
 
 use crate::{OpenedFile, size};
-use destination::{Destination, OldFile};
 pub use error::ReplacementError;
 pub(crate) use new_file::NewFile;
+use new_place::{NewPlace, OldFile};
 use rustix::fs::{
     FallocateFlags, Gid, Mode, Uid, XattrFlags, fallocate, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fstat,
     fsync,
@@ -43,7 +43,7 @@ const ACL: &str = "system.posix_acl_access";
 pub struct ReplacementFile {
     new: NewFile,
     /// With the old file, which is locked as long as it is open.
-    destination: Destination,
+    destination: NewPlace,
 }
 
 /// The group's permissions that are no more than everybody's.
@@ -74,7 +74,7 @@ impl ReplacementFile {
     }
 
     fn create_with(path: &Path, mode: Mode, create: CreateFile) -> Result<Self, ReplacementError> {
-        let destination = Destination::find(path)?;
+        let destination = NewPlace::find(path)?;
         let place = &destination.place;
         let directory = place.readable_directory();
         let directory = directory.map_err(|error| ReplacementError::new("open the directory of", path, error))?;

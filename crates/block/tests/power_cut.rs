@@ -180,7 +180,7 @@ impl Writer {
 
 /// What the cuts showed.
 #[derive(Debug, Default)]
-struct Verdict {
+struct Outcome {
     cuts: usize,
     /// Blocks that were there though they need not have been, and were not there and need not have been.
     spared: usize,
@@ -190,12 +190,12 @@ struct Verdict {
 }
 
 /// Cuts the power at places spread evenly over the log, and looks at every block each time.
-fn cut_power(writer: &Writer, image: Vec<u8>, offset_blocks: u64) -> Verdict {
+fn cut_power(writer: &Writer, image: Vec<u8>, offset_blocks: u64) -> Outcome {
     let recording = writer.log.recording(BLOCK as u32);
     let mut replay = Replay::new(&recording, image);
     let mut facts = writer.facts.iter().peekable();
     let mut known = [Known::default(); BLOCKS as usize];
-    let mut verdict = Verdict::default();
+    let mut outcome = Outcome::default();
     for cut in 0..CUTS {
         let events = cut * recording.event_count() / (CUTS - 1);
         // What is issued behind so many events may be on the disk only after more; what is known to be flushed is there.
@@ -209,12 +209,12 @@ fn cut_power(writer: &Writer, image: Vec<u8>, offset_blocks: u64) -> Verdict {
             }
         }
         let image = replay.cut(events, cut as u64).unwrap();
-        verdict.look_at(&image[offset_blocks as usize * BLOCK..], &known, events);
+        outcome.look_at(&image[offset_blocks as usize * BLOCK..], &known, events);
     }
-    verdict
+    outcome
 }
 
-impl Verdict {
+impl Outcome {
     fn look_at(&mut self, image: &[u8], known: &[Known], events: usize) {
         self.cuts += 1;
         for ((block, bytes), known) in (0..).zip(image.chunks(BLOCK)).zip(known) {
@@ -243,7 +243,7 @@ fn storage() -> (Arc<dyn Disk>, Arc<WriteLog>) {
 }
 
 /// Has records written above `layer` and cuts the power below it.
-fn run(seed: u64, layer: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Verdict {
+fn run(seed: u64, layer: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Outcome {
     let (storage, log) = storage();
     let mut writer = Writer::new(&*layer(storage), &log, seed);
     writer.run(4000);
@@ -251,10 +251,10 @@ fn run(seed: u64, layer: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Verdict
     cut_power(&writer, vec![0; CAPACITY as usize * 2], 0)
 }
 
-fn assert_nothing_is_lost(verdict: &Verdict) {
-    assert_eq!((verdict.cuts, verdict.lost.as_deref()), (CUTS, None));
+fn assert_nothing_is_lost(outcome: &Outcome) {
+    assert_eq!((outcome.cuts, outcome.lost.as_deref()), (CUTS, None));
     // The cuts did take away what they may take away, and not all of it.
-    assert!(verdict.spared > 1000 && verdict.gone > 1000, "{verdict:?}");
+    assert!(outcome.spared > 1000 && outcome.gone > 1000, "{outcome:?}");
 }
 
 #[test]
@@ -286,34 +286,34 @@ fn a_partition_keeps_the_promise_where_it_lies() {
 
 #[test]
 fn a_disk_that_answers_flushes_without_flushing_is_caught() {
-    let verdict = run(0, |disk| Arc::new(Mutant { disk, keeps_flush_every: 0, keeps_forced: true }));
-    assert!(verdict.lost.is_some(), "{verdict:?}");
+    let outcome = run(0, |disk| Arc::new(Mutant { disk, keeps_flush_every: 0, keeps_forced: true }));
+    assert!(outcome.lost.is_some(), "{outcome:?}");
 }
 
 #[test]
 fn a_disk_that_skips_one_flush_in_ten_is_caught() {
-    let verdict = run(0, |disk| Arc::new(Mutant { disk, keeps_flush_every: 10, keeps_forced: true }));
-    assert!(verdict.lost.is_some(), "{verdict:?}");
+    let outcome = run(0, |disk| Arc::new(Mutant { disk, keeps_flush_every: 10, keeps_forced: true }));
+    assert!(outcome.lost.is_some(), "{outcome:?}");
 }
 
 #[test]
 fn a_disk_that_drops_forced_unit_access_is_caught() {
-    let verdict = run(0, |disk| Arc::new(Mutant { disk, keeps_flush_every: 1, keeps_forced: false }));
-    assert!(verdict.lost.is_some(), "{verdict:?}");
+    let outcome = run(0, |disk| Arc::new(Mutant { disk, keeps_flush_every: 1, keeps_forced: false }));
+    assert!(outcome.lost.is_some(), "{outcome:?}");
 }
 
 #[test]
 fn a_disk_that_loses_writes_is_caught() {
     let faults: Faults = "lost-write:0.01".parse().unwrap();
-    let verdict = run(0, |disk| Arc::new(FaultyDisk::new(disk, &faults)));
-    assert!(verdict.lost.is_some(), "{verdict:?}");
+    let outcome = run(0, |disk| Arc::new(FaultyDisk::new(disk, &faults)));
+    assert!(outcome.lost.is_some(), "{outcome:?}");
 }
 
 #[test]
 fn a_disk_that_tears_writes_silently_is_caught() {
     let faults: Faults = "silent-torn-write:0.01".parse().unwrap();
-    let verdict = run(0, |disk| Arc::new(FaultyDisk::new(disk, &faults)));
-    assert!(verdict.lost.is_some(), "{verdict:?}");
+    let outcome = run(0, |disk| Arc::new(FaultyDisk::new(disk, &faults)));
+    assert!(outcome.lost.is_some(), "{outcome:?}");
 }
 
 /// A layer that breaks promises.

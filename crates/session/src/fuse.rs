@@ -62,7 +62,7 @@ const READ_AHEAD_KIB: u32 = buffers::TRANSFER_BYTES_MAX / 1024;
 
 /// Who may open the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum AllowedUsers {
     /// The caller; not even root otherwise.
     #[default]
     Owner,
@@ -78,13 +78,13 @@ pub struct FuseOptions {
     /// How many threads serve it, each with a queue to the disk: 1 to 16. They inherit the caller's CPU affinity.
     pub threads: usize,
     /// Who may open it.
-    pub access: Access,
+    pub access: AllowedUsers,
 }
 
 impl Default for FuseOptions {
     fn default() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        Self { threads: processors.min(THREADS_DEFAULT_MAX), access: Access::Owner }
+        Self { threads: processors.min(THREADS_DEFAULT_MAX), access: AllowedUsers::Owner }
     }
 }
 
@@ -301,10 +301,10 @@ fn open_queue(disk: &dyn Disk) -> io::Result<(Box<dyn Queue>, Buffers)> {
     Ok((queue, buffers))
 }
 
-fn ownership(access: Access, read_only: bool) -> Ownership {
+fn ownership(access: AllowedUsers, read_only: bool) -> Ownership {
     let permissions = match (access, read_only) {
-        (Access::Everyone, false) => 0o666,
-        (Access::Everyone, true) => 0o444,
+        (AllowedUsers::Everyone, false) => 0o666,
+        (AllowedUsers::Everyone, true) => 0o444,
         (_, false) => 0o600,
         (_, true) => 0o400,
     };

@@ -4,7 +4,7 @@
 //! again and looks at what came. So the clock is read twice a turn, however many requests that is, and nothing is allocated or
 //! locked once the loop runs.
 
-use super::ledger::{Ledger, Verdict};
+use super::ledger::{Findings, Ledger};
 use super::pattern::{self, Expectation, Stamp};
 use super::steps::{Action, Choice, Order, Step, Steps};
 use super::tally::Tally;
@@ -74,7 +74,7 @@ pub(super) struct Verification {
     /// Whether to read what this run has written, and nothing else.
     only_written: bool,
     ledger: Ledger,
-    pub(super) verdict: Verdict,
+    pub(super) findings: Findings,
 }
 
 impl Verification {
@@ -85,7 +85,7 @@ impl Verification {
             reads_only: matches!(steps.choice, Choice::Always(Action::Read)),
             only_written: false,
             ledger: Ledger::new(&steps.own),
-            verdict: Verdict::default(),
+            findings: Findings::default(),
         }
     }
 
@@ -359,9 +359,9 @@ impl Job {
         let private = &mut self.private[..data.length_bytes as usize];
         shared.copy_to(private);
         if let (Some(expected), Some(verification)) = (&place.expected, &mut self.verification) {
-            let verdict = &mut verification.verdict;
-            verdict.checked_bytes += u64::from(data.length_bytes);
-            pattern::check(private, place.step.offset_bytes, expected, |mismatch| verdict.add_mismatch(mismatch));
+            let findings = &mut verification.findings;
+            findings.checked_bytes += u64::from(data.length_bytes);
+            pattern::check(private, place.step.offset_bytes, expected, |mismatch| findings.add_mismatch(mismatch));
         }
         Ok(())
     }

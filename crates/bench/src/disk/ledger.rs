@@ -64,7 +64,7 @@ impl Ledger {
 
 /// What checking has found.
 #[derive(Clone, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct Findings {
     /// Bytes that were checked.
     pub(crate) checked_bytes: u64,
     /// Blocks that were not what they should be.
@@ -73,14 +73,14 @@ pub(crate) struct Verdict {
     pub(crate) first: Vec<Mismatch>,
 }
 
-impl Default for Verdict {
+impl Default for Findings {
     fn default() -> Self {
         // Finding one must not count as an allocation of the data path.
         Self { checked_bytes: 0, mismatches: 0, first: Vec::with_capacity(MISMATCHES_MAX) }
     }
 }
 
-impl Verdict {
+impl Findings {
     pub(crate) fn add_mismatch(&mut self, mismatch: Mismatch) {
         self.mismatches += 1;
         if self.first.len() < MISMATCHES_MAX {

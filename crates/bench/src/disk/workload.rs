@@ -24,7 +24,7 @@ const CHOICE_STREAMS: u64 = 1 << 32;
 
 /// In which order a region is gone over.
 #[derive(Clone, Debug)]
-pub enum Access {
+pub enum AccessOrder {
     /// From start to end. Each job has its part of the region.
     Sequential,
     /// Whole units anywhere in the region, each as likely as any other. A region's rest shorter than a unit is left out.
@@ -63,7 +63,7 @@ pub enum Start {
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// In which order.
-    pub access: Access,
+    pub access: AccessOrder,
     /// What.
     pub operations: Operations,
     /// Bytes in a request; `None` is 4096, or a logical block if that is larger.
@@ -96,7 +96,7 @@ pub struct Workload {
 impl Default for Workload {
     fn default() -> Self {
         Self {
-            access: Access::Sequential,
+            access: AccessOrder::Sequential,
             operations: Operations::Read,
             size_bytes: None,
             start: Start::FromStart(0),
@@ -151,7 +151,7 @@ impl Workload {
         self.check_ranges()?;
         self.check_right_to_change(geometry)?;
         match &self.access {
-            Access::Replay(steps) => self.plan_replay(steps, geometry),
+            AccessOrder::Replay(steps) => self.plan_replay(steps, geometry),
             _ => self.plan_units(geometry),
         }
     }
@@ -193,7 +193,7 @@ impl Workload {
         }
         let region = self.region(geometry)?;
         let length = region.end - region.start;
-        let random = matches!(self.access, Access::Random);
+        let random = matches!(self.access, AccessOrder::Random);
         let count = if random { length / unit_bytes } else { length.div_ceil(unit_bytes) };
         if count == 0 {
             let problem = format!("a request of {unit_bytes} bytes is larger than the region of {length}");
@@ -249,7 +249,7 @@ impl Workload {
     /// Divides units and requests evenly, over no more jobs than have something to do.
     fn jobs_over(&self, count: u64, requests: u64, units: &Units) -> Vec<Steps> {
         // Only who verifies must know that nobody else writes to the same place.
-        let whole = matches!(self.access, Access::Random) && !self.verify;
+        let whole = matches!(self.access, AccessOrder::Random) && !self.verify;
         let jobs = (self.jobs as u64).min(requests).min(if whole { u64::MAX } else { count });
         let part = |whole: u64, job: u64| (u128::from(whole) * u128::from(job) / u128::from(jobs)) as u64;
         let parts = |whole: u64, job: u64| part(whole, job)..part(whole, job + 1);
@@ -258,9 +258,9 @@ impl Workload {
             let own_requests = parts(requests, job);
             Steps {
                 order: match self.access {
-                    Access::Random => Order::Random(Random::new(self.seed, job)),
-                    Access::PingPong => Order::PingPong,
-                    Access::Sequential | Access::Replay(_) => Order::Sequential,
+                    AccessOrder::Random => Order::Random(Random::new(self.seed, job)),
+                    AccessOrder::PingPong => Order::PingPong,
+                    AccessOrder::Sequential | AccessOrder::Replay(_) => Order::Sequential,
                 },
                 choice: match self.operations {
                     Operations::Read => Choice::Always(Action::Read),

@@ -2,7 +2,7 @@
 
 use crate::scripted_disk::ScriptedDisk;
 use crate::{KIB, refused};
-use blockyard_bench::disk::{Access, Operations, Start, Workload, replay};
+use blockyard_bench::disk::{AccessOrder, Operations, Start, Workload, replay};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn whatever_is_wrong_is_named() {
         ("size", Workload { size_bytes: Some(0), ..base() }),
         ("size", Workload { size_bytes: Some(1000), ..base() }),
         ("size", Workload { size_bytes: Some(128 << 20), ..base() }),
-        ("size", Workload { size_bytes: Some(8192), length_bytes: Some(4096), access: Access::Random, ..base() }),
+        ("size", Workload { size_bytes: Some(8192), length_bytes: Some(4096), access: AccessOrder::Random, ..base() }),
         ("start", Workload { start: Start::FromStart(1024 * KIB), ..base() }),
         ("start", Workload { start: Start::FromStart(100), ..base() }),
         ("start", Workload { start: Start::FromEnd(0), ..base() }),
@@ -66,7 +66,7 @@ fn sizes_suit_the_disks_blocks() {
 #[test]
 fn a_replay_says_everything_itself() {
     let steps = replay::parse("read 0 512".as_bytes()).unwrap();
-    let base = || Workload { access: Access::Replay(steps.clone().into()), ..Workload::default() };
+    let base = || Workload { access: AccessOrder::Replay(steps.clone().into()), ..Workload::default() };
     for (setting, workload) in [
         ("size", Workload { size_bytes: Some(512), ..base() }),
         ("start", Workload { start: Start::FromStart(512), ..base() }),

@@ -2,14 +2,14 @@
 
 use crate::scripted_disk::{Fault, ScriptedDisk, Seen};
 use crate::{KIB, refused, report, try_run};
-use blockyard_bench::disk::{Access, Operations, Start, Workload, replay, run};
+use blockyard_bench::disk::{AccessOrder, Operations, Start, Workload, replay, run};
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 const CAPACITY: u64 = 1024 * KIB;
 
-fn workload(access: Access) -> Workload {
+fn workload(access: AccessOrder) -> Workload {
     Workload { access, ..Workload::default() }
 }
 
@@ -18,8 +18,8 @@ fn places(seen: &[Seen]) -> Vec<(u64, u64)> {
     seen.iter().map(|one| (one.offset / KIB, one.length / KIB)).collect()
 }
 
-fn replayed(text: &str) -> Access {
-    Access::Replay(replay::parse(text.as_bytes()).unwrap().into())
+fn replayed(text: &str) -> AccessOrder {
+    AccessOrder::Replay(replay::parse(text.as_bytes()).unwrap().into())
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn sequential_covers_the_region_once_and_ends_with_its_rest() {
         start: Start::FromStart(100 * KIB),
         length_bytes: Some(18 * KIB),
         size_bytes: Some(8 * KIB),
-        ..workload(Access::Sequential)
+        ..workload(AccessOrder::Sequential)
     };
     let report = report(&disk, &region);
     assert_eq!(places(&disk.take_seen()), [(100, 8), (108, 8), (116, 2)]);
@@ -49,7 +49,7 @@ fn without_settings_the_whole_disk_is_read_in_pages() {
 fn jobs_share_the_region_and_none_is_without_work() {
     let disk = ScriptedDisk::new(CAPACITY);
     for (jobs, length, used) in [(3, 40, 3), (8, 12, 3), (256, 4, 1)] {
-        let region = Workload { jobs, length_bytes: Some(length * KIB), ..workload(Access::Sequential) };
+        let region = Workload { jobs, length_bytes: Some(length * KIB), ..workload(AccessOrder::Sequential) };
         let report = report(&disk, &region);
         let mut seen = disk.take_seen();
         assert_eq!(report.jobs, used, "{jobs} jobs");
@@ -66,7 +66,7 @@ fn a_total_goes_round_or_stops_early() {
     let of = |total| Workload {
         total_bytes: Some(total * KIB),
         length_bytes: Some(12 * KIB),
-        ..workload(Access::Sequential)
+        ..workload(AccessOrder::Sequential)
     };
     report(&disk, &of(20));
     assert_eq!(places(&disk.take_seen()), [(0, 4), (4, 4), (8, 4), (0, 4), (4, 4)]);
@@ -82,7 +82,7 @@ fn random_touches_whole_units_of_the_region_only_and_all_of_them() {
         length_bytes: Some(42 * KIB),
         total_bytes: Some(400 * KIB),
         jobs: 3,
-        ..workload(Access::Random)
+        ..workload(AccessOrder::Random)
     };
     let report = report(&disk, &region);
     let seen = disk.take_seen();
@@ -99,7 +99,7 @@ fn the_seed_decides_and_nothing_else() {
     let disk = ScriptedDisk::new(CAPACITY);
     let places_of = |seed, jobs| {
         let mixed = Operations::Mixed { reads_percent: 50 };
-        let region = Workload { seed, jobs, operations: mixed, ..workload(Access::Random) };
+        let region = Workload { seed, jobs, operations: mixed, ..workload(AccessOrder::Random) };
         report(&disk, &region);
         let mut seen = disk.take_seen();
         // Which thread comes first is not the seed's business.
@@ -121,7 +121,7 @@ fn ping_pong_comes_from_both_ends() {
         start: Start::FromStart(4 * KIB),
         length_bytes: Some(18 * KIB),
         jobs,
-        ..workload(Access::PingPong)
+        ..workload(AccessOrder::PingPong)
     };
     report(&disk, &region(1));
     assert_eq!(places(&disk.take_seen()), [(4, 4), (20, 2), (8, 4), (16, 4), (12, 4)]);
@@ -134,7 +134,7 @@ fn ping_pong_comes_from_both_ends() {
 #[test]
 fn a_start_may_count_from_the_end() {
     let disk = ScriptedDisk::new(CAPACITY);
-    let region = Workload { start: Start::FromEnd(10 * KIB), ..workload(Access::Sequential) };
+    let region = Workload { start: Start::FromEnd(10 * KIB), ..workload(AccessOrder::Sequential) };
     report(&disk, &region);
     assert_eq!(places(&disk.take_seen()), [(1014, 4), (1018, 4), (1022, 2)]);
     let region = Workload { length_bytes: Some(4 * KIB), ..region };
@@ -184,7 +184,7 @@ fn mixed_keeps_its_share_and_flushes_come_when_asked() {
     let mixed = |reads_percent| Workload {
         operations: Operations::Mixed { reads_percent },
         total_bytes: Some(8 * CAPACITY),
-        ..workload(Access::Random)
+        ..workload(AccessOrder::Random)
     };
     let seventy = report(&disk, &mixed(70));
     assert!((1330..1540).contains(&seventy.reads) && seventy.reads + seventy.writes == 2048, "{seventy:?}");
@@ -196,7 +196,7 @@ fn mixed_keeps_its_share_and_flushes_come_when_asked() {
         flush_every: NonZeroU64::new(3),
         length_bytes: Some(28 * KIB),
         start: Start::FromStart(4 * KIB),
-        ..workload(Access::Sequential)
+        ..workload(AccessOrder::Sequential)
     };
     let report = report(&disk, &flushed);
     let what: String = disk.take_seen().iter().map(|one| one.what).collect();
@@ -211,7 +211,7 @@ fn no_more_is_in_flight_than_was_asked_for_or_fits() {
         [(1, None, 64, 1), (16, None, 64, 16), (16, Some(40 * KIB), 64, 10), (16, None, 7, 7)]
     {
         let disk = ScriptedDisk::new(CAPACITY).with_depth(depth);
-        let report = report(&disk, &Workload { batch, buffer_bytes, ..workload(Access::Sequential) });
+        let report = report(&disk, &Workload { batch, buffer_bytes, ..workload(AccessOrder::Sequential) });
         assert_eq!((disk.deepest(), report.batch), (expected, expected), "{batch} {buffer_bytes:?} {depth}");
         assert_eq!(report.requests, 256);
         // This disk answers three at a time, and nobody ever has to wait for it.
@@ -223,11 +223,11 @@ fn no_more_is_in_flight_than_was_asked_for_or_fits() {
 #[test]
 fn time_ends_a_run_and_so_does_whoever_watches() {
     let disk = ScriptedDisk::new(CAPACITY);
-    let timed = Workload { runtime: Some(Duration::from_millis(300)), jobs: 2, ..workload(Access::Random) };
+    let timed = Workload { runtime: Some(Duration::from_millis(300)), jobs: 2, ..workload(AccessOrder::Random) };
     let report = report(&disk, &timed);
     assert!(report.seconds >= 0.3 && report.requests > 0 && !report.interrupted, "{report:?}");
 
-    let for_ever = Workload { runtime: Some(Duration::from_secs(1000)), jobs: 2, ..workload(Access::Sequential) };
+    let for_ever = Workload { runtime: Some(Duration::from_secs(1000)), jobs: 2, ..workload(AccessOrder::Sequential) };
     let (started, mut calls) = (Instant::now(), 0);
     let stopped = run(&disk, &for_ever, |progress| {
         calls += 1;
@@ -241,7 +241,7 @@ fn time_ends_a_run_and_so_does_whoever_watches() {
 #[test]
 fn a_request_that_fails_ends_the_run_and_is_named() {
     let disk = ScriptedDisk::new(CAPACITY).with_fault(5, Fault::Fail);
-    let write = Workload { operations: Operations::Write, batch: 4, ..workload(Access::Sequential) };
+    let write = Workload { operations: Operations::Write, batch: 4, ..workload(AccessOrder::Sequential) };
     let error = try_run(&disk, &write).unwrap_err().to_string();
     assert!(error.contains("write of 4096 bytes at offset 20480") && error.contains("Input/output error"), "{error}");
     assert!(disk.take_seen().len() < 20);
@@ -250,7 +250,7 @@ fn a_request_that_fails_ends_the_run_and_is_named() {
 #[test]
 fn an_answer_to_no_request_ends_the_run() {
     let disk = ScriptedDisk::new(CAPACITY).with_fault(5, Fault::Stray);
-    let write = Workload { operations: Operations::Write, batch: 4, ..workload(Access::Sequential) };
+    let write = Workload { operations: Operations::Write, batch: 4, ..workload(AccessOrder::Sequential) };
     let error = try_run(&disk, &write).unwrap_err().to_string();
     assert!(error.contains("nobody made"), "{error}");
 }

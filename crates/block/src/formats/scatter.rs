@@ -30,12 +30,12 @@ pub(super) struct Scatter {
     /// Pieces that found their queue full, in order.
     waiting: VecDeque<Waiting>,
     reaped: Vec<Completion>,
-    mailbox: Arc<Mailbox>,
+    returns: Arc<Returns>,
     /// Pieces that a thread has.
     lent: usize,
-    /// Readable while any queue's event or the mailbox's is.
+    /// Readable while any queue's event or the returns's is.
     epoll: OwnedFd,
-    /// The mailbox's event was signalled from here: for `finished`, or because there is something to submit.
+    /// The returns's event was signalled from here: for `finished`, or because there is something to submit.
     signalled: bool,
     /// Something was not submitted, which whoever caused it may not have been able to say.
     stalled: bool,
@@ -57,7 +57,7 @@ struct Waiting {
 }
 
 /// Where another thread says that it is done with a piece.
-pub(super) struct Mailbox {
+pub(super) struct Returns {
     letters: Mutex<Vec<(u16, Letter)>>,
     any: AtomicBool,
     event: OwnedFd,
@@ -71,7 +71,7 @@ enum Letter {
     Resume,
 }
 
-impl Mailbox {
+impl Returns {
     fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { letters: Mutex::default(), any: AtomicBool::new(false), event })
@@ -117,9 +117,9 @@ impl Scatter {
     /// When the system has no more descriptors.
     pub(super) fn new(queues: Vec<Box<dyn Queue>>, depth: usize) -> io::Result<Self> {
         let depth = queues.iter().map(|queue| queue.depth()).max().unwrap_or(depth).min(depth);
-        let mailbox = Arc::new(Mailbox::new()?);
+        let returns = Arc::new(Returns::new()?);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let events = queues.iter().filter_map(|queue| queue.completion_event()).chain([mailbox.event.as_fd()]);
+        let events = queues.iter().filter_map(|queue| queue.completion_event()).chain([returns.event.as_fd()]);
         for event in events {
             epoll::add(&epoll, event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
@@ -131,7 +131,7 @@ impl Scatter {
             finished: Vec::with_capacity(depth),
             resumed: Vec::new(),
             waiting: VecDeque::new(),
-            mailbox,
+            returns,
             lent: 0,
             epoll,
             signalled: false,
@@ -171,11 +171,11 @@ impl Scatter {
         self.waiting.push_back(Waiting { slot, queue, operation, offset_bytes, segments: segments.to_vec() });
     }
 
-    /// A piece goes to another thread, which [`Mailbox::post`]s how it ended, or lets it [`Mailbox::resume`].
-    pub(super) fn lend(&mut self, slot: u16) -> Arc<Mailbox> {
+    /// A piece goes to another thread, which [`Returns::post`]s how it ended, or lets it [`Returns::resume`].
+    pub(super) fn lend(&mut self, slot: u16) -> Arc<Returns> {
         self.slots[usize::from(slot)].pieces += 1;
         self.lent += 1;
-        Arc::clone(&self.mailbox)
+        Arc::clone(&self.returns)
     }
 
     /// The request fails, whatever becomes of its pieces.
@@ -246,7 +246,7 @@ impl Scatter {
     fn signal(&mut self) {
         if !self.signalled {
             self.signalled = true;
-            self.mailbox.signal();
+            self.returns.signal();
         }
     }
 
@@ -276,13 +276,13 @@ impl Scatter {
         self.queues.iter().any(|queue| queue.completion_event().is_none() && queue.in_flight() > 0)
     }
 
-    fn open_mailbox(&mut self) {
-        if self.signalled || self.mailbox.any.load(Ordering::Acquire) {
+    fn take_returns(&mut self) {
+        if self.signalled || self.returns.any.load(Ordering::Acquire) {
             self.signalled = false;
-            let mailbox = Arc::clone(&self.mailbox);
-            let mut letters = mailbox.letters();
-            mailbox.clear();
-            mailbox.any.store(false, Ordering::Relaxed);
+            let returns = Arc::clone(&self.returns);
+            let mut letters = returns.letters();
+            returns.clear();
+            returns.any.store(false, Ordering::Relaxed);
             for (slot, letter) in letters.drain(..) {
                 self.lent -= 1;
                 match letter {
@@ -295,7 +295,7 @@ impl Scatter {
 
     /// Carries on with the pieces that can. What else comes by letter meanwhile is taken, too: each takes its signal along.
     fn carry_on(&mut self, split: &mut impl Split) {
-        self.open_mailbox();
+        self.take_returns();
         while !self.resumed.is_empty() {
             let mut resumed = mem::take(&mut self.resumed);
             for slot in resumed.drain(..) {
@@ -307,7 +307,7 @@ impl Scatter {
             self.resumed = resumed;
             // Nobody submits for them; what is not taken now is taken when the caller does, whom the event wakes for that.
             let _ = self.submit();
-            self.open_mailbox();
+            self.take_returns();
         }
     }
 
@@ -347,7 +347,7 @@ impl Scatter {
         match (busy.next(), busy.next()) {
             (Some(only), None) if self.lent == 0 => return only.wait(events, timeout),
             (Some(only), None) if events.len() < EVENTS_INLINE => {
-                let mut all = [self.mailbox.event.as_fd(); EVENTS_INLINE];
+                let mut all = [self.returns.event.as_fd(); EVENTS_INLINE];
                 all[1..=events.len()].copy_from_slice(events);
                 return only.wait(&all[..=events.len()], timeout);
             }
@@ -366,7 +366,7 @@ impl Scatter {
     }
 
     fn is_ready(&self) -> bool {
-        !self.finished.is_empty() || self.mailbox.any.load(Ordering::Acquire) || self.has_silent_completions()
+        !self.finished.is_empty() || self.returns.any.load(Ordering::Acquire) || self.has_silent_completions()
     }
 }
 
@@ -374,9 +374,9 @@ impl Drop for Scatter {
     fn drop(&mut self) {
         // The queues drain themselves; a thread that has a piece still uses the caller's memory.
         while self.lent > 0 {
-            // Whatever poll says, the mailbox says it better.
-            let _ = wait_readable(Some(self.mailbox.event.as_fd()), &[], None);
-            self.open_mailbox();
+            // Whatever poll says, the returns says it better.
+            let _ = wait_readable(Some(self.returns.event.as_fd()), &[], None);
+            self.take_returns();
         }
     }
 }

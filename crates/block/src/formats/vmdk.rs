@@ -7,7 +7,7 @@ mod tests;
 
 use super::{AllowedDirectories, ImageError, demand};
 use crate::{Disk, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap, OpenedFile, Queue, shown};
-use descriptor::{Access, DESCRIPTOR_MAX_BYTES, Descriptor, Storage};
+use descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor, ExtentAccess, Storage};
 use queue::VmdkSplit;
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -93,7 +93,7 @@ struct Shape {
 struct Piece {
     start_bytes: u64,
     end_bytes: u64,
-    access: Access,
+    access: ExtentAccess,
     /// Index of the file, and where in it the piece starts; `None` for zeros.
     place: Option<(usize, u64)>,
 }
@@ -141,7 +141,7 @@ impl VmdkDisk {
             let place = match &extent.storage {
                 Storage::Zero => None,
                 // What nobody may touch need not be there.
-                Storage::Flat { .. } if extent.access == Access::None => None,
+                Storage::Flat { .. } if extent.access == ExtentAccess::None => None,
                 Storage::Flat { name, offset_bytes } => Some(files.find(name, *offset_bytes, extent.length_bytes)?),
             };
             pieces.push(Piece { start_bytes, end_bytes, access: extent.access, place });
@@ -166,7 +166,7 @@ impl VmdkDisk {
 
 impl descriptor::ExtentLine {
     fn is_writable(&self) -> bool {
-        self.access == Access::ReadWrite && self.storage != Storage::Zero
+        self.access == ExtentAccess::ReadWrite && self.storage != Storage::Zero
     }
 }
 
@@ -253,7 +253,7 @@ impl Disk for VmdkDisk {
                 Ok(Extent { offset_bytes: range.start, ..below })
             }
             // What may not be read is data: whoever wants to know more reads it, and is told.
-            None if piece.access == Access::None => {
+            None if piece.access == ExtentAccess::None => {
                 Ok(Extent { offset_bytes: range.start, length_bytes, kind: ExtentKind::Data })
             }
             None => Ok(Extent { offset_bytes: range.start, length_bytes, kind: ExtentKind::Hole }),

@@ -13,7 +13,7 @@ use super::{OperationKind, random};
 use crate::{Completion, Disk, MemoryMap, Queue, QueueError, Request, RequestError, Segment};
 pub use parse::FaultsError;
 use rustix::io::Errno;
-use schedule::{Schedule, Verdict};
+use schedule::{Fate, Schedule};
 use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -195,12 +195,12 @@ impl FaultyQueue {
         Ok(true)
     }
 
-    /// Sends a request on as the verdict has it; false when the disk does not see it at all.
-    fn push_judged(&mut self, request: &Request<'_>, verdict: Verdict, slot: u64) -> Result<bool, QueueError> {
-        match verdict {
-            Verdict::Pass => self.queue.push(&Request { token: slot, ..*request }).map(|()| true),
-            Verdict::Tear { chance, .. } => self.push_torn(request, chance, slot),
-            Verdict::Fail(_) | Verdict::Lose => Ok(false),
+    /// Sends a request on as the fate has it; false when the disk does not see it at all.
+    fn push_judged(&mut self, request: &Request<'_>, fate: Fate, slot: u64) -> Result<bool, QueueError> {
+        match fate {
+            Fate::Pass => self.queue.push(&Request { token: slot, ..*request }).map(|()| true),
+            Fate::Tear { chance, .. } => self.push_torn(request, chance, slot),
+            Fate::Fail(_) | Fate::Lose => Ok(false),
         }
     }
 
@@ -256,10 +256,10 @@ impl layer::QueueLayer for FaultyQueue {
         }
         // What the disk refuses anyway is refused there, and counts for nothing here.
         let sound = self.disk.geometry().check(request).is_ok();
-        let (verdict, latency_ns) = if sound { self.schedule.judge(request) } else { (Verdict::Pass, 0) };
-        let in_flight = InFlight { token: request.token, latency_ns, result: verdict.result() };
+        let (fate, latency_ns) = if sound { self.schedule.judge(request) } else { (Fate::Pass, 0) };
+        let in_flight = InFlight { token: request.token, latency_ns, result: fate.result() };
         let slot = self.slots.insert(in_flight).ok_or(QueueError::Full)?;
-        match self.push_judged(request, verdict, slot) {
+        match self.push_judged(request, fate, slot) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 self.answered.push(slot);

@@ -7,7 +7,7 @@ use crate::{UsageError, UsageLines, size, terminal, time};
 use anyhow::{Context, Result, bail};
 use blockyard_bench::cpu_idle::percent_text;
 use blockyard_bench::disk::replay;
-use blockyard_bench::disk::{self, Access, Operations, Progress, Report, Start, Workload, WorkloadError};
+use blockyard_bench::disk::{self, AccessOrder, Operations, Progress, Report, Start, Workload, WorkloadError};
 use blockyard_bench::table::Table;
 use blockyard_block::shown;
 use blockyard_block::specification::{DiskSpecification, Kind};
@@ -200,17 +200,17 @@ impl DiskBenchArgs {
         })
     }
 
-    fn access(&self) -> Result<Access> {
+    fn access(&self) -> Result<AccessOrder> {
         let Some(path) = &self.replay else {
             return Ok(match (self.random, self.ping_pong) {
-                (true, _) => Access::Random,
-                (_, true) => Access::PingPong,
-                _ => Access::Sequential,
+                (true, _) => AccessOrder::Random,
+                (_, true) => AccessOrder::PingPong,
+                _ => AccessOrder::Sequential,
             });
         };
         let file = File::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
         let steps = replay::parse(BufReader::new(file)).with_context(|| shown(path).to_string())?;
-        Ok(Access::Replay(steps.into()))
+        Ok(AccessOrder::Replay(steps.into()))
     }
 
     fn access_name(&self) -> &'static str {

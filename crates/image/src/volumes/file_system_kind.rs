@@ -48,7 +48,7 @@ pub enum Thoroughness {
 
 /// What a check's exit status says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CheckResult {
     /// Nothing is wrong.
     Clean,
     /// Something was, and may be still.
@@ -161,21 +161,21 @@ impl FileSystemKind {
     }
 
     /// What the exit status of its check means: e2fsck(8), xfs_repair(8), btrfs-check(8), fsck.fat(8).
-    pub fn verdict(self, status: Option<u32>, how: Thoroughness) -> Verdict {
+    pub fn verdict(self, status: Option<u32>, how: Thoroughness) -> CheckResult {
         let repairs = match self {
             Self::Btrfs => how == Thoroughness::All,
             _ => how != Thoroughness::Look,
         };
         match (self, status) {
-            (_, Some(0)) => Verdict::Clean,
+            (_, Some(0)) => CheckResult::Clean,
             // Bits: 1 and 2 errors that were corrected, 4 those that were not; the others are its own.
-            (Self::Ext2 | Self::Ext3 | Self::Ext4, Some(4..=7)) if repairs => Verdict::Unrepaired,
-            (Self::Ext2 | Self::Ext3 | Self::Ext4, Some(1..=7)) => Verdict::Damaged,
-            (Self::Xfs, Some(2)) => Verdict::JournalFirst,
+            (Self::Ext2 | Self::Ext3 | Self::Ext4, Some(4..=7)) if repairs => CheckResult::Unrepaired,
+            (Self::Ext2 | Self::Ext3 | Self::Ext4, Some(1..=7)) => CheckResult::Damaged,
+            (Self::Xfs, Some(2)) => CheckResult::JournalFirst,
             // A repair with -e ends with 4 when it is done, and with 1 when it was given up.
-            (Self::Xfs | Self::Btrfs, Some(1)) if repairs => Verdict::Unrepaired,
-            (Self::Xfs, Some(1 | 4)) | (Self::Btrfs | Self::Vfat, Some(1)) => Verdict::Damaged,
-            _ => Verdict::Failed,
+            (Self::Xfs | Self::Btrfs, Some(1)) if repairs => CheckResult::Unrepaired,
+            (Self::Xfs, Some(1 | 4)) | (Self::Btrfs | Self::Vfat, Some(1)) => CheckResult::Damaged,
+            _ => CheckResult::Failed,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Making, checking, trimming file systems, with this machine's own programs.
 
 use super::Missing;
-use super::file_system_kind::{FileSystemKind, NewFileSystem, Thoroughness, Verdict};
+use super::file_system_kind::{CheckResult, FileSystemKind, NewFileSystem, Thoroughness};
 use super::tools::{complaint, text};
 use crate::error::{Context, Error, Result, refuse};
 use crate::guest::OpenImage;
@@ -89,11 +89,11 @@ impl OpenImage {
             return Ok(CheckOutcome::Incomplete(missing));
         }
         let (mut verdict, mut end) = self.look_at_file_system(kind, volume, how)?;
-        if verdict == Verdict::JournalFirst {
+        if verdict == CheckResult::JournalFirst {
             self.replay_journal(volume)?;
             (verdict, end) = self.look_at_file_system(kind, volume, how)?;
         }
-        if verdict == Verdict::Clean {
+        if verdict == CheckResult::Clean {
             return Ok(CheckOutcome::Clean);
         }
         let said = text(&[&end.output[..], &end.errors].concat());
@@ -102,8 +102,8 @@ impl OpenImage {
             return Ok(if leaves_a_journal(&said) { CheckOutcome::NotUnmounted } else { CheckOutcome::Damaged });
         }
         match (self.look_at_file_system(kind, volume, Thoroughness::Look)?.0, verdict) {
-            (Verdict::Clean, Verdict::Unrepaired) => Ok(CheckOutcome::GivenUp),
-            (Verdict::Clean, _) => Ok(CheckOutcome::Repaired),
+            (CheckResult::Clean, CheckResult::Unrepaired) => Ok(CheckOutcome::GivenUp),
+            (CheckResult::Clean, _) => Ok(CheckOutcome::Repaired),
             _ => Ok(CheckOutcome::Damaged),
         }
     }
@@ -114,12 +114,14 @@ impl OpenImage {
         kind: FileSystemKind,
         volume: &Volume,
         how: Thoroughness,
-    ) -> Result<(Verdict, ToolEnd)> {
+    ) -> Result<(CheckResult, ToolEnd)> {
         let (tool, call) =
             kind.check(&volume.device, how).ok_or_else(|| Error::refused("there is nothing to check"))?;
         let end = self.run_tool(tool, call)?;
         match kind.verdict(end.status, how) {
-            Verdict::Failed => refuse!("{}: cannot check {}: {}", self.name(), volume.device, complaint(tool, &end)),
+            CheckResult::Failed => {
+                refuse!("{}: cannot check {}: {}", self.name(), volume.device, complaint(tool, &end))
+            }
             verdict => Ok((verdict, end)),
         }
     }

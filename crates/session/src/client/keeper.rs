@@ -112,10 +112,10 @@ fn watch(link: &Link, connection: &Connection) -> Ended {
 
 /// Finds a server again. Otherwise, why the session is at its end.
 fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option<Arc<str>> {
-    let verdict = link.disconnect();
+    let given_up = link.disconnect();
     let error = error.unwrap_or_else(|| SessionError::Closed(Arc::clone(&link.name)));
-    let (may_pass, reason) = match verdict {
-        Some(verdict) => (verdict.may_pass, verdict.reason),
+    let (may_pass, reason) = match given_up {
+        Some(given_up) => (given_up.may_pass, given_up.reason),
         None => (error.may_pass(), error.to_string().into()),
     };
     if !may_pass || link.path.is_none() || link.options.reconnect.is_zero() {

@@ -94,13 +94,13 @@ impl Running {
 
 /// Why a connection was given up.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct GivenUp {
     /// Whether the same server may be asked again.
     pub(super) may_pass: bool,
     pub(super) reason: Arc<str>,
 }
 
-impl Verdict {
+impl GivenUp {
     fn of(error: &SessionError) -> Self {
         Self { may_pass: error.may_pass(), reason: error.to_string().into() }
     }
@@ -117,7 +117,7 @@ struct State {
     /// The memory of each virtqueue's last run. libvhost-user keeps a stopped ring's addresses, and gives up when it finds no memory behind
     /// them as it learns of other memory: so it stays until the virtqueue runs again, elsewhere.
     retired: Vec<Option<RegionId>>,
-    verdict: Option<Verdict>,
+    given_up: Option<GivenUp>,
     /// Why the session ended for good.
     failure: Option<Arc<str>>,
 }
@@ -125,7 +125,7 @@ struct State {
 impl State {
     /// Gives the connection up; whoever watches it sees its end.
     fn give_up(&mut self, error: &SessionError) {
-        self.verdict.get_or_insert_with(|| Verdict::of(error));
+        self.given_up.get_or_insert_with(|| GivenUp::of(error));
         if let Some(connection) = &self.connection {
             connection.shut_down();
         }
@@ -222,7 +222,7 @@ impl Link {
                 table: MemoryTable::new(offer.memory_slots),
                 vrings: (0..offer.queues).map(|_| None).collect(),
                 retired: vec![None; offer.queues.into()],
-                verdict: None,
+                given_up: None,
                 failure: None,
             }),
             generation: AtomicU64::new(0),
@@ -349,10 +349,10 @@ impl Link {
     }
 
     /// Forgets the connection, which is at its end, and says why if that is known.
-    pub(super) fn disconnect(&self) -> Option<Verdict> {
+    pub(super) fn disconnect(&self) -> Option<GivenUp> {
         let mut state = lock(&self.state);
         state.connection = None;
-        state.verdict.take()
+        state.given_up.take()
     }
 
     /// Ends the session: every request fails.
@@ -389,7 +389,7 @@ impl Link {
             running.start(&connection, 0)?;
         }
         state.offer = *offer;
-        state.verdict = None;
+        state.given_up = None;
         state.connection = Some(Arc::new(connection));
         // Before any request completes: whoever sees that one did sees the disk as it is now.
         let geometry = self.remember(offer.geometry).then_some(offer.geometry);

@@ -2,7 +2,7 @@
 
 use super::fusermount;
 use super::mountpoint::{FILE_SYSTEM_TYPE, Mountpoint};
-use super::{Access, FuseError};
+use super::{AllowedUsers, FuseError};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -26,7 +26,7 @@ pub(super) struct Mounted {
 }
 
 /// Mounts over `mountpoint`.
-pub(super) fn mount(mountpoint: &Mountpoint, access: Access, read_only: bool) -> Result<Mounted, FuseError> {
+pub(super) fn mount(mountpoint: &Mountpoint, access: AllowedUsers, read_only: bool) -> Result<Mounted, FuseError> {
     let opened = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let refused = match opened {
         Ok(device) => match mount_directly(&device, mountpoint, access, read_only) {
@@ -49,7 +49,7 @@ pub(super) fn mount(mountpoint: &Mountpoint, access: Access, read_only: bool) ->
 fn mount_directly(
     device: &OwnedFd,
     mountpoint: &Mountpoint,
-    access: Access,
+    access: AllowedUsers,
     read_only: bool,
 ) -> rustix::io::Result<()> {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
@@ -58,7 +58,7 @@ fn mount_directly(
         device.as_raw_fd(),
         libc::S_IFREG
     );
-    if access != Access::Owner {
+    if access != AllowedUsers::Owner {
         options.push_str(",allow_other");
     }
     let options = CString::new(options).map_err(|_| Errno::INVAL)?;
@@ -73,12 +73,12 @@ fn mount_directly(
 fn mount_by_fusermount(
     program: &PathBuf,
     mountpoint: &Mountpoint,
-    access: Access,
+    access: AllowedUsers,
     read_only: bool,
 ) -> Result<OwnedFd, FuseError> {
     let failed = |error: io::Error| FuseError::Mount { path: mountpoint.path.clone(), error };
     let mut options = "fsname=blockyard,subtype=blockyard,default_permissions,nosuid,nodev".to_owned();
-    if access != Access::Owner {
+    if access != AllowedUsers::Owner {
         options.push_str(",allow_other");
     }
     if read_only {

@@ -35,11 +35,11 @@ enum Kind {
         /// It has a header with features, of which imago sees not all.
         hides_features: bool,
     },
-    Disk(Mutex<DiskReader>),
+    Disk(Mutex<SourceDisk>),
 }
 
 /// Reads a disk from the thread that asks.
-struct DiskReader {
+struct SourceDisk {
     name: String,
     geometry: Geometry,
     memory: MemoryMap,
@@ -47,7 +47,7 @@ struct DiskReader {
     completions: Vec<Completion>,
 }
 
-impl DiskReader {
+impl SourceDisk {
     fn read(&mut self, buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
         let piece_bytes = BUFFER_BYTES.min(usize::try_from(self.geometry.transfer_bytes_max).unwrap_or(BUFFER_BYTES));
         for piece in buffer.chunks_mut(piece_bytes) {
@@ -83,7 +83,7 @@ impl Medium {
         let memory = MemoryMap::allocate(&[(0, BUFFER_BYTES)]).map_err(io::Error::other)?;
         let queue = disk.open_queue(&memory, 1)?;
         let geometry = disk.geometry();
-        let reader = DiskReader { name, geometry, memory, queue, completions: Vec::with_capacity(1) };
+        let reader = SourceDisk { name, geometry, memory, queue, completions: Vec::with_capacity(1) };
         Ok(Self { index, kind: Kind::Disk(Mutex::new(reader)), locks: CommonStorageHelper::default() })
     }
 

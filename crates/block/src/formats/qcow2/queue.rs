@@ -186,8 +186,8 @@ impl Qcow2Split {
     }
 
     fn lend(&mut self, scatter: &mut Scatter, slot: u16, task: Task) {
-        let mailbox = scatter.lend(slot);
-        self.worker.take(Job { task, slot, memory: Arc::clone(&self.memory), mailbox });
+        let returns = scatter.lend(slot);
+        self.worker.take(Job { task, slot, memory: Arc::clone(&self.memory), returns });
     }
 }
 

@@ -13,7 +13,7 @@
 use super::image::Image;
 use super::layer::{Overwrites, Patience, SliceBuffer};
 use super::order::Order;
-use crate::formats::scatter::Mailbox;
+use crate::formats::scatter::Returns;
 use crate::{MemoryMap, RequestError, Segment};
 use imago::ShallowMapping;
 use std::collections::VecDeque;
@@ -52,7 +52,7 @@ pub(super) struct Job {
     pub(super) task: Task,
     pub(super) slot: u16,
     pub(super) memory: Arc<MemoryMap>,
-    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) returns: Arc<Returns>,
 }
 
 pub(super) enum Task {
@@ -272,9 +272,9 @@ impl<'a> Working<'a> {
         let mut done = |job: &Job, patience| {
             let Task::LookUp { range } = &job.task else { return false };
             match image.look_up(range.clone(), patience, slice) {
-                Ok(()) => job.mailbox.resume(job.slot),
+                Ok(()) => job.returns.resume(job.slot),
                 Err(error) if patience == Patience::None && error.kind() == io::ErrorKind::WouldBlock => return false,
-                Err(error) => job.mailbox.post(job.slot, Err(errno_of(&error))),
+                Err(error) => job.returns.post(job.slot, Err(errno_of(&error))),
             }
             true
         };
@@ -305,7 +305,7 @@ impl<'a> Working<'a> {
             let done = catch_unwind(AssertUnwindSafe(|| self.perform_one(job)));
             let result = done.unwrap_or(Err(RequestError::Os(libc::EIO)));
             if let Task::Read { .. } = job.task {
-                job.mailbox.post(job.slot, result);
+                job.returns.post(job.slot, result);
             }
             results.push(result);
         }
@@ -316,7 +316,7 @@ impl<'a> Working<'a> {
         let written = written.unwrap_or(Err(RequestError::Os(libc::EIO)));
         for (job, result) in batch.drain(..).zip(results) {
             if !matches!(job.task, Task::Read { .. }) {
-                job.mailbox.post(job.slot, result.and(written));
+                job.returns.post(job.slot, result.and(written));
             }
         }
     }

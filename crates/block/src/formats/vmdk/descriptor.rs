@@ -28,7 +28,7 @@ pub(super) struct Descriptor {
 /// One extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExtentLine {
-    pub(super) access: Access,
+    pub(super) access: ExtentAccess,
     pub(super) length_bytes: u64,
     /// FLAT, VMFS or ZERO.
     pub(super) kind: &'static str,
@@ -37,7 +37,7 @@ pub(super) struct ExtentLine {
 
 /// What may be done with an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum ExtentAccess {
     ReadWrite,
     ReadOnly,
     None,
@@ -106,9 +106,9 @@ fn line_of_extent(line: &str) -> Result<Option<ExtentLine>, String> {
     }
     let (access, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let access = match access {
-        "RW" => Access::ReadWrite,
-        "RDONLY" => Access::ReadOnly,
-        "NOACCESS" => Access::None,
+        "RW" => ExtentAccess::ReadWrite,
+        "RDONLY" => ExtentAccess::ReadOnly,
+        "NOACCESS" => ExtentAccess::None,
         _ => return setting(line).map(|()| None),
     };
     let bad = || format!("has an extent that cannot be understood: `{}`", shown(line));

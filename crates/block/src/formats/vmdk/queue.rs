@@ -1,6 +1,6 @@
 //! Requests to a VMDK, split where its pieces meet.
 
-use super::{Access, Shape};
+use super::{ExtentAccess, Shape};
 use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
 use crate::{Disk, FileDisk, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError, Segment};
 use std::io;
@@ -86,13 +86,13 @@ fn resized(operation: Operation, length_bytes: u64) -> Operation {
     }
 }
 
-fn check_access(access: Access, has_storage: bool, operation: Operation) -> Result<(), RequestError> {
+fn check_access(access: ExtentAccess, has_storage: bool, operation: Operation) -> Result<(), RequestError> {
     match (access, operation) {
-        (Access::None, _) => Err(RequestError::Os(libc::EACCES)),
+        (ExtentAccess::None, _) => Err(RequestError::Os(libc::EACCES)),
         (_, Operation::Read) => Ok(()),
         // Zeros that stay zeros, and storage that is not there.
         (_, Operation::WriteZeroes { .. } | Operation::Discard { .. }) if !has_storage => Ok(()),
-        (Access::ReadWrite, _) if has_storage => Ok(()),
+        (ExtentAccess::ReadWrite, _) if has_storage => Ok(()),
         _ => Err(RequestError::ReadOnly),
     }
 }

@@ -1,5 +1,5 @@
 use super::VmdkDisk;
-use super::descriptor::{Access, DESCRIPTOR_MAX_BYTES, Descriptor, EXTENTS_MAX, ExtentLine, Storage};
+use super::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor, EXTENTS_MAX, ExtentAccess, ExtentLine, Storage};
 use crate::{AllowedDirectories, Disk, FileOptions};
 use bolero::TypeGenerator;
 use std::fs;
@@ -13,10 +13,10 @@ fn what_vmware_and_virtualbox_write_is_understood() {
     let extent =
         |access, sectors: u64, kind, storage| ExtentLine { access, length_bytes: sectors * 512, kind, storage };
     let wanted = vec![
-        extent(Access::ReadWrite, 63, "FLAT", flat("a b.vmdk", 0)),
-        extent(Access::ReadWrite, 20, "FLAT", flat("/dev/sda", 63 * 512)),
-        extent(Access::ReadOnly, 5, "VMFS", flat("x-flat.vmdk", 0)),
-        extent(Access::None, 7, "ZERO", Storage::Zero),
+        extent(ExtentAccess::ReadWrite, 63, "FLAT", flat("a b.vmdk", 0)),
+        extent(ExtentAccess::ReadWrite, 20, "FLAT", flat("/dev/sda", 63 * 512)),
+        extent(ExtentAccess::ReadOnly, 5, "VMFS", flat("x-flat.vmdk", 0)),
+        extent(ExtentAccess::None, 7, "ZERO", Storage::Zero),
     ];
     assert_eq!(
         Descriptor::parse(text.as_bytes()),

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Fate {
     Pass,
     Fail(RequestError),
     Lose,
     Tear { reported: bool, chance: u64 },
 }
 
-impl Verdict {
+impl Fate {
     /// What the request ends with if the disk has no error of its own.
     pub(super) fn result(self) -> Result<(), RequestError> {
         match self {
@@ -48,8 +48,8 @@ impl Schedule {
     }
 
     /// What becomes of a request, and how many nanoseconds later. Every rule counts every request it is for.
-    pub(super) fn judge(&self, request: &Request<'_>) -> (Verdict, u64) {
-        let (mut verdict, mut latency_ns) = (Verdict::Pass, 0u64);
+    pub(super) fn judge(&self, request: &Request<'_>) -> (Fate, u64) {
+        let (mut fate, mut latency_ns) = (Fate::Pass, 0u64);
         for rule in &self.rules {
             if let Fault::Latency { operation, latency } = &rule.fault {
                 if is_for(*operation, request) {
@@ -58,47 +58,47 @@ impl Schedule {
                 continue;
             }
             let judged = rule.judge(request);
-            if verdict == Verdict::Pass {
-                verdict = judged;
+            if fate == Fate::Pass {
+                fate = judged;
             }
         }
-        (verdict, latency_ns)
+        (fate, latency_ns)
     }
 }
 
 impl Rule {
-    fn judge(&self, request: &Request<'_>) -> Verdict {
+    fn judge(&self, request: &Request<'_>) -> Fate {
         match &self.fault {
             Fault::Error { operation, when } => match self.occurs(*operation, when, request) {
-                Some(_) => Verdict::Fail(EIO),
-                None => Verdict::Pass,
+                Some(_) => Fate::Fail(EIO),
+                None => Fate::Pass,
             },
             Fault::TornWrite { reported, when } => match self.occurs(Some(OperationKind::Write), when, request) {
-                Some(chance) => Verdict::Tear { reported: *reported, chance },
-                None => Verdict::Pass,
+                Some(chance) => Fate::Tear { reported: *reported, chance },
+                None => Fate::Pass,
             },
             Fault::LostWrite { when } => match self.occurs(Some(OperationKind::Write), when, request) {
-                Some(_) => Verdict::Lose,
-                None => Verdict::Pass,
+                Some(_) => Fate::Lose,
+                None => Fate::Pass,
             },
             Fault::Full { after_bytes } => self.judge_full(*after_bytes, request),
-            Fault::Latency { .. } => Verdict::Pass,
+            Fault::Latency { .. } => Fate::Pass,
         }
     }
 
-    fn judge_full(&self, after_bytes: u64, request: &Request<'_>) -> Verdict {
+    fn judge_full(&self, after_bytes: u64, request: &Request<'_>) -> Fate {
         let writes = match request.operation {
             Operation::Write { .. } => true,
             Operation::WriteZeroes { may_unmap, .. } => !may_unmap,
             Operation::Read | Operation::Flush | Operation::Discard { .. } => false,
         };
         if !writes {
-            return Verdict::Pass;
+            return Fate::Pass;
         }
         let take = |written: u64| written.checked_add(request.length_bytes()).filter(|&sum| sum <= after_bytes);
         match self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
-            Ok(_) => Verdict::Pass,
-            Err(_) => Verdict::Fail(ENOSPC),
+            Ok(_) => Fate::Pass,
+            Err(_) => Fate::Fail(ENOSPC),
         }
     }
 

@@ -10,8 +10,8 @@ use crate::progress::Line;
 use crate::signals::EndSignals;
 use crate::{UsageError, size, terminal, time};
 use anyhow::{Result, bail};
-use blockyard_bench::disk::{Access, Operations, Workload};
-use blockyard_bench::layers::{self, LayersBench};
+use blockyard_bench::disk::{AccessOrder, Operations, Workload};
+use blockyard_bench::layer_costs::{self, LayersBench};
 use clap::Args;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -82,7 +82,7 @@ pub fn run(args: &LayersBenchArgs) -> Result<()> {
         line.set_count(done, count, "");
         if signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let results = layers::run(&bench, targets, watch).map_err(|error| explain(error, "bench layers"))?;
+    let results = layer_costs::run(&bench, targets, watch).map_err(|error| explain(error, "bench layers"))?;
     line.clear();
     let text = if args.json { terminal::json(&results)? } else { results.text(terminal::output_columns()) };
     crate::print(text.trim_end())?;
@@ -112,7 +112,7 @@ impl LayersBenchArgs {
             return Err(UsageError(sentence).into());
         }
         let workload = Workload {
-            access: if self.random { Access::Random } else { Access::Sequential },
+            access: if self.random { AccessOrder::Random } else { AccessOrder::Sequential },
             operations: if self.write { Operations::Write } else { Operations::Read },
             length_bytes: Some(self.length),
             batch: self.batch as usize,

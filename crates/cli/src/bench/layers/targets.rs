@@ -5,7 +5,7 @@
 use super::serve_process::ServeProcess;
 use crate::disk::{self, Access};
 use anyhow::{Context, Result};
-use blockyard_bench::layers::{self, OpenTarget};
+use blockyard_bench::layer_costs::{self, OpenTarget};
 use blockyard_bench::random_file;
 use blockyard_block::layers::{MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use blockyard_block::specification::DiskSpecification;
@@ -50,8 +50,8 @@ const BASE_FILE: &str = super::BASE;
 
 impl Target {
     /// The target in this yard.
-    pub fn on<'a>(&'a self, yard: &'a Yard) -> layers::Target<'a> {
-        layers::Target { name: self.name, open: Box::new(|| (self.open)(yard)) }
+    pub fn on<'a>(&'a self, yard: &'a Yard) -> layer_costs::Target<'a> {
+        layer_costs::Target { name: self.name, open: Box::new(|| (self.open)(yard)) }
     }
 }
 

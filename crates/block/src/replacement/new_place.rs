@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// A place for a regular file, and what is there.
 #[derive(Debug)]
-pub(super) struct Destination {
+pub(super) struct NewPlace {
     pub(super) place: Place,
     /// The regular file that has the name now.
     pub(super) replaces: Option<OldFile>,
@@ -29,7 +29,7 @@ pub(super) struct OldFile {
     pub(super) file: Option<File>,
 }
 
-impl Destination {
+impl NewPlace {
     /// What a path leads to is decided once, by the kernel and its rules on whose symbolic links are followed.
     pub(super) fn find(path: &Path) -> Result<Self, ReplacementError> {
         match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
