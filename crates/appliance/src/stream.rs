@@ -1,10 +1,10 @@
 //! Streams as disks: what comes out of a reader, and what goes into a writer, each byte once and in order.
 
 mod board;
-#[cfg(test)]
-mod fuzz;
 mod sink;
 mod source;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use board::Outside;
 pub use sink::StreamSink;

@@ -18,14 +18,13 @@ mod overlay;
 mod partition;
 mod random;
 mod slots;
+#[cfg(test)]
+pub(crate) mod tests;
 mod throttle;
 mod timed_event;
 mod watched;
 mod write_log;
 mod zeros_as_holes;
-
-#[cfg(test)]
-pub(crate) mod rig;
 
 pub use align::{AlignOptions, AlignedDisk};
 pub use faults::{Fault, Faults, FaultsError, FaultyDisk, Latency, When};

@@ -35,8 +35,6 @@ mod memory_contents;
 mod memory_map;
 mod null;
 mod opened_file;
-#[cfg(test)]
-mod own_mounts;
 pub mod partition_table;
 mod place;
 mod printable;
@@ -48,6 +46,8 @@ mod same_file;
 mod shared_words;
 pub mod size;
 pub mod specification;
+#[cfg(test)]
+mod tests;
 mod truncation_guard;
 mod wait;
 mod walk;

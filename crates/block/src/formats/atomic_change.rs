@@ -465,7 +465,7 @@ fn journal_place(image: impl AsFd, path: &Path) -> Result<Option<Place>, ImageEr
 mod tests {
     use super::*;
     use crate::FileDisk;
-    use crate::own_mounts::among_own_mounts;
+    use crate::tests::own_mounts::among_own_mounts;
     use crate::write::write_bytes;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;

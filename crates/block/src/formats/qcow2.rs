@@ -10,24 +10,17 @@
 //! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it.
 //! What was flushed is on stable storage, and a power cut leaves an image with nothing wrong but clusters that nobody uses ([`order`]).
 
-#[cfg(test)]
-mod bounded;
 mod census;
 mod chain;
 mod check;
 mod commit;
-#[cfg(test)]
-mod cost;
 mod create;
-#[cfg(test)]
-mod cut_short;
 mod encryption;
 mod entries;
-#[cfg(test)]
-mod fuzz;
 mod grace;
 mod header;
 mod header_change;
+mod host_file;
 mod image;
 mod image_file;
 mod info;
@@ -37,8 +30,6 @@ mod map;
 mod medium;
 mod new_refcounts;
 mod order;
-#[cfg(test)]
-mod power_cut;
 mod queue;
 mod rebase;
 mod refblock;
@@ -46,6 +37,8 @@ mod references;
 mod repair;
 mod resize;
 mod snapshots;
+#[cfg(test)]
+mod tests;
 mod worker;
 mod writer;
 

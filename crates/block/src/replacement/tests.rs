@@ -2,7 +2,7 @@
 
 use super::new_file::{NAME_MAX_BYTES, NewFile, temporary_name};
 use super::{ACL, CreateFile, NEW_PERMISSIONS, ReplacementError, ReplacementFile};
-use crate::own_mounts::among_own_mounts;
+use crate::tests::own_mounts::among_own_mounts;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::mount::{MountFlags, mount, mount_bind};
 use std::ffi::OsStr;

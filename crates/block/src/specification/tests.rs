@@ -1,5 +1,5 @@
 use super::*;
-use crate::layers::rig::Rig;
+use crate::layers::tests::rig::Rig;
 use crate::{Disk, NullDisk};
 use std::fs;
 use std::sync::Arc;

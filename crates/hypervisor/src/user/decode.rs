@@ -10,7 +10,7 @@ use super::registers::{Registers, mask};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 #[cfg(test)]
-mod fuzz;
+mod tests;
 
 /// Most that a repeated string instruction transfers in one exit.
 pub(super) const STRING_BYTES_MAX: u64 = 64 << 10;

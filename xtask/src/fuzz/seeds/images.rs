@@ -5,15 +5,15 @@ use super::{Corpus, Seed};
 pub(super) fn corpora() -> Vec<Corpus> {
     vec![
         Corpus {
-            source: "crates/block/src/formats/qcow2/fuzz.rs",
+            source: "crates/block/src/formats/qcow2/tests/fuzz.rs",
             function: "fuzz_a_spoiled_image_neither_panics_nor_hangs",
-            modules: "formats__qcow2__fuzz",
+            modules: "formats__qcow2__tests__fuzz",
             seeds: spoiled_images(),
         },
         Corpus {
-            source: "crates/block/src/formats/qcow2/fuzz.rs",
+            source: "crates/block/src/formats/qcow2/tests/fuzz.rs",
             function: "fuzz_what_the_checker_calls_clean_opens",
-            modules: "formats__qcow2__fuzz",
+            modules: "formats__qcow2__tests__fuzz",
             seeds: spoiled_images(),
         },
         Corpus {

@@ -1,9 +1,9 @@
-//! Traps of `user` guests, as `check` in crates/hypervisor/src/user/decode/fuzz.rs takes them.
+//! Traps of `user` guests, as `check` in crates/hypervisor/src/user/decode/tests.rs takes them.
 
 use super::{Corpus, Seed};
 
-const SOURCE: &str = "crates/hypervisor/src/user/decode/fuzz.rs";
-const MODULES: &str = "user__decode__fuzz";
+const SOURCE: &str = "crates/hypervisor/src/user/decode/tests.rs";
+const MODULES: &str = "user__decode__tests";
 
 /// The target's guest memory.
 const LOWEST: u64 = 0x1_0000;

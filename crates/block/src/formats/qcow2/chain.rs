@@ -104,14 +104,6 @@ pub(super) fn open_above(
     chain.finish(top)
 }
 
-/// Opens an image to change it, as [`DiskSpecification::open_image`](crate::specification::DiskSpecification::open_image) does.
-#[cfg(test)]
-pub(super) fn open_to_change(path: &Path) -> crate::OpenedFile {
-    let image = crate::OpenedFile::open(path, false).unwrap();
-    image.lock(&FileOptions::default()).unwrap();
-    image
-}
-
 fn unusable(path: &Path, problem: impl Into<String>) -> ImageError {
     ImageError::Unusable { path: path.to_owned(), problem: problem.into() }
 }
@@ -225,15 +217,9 @@ impl<'a> Chain<'a> {
         let is_growing = file.metadata().map_err(failed)?.file_type().is_file() && !options.read_only;
         let metadata_file = file.try_clone().map_err(failed)?;
         let disk = FileDisk::growing(file, &options)?;
-        let image_file =
-            ImageFile::new(metadata_file, disk.length_bytes(), is_growing, options.cache_unsafe, table_bytes);
+        let (image_file, disk) =
+            ImageFile::with_disk(metadata_file, disk, is_growing, options.cache_unsafe, table_bytes);
         let image_file = Arc::new(image_file);
-        let disk: Arc<dyn Disk> = Arc::new(disk);
-        #[cfg(test)]
-        let disk = match &image_file.log {
-            Some(log) => Arc::new(crate::layers::WriteLogDisk::sharing(disk, Arc::clone(log))),
-            None => disk,
-        };
         self.below.push(Below { disk, file: Some(Arc::clone(&image_file)) });
         Ok((self.below.len() - 1, image_file))
     }

@@ -2,22 +2,22 @@
 
 use super::entries::entries_of;
 use super::header::Table;
+#[cfg(not(test))]
+use super::host_file::HostFile;
 #[cfg(test)]
-use crate::layers::WriteLog;
-use rustix::fs::{Advice, FallocateFlags, SeekFrom, fadvise, fallocate, fdatasync, ftruncate, seek};
-use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use super::tests::recorded_file::RecordedFile as HostFile;
+use crate::{Disk, FileDisk};
+use rustix::fs::{FallocateFlags, SeekFrom, ftruncate, seek};
+use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
-#[cfg(test)]
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An image's file. It grows as imago writes it.
 #[derive(Debug)]
 pub(super) struct ImageFile {
-    pub(super) file: File,
+    pub(super) file: HostFile,
     /// The end of what is known to be there.
     length_bytes: AtomicU64,
     is_growing: bool,
@@ -26,19 +26,28 @@ pub(super) struct ImageFile {
     /// Size of a table that imago keeps in memory, and how many bytes of them it has read.
     table_bytes: u64,
     tables_read_bytes: AtomicU64,
-    #[cfg(test)]
-    pub(super) gate: tests::Gate,
-    #[cfg(test)]
-    pub(super) log: Option<Arc<WriteLog>>,
-    #[cfg(test)]
-    pub(super) skips_barriers: bool,
-    #[cfg(test)]
-    pub(super) counts: tests::Counts,
 }
 
 impl ImageFile {
     /// `table_bytes`: of an L2 table or a block of refcounts in it.
     pub(super) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool, table_bytes: u64) -> Self {
+        Self::of(HostFile::new(file), length_bytes, is_growing, cache_unsafe, table_bytes)
+    }
+
+    /// The same of a file that queues reach as `disk`; and that disk.
+    pub(super) fn with_disk(
+        file: File,
+        disk: FileDisk,
+        is_growing: bool,
+        cache_unsafe: bool,
+        table_bytes: u64,
+    ) -> (Self, Arc<dyn Disk>) {
+        let length_bytes = disk.length_bytes();
+        let (file, disk) = HostFile::with_disk(file, disk);
+        (Self::of(file, length_bytes, is_growing, cache_unsafe, table_bytes), disk)
+    }
+
+    fn of(file: HostFile, length_bytes: u64, is_growing: bool, cache_unsafe: bool, table_bytes: u64) -> Self {
         Self {
             file,
             length_bytes: AtomicU64::new(length_bytes),
@@ -46,14 +55,6 @@ impl ImageFile {
             cache_unsafe,
             table_bytes,
             tables_read_bytes: AtomicU64::new(0),
-            #[cfg(test)]
-            gate: tests::Gate::default(),
-            #[cfg(test)]
-            log: tests::LOG.take(),
-            #[cfg(test)]
-            skips_barriers: tests::SKIPS_BARRIERS.take(),
-            #[cfg(test)]
-            counts: tests::Counts::default(),
         }
     }
 
@@ -87,29 +88,23 @@ impl ImageFile {
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
-        if self.cache_unsafe {
-            return Ok(());
-        }
-        let sync = || fdatasync(&self.file);
-        #[cfg(test)]
-        self.counts.syncs.fetch_add(1, Ordering::Relaxed);
-        #[cfg(test)]
-        let sync = || logged(&self.log, |log| log.flush(sync), sync);
-        Ok(sync()?)
+        if self.cache_unsafe { Ok(()) } else { self.file.sync() }
+    }
+
+    /// The same, as what follows relies on all that was written before.
+    pub(super) fn barrier(&self) -> io::Result<()> {
+        if self.cache_unsafe { Ok(()) } else { self.file.barrier() }
     }
 
     /// Gives a range's storage back; it reads as zeros afterwards. Not every file can.
     pub(super) fn punch_hole(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(self.fallocate(mode, offset_bytes, length_bytes)?)
+        Ok(self.file.fallocate(mode, offset_bytes, length_bytes)?)
     }
 
     /// Writes within the file, or makes it longer.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let write = || self.file.write_all_at(bytes, offset);
-        #[cfg(test)]
-        let write = || logged(&self.log, |log| log.write(offset, bytes, write), write);
-        write()?;
+        self.file.write(bytes, offset)?;
         self.grown_to(offset + bytes.len() as u64);
         Ok(())
     }
@@ -119,37 +114,9 @@ impl ImageFile {
         if self.cache_unsafe {
             return self.write(bytes, offset);
         }
-        let write = || self.write_synchronously(bytes, offset);
-        #[cfg(test)]
-        self.counts.syncs.fetch_add(1, Ordering::Relaxed);
-        #[cfg(test)]
-        let write = || logged(&self.log, |log| log.write_stable(offset, bytes, write), write);
-        write()?;
+        self.file.write_stable(bytes, offset)?;
         self.grown_to(offset + bytes.len() as u64);
         Ok(())
-    }
-
-    fn write_synchronously(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match pwritev2(&self.file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    bytes = &bytes[count..];
-                    offset += count as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Zeroes a range that lies in the file.
-    fn fallocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
-        let zero = || fallocate(&self.file, mode, offset, length);
-        #[cfg(test)]
-        let zero = || logged(&self.log, |log| log.zero(offset..offset + length, zero), zero);
-        zero()
     }
 
     fn grown_to(&self, end: u64) {
@@ -158,41 +125,13 @@ impl ImageFile {
 
     /// Reads what is in memory. What is not is fetched meanwhile, and the error is [`io::ErrorKind::WouldBlock`].
     pub(super) fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        #[cfg(test)]
-        self.gate.pass_now(offset)?;
-        match preadv2(&self.file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT) {
-            Ok(count) if count == buffer.len() => Ok(()),
-            Err(Errno::AGAIN) => {
-                // Advice that is not taken does no harm.
-                let _ = fadvise(&self.file, offset, NonZeroU64::new(buffer.len() as u64), Advice::WillNeed);
-                Err(io::ErrorKind::WouldBlock.into())
-            }
-            // The end of the file, or a file system that always waits.
-            _ => self.read(buffer, offset),
-        }
+        // Else it is the end of the file, or a file system that always waits.
+        if self.file.read_now(buffer, offset)? { Ok(()) } else { self.read(buffer, offset) }
     }
 
     /// What lies behind the end reads as zeros.
-    pub(super) fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
-        #[cfg(test)]
-        self.gate.pass(offset);
-        #[cfg(test)]
-        self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        while !buffer.is_empty() {
-            match self.file.read_at(buffer, offset) {
-                Ok(0) => {
-                    buffer.fill(0);
-                    return Ok(());
-                }
-                Ok(count) => {
-                    buffer = &mut buffer[count..];
-                    offset += count as u64;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read(buffer, offset)
     }
 
     /// Whether a range lies in the file.
@@ -244,75 +183,11 @@ impl ImageFile {
         if offset >= end {
             return Ok(());
         }
-        match self.fallocate(mode, offset, end - offset) {
+        match self.file.fallocate(mode, offset, end - offset) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL) => {
                 Err(io::ErrorKind::Unsupported.into())
             }
             done => Ok(done?),
-        }
-    }
-}
-
-#[cfg(test)]
-fn logged<R>(log: &Option<Arc<WriteLog>>, with: impl FnOnce(&WriteLog) -> R, without: impl FnOnce() -> R) -> R {
-    match log {
-        Some(log) => with(log),
-        None => without(),
-    }
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use super::WriteLog;
-    use std::cell::Cell;
-    use std::io;
-    use std::ops::Range;
-    use std::sync::atomic::AtomicU64;
-    use std::sync::{Arc, Condvar, Mutex};
-
-    thread_local! {
-        /// Where the changes of the next image file that this thread opens are logged.
-        pub(in super::super) static LOG: Cell<Option<Arc<WriteLog>>> = const { Cell::new(None) };
-        /// Whether the next image file's metadata are written in no order.
-        pub(in super::super) static SKIPS_BARRIERS: Cell<bool> = const { Cell::new(false) };
-    }
-
-    /// What was done to a file here, not by queues.
-    #[derive(Debug, Default)]
-    pub(in super::super) struct Counts {
-        pub(in super::super) syncs: AtomicU64,
-        pub(in super::super) read_bytes: AtomicU64,
-    }
-
-    /// A range of a file that cannot be read until somebody says so, as of a disk that is slow.
-    #[derive(Debug, Default)]
-    pub(in super::super) struct Gate {
-        closed: Mutex<Option<Range<u64>>>,
-        opened: Condvar,
-    }
-
-    impl Gate {
-        pub(in super::super) fn close(&self, range: Range<u64>) {
-            *self.closed.lock().unwrap() = Some(range);
-        }
-
-        pub(in super::super) fn open(&self) {
-            *self.closed.lock().unwrap() = None;
-            self.opened.notify_all();
-        }
-
-        pub(super) fn pass(&self, offset: u64) {
-            let closed = self.closed.lock().unwrap();
-            let is_closed =
-                |closed: &mut Option<Range<u64>>| closed.as_ref().is_some_and(|range| range.contains(&offset));
-            drop(self.opened.wait_while(closed, is_closed).unwrap());
-        }
-
-        pub(super) fn pass_now(&self, offset: u64) -> io::Result<()> {
-            match &*self.closed.lock().unwrap() {
-                Some(range) if range.contains(&offset) => Err(io::ErrorKind::WouldBlock.into()),
-                _ => Ok(()),
-            }
         }
     }
 }

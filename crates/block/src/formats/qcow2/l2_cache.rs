@@ -142,12 +142,6 @@ impl L2Cache {
             }
         }
     }
-
-    /// Bytes of entries that it holds at most.
-    #[cfg(test)]
-    fn limit_bytes(&self) -> usize {
-        self.sets.len() * WAYS * self.slice_entries * 8
-    }
 }
 
 impl Set {
@@ -175,6 +169,11 @@ impl Set {
 mod tests {
     use super::*;
 
+    /// Bytes of entries that it holds at most.
+    fn limit_bytes(cache: &L2Cache) -> usize {
+        cache.sets.len() * WAYS * cache.slice_entries * 8
+    }
+
     fn first_of(cache: &L2Cache, key: SliceKey) -> Option<Option<u64>> {
         cache.look(key, |entries| entries.map(|entries| entries[0].load(Ordering::Relaxed)))
     }
@@ -182,7 +181,7 @@ mod tests {
     #[test]
     fn what_is_used_stays_and_memory_is_bounded() {
         let cache = L2Cache::new(1 << 20, u64::MAX, 512);
-        assert_eq!(cache.limit_bytes(), 1 << 20);
+        assert_eq!(limit_bytes(&cache), 1 << 20);
         let favourite = SliceKey::new(3, 77);
         for slice in 0..10_000 {
             cache.put(SliceKey::new(0, slice), Some(&[slice; 512]));
@@ -203,10 +202,10 @@ mod tests {
 
     #[test]
     fn a_small_disk_takes_little() {
-        assert_eq!(L2Cache::new(8 << 20, 1, 512).limit_bytes(), 8 * 4096);
-        assert_eq!(L2Cache::new(8 << 20, 0, 64).limit_bytes(), 8 * 512);
-        assert_eq!(L2Cache::new(0, 100, 64).limit_bytes(), 8 * 512);
-        assert_eq!(L2Cache::new(3 << 20, u64::MAX, 512).limit_bytes(), 2 << 20);
+        assert_eq!(limit_bytes(&L2Cache::new(8 << 20, 1, 512)), 8 * 4096);
+        assert_eq!(limit_bytes(&L2Cache::new(8 << 20, 0, 64)), 8 * 512);
+        assert_eq!(limit_bytes(&L2Cache::new(0, 100, 64)), 8 * 512);
+        assert_eq!(limit_bytes(&L2Cache::new(3 << 20, u64::MAX, 512)), 2 << 20);
     }
 
     #[test]

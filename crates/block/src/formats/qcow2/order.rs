@@ -127,16 +127,10 @@ impl Order {
 
     /// What follows relies on all that was written before.
     fn barrier(&mut self) -> io::Result<()> {
-        if self.is_in_order() { self.sync() } else { Ok(()) }
-    }
-
-    /// Tests see what becomes of an image without.
-    #[cfg_attr(not(test), expect(clippy::unused_self))]
-    fn is_in_order(&self) -> bool {
-        #[cfg(test)]
-        return !self.file.skips_barriers;
-        #[cfg(not(test))]
-        true
+        self.file.barrier()?;
+        self.data_file.as_ref().map_or(Ok(()), |file| file.barrier())?;
+        self.unstable = Unstable::default();
+        Ok(())
     }
 
     /// Clusters that are freed from now on may keep what they held.
@@ -273,7 +267,7 @@ impl Order {
         }
         self.barrier()?;
         // What is allocated from a new block is not counted before its entry is there.
-        self.write_counts(bytes, offset)?;
+        self.file.write_stable(bytes, offset)?;
         for (index, refblock) in (first..).zip(entries_of(bytes)).filter(|&(_, refblock)| refblock != 0) {
             self.tables.insert(refblock, Part::Refblock(index));
             self.refblocks[index] = refblock;
@@ -344,14 +338,10 @@ impl Order {
             return Ok(());
         }
         match last_grown {
-            Some(_) => self.write_counts(&block.bytes, offset),
+            // Refcounts that grow wait for themselves alone: a sync would wait for all data that the guest has written.
+            Some(_) => self.file.write_stable(&block.bytes, offset),
             None => self.file.write(&block.bytes, offset),
         }
-    }
-
-    /// Writes what refcounts that grow rely on, and only waits for that: a sync would wait for all data that the guest has written.
-    fn write_counts(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.is_in_order() { self.file.write_stable(bytes, offset) } else { self.file.write(bytes, offset) }
     }
 }
 

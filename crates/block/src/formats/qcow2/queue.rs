@@ -332,7 +332,7 @@ mod tests {
             push(&mut *queue, Operation::Read, 0);
             drained(&mut *queue);
             let file = disk.worker.image().below[0].file.as_ref().unwrap();
-            file.gate.close(slow..slow + 512);
+            file.file.gate.close(slow..slow + 512);
             push(&mut *queue, operation, slow_offset);
             let mut completions = Vec::new();
             for _ in 0..1000 {
@@ -345,7 +345,7 @@ mod tests {
             }
             assert_eq!(completions.len(), 1000);
             assert!(completions.iter().all(|completion| *completion == Completion { token: 0, result: Ok(()) }));
-            file.gate.open();
+            file.file.gate.open();
             assert_eq!(drained(&mut *queue), [Completion { token: slow_offset, result: Ok(()) }]);
         }
     }

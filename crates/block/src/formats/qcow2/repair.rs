@@ -18,7 +18,7 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub struct Qcow2Check {
     path: PathBuf,
-    file: ImageFile,
+    pub(super) file: ImageFile,
     header: Header,
 }
 
@@ -41,11 +41,6 @@ impl Qcow2Check {
         let header = Header::parse_to_check(&first, file.length_bytes());
         let header = header.map_err(|problem| ImageError::Unusable { path: path.clone(), problem })?;
         Ok(Self { path, file, header })
-    }
-
-    #[cfg(test)]
-    pub(super) fn file(&self) -> &ImageFile {
-        &self.file
     }
 
     /// Cuts off what lies behind all that is in use.

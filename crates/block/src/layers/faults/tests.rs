@@ -1,6 +1,6 @@
 use super::super::clock::testing::ManualClock;
 use super::*;
-use crate::layers::rig::{AskedDisk, Rig, WRITE, becomes_readable, segment, threads_disk, tokens};
+use crate::layers::tests::rig::{AskedDisk, Rig, WRITE, becomes_readable, segment, threads_disk, tokens};
 use crate::{MemoryDisk, Operation};
 use bolero::TypeGenerator;
 

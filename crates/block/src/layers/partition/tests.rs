@@ -1,5 +1,5 @@
 use super::*;
-use crate::layers::rig::{Asked, AskedDisk, MEMORY_BYTES, Rig, WRITE, becomes_readable, segment, threads_disk};
+use crate::layers::tests::rig::{Asked, AskedDisk, MEMORY_BYTES, Rig, WRITE, becomes_readable, segment, threads_disk};
 use crate::{ExtentKind, MemoryDisk, NullDisk, Segment};
 use bolero::TypeGenerator;
 

@@ -1,7 +1,7 @@
 use super::super::clock::testing::ManualClock;
 use super::*;
 use crate::RequestError;
-use crate::layers::rig::{AskedDisk, Rig, WRITE, becomes_readable, segment, threads_disk, tokens};
+use crate::layers::tests::rig::{AskedDisk, Rig, WRITE, becomes_readable, segment, threads_disk, tokens};
 use bolero::TypeGenerator;
 use std::ops::Range;
 

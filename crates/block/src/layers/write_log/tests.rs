@@ -1,5 +1,5 @@
 use super::*;
-use crate::layers::rig::{AskedDisk, Rig, WRITE, segment};
+use crate::layers::tests::rig::{AskedDisk, Rig, WRITE, segment};
 use crate::layers::{Faults, FaultyDisk};
 use bolero::TypeGenerator;
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! Images with a spoiled header or spoiled tables.
 
-use super::census::{CheckReport, Repair};
-use super::header::Header;
-use super::{Qcow2Check, Qcow2CreateOptions, Qcow2Disk};
+use super::super::census::{CheckReport, Repair};
+use super::super::header::Header;
+use super::super::{Qcow2Check, Qcow2CreateOptions, Qcow2Disk};
 use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Request, Segment};
 use bolero::TypeGenerator;
 use std::fs;

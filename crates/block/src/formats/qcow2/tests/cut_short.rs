@@ -1,10 +1,12 @@
 //! Power cuts while an image is repaired, emptied, or gets another backing file: at each of them it shows what it showed, and is no worse.
 
-use super::census::Repair;
-use super::chain::open_to_change;
-use super::header::Header;
-use super::image_file::tests::LOG;
-use super::{Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase, resize};
+use super::super::census::Repair;
+use super::super::header::Header;
+use super::super::{
+    Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase, resize,
+};
+use super::open_to_change;
+use super::recorded_file::LOG;
 use crate::layers::{Recording, Replay, WriteLog};
 use crate::{AllowedDirectories, Disk, FileOptions, OpenedFile, Qcow2Info, read_bytes, write_bytes};
 use std::fs;

@@ -1,10 +1,10 @@
 //! However an image's tables point at each other, what is read of it is bounded by the length of its file.
 
-use super::census::Repair;
-use super::header::Header;
-use super::image_file::ImageFile;
-use super::repair::Qcow2Check;
-use super::{chain, check};
+use super::super::census::Repair;
+use super::super::header::Header;
+use super::super::image_file::ImageFile;
+use super::super::repair::Qcow2Check;
+use super::super::{chain, check};
 use crate::{AllowedDirectories, FileOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -73,14 +73,14 @@ impl Forged {
             let mut lines = 0;
             // What is found, and whether it can be repaired, is another matter.
             let _ = check.run(repair, &mut |_| lines += 1);
-            let read_bytes = check.file().counts.read_bytes.load(Ordering::Relaxed);
+            let read_bytes = check.file.file.counts.read_bytes.load(Ordering::Relaxed);
             assert!(read_bytes <= times * FILE_BYTES, "{name}: {read_bytes} bytes for {repair:?}, {lines} lines");
         }
         let file = image(true);
         let mut first = vec![0; CLUSTER_BYTES as usize];
         file.read(&mut first, 0).unwrap();
         let _ = check::check(&file, &Header::parse(&first, FILE_BYTES).unwrap());
-        let read_bytes = file.counts.read_bytes.load(Ordering::Relaxed);
+        let read_bytes = file.file.counts.read_bytes.load(Ordering::Relaxed);
         assert!(read_bytes <= 2 * FILE_BYTES, "{name}: {read_bytes} bytes before writing");
     }
 }
@@ -96,7 +96,7 @@ impl Forged {
             at += image.extents(at..image.size_bytes).unwrap().length_bytes;
         }
         let file = image.below[0].file.as_ref().unwrap();
-        Ok(file.counts.read_bytes.load(Ordering::Relaxed))
+        Ok(file.file.counts.read_bytes.load(Ordering::Relaxed))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the layers' tests share: a disk that writes down what it is asked, and a queue with memory to use it by.
 
-use super::layer;
+use crate::layers::layer;
 use crate::{
     Completion, Disk, Engine, Extent, FileDisk, FileOptions, Geometry, MemoryMap, NullDisk, Operation, Queue,
     QueueError, Request, RequestError, Segment,
@@ -12,34 +12,34 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use vm_memory::{Bytes, GuestAddress};
 
-pub(super) const MEMORY_BYTES: usize = 1 << 20;
+pub(crate) const MEMORY_BYTES: usize = 1 << 20;
 
-pub(super) const WRITE: Operation = Operation::Write { force_unit_access: false };
+pub(crate) const WRITE: Operation = Operation::Write { force_unit_access: false };
 
 /// What a disk was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) operation: Operation,
-    pub(super) offset_bytes: u64,
-    pub(super) length_bytes: u64,
-    pub(super) segments: Vec<Segment>,
+pub(crate) struct Asked {
+    pub(crate) operation: Operation,
+    pub(crate) offset_bytes: u64,
+    pub(crate) length_bytes: u64,
+    pub(crate) segments: Vec<Segment>,
 }
 
 /// A null disk that remembers every request pushed, and shares its memory of them. It refuses what a disk refuses.
 #[derive(Clone)]
-pub(super) struct AskedDisk {
-    pub(super) geometry: Arc<Mutex<Geometry>>,
-    pub(super) asked: Arc<Mutex<Vec<Asked>>>,
+pub(crate) struct AskedDisk {
+    pub(crate) geometry: Arc<Mutex<Geometry>>,
+    pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
     null: NullDisk,
 }
 
 impl AskedDisk {
-    pub(super) fn new(capacity_bytes: u64) -> Self {
+    pub(crate) fn new(capacity_bytes: u64) -> Self {
         let null = NullDisk::new(capacity_bytes, 512).unwrap();
         Self { geometry: Arc::new(Mutex::new(null.geometry())), asked: Arc::default(), null }
     }
 
-    pub(super) fn take_asked(&self) -> Vec<Asked> {
+    pub(crate) fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 }
@@ -91,7 +91,7 @@ impl layer::QueueLayer for AskedQueue {
 }
 
 /// A file in memory on the engine that carries several requests at once everywhere, with a completion event.
-pub(super) fn threads_disk(capacity_bytes: u64) -> Arc<dyn Disk> {
+pub(crate) fn threads_disk(capacity_bytes: u64) -> Arc<dyn Disk> {
     let file = File::from(memfd_create("layers", MemfdFlags::CLOEXEC).unwrap());
     file.set_len(capacity_bytes).unwrap();
     let options = FileOptions { engine: Engine::Threads, ..FileOptions::default() };
@@ -100,8 +100,8 @@ pub(super) fn threads_disk(capacity_bytes: u64) -> Arc<dyn Disk> {
 
 /// A queue of a disk, and memory.
 pub(crate) struct Rig {
-    pub(super) memory: MemoryMap,
-    pub(super) queue: Box<dyn Queue>,
+    pub(crate) memory: MemoryMap,
+    pub(crate) queue: Box<dyn Queue>,
 }
 
 impl Rig {
@@ -111,17 +111,17 @@ impl Rig {
         Self { memory, queue }
     }
 
-    pub(super) fn poke(&self, address: u64, bytes: &[u8]) {
+    pub(crate) fn poke(&self, address: u64, bytes: &[u8]) {
         self.memory.guest_memory().write_slice(bytes, GuestAddress(address)).unwrap();
     }
 
-    pub(super) fn peek(&self, address: u64, length: usize) -> Vec<u8> {
+    pub(crate) fn peek(&self, address: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.memory.guest_memory().read_slice(&mut bytes, GuestAddress(address)).unwrap();
         bytes
     }
 
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         operation: Operation,
         offset_bytes: u64,
@@ -131,25 +131,25 @@ impl Rig {
         self.queue.push(&Request { operation, offset_bytes, segments, token })
     }
 
-    pub(super) fn submit_and_reap(&mut self) -> Vec<Completion> {
+    pub(crate) fn submit_and_reap(&mut self) -> Vec<Completion> {
         self.queue.submit().unwrap();
         self.reap()
     }
 
-    pub(super) fn reap(&mut self) -> Vec<Completion> {
+    pub(crate) fn reap(&mut self) -> Vec<Completion> {
         let mut completions = Vec::new();
         self.queue.reap(&mut completions);
         completions
     }
 
-    pub(super) fn drain(&mut self) -> Vec<Completion> {
+    pub(crate) fn drain(&mut self) -> Vec<Completion> {
         let mut completions = Vec::new();
         self.queue.drain(&mut completions).unwrap();
         assert_eq!(self.queue.in_flight(), 0);
         completions
     }
 
-    pub(super) fn perform(
+    pub(crate) fn perform(
         &mut self,
         operation: Operation,
         offset_bytes: u64,
@@ -166,26 +166,26 @@ impl Rig {
         self.perform(WRITE, offset_bytes, &[segment(0, bytes.len())])
     }
 
-    pub(super) fn read(&mut self, offset_bytes: u64, length: usize) -> Result<Vec<u8>, RequestError> {
+    pub(crate) fn read(&mut self, offset_bytes: u64, length: usize) -> Result<Vec<u8>, RequestError> {
         self.poke(0, &vec![0xee; length]);
         self.perform(Operation::Read, offset_bytes, &[segment(0, length)])?;
         Ok(self.peek(0, length))
     }
 }
 
-pub(super) fn segment(offset_bytes: u64, length: usize) -> Segment {
+pub(crate) fn segment(offset_bytes: u64, length: usize) -> Segment {
     Segment { region: 0, length_bytes: length as u32, offset_bytes }
 }
 
 /// Tokens in order.
-pub(super) fn tokens(completions: &[Completion]) -> Vec<u64> {
+pub(crate) fn tokens(completions: &[Completion]) -> Vec<u64> {
     let mut tokens: Vec<_> = completions.iter().map(|completion| completion.token).collect();
     tokens.sort_unstable();
     tokens
 }
 
 /// Whether a queue's completion event polls readable by itself within ten seconds.
-pub(super) fn becomes_readable(queue: &dyn Queue) -> bool {
+pub(crate) fn becomes_readable(queue: &dyn Queue) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let event = queue.completion_event().unwrap();
     let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };

@@ -1,8 +1,8 @@
 //! Power cuts while an image is written to: in what its file may hold then nothing is wrong but that there are clusters that nobody
 //! uses, and when it is opened everything that was flushed is there.
 
-use super::image_file::tests::{LOG, SKIPS_BARRIERS};
-use super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use super::recorded_file::{LOG, SKIPS_BARRIERS};
 use crate::layers::{Recording, Replay, WriteLog};
 use crate::{AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, Segment};
 use std::fs;

@@ -1,6 +1,6 @@
 //! What an image costs: syncs for what is written, bytes read to open it.
 
-use super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
 use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, Operation, Request, Segment};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn scattered(count: u64, end_bytes: u64) -> impl Iterator<Item = u64> {
 const WRITE: Operation = Operation::Write { force_unit_access: false };
 
 fn syncs_of(disk: &Qcow2Disk) -> u64 {
-    disk.worker.image().below[0].file.as_ref().unwrap().counts.syncs.load(Ordering::Relaxed)
+    disk.worker.image().below[0].file.as_ref().unwrap().file.counts.syncs.load(Ordering::Relaxed)
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib() {
     let created =
         create.args(["create", "-q", "-f", "qcow2", "-o", "preallocation=metadata"]).arg(&path).arg("1T").status();
     assert!(created.expect("qemu-img, of the Debian package qemu-utils").success());
-    let name = "formats::qcow2::cost::a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib";
+    let name = "formats::qcow2::tests::cost::a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib";
     let mut child = Command::new(std::env::current_exe().unwrap());
     let output = child.args(["--exact", name, "--nocapture"]).env(MEASURED, &path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -151,7 +151,7 @@ fn a_large_empty_disk_is_opened_as_a_small_one() {
         let path = directory.path().join("image");
         Qcow2Disk::create(&path, &Qcow2CreateOptions::new(size_bytes)).unwrap();
         let disk = open(&path);
-        disk.worker.image().below[0].file.as_ref().unwrap().counts.read_bytes.load(Ordering::Relaxed)
+        disk.worker.image().below[0].file.as_ref().unwrap().file.counts.read_bytes.load(Ordering::Relaxed)
     };
     let (small, large) = (read_bytes(1 << 30), read_bytes(1 << 40));
     println!("{small} and {large} bytes");

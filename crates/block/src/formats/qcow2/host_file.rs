@@ -1,0 +1,107 @@
+//! The calls by which an image's file is read and written, but for what queues carry.
+//!
+//! Tests have another type in this one's place, which makes the same calls and records them: `tests/recorded_file.rs`.
+
+use crate::{Disk, FileDisk};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// A file, or a block device.
+pub(super) struct HostFile(File);
+
+impl HostFile {
+    pub(super) fn new(file: File) -> Self {
+        Self(file)
+    }
+
+    /// A file that queues reach as `disk`, and that disk.
+    pub(super) fn with_disk(file: File, disk: FileDisk) -> (Self, Arc<dyn Disk>) {
+        (Self::new(file), Arc::new(disk))
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        Ok(fdatasync(&self.0)?)
+    }
+
+    /// A sync that what follows relies on.
+    pub(super) fn barrier(&self) -> io::Result<()> {
+        self.sync()
+    }
+
+    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    /// Writes, and waits until these bytes are stable.
+    pub(super) fn write_stable(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match pwritev2(&self.0, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    offset += count as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeroes a range that lies in the file.
+    pub(super) fn fallocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
+        fallocate(&self.0, mode, offset, length)
+    }
+
+    /// Reads all of it if it is in memory; what is not is fetched meanwhile, and the error is [`io::ErrorKind::WouldBlock`]. False: that
+    /// cannot be done here.
+    pub(super) fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+        match preadv2(&self.0, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT) {
+            Ok(count) => Ok(count == buffer.len()),
+            Err(Errno::AGAIN) => {
+                // Advice that is not taken does no harm.
+                let _ = fadvise(&self.0, offset, NonZeroU64::new(buffer.len() as u64), Advice::WillNeed);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// What lies behind the end reads as zeros.
+    pub(super) fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.0.read_at(buffer, offset) {
+                Ok(0) => {
+                    buffer.fill(0);
+                    return Ok(());
+                }
+                Ok(count) => {
+                    buffer = &mut buffer[count..];
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for HostFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl fmt::Debug for HostFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}

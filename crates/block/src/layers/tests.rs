@@ -1,0 +1,3 @@
+//! What tests of layers have in common.
+
+pub(crate) mod rig;

@@ -1,0 +1,3 @@
+//! What tests have in common.
+
+pub(crate) mod own_mounts;
