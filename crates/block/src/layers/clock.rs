@@ -25,27 +25,3 @@ impl Clock for MonotonicClock {
         self.start.elapsed().as_nanos() as u64
     }
 }
-
-#[cfg(test)]
-pub(super) mod testing {
-    use super::Clock;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    /// A clock that stands still until it is moved.
-    #[derive(Default)]
-    pub(crate) struct ManualClock {
-        now_ns: AtomicU64,
-    }
-
-    impl ManualClock {
-        pub(crate) fn advance(&self, by_ns: u64) {
-            self.now_ns.fetch_add(by_ns, Ordering::Relaxed);
-        }
-    }
-
-    impl Clock for ManualClock {
-        fn now_ns(&self) -> u64 {
-            self.now_ns.load(Ordering::Relaxed)
-        }
-    }
-}

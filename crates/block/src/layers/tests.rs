@@ -1,3 +1,4 @@
 //! What tests of layers have in common.
 
+pub(crate) mod manual_clock;
 pub(crate) mod rig;

@@ -27,12 +27,6 @@ impl WriteLogDisk {
         Self { disk, log: Arc::default() }
     }
 
-    /// The same, into a log that others write to, too.
-    #[cfg(test)]
-    pub(crate) fn sharing(disk: Arc<dyn Disk>, log: Arc<WriteLog>) -> Self {
-        Self { disk, log }
-    }
-
     /// The log.
     pub fn log(&self) -> &Arc<WriteLog> {
         &self.log
@@ -75,42 +69,6 @@ impl WriteLog {
         Recording { events: self.events().clone(), block_bytes: block_bytes.max(1).into() }
     }
 
-    /// Carries out, and logs, a write that takes another way than a queue.
-    #[cfg(test)]
-    pub(crate) fn write<R>(&self, offset_bytes: u64, data: &[u8], write: impl FnOnce() -> R) -> R {
-        self.around(Change::Write { offset_bytes, data: data.into(), force_unit_access: false }, write)
-    }
-
-    /// The same, for a write that is stable when it is done.
-    #[cfg(test)]
-    pub(crate) fn write_stable<R>(&self, offset_bytes: u64, data: &[u8], write: impl FnOnce() -> R) -> R {
-        self.around(Change::Write { offset_bytes, data: data.into(), force_unit_access: true }, write)
-    }
-
-    /// The same, for zeros.
-    #[cfg(test)]
-    pub(crate) fn zero<R>(&self, range: Range<u64>, zero: impl FnOnce() -> R) -> R {
-        self.around(Change::Zero { range }, zero)
-    }
-
-    /// The same, for a flush.
-    #[cfg(test)]
-    pub(crate) fn flush<R>(&self, flush: impl FnOnce() -> R) -> R {
-        self.around(Change::Flush, flush)
-    }
-
-    #[cfg(test)]
-    fn around<R>(&self, change: Change, act: impl FnOnce() -> R) -> R {
-        let issued = {
-            let mut events = self.events();
-            events.push(Event::Issued(change));
-            events.len() - 1
-        };
-        let done = act();
-        self.events().push(Event::Completed { issued, succeeded: true });
-        done
-    }
-
     fn events(&self) -> MutexGuard<'_, Vec<Event>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,19 +82,6 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// As of a disk that takes flushes and does nothing.
-    #[cfg(test)]
-    pub(crate) fn without_flushes(mut self) -> Self {
-        for event in &mut self.events {
-            match event {
-                Event::Issued(change @ Change::Flush) => *change = Change::Zero { range: 0..0 },
-                Event::Issued(Change::Write { force_unit_access, .. }) => *force_unit_access = false,
-                _ => {}
-            }
-        }
-        self
-    }
-
     /// How many events it has.
     pub fn event_count(&self) -> usize {
         self.events.len()

@@ -1,5 +1,5 @@
-use super::super::clock::testing::ManualClock;
 use super::*;
+use crate::layers::tests::manual_clock::ManualClock;
 use crate::layers::tests::rig::{AskedDisk, Rig, WRITE, becomes_readable, segment, threads_disk, tokens};
 use crate::{MemoryDisk, Operation};
 use bolero::TypeGenerator;

@@ -1,5 +1,5 @@
-use super::super::clock::testing::ManualClock;
 use super::*;
+use crate::layers::tests::manual_clock::ManualClock;
 use crate::layers::tests::rig::{AskedDisk, Rig, WRITE, segment, threads_disk, tokens};
 use crate::{Operation, RequestError};
 use bolero::TypeGenerator;

@@ -1,6 +1,6 @@
-use super::super::clock::testing::ManualClock;
 use super::*;
 use crate::RequestError;
+use crate::layers::tests::manual_clock::ManualClock;
 use crate::layers::tests::rig::{AskedDisk, Rig, WRITE, becomes_readable, segment, threads_disk, tokens};
 use bolero::TypeGenerator;
 use std::ops::Range;

@@ -1,3 +1,5 @@
+mod other_ways;
+
 use super::*;
 use crate::layers::tests::rig::{AskedDisk, Rig, WRITE, segment};
 use crate::layers::{Faults, FaultyDisk};
