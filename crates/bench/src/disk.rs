@@ -17,8 +17,7 @@ mod workload;
 
 pub use report::{Latency, Report};
 pub use workload::{
-    AccessOrder, BUFFERS_BYTES_MAX, JOBS_MAX, Operations, REQUEST_BYTES_MAX, Start, VERIFIED_UNITS_MAX, Workload,
-    WorkloadError,
+    AccessOrder, BUFFERS_BYTES_MAX, JOBS_MAX, Operations, Start, VERIFIED_UNITS_MAX, Workload, WorkloadError,
 };
 
 use crate::cpu_idle::{CpuTimes, IdleTime};

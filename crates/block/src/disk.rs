@@ -6,12 +6,6 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Most requests a queue carries at once; [`Disk::open_queue`] takes a larger depth as this one.
-pub const QUEUE_DEPTH_MAX: usize = 1024;
-
-/// [`Geometry::segments_max`] of a disk that takes any number: virtio's largest virtqueue, so no guest asks for more.
-pub const SEGMENTS_MAX: u32 = 32768;
-
 /// What a disk is, and what requests it takes: others complete with an error, whatever [`crate::layers::AlignedDisk`] would have made of
 /// them. Fixed for as long as [`Disk::generation`] stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,6 +29,7 @@ mod explain;
 mod file;
 mod formats;
 pub mod layers;
+pub mod limits;
 mod mapped;
 mod memory;
 mod memory_contents;
@@ -55,7 +56,7 @@ mod watched_work;
 mod write;
 
 pub use counting_allocator::CountingAllocator;
-pub use disk::{Disk, Extent, ExtentKind, Geometry, QUEUE_DEPTH_MAX, Queue, QueueError, SEGMENTS_MAX};
+pub use disk::{Disk, Extent, ExtentKind, Geometry, Queue, QueueError};
 pub use event_fd::EventFd;
 pub use explain::explain;
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers, RING_REGISTRATIONS};
@@ -65,6 +66,7 @@ pub use formats::{
     Qcow2Disk, Qcow2Encryption, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Snapshot, Qcow2Writer,
     Repair, UnfinishedChange, VmdkDisk, VmdkExtent, VmdkInfo, image_chain, write_differences,
 };
+pub use limits::{QUEUE_DEPTH_MAX, SEGMENTS_MAX};
 pub use memory::MemoryDisk;
 pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedRegion, gives_pages};
 pub use null::NullDisk;

@@ -374,7 +374,7 @@ impl Job {
 }
 
 impl Slot {
-    /// The part of the buffer that the step needs: nothing has more than [`super::REQUEST_BYTES_MAX`].
+    /// The part of the buffer that the step needs: nothing has more than `REQUEST_BYTES_MAX`.
     fn data(&self) -> Segment {
         let length_bytes = self.step.length_bytes.min(u64::from(self.buffer.length_bytes)) as u32;
         Segment { length_bytes, ..self.buffer }

@@ -3,14 +3,13 @@
 use super::replay::ReplayStep;
 use super::steps::{Action, Choice, Order, Step, Steps, Units};
 use crate::random::Random;
-use blockyard_block::{Geometry, QUEUE_DEPTH_MAX};
+use blockyard_block::Geometry;
+use blockyard_block::limits::{QUEUE_DEPTH_MAX, REQUEST_BYTES_MAX};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest request of data, in bytes.
-pub const REQUEST_BYTES_MAX: u64 = 64 << 20;
 /// Most threads.
 pub const JOBS_MAX: usize = 256;
 /// Most memory that the requests in flight share, in bytes.

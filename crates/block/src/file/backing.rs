@@ -2,7 +2,8 @@
 
 use super::direct::{Direct, DirectRange};
 use super::{FileDiskError, FileOptions, device};
-use crate::{Geometry, RequestError, SEGMENTS_MAX};
+use crate::limits::{LOGICAL_BLOCK_MAX_BYTES, LOGICAL_BLOCK_MIN_BYTES, SEGMENTS_MAX};
+use crate::{Geometry, RequestError};
 use rustix::fs::{OFlags, fcntl_getfl, fstat, ftruncate};
 use rustix::io::Errno;
 use std::fs::{self, File, FileType, Metadata};
@@ -10,9 +11,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-const LOGICAL_BLOCK_MIN_BYTES: u32 = 512;
-const LOGICAL_BLOCK_MAX_BYTES: u32 = 65536;
 
 /// An opened file or block device.
 #[derive(Debug)]

@@ -4,14 +4,11 @@ use super::block_virtqueue::{BlockVirtqueue, BlockVirtqueueParts, Limit};
 use super::queue_control::GoneWhenDropped;
 use super::{DeviceFailure, FailureCause, QueueControl};
 use blockyard_block::EventFd;
+use blockyard_block::limits::IN_FLIGHT_BYTES_MAX;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Once the disk has this much of a queue to do, it is given no more until something has completed: whoever stops the queue waits for
-/// that and for one request, which has at most 4 GiB, whatever the driver has asked for.
-const IN_FLIGHT_BYTES_MAX: u64 = 64 << 20;
 
 /// A virtqueue of virtio-blk on a queue of a disk. Owned by one thread, which calls [`BlockQueue::process`] until there is no
 /// more progress, then [`BlockQueue::arm`], then [`BlockQueue::wait_any`]:

@@ -1,11 +1,10 @@
 //! virtio-blk's configuration space (virtio 1.2, section 5.2.4), judged.
 
 use super::limits::{Limits, SECTOR_BYTES};
-use blockyard_block::{Geometry, SEGMENTS_MAX};
+use blockyard_block::Geometry;
+use blockyard_block::limits::{LOGICAL_BLOCK_MAX_BYTES, SEGMENTS_MAX};
 use virtio_bindings::virtio_blk as blk;
 
-/// Largest logical block that a disk may have here.
-const LOGICAL_BLOCK_BYTES_MAX: u32 = 65536;
 /// Largest exponent of physical over logical blocks that is believed.
 const PHYSICAL_BLOCK_EXPONENT_MAX: u8 = 12;
 
@@ -93,7 +92,7 @@ impl BlockConfig {
     pub(super) fn geometry(&self) -> Result<Geometry, String> {
         let logical_block_bytes = self.logical_block_bytes();
         if !logical_block_bytes.is_power_of_two()
-            || !(SECTOR_BYTES as u32..=LOGICAL_BLOCK_BYTES_MAX).contains(&logical_block_bytes)
+            || !(SECTOR_BYTES as u32..=LOGICAL_BLOCK_MAX_BYTES).contains(&logical_block_bytes)
         {
             return Err(format!("its blocks have {logical_block_bytes} bytes, not a power of two from 512 to 65536"));
         }

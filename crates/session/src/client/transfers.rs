@@ -4,13 +4,11 @@ use super::io_buffer::{GRANULE_BYTES, IoBuffer};
 use super::limits::{Limits, SECTOR_BYTES};
 use super::ring::{FRAME_DESCRIPTORS, Ring, ZEROS_BYTES};
 use super::slot::{Parts, Piece, Slot, Step, Work};
+use blockyard_block::limits::REQUEST_BYTES_MAX;
 use blockyard_block::{Completion, Geometry, MemoryMap, Operation, Request, RequestError};
 use blockyard_virtqueue::{Buffer, DeviceError};
 use std::collections::VecDeque;
 use virtio_bindings::virtio_blk as blk;
-
-/// Most bytes in one request to the server, whatever it says that it takes: a whole number of every block size.
-const PIECE_BYTES_MAX: u64 = 64 << 20;
 
 /// A region of the memory map.
 #[derive(Clone, Copy, Debug)]
@@ -223,7 +221,7 @@ impl Transfers {
                 Plan { length_bytes, segments: length_bytes.div_ceil(part) as usize, copied: false }
             }
             Work::Read | Work::Write | Work::Flush => {
-                let room = left.min(PIECE_BYTES_MAX);
+                let room = left.min(REQUEST_BYTES_MAX);
                 let parts = Parts::new(&slot.segments, slot.cursor, room, self.limits.segment_bytes_max);
                 let (segments, bytes) = parts
                     .take(segments_max)

@@ -11,6 +11,7 @@
 //! read's reply has its header put before its data, so that one write(2) of one range is the reply.
 
 use super::message::WRITE_PREFIX_BYTES;
+use blockyard_block::limits::{LOGICAL_BLOCK_MAX_BYTES, REQUEST_BYTES_MAX};
 use blockyard_block::{MemoryMap, MemoryMapError, Segment};
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
@@ -18,6 +19,8 @@ use vm_memory::{Bytes, ReadVolatile, VolatileMemoryError, VolatileSlice, WriteVo
 
 /// Longest read and write: what the kernel sends at most unless its fs.fuse.max_pages_limit was raised.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+const _: () = assert!(TRANSFER_BYTES_MAX as u64 <= REQUEST_BYTES_MAX);
+const _: () = assert!(TRANSFER_BYTES_MAX.is_multiple_of(LOGICAL_BLOCK_MAX_BYTES));
 /// Longest transfer of a small buffer.
 const SMALL_BYTES: u32 = 64 << 10;
 /// Eight megabytes stay in a processor's cache.

@@ -11,7 +11,7 @@ use super::session::{EndReason, Shared};
 use super::task::{Task, Wish};
 use super::{Command, Export, Inner};
 use crate::vhost_user::{FEATURE_PROTOCOL_FEATURES, protocol};
-use blockyard_block::{explain, wait_ready};
+use blockyard_block::{SEGMENTS_MAX, explain, wait_ready};
 use blockyard_devices::virtio::{
     BlockVirtqueue, BlockVirtqueueParts, CONFIG_BYTES, FailureCause, QueueConfig, SERIAL_BYTES, block_config,
     block_features,
@@ -38,6 +38,7 @@ const PROTOCOL_FEATURES: u64 = protocol::MQ
 
 /// Largest virtqueue (virtio 1.2 §2.7).
 const QUEUE_SIZE_MAX: u16 = 32768;
+const _: () = assert!(QUEUE_SIZE_MAX as u32 == SEGMENTS_MAX);
 /// The size of queue that the number of segments in the configuration space is for. The client chooses its size later; this is
 /// the default of QEMU, and others' are larger.
 const QUEUE_SIZE_USUAL: u16 = 128;

@@ -6,6 +6,7 @@
 //! keeps a thousand requests outstanding would have everybody else's wait behind them.
 
 use super::task::Task;
+use blockyard_block::limits::IN_FLIGHT_BYTES_MAX;
 use blockyard_devices::virtio::Limit;
 
 /// What a round gives the heaviest session that has something to do: 32 requests of 4 KiB, some 50 µs of work, which is how long a
@@ -17,6 +18,7 @@ const QUANTUM_BYTES_MIN: u64 = 512;
 /// In flight at the disk for all sessions of a thread together, when there are several: enough to keep a disk of 7 GB/s
 /// busy that takes 300 µs to answer, and no more than 2 ms of one that moves 1 GB/s.
 const IN_FLIGHT_COST_BYTES: u64 = 2 << 20;
+const _: () = assert!(IN_FLIGHT_COST_BYTES <= IN_FLIGHT_BYTES_MAX);
 /// What a request counts as there at least: so 128 of the small ones, enough for most disks' queues. A disk that seeks takes long
 /// for each, however small.
 const IN_FLIGHT_REQUEST_COST_BYTES: u64 = 16 << 10;

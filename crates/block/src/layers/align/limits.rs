@@ -1,12 +1,14 @@
 //! What the inner disk demands.
 
-use crate::{Geometry, Operation, Request, SEGMENTS_MAX, Segment};
+use crate::limits::{LOGICAL_BLOCK_MAX_BYTES, SEGMENTS_MAX};
+use crate::{Geometry, Operation, Request, Segment};
 use std::io;
 use std::ops::Range;
 
 /// Largest block and memory alignment that are dealt with.
 const BLOCK_BYTES_MAX: u64 = 1 << 20;
 const MEMORY_ALIGN_BYTES_MAX: u64 = 4096;
+const _: () = assert!(BLOCK_BYTES_MAX >= LOGICAL_BLOCK_MAX_BYTES as u64);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
