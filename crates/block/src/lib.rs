@@ -16,6 +16,103 @@
 //!
 //! A file is locked as QEMU locks images ([`FileOptions::lock`]), so that the two never write to one at once.
 //!
+//! The smallest complete disk: eight bytes that say where they are, over and over.
+//!
+//! ```
+//! use blockyard_block::{
+//!     Completion, Disk, Extent, ExtentKind, Geometry, MemoryMap, Operation, Queue, QueueError, Request, RequestError, SEGMENTS_MAX,
+//!     read_bytes,
+//! };
+//! use std::{io, ops::Range, os::fd::BorrowedFd, time::Duration};
+//! use vm_memory::Bytes;
+//!
+//! struct Offsets;
+//!
+//! impl Disk for Offsets {
+//!     fn geometry(&self) -> Geometry {
+//!         Geometry {
+//!             capacity_bytes: 1 << 40,
+//!             logical_block_bytes: 512,
+//!             physical_block_bytes: 512,
+//!             optimal_io_bytes: 0,
+//!             segments_max: SEGMENTS_MAX,
+//!             transfer_bytes_max: u64::MAX,
+//!             memory_align_bytes: 1,
+//!             read_only: true,
+//!             discard: false,
+//!             write_zeroes: false,
+//!         }
+//!     }
+//!
+//!     fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+//!         Ok(Extent { offset_bytes: range.start, length_bytes: range.end - range.start, kind: ExtentKind::Data })
+//!     }
+//!
+//!     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+//!         Ok(Box::new(OffsetsQueue { memory: memory.clone(), depth, done: Vec::with_capacity(depth) }))
+//!     }
+//! }
+//!
+//! /// Carries out each request where it is pushed. So it needs no event, and there is nothing to wait for.
+//! struct OffsetsQueue {
+//!     memory: MemoryMap,
+//!     depth: usize,
+//!     done: Vec<Completion>,
+//! }
+//!
+//! impl OffsetsQueue {
+//!     fn carry_out(&self, request: &Request<'_>) -> Result<(), RequestError> {
+//!         Offsets.geometry().check(request)?;
+//!         let Operation::Read = request.operation else { return Ok(()) };
+//!         let mut offset = request.offset_bytes;
+//!         for &segment in request.segments {
+//!             let slice = self.memory.slice(segment).ok_or(RequestError::BadSegment)?;
+//!             let bytes = (offset..offset + slice.len() as u64).map(|at| (at & !7).to_le_bytes()[at as usize & 7]);
+//!             slice.copy_from(&bytes.collect::<Vec<u8>>());
+//!             offset += slice.len() as u64;
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//!
+//! impl Queue for OffsetsQueue {
+//!     fn depth(&self) -> usize {
+//!         self.depth
+//!     }
+//!
+//!     fn in_flight(&self) -> usize {
+//!         self.done.len()
+//!     }
+//!
+//!     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
+//!         if self.done.len() == self.depth {
+//!             return Err(QueueError::Full);
+//!         }
+//!         self.done.push(Completion { token: request.token, result: self.carry_out(request) });
+//!         Ok(())
+//!     }
+//!
+//!     fn submit(&mut self) -> io::Result<()> {
+//!         Ok(())
+//!     }
+//!
+//!     fn reap(&mut self, completions: &mut Vec<Completion>) {
+//!         completions.append(&mut self.done);
+//!     }
+//!
+//!     fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+//!         None
+//!     }
+//!
+//!     fn wait(&mut self, _events: &[BorrowedFd<'_>], _timeout: Option<Duration>) -> io::Result<()> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! assert_eq!(read_bytes(&Offsets, 4096..4608)?[8..16], 4104u64.to_le_bytes());
+//! # Ok::<(), io::Error>(())
+//! ```
+//!
 //! Deliberately absent: sectors (virtio's 512-byte unit stays in the virtio code), locks on the data path, and
 //! any knowledge of who sends the requests.
 

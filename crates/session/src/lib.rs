@@ -7,6 +7,28 @@
 //! [`server`] serves disks to such clients, [`client`] is such a client and a [`blockyard_block::Disk`] itself,
 //! [`mediator`] grants partitions of a served disk to clients without standing in the road of their data, and [`fuse`]
 //! makes a disk a file for programs that only know files.
+//!
+//! A server and its client in one process; `examples/serve.rs` is the smallest server that is a program:
+//!
+//! ```
+//! use blockyard_block::{MemoryDisk, read_bytes, write_bytes};
+//! use blockyard_session::client::{SessionDisk, SessionOptions};
+//! use blockyard_session::server::{Export, Server, ServerOptions};
+//! use std::num::NonZeroU32;
+//! use std::os::unix::net::UnixStream;
+//! use std::sync::Arc;
+//!
+//! let server = Server::start(&ServerOptions::default())?;
+//! let (ours, theirs) = UnixStream::pair()?;
+//! let disk = Arc::new(MemoryDisk::new(1 << 20, 512)?);
+//! let session = server.attach(theirs, Export { name: "memory".into(), disk, queues: 1, weight: NonZeroU32::MIN })?;
+//!
+//! let disk = SessionDisk::from_stream(ours, "memory", &SessionOptions::default())?;
+//! write_bytes(&disk, 0, &[7; 512])?;
+//! assert_eq!(read_bytes(&disk, 0..512)?, [7; 512]);
+//! assert_eq!(&**session.name(), "memory");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod client;
 pub mod fuse;
