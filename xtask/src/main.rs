@@ -25,7 +25,7 @@ Usage: cargo xtask COMMAND
 Commands:
   setup               Install the Debian packages that the tests need, as far as they are missing (as root), and
                       fetch the kernel that they boot
-  test                Run everything that CI runs: setup, formatting, clippy, generated code, all tests, the lab
+  test                Run everything that CI runs: setup, formatting, clippy, documentation, generated code, all tests, the lab
   lab [-- FILTER]     Run the tests of the `kvm` backend on a real KVM: a Debian kernel in a QEMU that emulates a
                       processor with SVM. With FILTER, only tests whose name contains it
   fuzz [FILTER] [--seconds N]

@@ -11,13 +11,16 @@ const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// Cheap checks first. The first failure ends the run.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("setup", packages::setup),
     ("kernel", || lab::fetch_kernel().map(drop)),
     ("format", || run(cargo().args(["fmt", "--all", "--check"]))),
     ("format of the guests", || run(guests_cargo().args(["fmt", "--all", "--check"]))),
     ("clippy", || {
         run(cargo().args(["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"]))
+    }),
+    ("documentation", || {
+        run(cargo().args(["doc", "--locked", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
     }),
     ("clippy of the guests", || {
         // No `--all-targets`: programs without a standard library have no test harness.

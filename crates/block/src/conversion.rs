@@ -1,7 +1,7 @@
 //! Copying all of a disk into another one or into a new image, by several threads, holes and zeros left out.
 //!
-//! Each thread takes the next piece of the source ([`plan`]), reads it, looks for zeros, and writes the rest from the same
-//! memory ([`worker`]): what one thread reads it writes itself, while its cache still has it. Nothing is copied but what is
+//! Each thread takes the next piece of the source (`plan`), reads it, looks for zeros, and writes the rest from the same
+//! memory (`worker`): what one thread reads it writes itself, while its cache still has it. Nothing is copied but what is
 //! compressed.
 
 mod compressed;

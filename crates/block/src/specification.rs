@@ -12,7 +12,7 @@
 //!
 //! | key | kinds | meaning |
 //! |---|---|---|
-//! | `format=raw\|qcow2\|vmdk` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, else raw); contents that say otherwise, and names and contents of formats that are not supported ([`FileFormat`](crate::FileFormat)), are an error |
+//! | `format=raw\|qcow2\|vmdk` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, else raw); contents that say otherwise, and names and contents of formats that are not supported ([`FileFormat`]), are an error |
 //! | `ro` | all | refuse changes |
 //! | `direct` | file | past the page cache (O_DIRECT) |
 //! | `engine=auto\|uring\|threads\|sync` | file | who carries requests out |
@@ -25,7 +25,7 @@
 //! | `snapshot` | file, session | changes go nowhere lasting |
 //! | `iops=N`, `bps=SIZE`, `burst=TIME` | all | at most so many requests and bytes a second, beyond what was saved up in so long a time |
 //! | `latency=TIME` | all | every request takes so much longer; `5ms-20ms`: any time between |
-//! | `faults=…` | all | see [`Faults`](crate::layers::Faults) |
+//! | `faults=…` | all | see [`Faults`] |
 //!
 //! [`DiskSpecification`] is what parsing gives and [`DiskSpecification::open`] the one place where the parts are put
 //! together.

@@ -1,7 +1,7 @@
 //! A disk served by another process: `session:SOCKET` as a [`blockyard_block::Disk`].
 //!
 //! [`SessionDisk`] is a vhost-user-blk front end. Control messages go over a unix socket, requests through virtqueues in shared memory: each
-//! [`Queue`](blockyard_block::Queue) is one. Where the requests' memory consists of memfds, the server maps it and nothing is copied; else, or when asked
+//! [`Queue`] is one. Where the requests' memory consists of memfds, the server maps it and nothing is copied; else, or when asked
 //! for, data go through an I/O buffer.
 //!
 //! The server is hostile until proven otherwise. What it writes into shared memory is read once and judged against what this process

@@ -14,7 +14,7 @@
 //! - `fallocate --punch-hole` and `--zero-range` make zeros; lseek(2) finds data and holes; nothing else is allocated.
 //! - Permissions and owner are fixed: the caller's, 0600, or 0400 for a read-only disk.
 //!
-//! [`Worker`](worker::Worker) threads read the kernel's messages, each with a queue and memory of its own; `pieces` and
+//! `Worker` threads read the kernel's messages, each with a queue and memory of its own; `pieces` and
 //! `claims` make byte-granular writes out of blocks without losing a neighbour's. An unmounter process takes the mount away
 //! whatever becomes of the server; where even that was killed, the next start over the same file clears it away.
 //!
