@@ -1,7 +1,7 @@
 //! The gate through which every reference out of an image is opened.
 
 use super::{FoundJournal, ImageError};
-use crate::{FileDisk, FileDiskError, OpenedFile};
+use crate::{FileDisk, FileDiskError, FileOptions, OpenedFile};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use std::fs::File;
 use std::io;
@@ -43,10 +43,12 @@ impl AllowedDirectories {
         Ok(Self { directories: directories.collect::<Result<_, _>>()? })
     }
 
-    /// Opens the file that `image` calls `name`: for reading, and also for writing if `writable`. Gives its path too, from which
-    /// what it refers to in turn starts.
+    /// Opens the file that `image` calls `name`: for reading, and also for writing if `writable`, and locked then. Gives its path too, from
+    /// which what it refers to in turn starts.
     pub(super) fn open(&self, image: &Path, name: &str, writable: bool) -> Result<(File, PathBuf), ImageError> {
-        self.find(image, name)?.open(writable)
+        let found = self.find(image, name)?;
+        let path = found.path().to_owned();
+        found.open(writable, Some(&path))
     }
 
     /// Finds the file that `image` calls `name`.
@@ -99,15 +101,28 @@ impl FoundFile {
         &self.target
     }
 
-    /// Opens it, as every disk is opened. Gives its path too.
-    pub(super) fn open(self, writable: bool) -> Result<(File, PathBuf), ImageError> {
+    /// Its path, from which what it refers to in turn starts.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens it, as every disk is opened. If it is `writable`, it is locked under the name that `lock_as` gives it, before anything that somebody
+    /// else may be about is judged. Gives its path too.
+    pub(super) fn open(self, writable: bool, lock_as: Option<&Path>) -> Result<(File, PathBuf), ImageError> {
         let Self { seen, path, name, .. } = self;
         let file = FileDisk::open_seen(seen, &path, !writable).map_err(|error| match error {
             FileDiskError::Open { source, .. } => failed(&name)(source),
             error => error.into(),
         })?;
         let opened = OpenedFile::new(file.try_clone().map_err(failed(&name))?, path.clone());
-        FoundJournal::refuse(&opened)?;
+        if !writable {
+            FoundJournal::refuse(&opened)?;
+            return Ok((file, path));
+        }
+        if let Some(name) = lock_as {
+            FileDisk::lock(&file, name, &FileOptions::default())?;
+        }
+        FoundJournal::refuse_to_write(&opened)?;
         Ok((file, path))
     }
 }

@@ -1,15 +1,17 @@
 //! Changes to an image that happen as a whole or not at all, whenever the process is killed or the power is cut.
 //!
 //! Writes go to a delta ([`OverlayDisk`]) in a file that has no name, so that a change which is given up, or whose process is killed, leaves the
-//! image as it was. [`AtomicChange::commit`] makes the delta stable and then gives it a name beside the image, as a journal: that is the
-//! moment at which the change has happened. Only then is it written to the image, and the journal removed when that is
+//! image as it was. [`AtomicChange::commit`] makes the delta stable, gives it a name beside the image, as a journal, and then has the image say in an
+//! attribute which journal it is: that is the moment at which the change has happened, by each of the image's names. (Where its file system keeps no
+//! attributes, the journal says that.) Only then is it written to the image, and the journal removed when that is
 //! stable. A journal that is found there ([`UnfinishedChange`]) is one that was not written completely; that is done again by whoever
-//! opens the image for writing next, and whoever only looks at the image looks through it. It can be done any number of times, as a delta holds whole clusters.
+//! opens the image for writing next, and whoever only looks at the image looks through it. It can be done any number of times, as a delta holds whole
+//! clusters. A journal that the image does not name yet is of a change that has not happened: nobody sees it, and who writes next removes it.
 //!
 //! The image is one open file ([`OpenedFile`]), and locked, before anything is asked or decided: its inode number and time of birth, which are the journal's
 //! name, so that neither another file that gets the image's name nor a new one in its place is taken for it; its owner, who decides whether
 //! the journal counts; what it looks like, which the journal remembers ([`JournalRecord`]), so that nor is one taken for it that was restored in place, unless
-//! it was being written when the process was killed. What is written to is that open file. Its directory is held open too: no path
+//! it was being written when the process was killed. Who moves the journal to another image's name changes nothing of that: it says itself which image it is of. What is written to is that open file. Its directory is held open too: no path
 //! is resolved twice, and who may rename things there can keep a journal from being found, but not have it written elsewhere, nor brought back
 //! later: it says when all of it is in place, and an image that is half-changed says so itself, where its file system keeps attributes.
 //!
@@ -21,7 +23,7 @@ use super::{ImageError, Qcow2Check, Repair, room};
 use crate::layers::{OverlayDisk, commit};
 use crate::place::{Place, is_mount_root};
 use crate::replacement::NewFile;
-use crate::{Disk, FileOptions, OpenedFile, Qcow2Disk, shown};
+use crate::{Disk, FileOptions, OpenedFile, Qcow2Disk, shell_word, shown};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, fsync, statat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -113,15 +115,21 @@ impl AtomicChange {
     pub fn commit(self) -> Result<(), ImageError> {
         let base = Arc::clone(&self.base.0);
         // Nobody has been killed at it before.
-        self.name()?.complete(base, false)
+        self.happen()?.complete(base, false)
     }
 
-    /// The moment at which the change happens.
+    /// Up to the moment at which the change has happened, on stable storage.
+    fn happen(self) -> Result<UnfinishedChange, ImageError> {
+        let change = self.name()?;
+        change.happen()?;
+        Ok(change)
+    }
+
+    /// Gives the change its name. It has not happened yet.
     fn name(self) -> Result<UnfinishedChange, ImageError> {
         let Self { image, base, delta, mut journal, place } = self;
-        let as_it_was =
-            |why: &str| ImageError::Unusable { path: image.path().to_owned(), problem: format!("is as it was: {why}") };
-        let failed = |error: io::Error| as_it_was(&format!("the change cannot be written down: {error}"));
+        let as_it_was = |why: &str| as_it_was(&image, why);
+        let failed = |error: io::Error| as_it_was(&cannot_be_written_down(&error));
         let delta =
             Arc::into_inner(delta).ok_or_else(|| as_it_was("somebody still writes to what was to be changed"))?;
         room::reserve(&delta, &*base.0, image.file())
@@ -137,9 +145,17 @@ impl AtomicChange {
         let change = UnfinishedChange { image, journal: file, place, seen: None };
         match fsync(journal.directory()) {
             Ok(()) => Ok(change),
-            Err(errno) => Err(change.half_changed(&errno.into())),
+            Err(errno) => Err(change.given_up(&errno.into())),
         }
     }
+}
+
+fn as_it_was(image: &OpenedFile, why: &str) -> ImageError {
+    ImageError::Unusable { path: image.path().to_owned(), problem: format!("is as it was: {why}") }
+}
+
+fn cannot_be_written_down(error: &io::Error) -> String {
+    format!("the change cannot be written down: {error}")
 }
 
 fn in_the_way(image: &OpenedFile, place: &Place) -> ImageError {
@@ -185,7 +201,7 @@ impl FoundJournal {
         };
         let failed =
             |source| ImageError::System { action: "open the unfinished change", path: place.path.clone(), source };
-        let owner = fstat(image.file()).map_err(|errno| failed(errno.into()))?.st_uid;
+        let status = fstat(image.file()).map_err(|errno| failed(errno.into()))?;
         let found = match statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => found,
             Err(Errno::NOENT) if mark.is_some() => return Err(gone(image, Some(&place), None)),
@@ -196,24 +212,31 @@ impl FoundJournal {
             Some(_) => Err(gone(image, Some(&place), Some(problem))),
             None => Ok(Self::Foreign(ForeignJournal { path: place.path.clone(), problem })),
         };
-        if let Some(problem) = foreign_because(&found, owner) {
+        if let Some(problem) = foreign_because(&found, &status) {
             return foreign(problem);
         }
         let journal = place.open(if read_only { OFlags::RDONLY } else { OFlags::RDWR }).map_err(failed)?;
         // What was opened is what counts.
-        if let Some(problem) = foreign_because(&fstat(&journal).map_err(|errno| failed(errno.into()))?, owner) {
+        if let Some(problem) = foreign_because(&fstat(&journal).map_err(|errno| failed(errno.into()))?, &status) {
             return foreign(problem);
+        }
+        // Those of before did not say which image they are of.
+        if JournalRecord::is_of_another_version(&journal).map_err(failed)? {
+            return Err(of_another_version(image, &place));
         }
         // One that is damaged, and may be real, is an error where it is needed.
         if let Ok(record) = JournalRecord::read(&journal) {
             if !record.is_original().map_err(failed)? {
-                return foreign("a copy of a change's file");
+                return foreign(COPY);
+            }
+            if !record.is_of(image.file()).map_err(failed)? {
+                return foreign(ANOTHER_IMAGES);
             }
             if mark.is_some_and(|mark| !record.is_named_by(mark)) {
                 return foreign("that of another change");
             }
             // Whoever writes next removes it.
-            if record.is_done() && read_only {
+            if read_only && (record.is_done() || !record.has_happened(mark)) {
                 return Ok(Self::None);
             }
         }
@@ -232,6 +255,31 @@ impl FoundJournal {
             Self::None | Self::Foreign(_) => Ok(()),
         }
     }
+
+    /// The same for who is about to write to an image, and has locked it: he removes what is left of a change that is all in place, or has never
+    /// happened, as everybody does who writes.
+    ///
+    /// # Errors
+    /// When there is an unfinished change, and when what is left of one cannot be removed.
+    pub fn refuse_to_write(image: &OpenedFile) -> Result<(), ImageError> {
+        match Self::of(image, false)? {
+            Self::Unfinished(change) => change.tidy(),
+            Self::None | Self::Foreign(_) => Ok(()),
+        }
+    }
+}
+
+/// Why the file of a change is none, in words that go on after "it is".
+const COPY: &str = "a copy of a change's file";
+const ANOTHER_IMAGES: &str = "the file of a change to another image";
+
+fn of_another_version(image: &OpenedFile, place: &Place) -> ImageError {
+    let problem = format!(
+        "has a change with --atomic that was cut off, and {}, which has it, was written by another version of Blockyard: complete it with \
+         that one; an earlier one's does not say which image it is of",
+        shown(&place.path)
+    );
+    ImageError::Unusable { path: image.path().to_owned(), problem }
 }
 
 /// Refuses an image that says that it is half-changed, in the words that its journal, or what is there instead, gives rise to.
@@ -246,20 +294,34 @@ fn refuse_marked(image: &OpenedFile) -> Result<(), ImageError> {
 fn gone(image: &OpenedFile, place: Option<&Place>, foreign_because: Option<&str>) -> ImageError {
     let journal = place.map_or("the file beside it".to_owned(), |place| shown(&place.path).to_string());
     let there = foreign_because.map_or("is gone".to_owned(), |problem| format!("is {problem}"));
+    let several = fstat(image.file()).is_ok_and(|image| image.st_nlink > 1);
+    let by_another_name =
+        if several { "use the name that it lies beside, if it is beside another one of the image's; " } else { "" };
     let problem = format!(
         "is half-changed: a change with --atomic was cut off, and {journal}, which had all of it, {there}: bring it back, or \
-         restore the image; `setfattr -x {}` has the image taken for whole as it is",
-        IMAGE_MARK.name()
+         restore the image; {by_another_name}{} has the image taken for whole as it is, for fsck to repair",
+        unmarking(image)
     );
     ImageError::Unusable { path: image.path().to_owned(), problem }
 }
 
+/// The command that takes its mark from an image.
+fn unmarking(image: &OpenedFile) -> String {
+    let path = image.path();
+    // What begins with a hyphen would be an option.
+    let path = if path.is_absolute() { path.to_owned() } else { Path::new(".").join(path) };
+    format!("`setfattr -x {} {}`", IMAGE_MARK.name(), shell_word(&path.to_string_lossy()))
+}
+
 /// Why a file is not what a change to an image has left, if so: in a directory where others may make files, anybody may have put it there. It
 /// counts for everybody who opens the image, or for nobody.
-fn foreign_because(journal: &Stat, image_owner: u32) -> Option<&'static str> {
+fn foreign_because(journal: &Stat, image: &Stat) -> Option<&'static str> {
     if FileType::from_raw_mode(journal.st_mode) != FileType::RegularFile {
         Some("no regular file")
-    } else if ![0, image_owner].contains(&journal.st_uid) {
+    } else if journal.st_dev != image.st_dev {
+        // Of a file system that somebody has mounted there, the numbers that tell files apart are what he likes.
+        Some("on another file system than the image")
+    } else if ![0, image.st_uid].contains(&journal.st_uid) {
         Some("neither the image's owner's nor root's")
     } else if journal.st_nlink > 1 {
         Some("a file with several names")
@@ -319,12 +381,61 @@ impl UnfinishedChange {
     }
 
     fn restored(&self) -> ImageError {
+        let is_marked = self.seen.is_some_and(|(_, mark)| mark.is_some());
+        // What is copied into a file leaves it its attributes.
+        let unmark = if is_marked { format!(", and {}", unmarking(&self.image)) } else { String::new() };
         ImageError::Unusable {
             path: self.image.path().to_owned(),
             problem: format!(
-                "has been written to by something else since a change with --atomic was cut off: if it was restored, remove {}",
+                "has been written to by something else since a change with --atomic was cut off: if it was restored, remove {}{unmark}",
                 shown(self.path())
             ),
+        }
+    }
+
+    /// Whether it has happened. One that has not is removed by who completes it, and the image stays as it is.
+    pub fn has_happened(&self) -> bool {
+        // What cannot be read may have.
+        self.record().map_or(true, |record| !self.has_not_happened(&record))
+    }
+
+    fn has_not_happened(&self, record: &JournalRecord<'_>) -> bool {
+        self.seen.is_some_and(|(_, mark)| !record.has_happened(mark))
+    }
+
+    /// Makes it happen, on stable storage: from now on it counts for everybody.
+    fn happen(&self) -> Result<(), ImageError> {
+        let mut record = JournalRecord::read(&self.journal).map_err(|error| self.given_up(&error))?;
+        record.happen(self.image.file()).map_err(|error| self.given_up(&error))?;
+        record.make_stable(self.image.file()).map_err(|error| self.half_changed(&error))
+    }
+
+    /// It has not happened, and will not.
+    fn given_up(&self, error: &io::Error) -> ImageError {
+        // Otherwise whoever writes next does that.
+        let _ = self.remove_name();
+        as_it_was(&self.image, &cannot_be_written_down(error))
+    }
+
+    /// Removes what is left of it, if all of it is in place, or if it has never happened.
+    fn tidy(self) -> Result<(), ImageError> {
+        let over = || -> Result<bool, Problem> {
+            let record = self.record()?;
+            if self.has_not_happened(&record) {
+                self.remove_name()?;
+                return Ok(true);
+            }
+            let is_done = record.is_done();
+            if is_done {
+                self.remove(record)?;
+            }
+            Ok(is_done)
+        };
+        match over() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.must_be_completed()),
+            Err(Problem::Restored) => Err(self.restored()),
+            Err(Problem::Failed(source)) => Err(self.half_changed(&source)),
         }
     }
 
@@ -360,16 +471,24 @@ impl UnfinishedChange {
         let record = JournalRecord::read(&self.journal)?;
         let Some((seen, mark)) = self.seen else { return Ok(record) };
         // It may not have been all there when it was found.
+        let is_none = |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("it is {why}"));
         if !record.is_original()? {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is a copy of a change's file").into());
+            return Err(is_none(COPY).into());
+        }
+        if !record.is_of(self.image.file())? {
+            return Err(is_none(ANOTHER_IMAGES).into());
         }
         let is_anothers = mark.is_some_and(|mark| !record.is_named_by(mark));
-        if is_anothers || !record.is_for(&seen, mark) { Err(Problem::Restored) } else { Ok(record) }
+        let is_restored = is_anothers || record.has_happened(mark) && !record.is_for(&seen, mark);
+        if is_restored { Err(Problem::Restored) } else { Ok(record) }
     }
 
     fn fold(&self, base: Arc<dyn Disk>, is_qcow2: bool) -> Result<(), Problem> {
         // What the open file says counts, and not whether it has a name still: who may remove things in the directory may have removed it.
         let mut record = self.record()?;
+        if self.has_not_happened(&record) {
+            return self.remove_name();
+        }
         // Somebody had the image before, where nobody can be locked out.
         if record.is_done() {
             return self.remove(record);
@@ -407,10 +526,15 @@ impl UnfinishedChange {
     /// All of it is in place.
     fn remove(&self, mut record: JournalRecord<'_>) -> Result<(), Problem> {
         record.finish(self.image.file())?;
+        self.remove_name()
+    }
+
+    /// Removes it, if it is still where it was.
+    fn remove_name(&self) -> Result<(), Problem> {
         let own = fstat(&self.journal)?;
         match statat(&self.place.directory, &self.place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) if (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino) => {}
-            // Somebody has moved it: wherever it is, it is done.
+            // Somebody has moved it: wherever it is, it is done, or has never happened.
             Ok(_) | Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
@@ -503,7 +627,7 @@ mod tests {
         let (disk, file) = open_image(&path);
         let change = AtomicChange::begin(disk, file).unwrap();
         write_bytes(&*change.disk(), 65536, &[2; 4096]).unwrap();
-        change.name().unwrap();
+        change.happen().unwrap();
         assert_eq!(fs::read(&path).unwrap(), vec![1; BYTES]);
         (directory, path)
     }
@@ -520,9 +644,21 @@ mod tests {
             assert!(error.contains("written to by something else") && error.contains("remove "), "{error}");
             assert_eq!(fs::read(&path).unwrap(), vec![3; BYTES]);
         }
-        let journal = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
-        fs::remove_file(journal.into_iter().find(|found| *found != path).unwrap()).unwrap();
+        // As the message says.
+        let error = complete(&path).unwrap_err().to_string();
+        let unmarking = format!("`setfattr -x user.blockyard.change {}`", path.display());
+        assert_eq!(error.contains(&unmarking), is_marked(&path), "{error}");
+        unmark(&path);
+        fs::remove_file(journal(&directory, &path)).unwrap();
         assert!(matches!(find(&path).1, FoundJournal::None));
+        assert_eq!(fs::read(&path).unwrap(), vec![3; BYTES]);
+    }
+
+    /// Takes an image for whole as it is, as messages say.
+    fn unmark(path: &Path) {
+        if is_marked(path) {
+            rustix::fs::removexattr(path, IMAGE_MARK.name()).unwrap();
+        }
     }
 
     #[test]
@@ -609,7 +745,7 @@ mod tests {
         let (disk, file) = open_image(path);
         let change = AtomicChange::begin(disk, file).unwrap();
         write_bytes(&*change.disk(), 131_072, &[4; 4096]).unwrap();
-        let change = change.name().unwrap();
+        let change = change.happen().unwrap();
         let Ok(mut record) = change.record() else { panic!("it is whole") };
         record.begin(change.image.file()).unwrap();
     }
@@ -625,6 +761,7 @@ mod tests {
                 change.complete(disk, false).unwrap();
             } else {
                 drop((disk, change));
+                unmark(&path);
             }
             killed_again(&path);
             let image = OpenedFile::open(&path, false).unwrap();
@@ -678,6 +815,12 @@ mod tests {
             return;
         }
         fs::rename(&sent, &name).unwrap();
+        if is_marked(&path) {
+            let image = OpenedFile::open(&path, false).unwrap();
+            let error = FoundJournal::of(&image, false).unwrap_err().to_string();
+            assert!(error.contains("is half-changed") && error.contains("is a copy of a change's file"), "{error}");
+            unmark(&path);
+        }
         let found = find(&path).1;
         assert!(
             matches!(&found, FoundJournal::Foreign(found) if found.problem == "a copy of a change's file"),
@@ -706,7 +849,7 @@ mod tests {
         let (disk, file) = open_image(&path);
         let change = AtomicChange::begin(Arc::clone(&disk), file).unwrap();
         write_bytes(&*change.disk(), 65536, &[2; 4096]).unwrap();
-        let change = change.name().unwrap();
+        let change = change.happen().unwrap();
         fs::remove_file(journal(&directory, &path)).unwrap();
         change.complete(disk, false).unwrap();
         assert_eq!(fs::read(&path).unwrap()[65536..][..4096], [2; 4096]);
@@ -804,6 +947,253 @@ mod tests {
         let error = change.complete(disk, false).unwrap_err().to_string();
         assert!(error.contains("a copy of a change's file"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), vec![1; BYTES]);
+    }
+
+    /// Moves the journal beside the image to where that of `other` would be.
+    fn give_journal_to(other: &Path, directory: &TempDir, path: &Path) -> PathBuf {
+        let file = File::open(other).unwrap();
+        let place = journal_place(&file, other).unwrap().unwrap();
+        let mut names = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        let is_journal = |found: &PathBuf| ![path, other].contains(&found.as_path());
+        fs::rename(names.find(is_journal).unwrap(), &place.path).unwrap();
+        place.path
+    }
+
+    /// Who may rename things beside an image moves the journal, which he may not read, to another image's name: one of his own that says that it is
+    /// half-changed by it, or one of the same owner's that looks the same.
+    #[test]
+    fn a_journal_that_is_moved_to_another_image_is_no_change_to_that_one() {
+        type Stage = fn() -> (TempDir, PathBuf);
+        let stages: [Stage; 5] = [named, killed, killed_later, stopped, done];
+        for (stage, make) in stages.into_iter().enumerate() {
+            for marked in [false, true] {
+                let (directory, path) = make();
+                let (other, before) = (directory.path().join("other"), fs::read(&path).unwrap());
+                fs::write(&other, vec![3; BYTES]).unwrap();
+                let own = FileIdentity::of(File::open(journal_beside(&directory, &[&path, &other])).unwrap());
+                let modified = fs::metadata(&path).unwrap().modified().unwrap();
+                let file = File::options().write(true).open(&other).unwrap();
+                file.set_modified(modified).unwrap();
+                let is_kept = marked && IMAGE_MARK.set(&file, &own.unwrap().unwrap()).unwrap();
+                let moved = give_journal_to(&other, &directory, &path);
+                for read_only in [true, false] {
+                    let image = OpenedFile::open(&other, read_only).unwrap();
+                    match FoundJournal::of(&image, read_only) {
+                        Ok(FoundJournal::Foreign(found)) if !is_kept => {
+                            assert_eq!((found.path, found.problem), (moved.clone(), ANOTHER_IMAGES));
+                        }
+                        Err(error) if is_kept => {
+                            let error = error.to_string();
+                            assert!(error.contains("is half-changed") && error.contains(ANOTHER_IMAGES), "{error}");
+                        }
+                        found => panic!("{stage}, {marked}: {found:?}"),
+                    }
+                }
+                assert!(moved.exists() && fs::read(&other).unwrap() == vec![3; BYTES], "{stage}, {marked}");
+                assert!(fs::read(&path).unwrap() == before);
+                // It is still the image's that it is of.
+                give_journal_to(&path, &directory, &other);
+                complete(&path).unwrap();
+                let wanted = if stage == 0 { vec![1; 4096] } else { vec![2; 4096] };
+                assert!(fs::read(&path).unwrap()[65536..][..4096] == wanted && !is_marked(&path), "{stage}");
+                assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+            }
+        }
+    }
+
+    /// It was not there when it was looked at.
+    #[test]
+    fn a_journal_that_becomes_another_images_meanwhile_is_not_put_in_place() {
+        let (directory, path) = killed();
+        let (name, other) = (journal(&directory, &path), directory.path().join("other"));
+        let (disk, change) = find_unlocked(&path);
+        fs::write(&other, vec![3; BYTES]).unwrap();
+        let change = UnfinishedChange { image: OpenedFile::open(&other, false).unwrap(), ..change };
+        let error = change.complete(disk, false).unwrap_err().to_string();
+        assert!(error.contains(ANOTHER_IMAGES) && name.exists(), "{error}");
+        assert_eq!(fs::read(&other).unwrap(), vec![3; BYTES]);
+    }
+
+    fn journal_beside(directory: &TempDir, others: &[&Path]) -> PathBuf {
+        let mut names = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        names.find(|found| !others.contains(&found.as_path())).unwrap()
+    }
+
+    /// As [`killed`], between the change's name and its moment.
+    fn named() -> (TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        fs::write(&path, vec![1; BYTES]).unwrap();
+        let (disk, file) = open_image(&path);
+        let change = AtomicChange::begin(disk, file).unwrap();
+        write_bytes(&*change.disk(), 65536, &[2; 4096]).unwrap();
+        change.name().unwrap();
+        (directory, path)
+    }
+
+    /// As [`killed`], when it could not be put in place.
+    fn stopped() -> (TempDir, PathBuf) {
+        let (directory, path) = killed_later();
+        let (_disk, FoundJournal::Unfinished(change)) = find(&path) else { panic!("it is there") };
+        let Ok(mut record) = change.record() else { panic!("it is whole") };
+        record.stop(change.image.file()).unwrap();
+        (directory, path)
+    }
+
+    /// As [`killed`], when all of it was in place, and the journal said so.
+    fn done() -> (TempDir, PathBuf) {
+        let (directory, path) = killed();
+        let (name, aside) = (journal(&directory, &path), directory.path().join("aside"));
+        let (disk, FoundJournal::Unfinished(change)) = find(&path) else { panic!("it is there") };
+        let own = FileIdentity::of(&change.journal).unwrap().unwrap();
+        fs::rename(&name, &aside).unwrap();
+        change.complete(disk, false).unwrap();
+        fs::rename(&aside, &name).unwrap();
+        IMAGE_MARK.set(&File::open(&path).unwrap(), &own).unwrap();
+        (directory, path)
+    }
+
+    #[test]
+    fn what_was_cut_off_before_its_moment_has_not_happened_and_leaves_nothing() {
+        let (directory, path) = named();
+        let looked_at = OpenedFile::open(&path, true).unwrap();
+        assert!(matches!(FoundJournal::of(&looked_at, true).unwrap(), FoundJournal::None));
+        let (disk, FoundJournal::Unfinished(change)) = find(&path) else { panic!("it is there") };
+        assert!(!change.has_happened());
+        change.complete(disk, false).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), vec![1; BYTES]);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        // Nor does it when somebody brings it back later.
+        let (directory, path) = named();
+        let (name, aside) = (journal(&directory, &path), directory.path().join("aside"));
+        fs::rename(&name, &aside).unwrap();
+        killed_again(&path);
+        complete(&path).unwrap();
+        fs::rename(&aside, &name).unwrap();
+        complete(&path).unwrap();
+        let image = fs::read(&path).unwrap();
+        assert!(image[65536..][..4096] == [1; 4096] && image[131_072..][..4096] == [4; 4096]);
+    }
+
+    /// As far as this goes: a file system may have as much as anybody wants.
+    fn fill_attributes(path: &Path) {
+        let mut number = 0;
+        for bytes in [1000, 100, 10, 0] {
+            while number < 1000 {
+                let (name, flags) = (format!("user.fill{number:04}"), rustix::fs::XattrFlags::empty());
+                if rustix::fs::setxattr(path, &name, &vec![0; bytes], flags).is_err() {
+                    break;
+                }
+                number += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_to_an_image_that_has_no_room_for_a_mark_happens_when_its_file_says_so() {
+        let (directory, path) = named();
+        fill_attributes(&path);
+        assert!(matches!(FoundJournal::of(&OpenedFile::open(&path, true).unwrap(), true).unwrap(), FoundJournal::None));
+        complete(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), vec![1; BYTES]);
+        let (disk, file) = open_image(&path);
+        let change = AtomicChange::begin(disk, file).unwrap();
+        write_bytes(&*change.disk(), 65536, &[2; 4096]).unwrap();
+        change.happen().unwrap();
+        if is_marked(&path) {
+            eprintln!("there is room for any number of attributes here");
+        }
+        let looked_at = OpenedFile::open(&path, true).unwrap();
+        assert!(matches!(FoundJournal::of(&looked_at, true).unwrap(), FoundJournal::Unfinished(_)));
+        complete(&path).unwrap();
+        assert!(fs::read(&path).unwrap()[65536..][..4096] == [2; 4096] && !is_marked(&path));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    /// Somebody links the image into another directory, at every moment that there is.
+    #[test]
+    fn a_change_counts_by_all_names_of_an_image_or_by_none() {
+        for make in [named, killed, killed_later] as [fn() -> (TempDir, PathBuf); 3] {
+            let (directory, path) = make();
+            let elsewhere = tempfile::tempdir().unwrap();
+            let other = elsewhere.path().join("other");
+            if fs::hard_link(&path, &other).is_err() {
+                eprintln!("two file systems");
+                return;
+            }
+            let of = |path: &Path| FoundJournal::of(&OpenedFile::open(path, true).unwrap(), true);
+            match of(&path).unwrap() {
+                FoundJournal::None => assert!(matches!(of(&other).unwrap(), FoundJournal::None)),
+                _ if !is_marked(&path) => eprintln!("no attributes here"),
+                _ => {
+                    let error = of(&other).unwrap_err().to_string();
+                    let how = "use the name that it lies beside";
+                    assert!(error.contains("is half-changed") && error.contains(how), "{error}");
+                }
+            }
+            fs::remove_file(&other).unwrap();
+            complete(&path).unwrap();
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn who_writes_to_an_image_removes_what_is_left_of_a_change_that_is_over() {
+        for (make, value) in [(done as fn() -> (TempDir, PathBuf), 2), (named, 1)] {
+            let (directory, path) = make();
+            let image = OpenedFile::open(&path, false).unwrap();
+            FoundJournal::refuse(&image).unwrap();
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+            FoundJournal::refuse_to_write(&image).unwrap();
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+            assert!(!is_marked(&path) && fs::read(&path).unwrap()[65536..][..4096] == [value; 4096]);
+        }
+        for make in [killed, killed_later, stopped] as [fn() -> (TempDir, PathBuf); 3] {
+            let (directory, path) = make();
+            let image = OpenedFile::open(&path, false).unwrap();
+            let error = FoundJournal::refuse_to_write(&image).unwrap_err().to_string();
+            assert!(error.contains("has a change that was cut off"), "{error}");
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+        }
+    }
+
+    #[test]
+    fn a_journal_of_another_version_is_left_to_that_version() {
+        for version in [b'1', b'3', b'5'] {
+            let (directory, path) = killed();
+            let (_disk, FoundJournal::Unfinished(change)) = find(&path) else { panic!("it is there") };
+            let Ok(record) = change.record() else { panic!("it is whole") };
+            record.age(version).unwrap();
+            for read_only in [true, false] {
+                let image = OpenedFile::open(&path, read_only).unwrap();
+                let error = FoundJournal::of(&image, read_only).unwrap_err().to_string();
+                assert!(error.contains("another version of Blockyard: complete it with that one"), "{error}");
+            }
+            assert_eq!(fs::read(&path).unwrap(), vec![1; BYTES]);
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+        }
+    }
+
+    /// A file system of somebody's own (FUSE) gives its files what numbers he likes.
+    #[test]
+    fn a_journal_on_another_file_system_is_no_change() {
+        let (directory, path) = killed();
+        let name = journal(&directory, &path);
+        among_own_mounts(move || {
+            let system = directory.path().join("system");
+            fs::create_dir(&system).unwrap();
+            rustix::mount::mount("none", &system, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+            fs::copy(&name, system.join("file")).unwrap();
+            rustix::mount::mount_bind(system.join("file"), &name).unwrap();
+            unmark(&path);
+            let image = OpenedFile::open(&path, true).unwrap();
+            let found = FoundJournal::of(&image, true).unwrap();
+            let problem = "on another file system than the image";
+            assert!(matches!(&found, FoundJournal::Foreign(found) if found.problem == problem), "{found:?}");
+            for mounted in [&name, &system] {
+                rustix::mount::unmount(mounted, rustix::mount::UnmountFlags::DETACH).unwrap();
+            }
+        });
     }
 
     #[test]

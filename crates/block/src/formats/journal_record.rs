@@ -1,11 +1,14 @@
-//! What a journal says at its end of the image that it is for: so that an image which somebody has restored since then is not changed; and of
-//! itself: so that a file which somebody else has made for the image's owner to copy, and then moved here, is none.
+//! What a journal says at its end of the image that it is for: which one it is, so that who moves the journal has no other image taken for it, and what
+//! it looked like, so that one which somebody has restored since then is not changed; and of itself: so that a file which somebody else has made for the
+//! image's owner to copy, and then moved here, is none.
 //!
 //! Behind the delta, in the file's last sector: the magic, the state, whether the image is marked, when the image was modified and its
-//! length as stat(2) has them, and the journal's own identity, little-endian.
+//! length as stat(2) has them, the journal's own identity and the image's, little-endian. An identity has no device: those have other numbers after a
+//! reboot, and who finds a journal sees whether it is on the image's file system.
 //!
-//! While the image is written, it has a mark ([`IMAGE_MARK`]) where its file system keeps one: so that nobody takes a half-changed image for a
-//! whole one when its journal was taken away, and that a journal which is brought back later is not put over what was written since.
+//! From the moment at which the change happens until all of it is in place, the image has a mark ([`IMAGE_MARK`]) where its file system keeps one: so
+//! that by whatever name nobody takes it for a whole one when its journal was taken away, or lies beside another name, and that a journal which is brought
+//! back later is not put over what was written since. Setting the mark is that moment; where none is kept, it is the journal's word.
 
 use super::file_identity::FileIdentity;
 use rustix::fs::{XattrFlags, fdatasync, fgetxattr, fremovexattr, fsetxattr, fsync};
@@ -14,13 +17,17 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-const MAGIC: [u8; 8] = *b"blkychg3";
+/// What all versions begin with.
+const MAGIC_PREFIX: [u8; 7] = *b"blkychg";
+/// Version 3 did not say which image it is for.
+const MAGIC: [u8; 8] = *b"blkychg4";
 /// One sector: it is written as a whole or not at all.
 const SECTOR_BYTES: u64 = 512;
-const RECORD_BYTES: usize = 64;
+const RECORD_BYTES: usize = 88;
 const STATE_AT: usize = 8;
 const MARKED_AT: usize = 9;
 const OWN_AT: usize = 16 + 3 * 8;
+const IMAGE_AT: usize = OWN_AT + FileIdentity::BYTES;
 
 /// What an image's file looks like from outside, however it is named and whoever owns it: a copy of it that looks the same holds
 /// the same.
@@ -46,20 +53,22 @@ impl Stamp {
 /// How far a change has been put in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not at all.
-    Named = 0,
+    /// Not at all: it has happened only if the image is marked with it.
+    Prepared = 0,
     /// Somebody is about it, or was when he ended: what the image looks like says nothing.
     Begun = 1,
     /// In part, and nobody is about it.
     Stopped = 2,
     /// Completely: what is left of it counts no more, wherever it is.
     Done = 3,
+    /// Not at all, but it has happened: the image keeps no mark.
+    Happened = 4,
 }
 
 /// The identity of a journal, in an extended attribute of a file.
 pub(super) struct Mark(&'static str);
 
-/// That of an image while a change is put in place: it is half-changed, and this journal has the change.
+/// That of an image with a change that has happened and is not in place: it may be half-changed, and this journal has the change.
 pub(super) const IMAGE_MARK: Mark = Mark("user.blockyard.change");
 
 /// A journal's own: who only writes a file, such as a download that somebody else sends, gives it none.
@@ -100,7 +109,7 @@ impl Mark {
     }
 
     /// Sets it; whether it is kept. Only a sync makes it stable.
-    fn set(&self, file: &File, journal: &FileIdentity) -> io::Result<bool> {
+    pub(super) fn set(&self, file: &File, journal: &FileIdentity) -> io::Result<bool> {
         match fsetxattr(file, self.0, &journal.to_bytes(), XattrFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(false),
@@ -128,6 +137,8 @@ pub(super) struct JournalRecord<'journal> {
     stamp: Stamp,
     /// The file that it was written to first.
     own: FileIdentity,
+    /// The image.
+    image: FileIdentity,
 }
 
 impl<'journal> JournalRecord<'journal> {
@@ -136,10 +147,19 @@ impl<'journal> JournalRecord<'journal> {
         let stamp = Stamp::stable(image)?;
         let at = journal.metadata()?.len().next_multiple_of(SECTOR_BYTES);
         journal.set_len(at + SECTOR_BYTES)?;
-        let own =
-            FileIdentity::of(journal)?.ok_or_else(|| io::Error::other("its file system keeps no time of birth"))?;
+        let identity =
+            |file| FileIdentity::of(file)?.ok_or_else(|| io::Error::other("its file system keeps no time of birth"));
+        let (own, image) = (identity(journal)?, identity(image)?);
         JOURNAL_MARK.set(journal, &own)?;
-        Self { journal, at, state: State::Named, marked: false, stamp, own }.write()
+        Self { journal, at, state: State::Prepared, marked: false, stamp, own, image }.write()
+    }
+
+    /// Whether a journal which was found is one of another version: that one knows what it says.
+    pub(super) fn is_of_another_version(journal: &File) -> io::Result<bool> {
+        let Some(at) = journal.metadata()?.len().checked_sub(SECTOR_BYTES) else { return Ok(false) };
+        let mut magic = [0; MAGIC.len()];
+        journal.read_exact_at(&mut magic, at)?;
+        Ok(magic.starts_with(&MAGIC_PREFIX) && magic != MAGIC)
     }
 
     /// That of a journal which was found.
@@ -148,7 +168,7 @@ impl<'journal> JournalRecord<'journal> {
         let at = journal.metadata()?.len().checked_sub(SECTOR_BYTES).ok_or_else(invalid)?;
         let mut bytes = [0; RECORD_BYTES];
         journal.read_exact_at(&mut bytes, at)?;
-        let state = [State::Named, State::Begun, State::Stopped, State::Done];
+        let state = [State::Prepared, State::Begun, State::Stopped, State::Done, State::Happened];
         let state = state.into_iter().find(|&state| state as u8 == bytes[STATE_AT]).ok_or_else(invalid)?;
         let number = |index: usize| {
             let mut number = [0; 8];
@@ -156,10 +176,14 @@ impl<'journal> JournalRecord<'journal> {
             i64::from_le_bytes(number)
         };
         let stamp = Stamp { modified: [number(0), number(1)], length_bytes: number(2).cast_unsigned() };
-        let mut own = [0; FileIdentity::BYTES];
-        own.copy_from_slice(&bytes[OWN_AT..]);
-        let (own, marked) = (FileIdentity::from_bytes(&own), bytes[MARKED_AT] != 0);
-        if bytes[..STATE_AT] != MAGIC { Err(invalid()) } else { Ok(Self { journal, at, state, marked, stamp, own }) }
+        let identity = |at: usize| {
+            let mut identity = [0; FileIdentity::BYTES];
+            identity.copy_from_slice(&bytes[at..][..FileIdentity::BYTES]);
+            FileIdentity::from_bytes(&identity)
+        };
+        let (own, image, marked) = (identity(OWN_AT), identity(IMAGE_AT), bytes[MARKED_AT] != 0);
+        let record = Self { journal, at, state, marked, stamp, own, image };
+        if bytes[..STATE_AT] != MAGIC { Err(invalid()) } else { Ok(record) }
     }
 
     /// Whether it lies in the file that it was written to first, by us. What somebody else had the owner copy does not, nor what he had him write
@@ -174,10 +198,20 @@ impl<'journal> JournalRecord<'journal> {
         self.own == mark
     }
 
+    /// Whether it is for this image, and not for another one beside which it was moved. Everybody asks, whatever its state is.
+    pub(super) fn is_of(&self, image: &File) -> io::Result<bool> {
+        Ok(FileIdentity::of(image)? == Some(self.image))
+    }
+
+    /// Whether the change has happened to an image that has this mark; otherwise the image is as it was, and so it stays.
+    pub(super) fn has_happened(&self, mark: Option<FileIdentity>) -> bool {
+        self.state != State::Prepared || mark == Some(self.own)
+    }
+
     /// Whether an image that looks like this, and has this mark, is still what the change was made for, as far as that can be told.
     pub(super) fn is_for(&self, image: &Stamp, mark: Option<FileIdentity>) -> bool {
         match self.state {
-            State::Named | State::Stopped => *image == self.stamp,
+            State::Prepared | State::Happened | State::Stopped => *image == self.stamp,
             State::Begun => !self.marked || mark == Some(self.own),
             State::Done => true,
         }
@@ -190,18 +224,43 @@ impl<'journal> JournalRecord<'journal> {
 
     /// Whether nothing of the change has been put in place yet.
     pub(super) fn is_untouched(&self) -> bool {
-        self.state == State::Named
+        [State::Prepared, State::Happened].contains(&self.state)
     }
 
-    /// From now on the image is written.
-    pub(super) fn begin(&mut self, image: &File) -> io::Result<()> {
+    /// The moment at which the change happens. The journal has its name, on stable storage. When this fails, it has not happened.
+    pub(super) fn happen(&mut self, image: &File) -> io::Result<()> {
+        self.mark(image)?;
+        if self.marked {
+            return Ok(());
+        }
+        self.state = State::Happened;
+        self.write()
+    }
+
+    /// Sees to it that it still has happened after a power cut.
+    pub(super) fn make_stable(&self, image: &File) -> io::Result<()> {
+        Ok(if self.marked { fsync(image) } else { fdatasync(self.journal) }?)
+    }
+
+    /// Marks the image with it, if that can be kept.
+    fn mark(&mut self, image: &File) -> io::Result<()> {
         self.marked = match IMAGE_MARK.set(image, &self.own) {
             // There is no room for one.
             Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => false,
             set => set?,
         };
-        if self.marked {
-            fsync(image)?;
+        Ok(())
+    }
+
+    /// From now on the image is written.
+    pub(super) fn begin(&mut self, image: &File) -> io::Result<()> {
+        if IMAGE_MARK.of(image)? == Some(self.own) {
+            self.marked = true;
+        } else {
+            self.mark(image)?;
+            if self.marked {
+                fsync(image)?;
+            }
         }
         self.state = State::Begun;
         self.write()?;
@@ -238,6 +297,12 @@ impl<'journal> JournalRecord<'journal> {
         self.write()
     }
 
+    /// Says that it is of another version.
+    #[cfg(test)]
+    pub(super) fn age(&self, version: u8) -> io::Result<()> {
+        self.journal.write_all_at(&[version], self.at + MAGIC_PREFIX.len() as u64)
+    }
+
     fn write(&self) -> io::Result<()> {
         let Stamp { modified, length_bytes } = self.stamp;
         let mut bytes = [0; RECORD_BYTES];
@@ -247,9 +312,10 @@ impl<'journal> JournalRecord<'journal> {
         for (index, number) in [modified[0], modified[1], length_bytes.cast_signed()].into_iter().enumerate() {
             bytes[16 + index * 8..][..8].copy_from_slice(&number.to_le_bytes());
         }
-        bytes[OWN_AT..].copy_from_slice(&self.own.to_bytes());
+        bytes[OWN_AT..IMAGE_AT].copy_from_slice(&self.own.to_bytes());
+        bytes[IMAGE_AT..].copy_from_slice(&self.image.to_bytes());
         self.journal.write_all_at(&bytes, self.at)
     }
 }
 
-const _: () = assert!(RECORD_BYTES == OWN_AT + FileIdentity::BYTES && RECORD_BYTES as u64 <= SECTOR_BYTES);
+const _: () = assert!(RECORD_BYTES == IMAGE_AT + FileIdentity::BYTES && RECORD_BYTES as u64 <= SECTOR_BYTES);

@@ -189,7 +189,7 @@ impl Files<'_> {
             Some(index) => index,
             None => {
                 // A device that is written is ours alone, so it is opened once.
-                let (file, _) = found.open(!self.options.read_only)?;
+                let (file, _) = found.open(!self.options.read_only, self.options.lock.then_some(&path))?;
                 FileDisk::lock(&file, &path, &self.options)?;
                 let failed = |source| ImageError::System { action: "look at", path: path.clone(), source };
                 self.permissions &= file.metadata().map_err(failed)?.mode();

@@ -173,7 +173,7 @@ impl DiskSpecification {
         };
         let read_only = self.read_only || context.read_only;
         let Taken { file, format, unfinished } = specification.take(read_only, context)?;
-        let was_completed = unfinished.is_some();
+        let was_completed = unfinished.as_ref().is_some_and(UnfinishedChange::has_happened);
         match unfinished {
             Some(change) if read_only => return Err(change.must_be_completed().into()),
             Some(change) => specification.complete(change, &file, format, context.allow_dirs)?,
@@ -311,7 +311,8 @@ impl FileSpecification {
         let format = content::check(file.file(), &self.path, self.format)?;
         file.lock(&self.options(read_only))?;
         // Who looks at what somebody else may be writing wants it as it is.
-        let found = if self.lock { FoundJournal::of(&file, read_only)? } else { FoundJournal::None };
+        let looks_at_it_as_it_is = read_only && !self.lock;
+        let found = if looks_at_it_as_it_is { FoundJournal::None } else { FoundJournal::of(&file, read_only)? };
         let unfinished = match found {
             FoundJournal::None => None,
             FoundJournal::Foreign(ForeignJournal { path, problem }) => {

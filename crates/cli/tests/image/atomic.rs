@@ -64,7 +64,7 @@ fn a_command_that_is_killed_has_changed_nothing_or_all() {
         let child = rig.command("put", &["--atomic", "in", "/"]).spawn().unwrap();
         sleep(Duration::from_millis(pause));
         kill(child);
-        let is_as_it_was = unfinished(&rig) == 0 && fs::read(&rig.image).unwrap() == before;
+        let is_as_it_was = fs::read(&rig.image).unwrap() == before && !has_happened(&rig);
         let listed = rig.run("ls", &["/"]);
         rig.run("mkdir", &["/after"]);
         assert_eq!(unfinished(&rig), 0);
@@ -76,6 +76,12 @@ fn a_command_that_is_killed_has_changed_nothing_or_all() {
             assert!(fs::read(rig.path("out")).unwrap() == content);
         }
     }
+}
+
+/// Whether a change has happened that may not be in place: its file lies there, and the image says so, where its file system keeps that.
+fn has_happened(rig: &Rig) -> bool {
+    let mark = rustix::fs::getxattr(&rig.image, MARK, &mut [0; 100]);
+    unfinished(rig) > 0 && mark != Err(rustix::io::Errno::NODATA)
 }
 
 /// A change that was killed in the middle of being put in place.
@@ -152,6 +158,85 @@ fn complete(rig: &Rig, command: &[&str], content: &[u8]) {
 /// What a half-changed image has.
 const MARK: &str = "user.blockyard.change";
 
+fn journal(rig: &Rig) -> std::path::PathBuf {
+    let names = fs::read_dir(rig.directory.path()).unwrap().map(|entry| entry.unwrap().path());
+    names.into_iter().find(|path| path.to_str().unwrap().contains(".blockyard-change-")).unwrap()
+}
+
+/// Takes a change's file to where that of another image would be, as who may rename things there can.
+fn move_journal(rig: &Rig, to: &str) {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let status = statx(CWD, rig.path(to), AtFlags::empty(), StatxFlags::INO | StatxFlags::BTIME).unwrap();
+    let born = status.stx_btime;
+    let name = format!(".blockyard-change-{:x}-{:x}-{:x}", status.stx_ino, born.tv_sec, born.tv_nsec);
+    fs::rename(journal(rig), rig.path(&name)).unwrap();
+}
+
+/// What a stranger gets so would be what somebody puts into an image of his own, or the wrong image is changed.
+#[test]
+fn a_change_to_one_image_is_never_put_in_another() {
+    let content = noise(3 << 20);
+    let rig = killed(&content);
+    let half = fs::read(&rig.image).unwrap();
+    let mark = {
+        let mut mark = [0; 100];
+        let length = rustix::fs::getxattr(&rig.image, MARK, &mut mark[..]);
+        length.ok().map(|length| mark[..length].to_vec())
+    };
+    fs::File::create(rig.path("other.img")).unwrap().set_len(half.len() as u64).unwrap();
+    let other = fs::read(rig.path("other.img")).unwrap();
+    if let Some(mark) = &mark {
+        rustix::fs::setxattr(rig.path("other.img"), MARK, mark, rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    move_journal(&rig, "other.img");
+    for command in [&["check", "-r", "leaks", "other.img"][..], &["info", "other.img"], &["resize", "other.img", "+0"]]
+    {
+        let output = image(&rig, command).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(said.contains("the file of a change to another image"), "{command:?}: {said}");
+        assert!(fs::read(rig.path("other.img")).unwrap() == other && unfinished(&rig) == 1, "{command:?}");
+    }
+    assert!(fs::read(&rig.image).unwrap() == half);
+    move_journal(&rig, "disk.img");
+    complete(&rig, &["check", "-r", "leaks", "disk.img"], &content);
+}
+
+/// By way of another image's file too: what its last command, killed before that, has not removed would have it called half-changed later.
+#[test]
+fn who_writes_to_an_image_removes_what_is_left_of_a_change_that_is_in_place() {
+    use std::os::unix::fs::FileExt;
+    let content = noise(3 << 20);
+    let descriptor =
+        "# Disk DescriptorFile\nversion=1\nCID=fffffffe\nparentCID=ffffffff\ncreateType=\"monolithicFlat\"\n";
+    for command in [
+        &["commit", "--allow-dir", ".", "top.qcow2"][..],
+        &["resize", "disk.img", "+0"],
+        &["mkdir", "--allow-dir", ".", "v.vmdk", "/x"],
+    ] {
+        let rig = killed(&content);
+        let record = fs::metadata(journal(&rig)).unwrap().len() - 512;
+        // All of it is in place, the journal says so and was not removed: what is there is a whole file system.
+        let whole = image(&rig, &["convert", "-q", "disk.img", "whole.img"]).output().unwrap();
+        assert!(whole.status.success());
+        fs::write(&rig.image, fs::read(rig.path("whole.img")).unwrap()).unwrap();
+        fs::File::options().write(true).open(journal(&rig)).unwrap().write_all_at(&[3], record + 8).unwrap();
+        let sectors = fs::metadata(&rig.image).unwrap().len() / 512;
+        fs::write(rig.path("v.vmdk"), format!("{descriptor}RW {sectors} FLAT \"disk.img\" 0\n")).unwrap();
+        let made = image(&rig, &["create", "-q", "-b", "disk.img", "-F", "raw", "--allow-dir", ".", "top.qcow2"])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        assert_eq!(unfinished(&rig), 1, "who only looks leaves it");
+        let output = image(&rig, command).output().unwrap();
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let is_marked = rustix::fs::getxattr(&rig.image, MARK, &mut [0; 100]).is_ok();
+        assert!(unfinished(&rig) == 0 && !is_marked, "{command:?}");
+        rig.check();
+        rig.run("get", &["/in", "out"]);
+        assert!(fs::read(rig.path("out")).unwrap() == content, "{command:?}");
+    }
+}
+
 /// Another user, whose directory it is, leaves a change to an image of root's, or to what a link leads to.
 #[test]
 fn a_strangers_change_is_not_put_in_place() {
@@ -161,8 +246,7 @@ fn a_strangers_change_is_not_put_in_place() {
     use std::os::unix::fs::{chown, symlink};
     let content = noise(3 << 20);
     let rig = killed(&content);
-    let names = fs::read_dir(rig.directory.path()).unwrap().map(|entry| entry.unwrap().path());
-    let journal = names.into_iter().find(|path| path.to_str().unwrap().contains(".blockyard-change-")).unwrap();
+    let journal = journal(&rig);
     if chown(&journal, Some(1234), None).is_err() {
         eprintln!("not root: nothing of a stranger's can be made");
         return;

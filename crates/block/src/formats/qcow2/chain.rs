@@ -231,7 +231,9 @@ impl<'a> Chain<'a> {
         read_only: bool,
         table_bytes: u64,
     ) -> Result<(usize, Arc<ImageFile>), ImageError> {
-        let (file, path) = self.allowed.open(path, name, !read_only)?;
+        let found = self.allowed.find(path, name)?;
+        let path = found.path().to_owned();
+        let (file, path) = found.open(!read_only, self.options.lock.then_some(&path))?;
         self.see(&file, &path)?;
         self.add_image_file(file, &path, FileOptions { read_only, ..self.options }, table_bytes)
     }
