@@ -23,7 +23,8 @@ impl OpenedFile {
         Ok(Self { file: FileDisk::open_file(path, read_only)?, path: path.to_owned() })
     }
 
-    pub(crate) fn new(file: File, path: PathBuf) -> Self {
+    /// A file that somebody has opened by this path.
+    pub fn new(file: File, path: PathBuf) -> Self {
         Self { file, path }
     }
 

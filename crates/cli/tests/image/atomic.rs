@@ -131,7 +131,8 @@ fn a_change_that_was_cut_off_is_completed_by_who_writes_and_by_nobody_who_looks(
     }
     assert!(fs::read(rig.path("out")).unwrap() == content);
     // What shows the file itself says what completes it.
-    for look in [&["map", "disk.img"][..], &["check", "disk.img"]] {
+    let dd = ["dd", "copy.img", "if=/dev/sda", "of=disk.img", "count=1", "conv=notrunc"];
+    for look in [&["map", "disk.img"][..], &["check", "disk.img"], &dd] {
         let said = failure(image(&rig, look).output().unwrap());
         let how = "has a change that was cut off (";
         assert!(said.contains(how) && said.contains("`blockyard image check -r leaks`"), "{said}");

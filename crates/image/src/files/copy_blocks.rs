@@ -2,7 +2,7 @@
 
 use crate::error::{Context, Error, Result, refuse};
 use crate::guest::{OpenImage, read_in, write_out};
-use blockyard_block::{FileDisk, FileFormat, FileOptions, ReplacementFile, shown};
+use blockyard_block::{FileDisk, FileFormat, FileOptions, FoundJournal, OpenedFile, ReplacementFile, shown};
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -190,6 +190,9 @@ impl BlockCopy {
         let (file, is_regular) = open().with_context(|| shown(path).to_string())?;
         if is_regular {
             FileDisk::lock(&file, path, &FileOptions::default())?;
+            // It may be an image.
+            let image = file.try_clone().with_context(|| shown(path).to_string())?;
+            FoundJournal::refuse_to_write(&OpenedFile::new(image, path.clone()))?;
         }
         let cut_at = (self.truncate && is_regular).then_some(seek);
         Ok(Output::Part { file, cut_at })
