@@ -1,65 +1,13 @@
-//! Commands on the files of an image: what they have in common, and which there are.
+//! The commands on the files of an image: which there are, and how one is run on an image.
 
+use super::file_command::FileCommand;
 use super::files::{changes, copying, dd, df, du, edit, find, ls, making, read_in, run, stat, tar};
 use super::open_image::{self, ImageArgs};
 use super::volumes::{filesystems, fsck, label, mkfs, trim};
 use super::{inspect, misplaced};
-use crate::UsageError;
 use anyhow::Result;
-use blockyard_block::shown;
-use blockyard_image::Access;
-use blockyard_image::guest::OpenImage;
 use clap::builder::{Resettable, StyledStr};
 use clap::{Args, Subcommand};
-use std::path::{Path, PathBuf};
-
-/// Something that is done on the files of an image: by `image`, in the shell, in scripts.
-pub trait FileCommand {
-    /// Its arguments as the synopsis of a manual has them, where that is not what clap makes of them.
-    fn synopsis() -> Option<&'static str>
-    where
-        Self: Sized,
-    {
-        None
-    }
-
-    /// What it needs the image for.
-    fn access(&self) -> Access;
-
-    /// Whether it can do with an image that is open for reading only, if somebody wants that.
-    fn may_only_read(&self) -> bool {
-        false
-    }
-
-    /// Whether Ctrl-C ends what is done and not the appliance.
-    fn lives_on(&self) -> bool {
-        false
-    }
-
-    /// Whether the image's file systems are mounted for it; without, it has the image's disks.
-    fn mounts(&self) -> bool {
-        true
-    }
-
-    /// Whether what was mounted before may not be any more afterwards.
-    fn unmounts(&self) -> bool {
-        false
-    }
-
-    /// Fails when it cannot be done whatever the image holds: asked before anything is opened or booted.
-    ///
-    /// # Errors
-    /// [`crate::UsageError`] when what was asked for makes no sense; otherwise what on the host is wrong.
-    fn check(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Does it.
-    ///
-    /// # Errors
-    /// When it cannot be done, in whole or in part: what was done before stays.
-    fn run(&self, image: &mut OpenImage) -> Result<()>;
-}
 
 // A file command with the image that it is for. No documentation comment: clap would show it instead of the command's.
 #[derive(Args)]
@@ -104,20 +52,6 @@ pub fn run_on(image: &String, how: &ImageArgs, command: &dyn FileCommand) -> Res
 fn usage<C: FileCommand>(program: &str, name: &str, image: &str) -> Resettable<StyledStr> {
     let usage = |synopsis| format!("{program}{} [OPTIONS] {image}{synopsis}", name.to_lowercase()).into();
     C::synopsis().map_or(Resettable::Reset, |synopsis| Resettable::Value(usage(synopsis)))
-}
-
-/// Sources and the destination behind them; `place`: where that is.
-///
-/// # Errors
-/// [`UsageError`] when there is no destination.
-pub fn sources_and_destination<'a>(paths: &'a [PathBuf], place: &str) -> Result<(&'a [PathBuf], &'a Path), UsageError> {
-    match paths {
-        [sources @ .., destination] if !sources.is_empty() => Ok((sources, destination)),
-        _ => {
-            let source = paths.first().map_or_else(String::new, |path| shown(path).to_string());
-            Err(UsageError(format!("DST is missing: behind {source}, say where {place} it goes")))
-        }
-    }
 }
 
 /// The file commands: each with an image, as the command line has them, and without, as the shell has them.

@@ -1,6 +1,6 @@
 //! `blockyard image inspect`: which operating systems an image has.
 
-use super::file_commands::FileCommand;
+use super::file_command::FileCommand;
 use super::files::listing::human_size;
 use crate::{print, terminal};
 use anyhow::Result;

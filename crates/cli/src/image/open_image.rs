@@ -1,7 +1,7 @@
 //! How the command line opens an image whose files can be worked on.
 
 use super::at_terminal::AtTerminal;
-use super::file_commands::FileCommand;
+use super::file_command::FileCommand;
 use super::mount_point;
 use super::named_image;
 use crate::disk;

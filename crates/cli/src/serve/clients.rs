@@ -1,6 +1,5 @@
 //! The clients that are served: attached when they may come in, counted while they are there, forgotten when they have gone.
 
-use super::partitions::OWN_SESSION;
 use super::screen::Screen;
 use super::view::{ClientView, ServerView};
 use blockyard_block::Disk;
@@ -10,6 +9,9 @@ use blockyard_session::server::{ClientStream, Export, Server, Session};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The number of the session that the process at the door has for itself; the mediator counts its grants from 1.
+pub const OWN_SESSION: u64 = 0;
 
 /// Sessions by number.
 type Sessions = BTreeMap<u64, Arc<Session>>;

@@ -2,6 +2,7 @@
 
 use super::args::ServeOptions;
 use super::child::Door;
+use super::clients::OWN_SESSION;
 use super::serving::{Preparation, Serving};
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::TableChoice;
@@ -13,9 +14,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::sync::Arc;
-
-/// The number of the session that the other process has for itself; the mediator counts its grants from 1.
-pub const OWN_SESSION: u64 = 0;
 
 /// Serves partitions to clients that a mediator passes on.
 ///

@@ -1,6 +1,6 @@
 //! `blockyard serve` as a process of its own, for as long as a measurement takes.
 
-use super::targets::Yard;
+use super::yard::Yard;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;

@@ -2,7 +2,7 @@
 
 use super::file_mode;
 use crate::UsageError;
-use crate::image::file_commands::{FileCommand, sources_and_destination};
+use crate::image::file_command::{FileCommand, sources_and_destination};
 use anyhow::Result;
 use blockyard_image::Access;
 use blockyard_image::guest::{OpenImage, image_path, image_paths};

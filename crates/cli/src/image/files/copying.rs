@@ -1,6 +1,6 @@
 //! `blockyard image cat`, `put` and `get`: data of files, between an image and the host.
 
-use crate::image::file_commands::{FileCommand, sources_and_destination};
+use crate::image::file_command::{FileCommand, sources_and_destination};
 use crate::image::stdin::{self, Stdin};
 use anyhow::Result;
 use blockyard_image::guest::OpenImage;

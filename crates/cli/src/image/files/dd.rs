@@ -1,6 +1,6 @@
 //! `blockyard image dd`: blocks between an image's disks, files in it, and files of the host.
 
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use crate::image::stdin;
 use crate::{UsageError, print, size};
 use anyhow::Result;

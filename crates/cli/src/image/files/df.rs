@@ -2,7 +2,7 @@
 
 use super::file_json::JsonList;
 use super::listing::human_size;
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use crate::print;
 use crate::terminal::{OutputError, output_columns};
 use anyhow::Result;

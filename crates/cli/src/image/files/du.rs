@@ -2,7 +2,7 @@
 
 use super::file_json::{JsonList, Name};
 use super::listing::{Names, human_size};
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use anyhow::Result;
 use blockyard_image::Access;
 use blockyard_image::files::disk_usage::{DiskUsage, DiskUsageOptions};

@@ -1,6 +1,6 @@
 //! `blockyard image edit`: a file of an image in the user's editor.
 
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use crate::terminal;
 use anyhow::{Context, Result, bail};
 use blockyard_block::{private_directory, shell_word, shown};

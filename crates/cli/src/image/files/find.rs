@@ -3,7 +3,7 @@
 use super::file_json::{File, JsonList};
 use super::find_arguments::{Action, parse};
 use super::listing::Names;
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use anyhow::Result;
 use blockyard_image::Access;
 use blockyard_image::files::find::{Actions, Found, Search};

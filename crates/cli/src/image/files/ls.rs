@@ -2,7 +2,7 @@
 
 use super::file_json::Files;
 use super::listing::{Names, mode_text, owner, size_text, time_text};
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use anyhow::Result;
 use blockyard_image::Access;
 use blockyard_image::files::Entry;

@@ -1,6 +1,6 @@
 //! `blockyard image cp`, `touch` and `fill`: files that are made of others, or of nothing.
 
-use crate::image::file_commands::{FileCommand, sources_and_destination};
+use crate::image::file_command::{FileCommand, sources_and_destination};
 use crate::{UsageError, size};
 use anyhow::Result;
 use blockyard_image::Access;

@@ -1,6 +1,6 @@
 //! `blockyard image read-in`: what `blockyard bench upload` calls upload-no-write.
 
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use anyhow::Result;
 use blockyard_block::{FileDisk, FileOptions};
 use blockyard_image::Access;

@@ -1,6 +1,6 @@
 //! `blockyard image run`: a program of the image, in the image.
 
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use crate::image::stdin::{self, Stdin};
 use crate::image::verdict::{EndsWith, Verdict};
 use anyhow::{Context, Result};

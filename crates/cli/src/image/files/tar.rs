@@ -1,7 +1,7 @@
 //! `blockyard image tar-in` and `tar-out`.
 
 use crate::UsageError;
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use crate::image::stdin::{self, Stdin};
 use crate::terminal::OutputError;
 use anyhow::{Context, Result};

@@ -7,7 +7,7 @@
 //! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when the session ends well:
 //! then all that was done has happened, or else nothing.
 
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use crate::image::open_image::{OpenArgs, OpenedDisk, both};
 use crate::image::verdict::EndsWith;
 use crate::image::{failures, stdin};

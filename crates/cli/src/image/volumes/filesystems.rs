@@ -1,6 +1,6 @@
 //! `blockyard image filesystems`.
 
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use crate::terminal::output_columns;
 use crate::{print, size};
 use anyhow::Result;

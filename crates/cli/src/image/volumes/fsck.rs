@@ -1,6 +1,6 @@
 //! `blockyard image fsck`.
 
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use crate::print;
 use anyhow::{Result, bail};
 use blockyard_block::printable;

@@ -1,6 +1,6 @@
 //! `blockyard image label`.
 
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use crate::print;
 use anyhow::Result;
 use blockyard_block::printable;

@@ -1,6 +1,6 @@
 //! `blockyard image fstrim` and `zero-free`.
 
-use crate::image::file_commands::FileCommand;
+use crate::image::file_command::FileCommand;
 use crate::{print, size};
 use anyhow::Result;
 use blockyard_block::printable;

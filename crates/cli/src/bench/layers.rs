@@ -1,9 +1,10 @@
 //! `blockyard bench layers`: the same job on every layer that a request can go through.
 //!
-//! [`targets`] has the list of them, [`serve_process`] runs `blockyard serve` for those that live in another process.
+//! [`targets`] has the list of them, [`yard`] the data, [`serve_process`] runs `blockyard serve` for those that live in another process.
 
 mod serve_process;
 mod targets;
+mod yard;
 
 use super::disk::{Copying, explain};
 use crate::progress::Line;
@@ -16,7 +17,8 @@ use clap::Args;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
-use targets::{TARGETS, Yard};
+use targets::{BASE, TARGETS};
+use yard::{LENGTH_BYTES_MAX, Yard};
 
 /// Measure what each layer of the block path costs.
 ///
@@ -62,9 +64,6 @@ pub struct LayersBenchArgs {
     json: bool,
 }
 
-/// What the other columns are compared with.
-const BASE: &str = "file";
-
 /// Runs the command.
 ///
 /// # Errors
@@ -103,12 +102,9 @@ impl LayersBenchArgs {
             let sentence = format!("--sizes {size}: it is a multiple of {BLOCK_BYTES} up to --length, {}", self.length);
             return Err(UsageError(sentence).into());
         }
-        if !whole_blocks(self.length) || self.length > targets::LENGTH_BYTES_MAX {
-            let sentence = format!(
-                "--length {}: it is a multiple of {BLOCK_BYTES} up to {}",
-                self.length,
-                targets::LENGTH_BYTES_MAX
-            );
+        if !whole_blocks(self.length) || self.length > LENGTH_BYTES_MAX {
+            let sentence =
+                format!("--length {}: it is a multiple of {BLOCK_BYTES} up to {}", self.length, LENGTH_BYTES_MAX);
             return Err(UsageError(sentence).into());
         }
         let workload = Workload {

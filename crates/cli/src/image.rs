@@ -4,6 +4,7 @@
 
 mod at_terminal;
 pub mod failures;
+mod file_command;
 mod file_commands;
 mod files;
 mod inspect;
