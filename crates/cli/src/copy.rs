@@ -12,7 +12,7 @@ mod report;
 mod source;
 mod watch;
 
-use crate::{print, terminal};
+use crate::terminal::{self, print};
 use anyhow::Result;
 use args::CopyArgs;
 

@@ -6,7 +6,7 @@ mod program;
 mod tools;
 mod user_mode_linux;
 
-use crate::{print, terminal};
+use crate::terminal::{self, print};
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap};
 use blockyard_session::server::{Server, ServerOptions};

@@ -90,7 +90,7 @@ fn below(command: Command, path: &str) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Cli;
+    use crate::command_line::{Cli, every_command};
     use clap::Parser;
 
     #[test]
@@ -112,6 +112,6 @@ mod tests {
             let has = EXAMPLES.iter().any(|(of, _)| *of == path.trim());
             if is_group || has { all.by_ref().collect() } else { vec![path.trim().to_owned()] }
         }
-        assert_eq!(missing(&crate::usage::every_command(), ""), [""; 0], "commands without an example");
+        assert_eq!(missing(&every_command(), ""), [""; 0], "commands without an example");
     }
 }

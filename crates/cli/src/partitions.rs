@@ -1,14 +1,15 @@
 //! `blockyard partitions`: which partitions a disk has.
 
 use crate::disk::{self, Access};
-use crate::{UsageLines, print, size, terminal};
+use crate::terminal::{self, print};
+use crate::usage_error::UsageLines;
 use anyhow::{Result, anyhow};
 use blockyard_bench::table::Table;
-use blockyard_block::Disk;
 use blockyard_block::partition_table::{
     Partition, PartitionKind, PartitionTable, Restriction, Scheme, TableChoice, read_as,
 };
 use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{Disk, size};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! A line on stderr that shows how far a command has come, if stderr is a terminal: never wider than that, however wide it is just now.
 
-use crate::{size, terminal};
+use crate::terminal;
+use blockyard_block::size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

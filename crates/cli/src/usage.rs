@@ -1,10 +1,13 @@
 //! The command line: what was asked for, or what is wrong with it and what would be right.
 
-use crate::{Cli, Command, examples, image, terminal};
-use blockyard_block::{FileFormat, misleads, printable, shown};
+use crate::clap_error::{name_what_is_not_utf8, text};
+use crate::command_line::{Cli, Command, every_command};
+use crate::ending::end;
+use crate::{examples, image, terminal};
+use blockyard_block::FileFormat;
+use clap::Parser;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 
 /// What the command line asks for.
@@ -43,41 +46,6 @@ pub fn parse() -> Result<Asked, u8> {
     }
 }
 
-/// Clap does not say which of the words is not UTF-8 and should be. `read`: what is wrong with other words.
-pub fn name_what_is_not_utf8(
-    mut error: clap::Error,
-    words: &[OsString],
-    read: impl Fn(&[OsString]) -> Option<clap::Error>,
-) -> clap::Error {
-    let is_it = |at: &usize| {
-        let but_for_one = |(index, word): (usize, &OsString)| match index == *at {
-            true => word.clone(),
-            false => word.to_string_lossy().into_owned().into(),
-        };
-        let others: Vec<_> = words.iter().enumerate().map(but_for_one).collect();
-        words[*at].to_str().is_none() && read(&others).is_some_and(|error| error.kind() == ErrorKind::InvalidUtf8)
-    };
-    if let Some(at) = (0..words.len()).find(is_it) {
-        let tip =
-            format!("it is {}: if that is a file's name, name the file by a link that is UTF-8", shown(&words[at]));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    }
-    error
-}
-
-/// What clap says, without what would command a terminal or end a line in the words that it says it of.
-pub fn text(error: &clap::Error) -> String {
-    let mut text = error.render().to_string();
-    for (_, value) in error.context() {
-        if let ContextValue::String(word) = value
-            && word.contains(misleads)
-        {
-            text = text.replace(word, &printable(word));
-        }
-    }
-    text
-}
-
 fn is_help(error: &clap::Error) -> bool {
     matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
 }
@@ -86,7 +54,7 @@ fn is_help(error: &clap::Error) -> bool {
 fn tell(error: clap::Error) -> u8 {
     if is_help(&error) || error.kind() == ErrorKind::DisplayVersion {
         if let Err(error) = error.print() {
-            return crate::end(&terminal::OutputError(error).into());
+            return end(&terminal::OutputError(error).into());
         }
     } else {
         terminal::tell(text(&error).trim_end());
@@ -124,13 +92,6 @@ fn advise(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
     error
-}
-
-/// All commands with all their options. A command line is read without those of the commands that it does not name.
-pub fn every_command() -> clap::Command {
-    let mut all = Cli::command();
-    all.build();
-    all
 }
 
 /// What can be done about a format that a command does not take.

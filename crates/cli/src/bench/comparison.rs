@@ -2,6 +2,7 @@
 
 use crate::progress::Line;
 use crate::signals::EndSignals;
+use crate::terminal::print;
 use anyhow::{Context, Result, bail};
 use blockyard_bench::guestfish::Guestfish;
 use blockyard_vmm::backend;
@@ -69,7 +70,7 @@ impl Progress {
     /// When stdout takes no more, or a signal has ended it.
     pub fn finish(self, text: &str) -> Result<()> {
         self.line.clear();
-        crate::print(text.trim_end())?;
+        print(text.trim_end())?;
         match self.signals.name() {
             Some(name) => bail!("stopped by {name}"),
             None => Ok(()),

@@ -1,9 +1,10 @@
 //! `blockyard bench copy`.
 
 use super::comparison::Progress;
-use crate::{size, terminal};
+use crate::terminal;
 use anyhow::{Context, Result};
 use blockyard_bench::copy::CopyBench;
+use blockyard_block::size;
 use clap::Args;
 use std::path::PathBuf;
 

@@ -3,14 +3,16 @@
 use super::contents;
 use crate::progress::Line;
 use crate::signals::EndSignals;
-use crate::{UsageError, UsageLines, size, terminal, time};
+use crate::terminal::{self, print};
+use crate::time;
+use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Context, Result, bail};
 use blockyard_bench::cpu_idle::percent_text;
 use blockyard_bench::disk::replay;
 use blockyard_bench::disk::{self, AccessOrder, Operations, Progress, Report, Start, Workload, WorkloadError};
 use blockyard_bench::table::Table;
-use blockyard_block::shown;
 use blockyard_block::specification::{DiskSpecification, Kind};
+use blockyard_block::{shown, size};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -140,7 +142,7 @@ pub fn run(args: &DiskBenchArgs) -> Result<()> {
     };
     let report = disk::run(disk.as_ref(), &workload, watch).map_err(|error| explain(error, &args.disk))?;
     bar.line.clear();
-    crate::print(&if args.json { args.json(&report)? } else { args.table(&report) })?;
+    print(&if args.json { args.json(&report)? } else { args.table(&report) })?;
     if let Some(name) = signals.name() {
         bail!("stopped by {name}");
     }

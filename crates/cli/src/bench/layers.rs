@@ -9,10 +9,13 @@ mod yard;
 use super::disk::{Copying, explain};
 use crate::progress::Line;
 use crate::signals::EndSignals;
-use crate::{UsageError, size, terminal, time};
+use crate::terminal::{self, print};
+use crate::time;
+use crate::usage_error::UsageError;
 use anyhow::{Result, bail};
 use blockyard_bench::disk::{AccessOrder, Operations, Workload};
 use blockyard_bench::layer_costs::{self, LayersBench};
+use blockyard_block::size;
 use clap::Args;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -84,7 +87,7 @@ pub fn run(args: &LayersBenchArgs) -> Result<()> {
     let results = layer_costs::run(&bench, targets, watch).map_err(|error| explain(error, "bench layers"))?;
     line.clear();
     let text = if args.json { terminal::json(&results)? } else { results.text(terminal::output_columns()) };
-    crate::print(text.trim_end())?;
+    print(text.trim_end())?;
     if let Some(name) = signals.name() {
         bail!("stopped by {name}");
     }

@@ -1,10 +1,11 @@
 //! `blockyard copy`: its options, and what they may be.
 
 use crate::disk::{Access, RECONNECT};
-use crate::{UsageError, UsageLines, size, time};
+use crate::time;
+use crate::usage_error::{UsageError, UsageLines};
 use anyhow::Result;
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{Engine, shown};
+use blockyard_block::{Engine, shown, size};
 use blockyard_protocol::layout;
 use blockyard_vmm::backend::BackendChoice;
 use blockyard_vmm::placement::{CpuList, Placement};

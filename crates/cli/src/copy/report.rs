@@ -1,7 +1,7 @@
 //! What a copy cost, for people and for machines.
 
 use super::args::CopyOptions;
-use crate::size;
+use blockyard_block::size;
 use blockyard_vmm::machine::ExitCounters;
 use serde::Serialize;
 use std::fmt::Write;

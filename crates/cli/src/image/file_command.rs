@@ -1,6 +1,6 @@
 //! What the commands on the files of an image have in common.
 
-use crate::UsageError;
+use crate::usage_error::UsageError;
 use anyhow::Result;
 use blockyard_block::shown;
 use blockyard_image::Access;
@@ -43,7 +43,7 @@ pub trait FileCommand {
     /// Fails when it cannot be done whatever the image holds: asked before anything is opened or booted.
     ///
     /// # Errors
-    /// [`crate::UsageError`] when what was asked for makes no sense; otherwise what on the host is wrong.
+    /// [`UsageError`] when what was asked for makes no sense; otherwise what on the host is wrong.
     fn check(&self) -> Result<()> {
         Ok(())
     }

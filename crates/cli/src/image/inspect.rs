@@ -2,7 +2,7 @@
 
 use super::file_command::FileCommand;
 use super::files::listing::human_size;
-use crate::{print, terminal};
+use crate::terminal::{self, print};
 use anyhow::Result;
 use blockyard_bench::table::Table;
 use blockyard_image::Access;

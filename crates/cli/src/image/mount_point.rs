@@ -1,6 +1,6 @@
 //! `-m PART[:DIR[:OPTIONS[:TYPE]]]`, as guestfish has it.
 
-use crate::UsageError;
+use crate::usage_error::UsageError;
 use anyhow::Result;
 use blockyard_protocol::appliance::MountPoint;
 

@@ -1,6 +1,6 @@
 //! Images as they are named on the command line, with qemu-img's -f.
 
-use crate::{UsageError, UsageLines};
+use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};

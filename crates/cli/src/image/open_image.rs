@@ -6,7 +6,7 @@ use super::mount_point;
 use super::named_image;
 use crate::disk;
 use crate::signals::EndSignals;
-use crate::{UsageError, UsageLines};
+use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
 use blockyard_appliance::{Confined, Kernel};
 use blockyard_block::specification::DiskSpecification;

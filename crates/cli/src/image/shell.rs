@@ -19,7 +19,7 @@ mod volume_commands;
 
 use super::named_image;
 use super::open_image::OpenArgs;
-use crate::UsageError;
+use crate::usage_error::UsageError;
 use anyhow::Result;
 use clap::Args;
 pub use image_verb::{VerbLine, is_verb, run_verb, verb_line};

@@ -1,6 +1,6 @@
 //! `blockyard serve`: its options, and what they may be.
 
-use crate::{UsageError, UsageLines};
+use crate::usage_error::{UsageError, UsageLines};
 use anyhow::Result;
 use blockyard_block::partition_table::TableChoice;
 use blockyard_block::specification::DiskSpecification;

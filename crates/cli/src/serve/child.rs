@@ -3,7 +3,7 @@
 use super::args::{Running, ServeOptions, TableArg};
 use super::gate::{Until, serve_gate};
 use super::serving::Preparation;
-use crate::UsageError;
+use crate::usage_error::UsageError;
 use anyhow::{Context, Result};
 use blockyard_block::Disk;
 use blockyard_block::partition_table::TableChoice;

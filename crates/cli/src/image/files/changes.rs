@@ -1,8 +1,8 @@
 //! `blockyard image rm`, `mkdir`, `mv`, `ln`, `chmod` and `chown`: one request each.
 
 use super::file_mode;
-use crate::UsageError;
 use crate::image::file_command::{FileCommand, sources_and_destination};
+use crate::usage_error::UsageError;
 use anyhow::Result;
 use blockyard_image::Access;
 use blockyard_image::guest::{OpenImage, image_path, image_paths};

@@ -2,9 +2,10 @@
 
 use crate::image::file_command::FileCommand;
 use crate::image::stdin;
-use crate::{UsageError, print, size};
+use crate::terminal::print;
+use crate::usage_error::UsageError;
 use anyhow::Result;
-use blockyard_block::shown;
+use blockyard_block::{shown, size};
 use blockyard_image::Access;
 use blockyard_image::files::copy_blocks::{BlockCopy, BlockEnd, OpenedBlockCopy};
 use blockyard_image::guest::{OpenImage, image_path};

@@ -3,7 +3,7 @@
 use super::file_json::JsonList;
 use super::listing::human_size;
 use crate::image::file_command::FileCommand;
-use crate::print;
+use crate::terminal::print;
 use crate::terminal::{OutputError, output_columns};
 use anyhow::Result;
 use blockyard_bench::table::Table;

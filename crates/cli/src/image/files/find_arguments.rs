@@ -2,7 +2,7 @@
 
 use super::file_mode;
 use super::listing::{Names, civil, mode_text, owner, size_text};
-use crate::UsageError;
+use crate::usage_error::UsageError;
 use blockyard_block::shown;
 use blockyard_image::files::file_type::{is_link, type_letter};
 use blockyard_image::files::find::{Count, Expression, FileTime, Found, Search, Test};

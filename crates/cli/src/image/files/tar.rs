@@ -1,9 +1,9 @@
 //! `blockyard image tar-in` and `tar-out`.
 
-use crate::UsageError;
 use crate::image::file_command::FileCommand;
 use crate::image::stdin::{self, Stdin};
 use crate::terminal::OutputError;
+use crate::usage_error::UsageError;
 use anyhow::{Context, Result};
 use blockyard_block::shown;
 use blockyard_image::Access;

@@ -4,9 +4,11 @@ use super::line::{self, Line, Request};
 use super::pipe;
 use super::session::Session;
 use super::verbs::{self, Action, Verb};
+use crate::clap_error;
 use crate::image::file_commands::AnyFileCommand;
 use crate::image::whole::{create, info};
-use crate::{UsageError, UsageLines, usage};
+use crate::terminal::print;
+use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Context, Result, bail};
 use blockyard_block::shown;
 use clap::error::{ContextKind, ErrorKind};
@@ -81,7 +83,7 @@ fn own(words: &[OsString]) -> Result<Understood> {
         Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Understood::Text(error.render().to_string())),
         Err(error) if error.kind() == ErrorKind::InvalidUtf8 => {
             let read = |words: &[OsString]| OwnLine::try_parse_from(words).err();
-            Err(UsageLines(sentence(&usage::name_what_is_not_utf8(error, &words, read))).into())
+            Err(UsageLines(sentence(&clap_error::name_what_is_not_utf8(error, &words, read))).into())
         }
         Err(error) => Err(UsageLines(sentence(&error)).into()),
     }
@@ -93,7 +95,7 @@ pub fn sentence(error: &clap::Error) -> String {
         let similar = error.get(ContextKind::SuggestedSubcommand).map(|names| format!(", but {names}"));
         return format!("there is no command {word}{}: `help` lists them", similar.unwrap_or_default());
     }
-    let text = usage::text(error);
+    let text = clap_error::text(error);
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end = text.find("\n\nFor more information").unwrap_or(text.len());
     text[..end].trim_end().to_owned()
@@ -111,7 +113,7 @@ pub fn perform(session: &mut Session, understood: Understood) -> Result<()> {
             OwnCommand::Info(args) => info::run(args),
         },
         Understood::Verb(call, arguments) => call(session, &arguments),
-        Understood::Text(text) => crate::print(text.trim_end()),
+        Understood::Text(text) => print(text.trim_end()),
     }
 }
 

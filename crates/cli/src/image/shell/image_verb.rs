@@ -3,11 +3,12 @@
 use super::commands::{self, OwnCommand, Understood};
 use super::session::Session;
 use super::verbs::{VERBS, Verb};
-use crate::UsageError;
 use crate::image::file_commands::run_on;
 use crate::image::misplaced;
 use crate::image::named_image;
 use crate::image::open_image::ImageArgs;
+use crate::terminal::print;
+use crate::usage_error::UsageError;
 use anyhow::{Result, bail};
 use blockyard_image::Access;
 use clap::error::ErrorKind;
@@ -97,7 +98,7 @@ pub fn verb_line(words: &[OsString]) -> Option<Result<VerbLine, clap::Error>> {
 /// Does it.
 ///
 /// # Errors
-/// [`crate::UsageError`] when its arguments make no sense; when the image cannot be had, or it fails.
+/// [`UsageError`] when its arguments make no sense; when the image cannot be had, or it fails.
 pub fn run_verb(line: VerbLine) -> Result<()> {
     let VerbLine { verb, name, arguments: VerbArgs { image, words, how } } = line;
     let understood = match verb.takes(words.len()) {
@@ -123,7 +124,7 @@ pub fn run_verb(line: VerbLine) -> Result<()> {
             let done = done.and_then(|()| call(&mut session, &words));
             session.finish(done)
         }
-        Understood::Text(text) => crate::print(text.trim_end()),
+        Understood::Text(text) => print(text.trim_end()),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::image::file_command::FileCommand;
 use crate::terminal::output_columns;
-use crate::{print, size};
+use crate::terminal::print;
 use anyhow::Result;
 use blockyard_appliance::tools::ToolError;
 use blockyard_bench::table::Table;
-use blockyard_block::printable;
+use blockyard_block::{printable, size};
 use blockyard_image::Access;
 use blockyard_image::Error;
 use blockyard_image::guest::OpenImage;

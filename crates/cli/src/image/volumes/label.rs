@@ -1,7 +1,7 @@
 //! `blockyard image label`.
 
 use crate::image::file_command::FileCommand;
-use crate::print;
+use crate::terminal::print;
 use anyhow::Result;
 use blockyard_block::printable;
 use blockyard_image::Access;

@@ -1,7 +1,7 @@
 //! `blockyard image mkfs`.
 
-use crate::UsageError;
 use crate::image::file_command::FileCommand;
+use crate::usage_error::UsageError;
 use anyhow::Result;
 use blockyard_image::Access;
 use blockyard_image::guest::OpenImage;

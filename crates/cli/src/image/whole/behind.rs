@@ -1,7 +1,7 @@
 //! What is to be behind an image.
 
-use crate::UsageLines;
 use crate::disk::{self, Access};
+use crate::usage_error::UsageLines;
 use anyhow::{Context, Result};
 use blockyard_block::{Disk, Qcow2Backing};
 use blockyard_image::whole::{self, backing_path, directory_of};

@@ -4,7 +4,7 @@ use super::shut_in::shut_in;
 use crate::disk::{self, Access};
 use crate::image::at_terminal::AtTerminal;
 use crate::image::named_image;
-use crate::print;
+use crate::terminal::print;
 use anyhow::Result;
 use blockyard_block::shown;
 use blockyard_block::specification::Format;

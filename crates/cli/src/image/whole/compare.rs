@@ -5,7 +5,7 @@ use crate::disk::{self, Access};
 use crate::image::at_terminal::AtTerminal;
 use crate::image::named_image;
 use crate::image::verdict::Verdict;
-use crate::print;
+use crate::terminal::print;
 use anyhow::Result;
 use blockyard_block::specification::Format;
 use blockyard_image::whole::compare::{Compared, Comparison};

@@ -1,9 +1,9 @@
 //! What `-o` says of a new image: qemu-img's names and values, as far as there is a choice here.
 
-use crate::{UsageError, size};
+use crate::usage_error::UsageError;
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
-use blockyard_block::{Preallocation, Qcow2Backing};
+use blockyard_block::{Preallocation, Qcow2Backing, size};
 
 /// Options of a new image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

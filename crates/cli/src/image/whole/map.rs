@@ -3,11 +3,10 @@
 use super::shut_in::shut_in;
 use crate::disk::{self, Access};
 use crate::image::named_image;
-use crate::size;
 use crate::terminal::OutputError;
 use anyhow::{Context, Result, bail};
-use blockyard_block::printable;
 use blockyard_block::specification::{Format, Kind};
+use blockyard_block::{printable, size};
 use blockyard_image::whole::map::{Map, MapEntry};
 use clap::Args;
 use std::io::{self, BufWriter, Write};

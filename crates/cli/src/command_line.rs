@@ -1,0 +1,34 @@
+//! The commands that there are.
+
+use crate::{bench, copy, doctor, image, partitions, serve};
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Move, serve, fill and measure virtual-machine disks.
+#[derive(Parser)]
+#[command(name = "blockyard", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+#[command(defer = true)]
+pub enum Command {
+    Copy(copy::args::CopyArgs),
+    Bench(bench::BenchArgs),
+    Doctor(doctor::DoctorArgs),
+    Image(image::ImageCommandArgs),
+    Partitions(partitions::PartitionsArgs),
+    Serve(serve::args::ServeArgs),
+    #[command(hide = true)]
+    ApplianceKernel(image::KernelArgs),
+    #[command(hide = true)]
+    ServePartitions(serve::ChildArgs),
+}
+
+/// All commands with all their options. A command line is read without those of the commands that it does not name.
+pub fn every_command() -> clap::Command {
+    let mut all = Cli::command();
+    all.build();
+    all
+}
