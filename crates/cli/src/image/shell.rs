@@ -1,21 +1,33 @@
 //! `blockyard image shell` and `script`: many commands on the files of images, with one boot.
 //!
-//! [`line`] reads a line, [`commands`] knows what its first word means, [`session`] has the disks and the appliance that it works on. The
-//! commands are `image`'s own, without the image, and guestfish's everyday ones with its arguments.
+//! [`line`] reads a line, [`commands`] knows what its first word means, [`workbench`] has the disks and the appliance that it works on. The
+//! commands are `image`'s own, without the image ([`own_command`]), and guestfish's everyday ones with its arguments: each file of these ([`disks`],
+//! [`files`] and so on) begins with the table of what it has, of [`verb::Verb`]s.
 
+mod arguments;
 mod commands;
 mod completion;
-mod disk_commands;
+mod contents;
+mod control;
+mod devices;
+mod disks;
 mod editor;
-mod file_queries;
+mod file_systems;
+mod files;
 mod image_verb;
 mod line;
-mod new_disk;
+mod mounts;
+mod own_command;
+mod partition_plan;
+mod partitions;
 mod pipe;
+mod queries;
 mod script;
-mod session;
-mod verbs;
-mod volume_commands;
+mod systems;
+mod theirs;
+mod verb;
+mod volumes;
+mod workbench;
 
 use super::named_image;
 use super::open_image::OpenArgs;
@@ -23,9 +35,9 @@ use crate::usage_error::UsageError;
 use anyhow::Result;
 use clap::Args;
 pub use image_verb::{VerbLine, is_verb, run_verb, verb_line};
-use session::Session;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use workbench::Workbench;
 
 /// What a shell or a script begins with.
 #[derive(Args)]
@@ -44,20 +56,20 @@ struct Beginning {
 }
 
 impl Beginning {
-    fn into_session(self) -> Result<Session> {
+    fn into_workbench(self) -> Result<Workbench> {
         let mounts = self.inspector || !self.images.is_empty();
         let points = self.how.mount_points()?;
         if mounts && self.images.is_empty() && self.add.is_empty() {
             return Err(UsageError("-i is for images: name one".to_owned()).into());
         }
-        let mut session = Session::new(self.how)?;
+        let mut workbench = Workbench::new(self.how, commands::perform_words)?;
         for image in self.images.iter().chain(&self.add) {
-            session.add(image, named_image::parse(image, None)?, None, false)?;
+            workbench.add(image, named_image::parse(image, None)?, None, false)?;
         }
         if mounts || !points.is_empty() {
-            session.mount_as_found(points)?;
+            workbench.mount_as_found(points)?;
         }
-        Ok(session)
+        Ok(workbench)
     }
 }
 
@@ -91,8 +103,8 @@ pub struct ScriptArgs {
 /// When the images cannot be had; in a script, when a command failed.
 pub fn run_shell(args: ShellArgs) -> Result<()> {
     let interactive = std::io::stdin().is_terminal();
-    let session = args.beginning.into_session()?;
-    if interactive { editor::run(session) } else { script::run_stdin(session) }
+    let workbench = args.beginning.into_workbench()?;
+    if interactive { editor::run(workbench) } else { script::run_stdin(workbench) }
 }
 
 /// Runs `script`.
@@ -102,13 +114,13 @@ pub fn run_shell(args: ShellArgs) -> Result<()> {
 pub fn run_script(args: ScriptArgs) -> Result<()> {
     if args.script.as_os_str() != "-" {
         let script = script::Script::read(&args.script)?;
-        return script.run(args.beginning.into_session()?);
+        return script.run(args.beginning.into_workbench()?);
     }
     if std::io::stdin().is_terminal() {
-        return script::run_stdin(args.beginning.into_session()?);
+        return script::run_stdin(args.beginning.into_workbench()?);
     }
     let script = script::Script::read_stdin()?;
-    let mut session = args.beginning.into_session()?;
-    session.commands_come_from_stdin();
-    script.run(session)
+    let mut workbench = args.beginning.into_workbench()?;
+    workbench.commands_come_from_stdin();
+    script.run(workbench)
 }

@@ -1,50 +1,68 @@
 //! What the words of a line ask for.
 
-use super::line::{self, Line, Request};
-use super::pipe;
-use super::session::Session;
-use super::verbs::{self, Action, Verb};
-use crate::clap_error;
-use crate::image::file_commands::AnyFileCommand;
+use super::arguments::home;
+use super::line::{Line, Request};
+use super::own_command::{self, OwnCommand, OwnWords};
+use super::theirs::as_ours;
+use super::verb::{Action, Call, Verb, of_shell, substituted};
+use super::workbench::Workbench;
+use super::{contents, control, disks, file_systems, files, mounts, partitions, pipe, queries, systems, volumes};
 use crate::image::whole::{create, info};
 use crate::terminal::print;
-use crate::usage_error::{UsageError, UsageLines};
+use crate::usage_error::UsageError;
 use anyhow::{Context, Result, bail};
 use blockyard_block::shown;
-use clap::error::{ContextKind, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
+/// The shell's own commands, and guestfish's with its arguments (guestfish(1)).
+const TABLES: [&[Verb]; 11] = [
+    &[HELP],
+    control::VERBS,
+    disks::VERBS,
+    partitions::VERBS,
+    volumes::VERBS,
+    file_systems::VERBS,
+    systems::VERBS,
+    mounts::VERBS,
+    files::VERBS,
+    contents::VERBS,
+    queries::VERBS,
+];
+
+const HELP: Verb = of_shell(&["help"], "[COMMAND]", "List the commands, or say what one does", Action::Call(help));
+
 /// Commands that stand for others, which stand for others.
 const DEPTH_MAX: usize = 8;
-
-/// A line that begins with one of our own commands.
-#[derive(Parser)]
-#[command(no_binary_name = true, disable_help_subcommand = true, name = "", bin_name = "", max_term_width = 100)]
-struct OwnLine {
-    #[command(subcommand)]
-    command: OwnCommand,
-}
-
-/// Commands of `image`, without the image that they are for.
-#[derive(Subcommand)]
-pub enum OwnCommand {
-    #[command(flatten)]
-    File(AnyFileCommand),
-    Create(create::CreateArgs),
-    Info(info::InfoArgs),
-}
 
 /// A command that is understood.
 pub enum Understood {
     /// One of ours.
     Own(Box<OwnCommand>),
     /// One of the shell's own, with its arguments.
-    Verb(fn(&mut Session, &[OsString]) -> Result<()>, Vec<OsString>),
+    Verb(Call, Vec<OsString>),
     /// Something to print.
     Text(String),
+}
+
+/// All of the shell's own commands.
+pub fn verbs() -> impl Iterator<Item = &'static Verb> {
+    TABLES.into_iter().flatten()
+}
+
+/// The command that is called `name`, for these arguments: what has our own meaning with them is ours.
+fn find(name: &OsStr, arguments: &[OsString]) -> Option<&'static Verb> {
+    let verb = verbs().find(|verb| verb.names.iter().any(|&own| own == name))?;
+    let is_option = |word: &OsString| word.as_bytes().starts_with(b"-") && word != "-";
+    let is_theirs = match name.to_str() {
+        // A program of the image is run with arguments.
+        Some("run") => arguments.is_empty(),
+        Some("stat" | "find") => matches!(arguments, [one] if !is_option(one)),
+        Some("tar-in" | "tar-out") => arguments.len() > 2 && !arguments.iter().any(is_option),
+        _ => true,
+    };
+    is_theirs.then_some(verb)
 }
 
 /// Finds out what words mean, and whether they make sense.
@@ -59,60 +77,38 @@ fn understand_at(words: &[OsString], depth: usize) -> Result<Understood> {
     if depth == DEPTH_MAX {
         bail!("a command that stands for itself");
     }
-    let words = verbs::as_ours(words);
+    let words = as_ours(words);
     let Some((first, arguments)) = words.split_first() else { return Ok(Understood::Text(String::new())) };
     let asks_for_help = arguments.len() == 1 && (arguments[0] == "--help" || arguments[0] == "-h");
-    match verbs::find(first, arguments) {
+    match find(first, arguments) {
         Some(verb) if asks_for_help => Ok(Understood::Text(verb.help())),
         Some(verb) => {
-            let arguments: Vec<_> = arguments.iter().map(|argument| verbs::home(argument)).collect();
+            let arguments: Vec<_> = arguments.iter().map(|argument| home(argument)).collect();
             verb.check(&arguments)?;
             match verb.action {
                 Action::Call(call) => Ok(Understood::Verb(call, arguments)),
-                Action::Words(words) => understand_at(&verbs::substituted(words, &arguments), depth + 1),
+                Action::Words(words) => understand_at(&substituted(words, &arguments), depth + 1),
             }
         }
-        None => own(&words),
+        None => Ok(match own_command::read(&words)? {
+            OwnWords::Command(command) => Understood::Own(command),
+            OwnWords::Help(text) => Understood::Text(text),
+        }),
     }
-}
-
-fn own(words: &[OsString]) -> Result<Understood> {
-    let words: Vec<_> = words.iter().map(|word| verbs::home(word)).collect();
-    match OwnLine::try_parse_from(&words) {
-        Ok(line) => Ok(Understood::Own(Box::new(line.command))),
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Understood::Text(error.render().to_string())),
-        Err(error) if error.kind() == ErrorKind::InvalidUtf8 => {
-            let read = |words: &[OsString]| OwnLine::try_parse_from(words).err();
-            Err(UsageLines(sentence(&clap_error::name_what_is_not_utf8(error, &words, read))).into())
-        }
-        Err(error) => Err(UsageLines(sentence(&error)).into()),
-    }
-}
-
-/// Clap's message without what it says on a command line only.
-pub fn sentence(error: &clap::Error) -> String {
-    if let (ErrorKind::InvalidSubcommand, Some(word)) = (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
-        let similar = error.get(ContextKind::SuggestedSubcommand).map(|names| format!(", but {names}"));
-        return format!("there is no command {word}{}: `help` lists them", similar.unwrap_or_default());
-    }
-    let text = clap_error::text(error);
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let end = text.find("\n\nFor more information").unwrap_or(text.len());
-    text[..end].trim_end().to_owned()
 }
 
 /// Does it.
 ///
 /// # Errors
 /// When it fails.
-pub fn perform(session: &mut Session, understood: Understood) -> Result<()> {
+pub fn perform(workbench: &mut Workbench, understood: Understood) -> Result<()> {
     match understood {
         Understood::Own(command) => match &*command {
-            OwnCommand::File(command) => session.run(command.get()),
+            OwnCommand::File(command) => workbench.run(command.get()),
             OwnCommand::Create(args) => create::run(args),
             OwnCommand::Info(args) => info::run(args),
         },
-        Understood::Verb(call, arguments) => call(session, &arguments),
+        Understood::Verb(call, arguments) => call(workbench, &arguments),
         Understood::Text(text) => print(text.trim_end()),
     }
 }
@@ -121,18 +117,18 @@ pub fn perform(session: &mut Session, understood: Understood) -> Result<()> {
 ///
 /// # Errors
 /// When it fails.
-pub fn perform_line(session: &mut Session, line: &Line) -> Result<()> {
+pub fn perform_line(workbench: &mut Workbench, line: &Line) -> Result<()> {
     let done = match &line.request {
         Request::Nothing => Ok(()),
         Request::Host(command) => host(command),
-        Request::Command { words, pipe: None } => understand(words).and_then(|command| perform(session, command)),
+        Request::Command { words, pipe: None } => understand(words).and_then(|command| perform(workbench, command)),
         Request::Command { words, pipe: Some(pipe) } => {
             let command = understand(words)?;
-            pipe::into(pipe, || perform(session, command))
+            pipe::into(pipe, || perform(workbench, command))
         }
     };
     if let Err(error) = &done {
-        session.take_note(error);
+        workbench.take_note(error);
     }
     done
 }
@@ -141,42 +137,24 @@ pub fn perform_line(session: &mut Session, line: &Line) -> Result<()> {
 ///
 /// # Errors
 /// When it cannot be run, or its exit status is not 0.
-pub fn host(command: &OsStr) -> Result<()> {
+fn host(command: &OsStr) -> Result<()> {
     let status = Command::new("/bin/sh").arg("-c").arg(command).status().context("cannot run /bin/sh")?;
     if status.success() { Ok(()) } else { bail!("!{}: {status}", shown(command)) }
 }
 
-/// Does what a line in words asks for: `time`, `glob` and others have one for an argument.
+/// Does what a line in words asks for: commands are made of others.
 ///
 /// # Errors
 /// When it fails.
-pub fn perform_words(session: &mut Session, words: &[OsString]) -> Result<()> {
+pub fn perform_words(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let command = understand(words)?;
-    perform(session, command)
-}
-
-/// The words of a text that is a list: guestfish has them for `command`.
-///
-/// # Errors
-/// When it is not well formed.
-pub fn list(text: &OsStr) -> Result<Vec<OsString>> {
-    match line::parse(&[b"list ", text.as_bytes()].concat())?.request {
-        Request::Command { words, pipe: None } => Ok(words.into_iter().skip(1).collect()),
-        _ => bail!(UsageError(format!("{} is no list of words", shown(text)))),
-    }
+    perform(workbench, command)
 }
 
 /// Every command's name, with what it is for, in order of name.
-pub fn all() -> Vec<(String, String)> {
-    let own = OwnLine::command();
-    let mut all: Vec<_> = own
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set())
-        .map(|command| {
-            (command.get_name().to_owned(), command.get_about().map_or_else(String::new, ToString::to_string))
-        })
-        .collect();
-    all.extend(verbs::VERBS.iter().map(|verb: &Verb| (verb.names[0].to_owned(), verb.summary.to_owned())));
+fn all() -> Vec<(String, String)> {
+    let mut all = own_command::all();
+    all.extend(verbs().map(|verb| (verb.names[0].to_owned(), verb.summary.to_owned())));
     all.sort();
     all.dedup_by(|later, earlier| later.0 == earlier.0);
     all
@@ -184,28 +162,81 @@ pub fn all() -> Vec<(String, String)> {
 
 /// Names that a command can be called by, for completion.
 pub fn names() -> Vec<String> {
-    let own = OwnLine::command();
-    let mut names: Vec<_> = own
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set())
-        .map(|command| command.get_name().to_owned())
-        .collect();
-    names.extend(verbs::VERBS.iter().flat_map(|verb| verb.names.iter().map(|&name| name.to_owned())));
+    let mut names: Vec<_> = own_command::all().into_iter().map(|(name, _)| name).collect();
+    names.extend(verbs().flat_map(|verb| verb.names.iter().map(|&name| name.to_owned())));
     names.sort();
     names.dedup();
     names
+}
+
+fn help(_: &mut Workbench, words: &[OsString]) -> Result<()> {
+    if let Some(name) = words.first() {
+        return print(help_of(name)?.trim_end());
+    }
+    let all = all();
+    let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = all.iter().map(|(name, summary)| {
+        let first = summary.split(['.', ':', ';']).next().unwrap_or_default();
+        format!("{name:width$}  {first}")
+    });
+    let lines: Vec<_> = lines.collect();
+    print(&format!(
+        "{}\n\nhelp COMMAND says more. !COMMAND is for the host's shell, COMMAND | COMMAND gives it the output; -COMMAND may fail. Paths\n\
+         may be patterns (*, ?, [a-z]; \\* is a star).",
+        lines.join("\n")
+    ))
 }
 
 /// The help of one command.
 ///
 /// # Errors
 /// When there is none of that name.
-pub fn help(name: &OsStr) -> Result<String> {
-    let verbs: Vec<_> = verbs::VERBS.iter().filter(|verb| verb.names.iter().any(|&own| own == name)).collect();
-    let own = OwnLine::command().find_subcommand_mut(name).map(|command| command.render_long_help().to_string());
-    let texts: Vec<_> = own.into_iter().chain(verbs.iter().map(|verb| verb.help())).collect();
+fn help_of(name: &OsStr) -> Result<String> {
+    let verbs: Vec<_> = verbs().filter(|verb| verb.names.iter().any(|&own| own == name)).collect();
+    let texts: Vec<_> = own_command::help(name).into_iter().chain(verbs.iter().map(|verb| verb.help())).collect();
     match texts.is_empty() {
         true => Err(UsageError(format!("no command '{}': `help` lists them", shown(name))).into()),
         false => Ok(texts.join("\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn no_two_commands_have_one_name_and_what_stands_for_others_is_understood() {
+        let mut names: Vec<_> = verbs().flat_map(|verb| verb.names).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for verb in verbs() {
+            if let Action::Words(words) = verb.action {
+                let arguments = vec![OsString::from("755"); verb.arguments.split_whitespace().count()];
+                understand(&substituted(words, &arguments))
+                    .unwrap_or_else(|error| panic!("{}: {error}", verb.names[0]));
+            }
+        }
+    }
+
+    #[test]
+    fn arguments_are_counted() {
+        let check = |line: &str| {
+            let words = words(line);
+            find(&words[0], &words[1..]).unwrap().check(&words[1..])
+        };
+        for good in
+            ["mount /dev/sda1 /", "run", "add x readonly:true format:raw", "copy-in a b /", "help", "help ls", "echo"]
+        {
+            check(good).unwrap();
+        }
+        for bad in ["mount /dev/sda1", "mount a b c", "add", "help a b", "copy-in /", "umount-all x"] {
+            assert!(check(bad).unwrap_err().is::<UsageError>(), "{bad}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What Tab adds: commands, files of the image, files of the host.
 
 use super::commands;
-use super::session::Session;
+use super::workbench::Workbench;
 use blockyard_block::printable;
 use blockyard_image::files::file_type::is_directory;
 use blockyard_image::guest::RecordTaker;
@@ -38,31 +38,31 @@ const HOST: [(&str, Option<usize>); 14] = [
     ("sparse", None),
 ];
 
-/// Completes lines with what a session has.
+/// Completes lines with what a workbench has.
 pub struct Completion {
-    session: Rc<RefCell<Session>>,
+    workbench: Rc<RefCell<Workbench>>,
     names: Vec<String>,
 }
 
 impl Completion {
-    /// For the commands of this program, and the files of this session.
-    pub fn new(session: Rc<RefCell<Session>>) -> Self {
-        Self { session, names: commands::names() }
+    /// For the commands of this program, and the files on this workbench.
+    pub fn new(workbench: Rc<RefCell<Workbench>>) -> Self {
+        Self { workbench, names: commands::names() }
     }
 
     /// Names in a directory of the image; directories end with a slash.
     fn inside(&self, directory: &str) -> Vec<String> {
-        let Ok(mut session) = self.session.try_borrow_mut() else { return Vec::new() };
-        if session.points().is_empty() || !session.is_running() {
+        let Ok(mut workbench) = self.workbench.try_borrow_mut() else { return Vec::new() };
+        if workbench.points().is_empty() || !workbench.is_running() {
             return Vec::new();
         }
         let path = if directory.starts_with('/') { directory.to_owned() } else { format!("/{directory}") };
         let walk = Walk { paths: vec![escaped(path.as_bytes())], depth: 1, follow: true, ..Walk::default() };
-        let listed = session.image().and_then(|image| Ok(image.records(Operation::Walk(walk), Names::default())?));
+        let listed = workbench.image().and_then(|image| Ok(image.records(Operation::Walk(walk), Names::default())?));
         if let Err(error) = &listed {
-            session.take_note(error);
+            workbench.take_note(error);
         }
-        session.signals.forget();
+        workbench.signals.forget();
         listed.unwrap_or_default()
     }
 }

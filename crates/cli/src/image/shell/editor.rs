@@ -3,7 +3,7 @@
 use super::commands;
 use super::completion::Completion;
 use super::line;
-use super::session::Session;
+use super::workbench::Workbench;
 use crate::terminal;
 use anyhow::{Context, Result, bail};
 use rustyline::error::ReadlineError;
@@ -22,10 +22,10 @@ const HISTORY_LINES: usize = 1000;
 ///
 /// # Errors
 /// When the terminal cannot be read, or the images cannot be closed.
-pub fn run(mut session: Session) -> Result<()> {
-    session.is_interactive = true;
-    session.signals.forgive();
-    let session = Rc::new(RefCell::new(session));
+pub fn run(mut workbench: Workbench) -> Result<()> {
+    workbench.is_interactive = true;
+    workbench.signals.forgive();
+    let workbench = Rc::new(RefCell::new(workbench));
     let config = Config::builder()
         .max_history_size(HISTORY_LINES)
         .and_then(|config| config.history_ignore_dups(true))
@@ -34,65 +34,65 @@ pub fn run(mut session: Session) -> Result<()> {
         .completion_type(CompletionType::List)
         .build();
     let mut editor = Editor::<Completion, FileHistory>::with_config(config).context("setting up the terminal")?;
-    editor.set_helper(Some(Completion::new(Rc::clone(&session))));
+    editor.set_helper(Some(Completion::new(Rc::clone(&workbench))));
     let history = history_file();
     if let Some(history) = &history {
         // The first time there is none.
         let _ = editor.load_history(history);
     }
-    greet(&session.borrow());
-    let done = lines(&mut editor, &session);
+    greet(&workbench.borrow());
+    let done = lines(&mut editor, &workbench);
     if let Some(history) = &history {
         // It is a convenience.
         let _ = editor.save_history(history);
     }
     drop(editor);
-    session.borrow_mut().finish(done)
+    workbench.borrow_mut().finish(done)
 }
 
-fn greet(session: &Session) {
-    let mounted = session.points().len();
-    let disks = session.drives().len();
+fn greet(workbench: &Workbench) {
+    let mounted = workbench.points().len();
+    let disks = workbench.drives().len();
     terminal::tell(&format!(
         "{disks} disk(s), {mounted} mounted file system(s). `help` lists the commands, Tab completes, Ctrl-D ends."
     ));
 }
 
-fn lines(editor: &mut Editor<Completion, FileHistory>, session: &RefCell<Session>) -> Result<()> {
+fn lines(editor: &mut Editor<Completion, FileHistory>, workbench: &RefCell<Workbench>) -> Result<()> {
     loop {
         let text = match editor.readline("blockyard> ") {
             Ok(text) => text,
             Err(ReadlineError::Interrupted) => continue,
             // A terminal that is gone says so too.
-            Err(ReadlineError::Eof) => return ended(&session.borrow()),
+            Err(ReadlineError::Eof) => return ended(&workbench.borrow()),
             Err(error) => return Err(error).context("cannot read the terminal"),
         };
         if !text.trim().is_empty() {
             // It is a convenience.
             let _ = editor.add_history_entry(&text);
         }
-        let mut session = session.borrow_mut();
+        let mut workbench = workbench.borrow_mut();
         // What came while nothing was done was for the line.
-        session.signals.forget();
+        workbench.signals.forget();
         let done = line::parse(text.as_bytes())
             .map_err(anyhow::Error::from)
-            .and_then(|line| commands::perform_line(&mut session, &line));
+            .and_then(|line| commands::perform_line(&mut workbench, &line));
         if let Err(error) = done {
             terminal::say(&format!("{error:#}"));
         }
-        if session.is_over || (session.signals.name().is_some() && !session.signals.is_ctrl_c()) {
-            return ended(&session);
+        if workbench.is_over || (workbench.signals.name().is_some() && !workbench.signals.is_ctrl_c()) {
+            return ended(&workbench);
         }
-        session.signals.forget();
+        workbench.signals.forget();
     }
 }
 
 /// With `--atomic`, what a signal ends has not been done.
-fn ended(session: &Session) -> Result<()> {
-    match session.signals.name() {
-        Some(signal) if session.is_atomic() && !session.signals.is_ctrl_c() => bail!("ended by {signal}"),
+fn ended(workbench: &Workbench) -> Result<()> {
+    match workbench.signals.name() {
+        Some(signal) if workbench.is_atomic() && !workbench.signals.is_ctrl_c() => bail!("ended by {signal}"),
         _ => {
-            session.signals.forget();
+            workbench.signals.forget();
             Ok(())
         }
     }

@@ -1,8 +1,9 @@
 //! One of the shell's commands on an image, as a command line: `blockyard image upload IMAGE FILE PATH`.
 
-use super::commands::{self, OwnCommand, Understood};
-use super::session::Session;
-use super::verbs::{VERBS, Verb};
+use super::commands::{self, Understood};
+use super::own_command::OwnCommand;
+use super::verb::{Subject, Verb};
+use super::workbench::Workbench;
 use crate::image::file_commands::run_on;
 use crate::image::misplaced;
 use crate::image::named_image;
@@ -14,35 +15,6 @@ use blockyard_image::Access;
 use clap::error::ErrorKind;
 use clap::{Args, FromArgMatches};
 use std::ffi::OsString;
-
-/// Commands that are about a session, and nothing without one.
-const OF_A_SESSION: [&str; 25] = [
-    "help",
-    "exit",
-    "abort",
-    "lcd",
-    "echo",
-    "time",
-    "glob",
-    "setenv",
-    "version",
-    "set-verbose",
-    "set-trace",
-    "add",
-    "add-ro",
-    "sparse",
-    "alloc",
-    "disk-create",
-    "run",
-    "shutdown",
-    "smp",
-    "memsize",
-    "mount",
-    "mount-ro",
-    "umount",
-    "umount-all",
-    "cryptsetup-open",
-];
 
 /// A command of the shell, with the image that it is for.
 pub struct VerbLine {
@@ -64,12 +36,12 @@ struct VerbArgs {
 }
 
 fn find(name: &str) -> Option<&'static Verb> {
-    VERBS.iter().find(|verb| verb.names.contains(&name))
+    commands::verbs().find(|verb| verb.names.contains(&name))
 }
 
 /// Whether `blockyard image` understands that word as a command of the shell's.
 pub fn is_verb(name: &str) -> bool {
-    find(name).is_some_and(|verb| !OF_A_SESSION.contains(&verb.names[0]))
+    find(name).is_some_and(|verb| verb.subject != Subject::Shell)
 }
 
 /// Reads the command line `words`, whose first is the program, if it begins with one of the shell's commands.
@@ -112,17 +84,21 @@ pub fn run_verb(line: VerbLine) -> Result<()> {
         },
         Understood::Verb(call, words) => {
             let ImageArgs { add, mut how } = how;
-            how.ro |= verb.access == Access::Read;
+            how.ro |= matches!(verb.subject, Subject::Disks(Access::Read) | Subject::Files(Access::Read));
             let points = how.mount_points()?;
-            let mut session = Session::new(how)?;
+            let mut workbench = Workbench::new(how, commands::perform_words)?;
             let mut begin = || {
                 let mut add = [&image].into_iter().chain(&add);
-                add.try_for_each(|image| session.add(image, named_image::parse(image, None)?, None, false))?;
-                if verb.is_for_files() || !points.is_empty() { session.mount_as_found(points.clone()) } else { Ok(()) }
+                add.try_for_each(|image| workbench.add(image, named_image::parse(image, None)?, None, false))?;
+                if matches!(verb.subject, Subject::Files(_)) || !points.is_empty() {
+                    workbench.mount_as_found(points.clone())
+                } else {
+                    Ok(())
+                }
             };
             let done = begin().map_err(|error| misplaced::explain(error, &image));
-            let done = done.and_then(|()| call(&mut session, &words));
-            session.finish(done)
+            let done = done.and_then(|()| call(&mut workbench, &words));
+            workbench.finish(done)
         }
         Understood::Text(text) => print(text.trim_end()),
     }
@@ -133,25 +109,50 @@ impl Verb {
     fn command_line(&self, name: &str, options: &str) -> String {
         format!("blockyard image {name} {options}IMAGE {}", self.arguments).trim_end().to_owned()
     }
-
-    /// Whether it is about files, so that file systems are mounted for it.
-    fn is_for_files(&self) -> bool {
-        const PLACES: [&str; 8] = ["PATH", "DIR", "LINK", "SRC", "WORDS", "COMMAND", "PATTERN", "TARGET"];
-        let names = self.arguments.split(|letter: char| !letter.is_ascii_uppercase());
-        names.into_iter().any(|name| PLACES.contains(&name)) || self.names[0].starts_with("mount")
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::ffi::OsStr;
 
+    /// Commands on the shell itself, and nothing without one.
+    const OF_A_SHELL: [&str; 25] = [
+        "help",
+        "exit",
+        "abort",
+        "lcd",
+        "echo",
+        "time",
+        "glob",
+        "setenv",
+        "version",
+        "set-verbose",
+        "set-trace",
+        "add",
+        "add-ro",
+        "sparse",
+        "alloc",
+        "disk-create",
+        "run",
+        "shutdown",
+        "smp",
+        "memsize",
+        "mount",
+        "mount-ro",
+        "umount",
+        "umount-all",
+        "cryptsetup-open",
+    ];
+
     #[test]
-    fn what_is_no_sessions_is_a_command_line_too() {
-        for name in OF_A_SESSION {
+    fn what_is_not_of_the_shell_itself_is_a_command_line_too() {
+        for name in OF_A_SHELL {
             assert_eq!(find(name).unwrap().names[0], name, "it goes by its first name");
         }
+        let of_a_shell = commands::verbs().filter(|verb| verb.subject == Subject::Shell).map(|verb| verb.names[0]);
+        assert_eq!(of_a_shell.collect::<BTreeSet<_>>(), OF_A_SHELL.into_iter().collect());
         let read = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(|word| OsStr::new(word).to_owned()).collect();
             verb_line(&words)
@@ -165,16 +166,20 @@ mod tests {
 
     #[test]
     fn looking_does_not_write_and_devices_are_not_mounted() {
-        let verb = |name| find(name).unwrap();
+        let subject = |name| find(name).unwrap().subject;
+        let access = |name| match subject(name) {
+            Subject::Shell => None,
+            Subject::Disks(access) | Subject::Files(access) => Some(access),
+        };
         for name in ["vfs-type", "part-list", "checksum", "head", "exists", "lstat", "egrep", "lgetxattrs", "copy-out"]
         {
-            assert_eq!(verb(name).access, Access::Read, "{name}");
+            assert_eq!(access(name), Some(Access::Read), "{name}");
         }
         for name in ["write", "part-set-bootable", "part-set-gpt-type", "upload", "zero", "lvcreate", "fill-pattern"] {
-            assert_eq!(verb(name).access, Access::Write, "{name}");
+            assert_eq!(access(name), Some(Access::Write), "{name}");
         }
         for (name, is_for_files) in [("write", true), ("checksum", true), ("vfs-type", false), ("part-disk", false)] {
-            assert_eq!(verb(name).is_for_files(), is_for_files, "{name}");
+            assert_eq!(matches!(subject(name), Subject::Files(_)), is_for_files, "{name}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::commands;
 use super::line::{self, LINE_BYTES_MAX, Request};
-use super::session::Session;
+use super::workbench::Workbench;
 use crate::terminal;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::shown;
@@ -61,9 +61,9 @@ impl Script {
     ///
     /// # Errors
     /// With the line that failed, or when the images cannot be closed.
-    pub fn run(&self, mut session: Session) -> Result<()> {
-        let done = self.lines().try_for_each(|(number, line)| run_line(&mut session, &self.name, number, line));
-        session.finish(done)
+    pub fn run(&self, mut workbench: Workbench) -> Result<()> {
+        let done = self.lines().try_for_each(|(number, line)| run_line(&mut workbench, &self.name, number, line));
+        workbench.finish(done)
     }
 }
 
@@ -71,8 +71,8 @@ impl Script {
 ///
 /// # Errors
 /// As [`Script::run`].
-pub fn run_stdin(mut session: Session) -> Result<()> {
-    session.commands_come_from_stdin();
+pub fn run_stdin(mut workbench: Workbench) -> Result<()> {
+    workbench.commands_come_from_stdin();
     let mut input = BufReader::new(io::stdin());
     let mut number = 0;
     let done = loop {
@@ -83,24 +83,24 @@ pub fn run_stdin(mut session: Session) -> Result<()> {
             Ok(_) => {}
             Err(error) => break Err(anyhow!("cannot read stdin: {error}")),
         }
-        if let Err(error) = run_line(&mut session, STDIN, number, &line) {
+        if let Err(error) = run_line(&mut workbench, STDIN, number, &line) {
             break Err(error);
         }
-        if session.is_over {
+        if workbench.is_over {
             break Ok(());
         }
     };
-    session.finish(done)
+    workbench.finish(done)
 }
 
-fn run_line(session: &mut Session, name: &str, number: u64, text: &[u8]) -> Result<()> {
-    if session.is_over {
+fn run_line(workbench: &mut Workbench, name: &str, number: u64, text: &[u8]) -> Result<()> {
+    if workbench.is_over {
         return Ok(());
     }
     let done = line::parse(text).map_err(anyhow::Error::from).and_then(|line| {
-        let done = commands::perform_line(session, &line);
+        let done = commands::perform_line(workbench, &line);
         // Whoever presses Ctrl-C wants the script to end.
-        if !line.may_fail || session.signals.name().is_some() {
+        if !line.may_fail || workbench.signals.name().is_some() {
             return done;
         }
         say(name, number, done);

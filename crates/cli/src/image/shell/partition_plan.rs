@@ -1,9 +1,9 @@
-//! Partition tables that a session makes and changes.
+//! How partition tables are made and changed.
 //!
 //! The host writes them, as `image create` does: they are small, and come from here. The appliance then reads them again.
 
-use super::disk_commands::their_name;
-use super::session::Session;
+use super::devices::their_name;
+use super::workbench::Workbench;
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{NewPartition, PartitionKind, PartitionTable, Scheme, TableChange};
 use blockyard_block::{Disk, flush, write_bytes};
@@ -36,14 +36,14 @@ pub fn usual_kind(scheme: Scheme) -> Result<PartitionKind> {
 ///
 /// # Errors
 /// When the disk is in use or is not to be written, or the partitions do not fit.
-pub fn write(session: &mut Session, index: usize, plan: &Plan) -> Result<()> {
-    let drive = &session.drives()[index];
+pub fn write(workbench: &mut Workbench, index: usize, plan: &Plan) -> Result<()> {
+    let drive = &workbench.drives()[index];
     if drive.read_only {
         bail!("{} is open for reading only", drive.image.name);
     }
     let disk = Arc::clone(&drive.image.disk);
-    must_be_unused(session, index)?;
-    session.sync()?;
+    must_be_unused(workbench, index)?;
+    workbench.sync()?;
     match plan {
         Plan::Empty(scheme) => {
             PartitionTable::check_ranges(&*disk, *scheme, &[], &[])?;
@@ -67,24 +67,24 @@ pub fn write(session: &mut Session, index: usize, plan: &Plan) -> Result<()> {
         Plan::Change(change) => PartitionTable::change(&*disk, change)?,
     }
     flush(&*disk).context("cannot write the partition table")?;
-    if session.is_running() {
-        let image = session.image()?;
+    if workbench.is_running() {
+        let image = workbench.image()?;
         let disks = image.disks();
         image.call(Operation::ReadPartitions(ReadPartitions { disks }))?;
     }
     Ok(())
 }
 
-fn must_be_unused(session: &mut Session, index: usize) -> Result<()> {
+fn must_be_unused(workbench: &mut Workbench, index: usize) -> Result<()> {
     let is_its = |device: &str| lettered(device).is_some_and(|(disk, _)| disk as usize == index);
-    if session.is_running() {
-        let image = session.image()?;
+    if workbench.is_running() {
+        let image = workbench.image()?;
         let in_use = |volume: &&Volume| is_its(&volume.device) && (volume.used || !volume.directory.is_empty());
         if let Some(volume) = image.volumes()?.iter().find(in_use) {
             bail!("{} is in use: unmount and close what lies on it first", their_name(&volume.device));
         }
     }
-    match session.points().iter().find(|point| is_its(&point.device)) {
+    match workbench.points().iter().find(|point| is_its(&point.device)) {
         Some(point) => bail!("{} is mounted: unmount it first", point.device),
         None => Ok(()),
     }

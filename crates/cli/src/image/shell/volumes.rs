@@ -1,9 +1,10 @@
 //! Commands on what volumes are made of: logical volumes, arrays, encrypted volumes. With guestfish's names and arguments.
 
-use super::commands;
-use super::disk_commands::{options, their_name};
-use super::session::{Mapping, Session, open_as};
-use super::verbs::{text, truth};
+use super::arguments::{options, text, truth, word_list};
+use super::devices::their_name;
+use super::verb::Action::{Call, Words};
+use super::verb::{Verb, changes_disks, of_shell, tells_of_disks};
+use super::workbench::{Mapping, Workbench, open_as};
 use crate::terminal::print;
 use crate::usage_error::UsageError;
 use anyhow::{Context, Result, bail};
@@ -16,10 +17,118 @@ use blockyard_protocol::appliance::Volume;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+/// On what lies in layers.
+pub const VERBS: &[Verb] = &[
+    tells_of_disks(&["pvs"], "", "List the physical volumes of LVM", Call(physical_volumes)),
+    tells_of_disks(&["vgs"], "", "List the volume groups", Call(groups)),
+    tells_of_disks(&["lvs"], "", "List the logical volumes", Call(logical_volumes)),
+    changes_disks(
+        &["pvcreate"],
+        "DEVICE",
+        "Make a physical volume: what was there is lost",
+        Call(|workbench, words| physical_volume(workbench, "pvcreate", words)),
+    ),
+    changes_disks(
+        &["pvremove"],
+        "DEVICE",
+        "Make an unused physical volume none",
+        Call(|workbench, words| physical_volume(workbench, "pvremove", words)),
+    ),
+    changes_disks(
+        &["pvresize"],
+        "DEVICE",
+        "Have a physical volume use all of its device",
+        Call(|workbench, words| physical_volume(workbench, "pvresize", words)),
+    ),
+    changes_disks(
+        &["vgcreate"],
+        "GROUP DEVICE…",
+        "Make a volume group; the devices may be one argument",
+        Call(create_group),
+    ),
+    changes_disks(&["vgremove"], "GROUP", "Remove a volume group with all in it", Call(remove_group)),
+    changes_disks(
+        &["lvcreate"],
+        "NAME GROUP MEBIBYTES",
+        "Make a logical volume",
+        Call(|workbench, words| create_logical_volume(workbench, words, false)),
+    ),
+    changes_disks(
+        &["lvcreate-free"],
+        "NAME GROUP PERCENT",
+        "Make a logical volume of so much of what is free",
+        Call(|workbench, words| create_logical_volume(workbench, words, true)),
+    ),
+    changes_disks(
+        &["lvremove"],
+        "DEVICE|GROUP",
+        "Remove a logical volume, or all of a group",
+        Call(remove_logical_volume),
+    ),
+    changes_disks(
+        &["lvresize"],
+        "DEVICE MEBIBYTES",
+        "Make a logical volume longer or shorter: shrink its file system first",
+        Call(|workbench, words| resize_logical_volume(workbench, words, false)),
+    ),
+    changes_disks(
+        &["lvresize-free"],
+        "DEVICE PERCENT",
+        "Make a logical volume longer by so much of what is free",
+        Call(|workbench, words| resize_logical_volume(workbench, words, true)),
+    ),
+    changes_disks(&["lvrename"], "DEVICE NAME", "Rename a logical volume", Call(rename_logical_volume)),
+    tells_of_disks(&["is-lv"], "DEVICE", "Say whether it is a logical volume", Call(is_logical_volume)),
+    changes_disks(&["vg-activate-all"], "true|false", "Activate all volume groups, or none", Call(activate)),
+    changes_disks(&["vg-activate"], "true|false GROUP…", "Activate volume groups, or deactivate them", Call(activate)),
+    of_shell(
+        &["cryptsetup-open", "luks-open"],
+        "DEVICE NAME [KEY:VALUE]…",
+        "Open an encrypted volume as /dev/mapper/NAME: keyfile:FILE, readonly:true; without a key, it is asked for",
+        Call(open_encrypted),
+    ),
+    changes_disks(&["cryptsetup-close", "luks-close"], "DEVICE", "Close an encrypted volume", Call(close_encrypted)),
+    changes_disks(
+        &["luks-format"],
+        "DEVICE KEYSLOT [KEY:VALUE]…",
+        "Make an encrypted volume: keyfile:FILE, itertime:MILLISECONDS; what was there is lost; without a key, it is asked for",
+        Call(|workbench, words| format_encrypted(workbench, words, None)),
+    ),
+    changes_disks(
+        &["luks-format-cipher"],
+        "DEVICE KEYSLOT CIPHER [KEY:VALUE]…",
+        "The same, with a cipher",
+        Call(|workbench, words| format_encrypted(workbench, words, Some(&words[2]))),
+    ),
+    changes_disks(
+        &["luks-add-key"],
+        "DEVICE KEYSLOT [KEY:VALUE]…",
+        "Add a key to an encrypted volume: keyfile:FILE, newkeyfile:FILE; without them, they are asked for",
+        Call(add_key),
+    ),
+    changes_disks(
+        &["luks-kill-slot"],
+        "DEVICE KEYSLOT [keyfile:FILE]…",
+        "Remove a key, with another one that stays",
+        Call(kill_slot),
+    ),
+    tells_of_disks(&["luks-uuid"], "DEVICE", "Say an encrypted volume's UUID", Words(&["vfs-uuid", "$1"])),
+    tells_of_disks(&["list-dm-devices"], "", "List what is in /dev/mapper but for logical volumes", Call(list_mapped)),
+    tells_of_disks(&["list-md-devices"], "", "List the arrays", Call(list_arrays)),
+    changes_disks(
+        &["md-create"],
+        "NAME DEVICE… [KEY:VALUE]…",
+        "Make an array: level:LEVEL (raid1), nrdevices:N, spare:N, chunk:BYTES; the devices may be one argument",
+        Call(create_array),
+    ),
+    changes_disks(&["md-stop"], "DEVICE", "Stop an array", Call(stop_array)),
+    tells_of_disks(&["md-detail"], "DEVICE", "Say what an array is made of", Call(array_details)),
+];
+
 /// Columns of a report of LVM's, a line for each thing that it has.
-fn report(session: &mut Session, command: &str, arguments: &[&str]) -> Result<Vec<String>> {
-    session.open_stacks()?;
-    let image = session.image()?;
+fn report(workbench: &mut Workbench, command: &str, arguments: &[&str]) -> Result<Vec<String>> {
+    workbench.open_stacks()?;
+    let image = workbench.image()?;
     // Nobody need be asked where there is nothing.
     if !image.volumes()?.iter().any(|volume| volume.r#type == LVM_MEMBER) {
         return Ok(Vec::new());
@@ -29,26 +138,26 @@ fn report(session: &mut Session, command: &str, arguments: &[&str]) -> Result<Ve
 }
 
 /// `pvs`.
-pub fn physical_volumes(session: &mut Session, _: &[OsString]) -> Result<()> {
-    let names = report(session, "pvs", &["--options", "pv_name"])?;
+fn physical_volumes(workbench: &mut Workbench, _: &[OsString]) -> Result<()> {
+    let names = report(workbench, "pvs", &["--options", "pv_name"])?;
     names.iter().try_for_each(|name| print(&their_name(name.trim_start_matches("/dev/"))))
 }
 
 /// `vgs`.
-pub fn groups(session: &mut Session, _: &[OsString]) -> Result<()> {
-    report(session, "vgs", &["--options", "vg_name"])?.iter().try_for_each(|name| print(name))
+fn groups(workbench: &mut Workbench, _: &[OsString]) -> Result<()> {
+    report(workbench, "vgs", &["--options", "vg_name"])?.iter().try_for_each(|name| print(name))
 }
 
 /// `lvs`.
-pub fn logical_volumes(session: &mut Session, _: &[OsString]) -> Result<()> {
+fn logical_volumes(workbench: &mut Workbench, _: &[OsString]) -> Result<()> {
     let names =
-        report(session, "lvs", &["--options", "vg_name,lv_name", "--separator", "/", "--select", "lv_role=public"])?;
+        report(workbench, "lvs", &["--options", "vg_name,lv_name", "--separator", "/", "--select", "lv_role=public"])?;
     names.iter().try_for_each(|name| print(&format!("/dev/{name}")))
 }
 
 /// The words of one list, or of several.
 fn devices(words: &[OsString]) -> Result<Vec<String>> {
-    let lists: Vec<_> = words.iter().map(|word| commands::list(word)).collect::<Result<_>>()?;
+    let lists: Vec<_> = words.iter().map(|word| word_list(word)).collect::<Result<_>>()?;
     let names: Vec<_> = lists.iter().flatten().map(|name| text(name).map(str::to_owned)).collect::<Result<_>>()?;
     if names.is_empty() { bail!(UsageError("which devices?".to_owned())) } else { Ok(names) }
 }
@@ -67,25 +176,25 @@ fn with_devices(call: ToolCall, devices: &[String]) -> ToolCall {
 }
 
 /// `pvcreate`, `pvremove` and `pvresize`.
-pub fn physical_volume(session: &mut Session, command: &str, words: &[OsString]) -> Result<()> {
+fn physical_volume(workbench: &mut Workbench, command: &str, words: &[OsString]) -> Result<()> {
     let device = text(&words[0])?.to_owned();
-    let image = session.changing()?;
+    let image = workbench.changing()?;
     Ok(image.run_lvm(command, |call| with_devices(call.argument("--yes"), &[device])).map(drop)?)
 }
 
 /// `vgcreate`.
-pub fn create_group(session: &mut Session, words: &[OsString]) -> Result<()> {
+fn create_group(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let (name, devices) = (new_name(&words[0])?, devices(&words[1..])?);
-    let image = session.changing()?;
+    let image = workbench.changing()?;
     image.run_lvm("vgcreate", |call| with_devices(call.arguments(["--yes", name]), &devices))?;
     image.has_group(name);
     Ok(())
 }
 
 /// `vgremove`, with its logical volumes.
-pub fn remove_group(session: &mut Session, words: &[OsString]) -> Result<()> {
+fn remove_group(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let name = group_of(&words[0])?;
-    let image = session.changing()?;
+    let image = workbench.changing()?;
     image.run_lvm("vgremove", |call| call.arguments(["--yes", "--force", &name]))?;
     image.has_no_group(&name);
     Ok(())
@@ -98,9 +207,9 @@ fn group_of(word: &OsStr) -> Result<String> {
 }
 
 /// `lvcreate`: of so many mebibytes, or of so many percent of what is free.
-pub fn create_logical_volume(session: &mut Session, words: &[OsString], of_free: bool) -> Result<()> {
+fn create_logical_volume(workbench: &mut Workbench, words: &[OsString], of_free: bool) -> Result<()> {
     let (name, group, size) = (new_name(&words[0])?, group_of(&words[1])?, size_option(&words[2], of_free, "")?);
-    let image = session.changing()?;
+    let image = workbench.changing()?;
     // Nobody makes links in /dev, which LVM would wait for to wipe it.
     let unwiped = ["--yes", "--wipesignatures", "n", "--zero", "n", "--name", name];
     image.run_lvm("lvcreate", |call| call.arguments(unwiped).arguments(size).argument(group.as_str()))?;
@@ -133,8 +242,8 @@ fn is_logical(device: &str) -> bool {
 }
 
 /// `lvremove`: one, or all of a group.
-pub fn remove_logical_volume(session: &mut Session, words: &[OsString]) -> Result<()> {
-    let image = session.changing()?;
+fn remove_logical_volume(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
+    let image = workbench.changing()?;
     let name = match group_of(&words[0]) {
         Ok(group) => group,
         Err(_) => logical_volume(image, &words[0])?,
@@ -143,16 +252,16 @@ pub fn remove_logical_volume(session: &mut Session, words: &[OsString]) -> Resul
 }
 
 /// `lvresize` and `lvresize-free`.
-pub fn resize_logical_volume(session: &mut Session, words: &[OsString], of_free: bool) -> Result<()> {
+fn resize_logical_volume(workbench: &mut Workbench, words: &[OsString], of_free: bool) -> Result<()> {
     let size = size_option(&words[1], of_free, "+")?;
-    let image = session.changing()?;
+    let image = workbench.changing()?;
     let name = logical_volume(image, &words[0])?;
     Ok(image.run_lvm("lvresize", |call| call.argument("--force").arguments(size).argument(name)).map(drop)?)
 }
 
 /// `lvrename`.
-pub fn rename_logical_volume(session: &mut Session, words: &[OsString]) -> Result<()> {
-    let image = session.changing()?;
+fn rename_logical_volume(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
+    let image = workbench.changing()?;
     let from = logical_volume(image, &words[0])?;
     let (group, _) = from.split_once('/').context("it has no group")?;
     let to = text(&words[1])?;
@@ -162,14 +271,14 @@ pub fn rename_logical_volume(session: &mut Session, words: &[OsString]) -> Resul
 }
 
 /// `vg-activate` and `vg-activate-all`.
-pub fn activate(session: &mut Session, words: &[OsString]) -> Result<()> {
+fn activate(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let how = if truth(&words[0])? { "y" } else { "n" };
-    session.open_stacks()?;
+    workbench.open_stacks()?;
     let groups = match &words[1..] {
-        [] => report(session, "vgs", &["--options", "vg_name"])?,
+        [] => report(workbench, "vgs", &["--options", "vg_name"])?,
         named => devices(named)?,
     };
-    let image = session.image()?;
+    let image = workbench.image()?;
     for group in &groups {
         let group = group_of(OsStr::new(group))?;
         image.run_lvm("vgchange", |call| call.arguments(["--activate", how, &group]))?;
@@ -179,9 +288,9 @@ pub fn activate(session: &mut Session, words: &[OsString]) -> Result<()> {
 }
 
 /// `is-lv`.
-pub fn is_logical_volume(session: &mut Session, words: &[OsString]) -> Result<()> {
-    session.open_stacks()?;
-    let volume = session.image()?.volume(Some(text(&words[0])?))?;
+fn is_logical_volume(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
+    workbench.open_stacks()?;
+    let volume = workbench.image()?.volume(Some(text(&words[0])?))?;
     print(if is_logical(&volume.device) { "true" } else { "false" })
 }
 
@@ -215,16 +324,16 @@ impl KeyOptions {
 }
 
 /// `cryptsetup-open`.
-pub fn open_encrypted(session: &mut Session, words: &[OsString]) -> Result<()> {
+fn open_encrypted(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let (device, name) = (text(&words[0])?.to_owned(), new_name(&words[1])?.to_owned());
     let KeyOptions { read_only, key, .. } = KeyOptions::parse(&words[2..])?;
-    let read_only = read_only || session.how.ro;
-    session.image()?.install_modules()?;
-    if session.image()?.encrypted(&device).is_err() {
+    let read_only = read_only || workbench.how.ro;
+    workbench.image()?.install_modules()?;
+    if workbench.image()?.encrypted(&device).is_err() {
         // It may lie in others.
-        session.open_stacks()?;
+        workbench.open_stacks()?;
     }
-    let image = session.image()?;
+    let image = workbench.image()?;
     let volume = image.encrypted(&device)?;
     let given = key.map_or_else(|| image.keys_of(&volume), |key| vec![key]);
     let tried = if given.is_empty() {
@@ -235,8 +344,8 @@ pub fn open_encrypted(session: &mut Session, words: &[OsString]) -> Result<()> {
     };
     for key in tried {
         let mapping = Mapping { device: device.clone(), name: name.clone(), read_only, key };
-        if session.needing(|image| open_as(image, &mapping))? {
-            session.mappings.push(mapping);
+        if workbench.needing(|image| open_as(image, &mapping))? {
+            workbench.mappings.push(mapping);
             return Ok(());
         }
     }
@@ -244,21 +353,21 @@ pub fn open_encrypted(session: &mut Session, words: &[OsString]) -> Result<()> {
 }
 
 /// `cryptsetup-close`.
-pub fn close_encrypted(session: &mut Session, words: &[OsString]) -> Result<()> {
+fn close_encrypted(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let name = text(&words[0])?;
     let name = name.trim_start_matches("/dev/mapper/").to_owned();
-    let image = session.image()?;
+    let image = workbench.image()?;
     image.close_encrypted(&name)?;
-    session.mappings.retain(|mapping| mapping.name != name);
+    workbench.mappings.retain(|mapping| mapping.name != name);
     Ok(())
 }
 
 /// `luks-format` and `luks-format-cipher`.
-pub fn format_encrypted(session: &mut Session, words: &[OsString], cipher: Option<&OsStr>) -> Result<()> {
+fn format_encrypted(workbench: &mut Workbench, words: &[OsString], cipher: Option<&OsStr>) -> Result<()> {
     let (device, more) = (text(&words[0])?, if cipher.is_some() { 3 } else { 2 });
     let slot = key_slot(&words[1])?;
     let KeyOptions { key, time, .. } = KeyOptions::parse(&words[more..])?;
-    let image = session.changing()?;
+    let image = workbench.changing()?;
     let key = match key {
         Some(key) => key,
         None => new_key(image, device)?,
@@ -294,23 +403,23 @@ fn new_key(image: &OpenImage, device: &str) -> Result<Key> {
 }
 
 /// `list-dm-devices`: those that are no logical volumes.
-pub fn list_mapped(session: &mut Session, _: &[OsString]) -> Result<()> {
-    list(session, |device| device.starts_with("mapper/"))
+fn list_mapped(workbench: &mut Workbench, _: &[OsString]) -> Result<()> {
+    list(workbench, |device| device.starts_with("mapper/"))
 }
 
 /// `list-md-devices`.
-pub fn list_arrays(session: &mut Session, _: &[OsString]) -> Result<()> {
-    list(session, is_array)
+fn list_arrays(workbench: &mut Workbench, _: &[OsString]) -> Result<()> {
+    list(workbench, is_array)
 }
 
-fn list(session: &mut Session, is_one: fn(&str) -> bool) -> Result<()> {
-    session.open_stacks()?;
-    let volumes = session.image()?.volumes()?;
+fn list(workbench: &mut Workbench, is_one: fn(&str) -> bool) -> Result<()> {
+    workbench.open_stacks()?;
+    let volumes = workbench.image()?.volumes()?;
     volumes.iter().filter(|volume| is_one(&volume.device)).try_for_each(|volume| print(&their_name(&volume.device)))
 }
 
 /// `md-create`.
-pub fn create_array(session: &mut Session, words: &[OsString]) -> Result<()> {
+fn create_array(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let name = text(&words[0])?;
     let name = new_name(OsStr::new(name.trim_start_matches("/dev/md/")))?;
     let is_option = |word: &&OsString| !word.to_string_lossy().starts_with('/') && word.to_string_lossy().contains(':');
@@ -339,8 +448,8 @@ pub fn create_array(session: &mut Session, words: &[OsString]) -> Result<()> {
     let mut words = vec!["--homehost=<none>".to_owned(), format!("--level={level}"), format!("--raid-devices={disks}")];
     words.extend((spare > 0).then(|| format!("--spare-devices={spare}")));
     words.append(&mut more);
-    session.changing()?;
-    session.needing(|image| {
+    workbench.changing()?;
+    workbench.needing(|image| {
         image.needs_level(&level)?;
         Ok(image.create_array(&path, |call| with_devices(call.arguments(words.clone()), &members))?)
     })
@@ -358,17 +467,17 @@ fn array(image: &mut OpenImage, word: &OsStr) -> Result<Volume> {
 }
 
 /// `md-stop`.
-pub fn stop_array(session: &mut Session, words: &[OsString]) -> Result<()> {
-    session.open_stacks()?;
-    let image = session.image()?;
+fn stop_array(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
+    workbench.open_stacks()?;
+    let image = workbench.image()?;
     let array = array(image, &words[0])?;
     Ok(image.stop_array(&array)?)
 }
 
 /// `md-detail`.
-pub fn array_details(session: &mut Session, words: &[OsString]) -> Result<()> {
-    session.open_stacks()?;
-    let image = session.image()?;
+fn array_details(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
+    workbench.open_stacks()?;
+    let image = workbench.image()?;
     let array = array(image, &words[0])?;
     let call = ToolCall::new().arguments(["--detail", "--export"]).device(array.device.as_str());
     for line in image.run_tool_well(&MDADM, call)?.lines() {
@@ -382,8 +491,8 @@ pub fn array_details(session: &mut Session, words: &[OsString]) -> Result<()> {
 }
 
 /// An encrypted volume, and a key that opens it: the one that a command names, or one that was given for it, or what is typed.
-fn volume_and_key(session: &mut Session, device: &str, key: Option<Key>, question: &str) -> Result<(Volume, Key)> {
-    let image = session.changing()?;
+fn volume_and_key(workbench: &mut Workbench, device: &str, key: Option<Key>, question: &str) -> Result<(Volume, Key)> {
+    let image = workbench.changing()?;
     let volume = image.encrypted(device)?;
     let key = match key.or_else(|| image.keys_of(&volume).into_iter().next()) {
         Some(key) => key,
@@ -393,22 +502,22 @@ fn volume_and_key(session: &mut Session, device: &str, key: Option<Key>, questio
 }
 
 /// `luks-kill-slot`: with a key of another slot.
-pub fn kill_slot(session: &mut Session, words: &[OsString]) -> Result<()> {
+fn kill_slot(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let slot = key_slot(&words[1])?;
     let KeyOptions { key, .. } = KeyOptions::parse(&words[2..])?;
-    let (volume, key) = volume_and_key(session, text(&words[0])?, key, "A passphrase that is left: ")?;
+    let (volume, key) = volume_and_key(workbench, text(&words[0])?, key, "A passphrase that is left: ")?;
     let call = cryptsetup("luksKillSlot").arguments(["--batch-mode", "--key-file", "-"]);
     let call = call.device(volume.device.as_str()).argument(slot).stdin(key.bytes());
-    Ok(session.changing()?.run_tool_well(&CRYPTSETUP, call).map(drop)?)
+    Ok(workbench.changing()?.run_tool_well(&CRYPTSETUP, call).map(drop)?)
 }
 
 /// `luks-add-key`: another key, with one that opens it already.
-pub fn add_key(session: &mut Session, words: &[OsString]) -> Result<()> {
+fn add_key(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let (device, slot) = (text(&words[0])?, key_slot(&words[1])?);
     let KeyOptions { key, new_key: given, time, .. } = KeyOptions::parse(&words[2..])?;
-    let (volume, key) = volume_and_key(session, device, key, "A passphrase that opens it: ")?;
-    session.needing(|image| Ok(image.needs_key_memory(&volume)?))?;
-    let image = session.changing()?;
+    let (volume, key) = volume_and_key(workbench, device, key, "A passphrase that opens it: ")?;
+    workbench.needing(|image| Ok(image.needs_key_memory(&volume)?))?;
+    let image = workbench.changing()?;
     let new = match given {
         Some(key) => key,
         None => new_key(image, device)?,

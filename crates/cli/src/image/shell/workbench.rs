@@ -4,7 +4,7 @@
 //! appliance boots again with all disks, and the same is mounted again: that takes as long as a boot, a fifth of a second. An appliance that is
 //! gone is replaced in the same way when the next command needs it.
 //!
-//! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when the session ends well:
+//! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when all ends well:
 //! then all that was done has happened, or else nothing.
 
 use crate::image::file_command::FileCommand;
@@ -19,15 +19,19 @@ use blockyard_appliance::{ApplianceError, ImageDisk};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{AtomicChange, OpenedFile};
 use blockyard_image::Access;
-use blockyard_image::guest::{DISKS_MAX, OpenImage};
+use blockyard_image::guest::{DISKS_MAX, OpenImage, image_path, path_of};
 use blockyard_image::volumes::keys::Key;
 use blockyard_image::volumes::stacks::{Asking, BOOTS_MAX, Needs};
-use blockyard_protocol::appliance::{MountPoint, Operation};
+use blockyard_protocol::appliance::{Entry, MountPoint, Operation};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 /// Disks, the appliance that has them if it runs, and what is mounted in it.
-pub struct Session {
+pub struct Workbench {
     /// How images are opened, and the appliance boots.
     pub how: OpenArgs,
+    /// Does what words ask for: the commands stand above this, and some are made of others.
+    interpret: Interpret,
     /// What ends a command.
     pub signals: EndSignals,
     drives: Vec<Drive>,
@@ -46,6 +50,9 @@ pub struct Session {
     /// There is somebody to talk to.
     pub is_interactive: bool,
 }
+
+/// Does what the words of a line ask for.
+pub type Interpret = fn(&mut Workbench, &[OsString]) -> Result<()>;
 
 /// A disk that was added.
 pub struct Drive {
@@ -77,14 +84,15 @@ pub fn open_as(image: &mut OpenImage, mapping: &Mapping) -> Result<bool> {
     Ok(image.open_encrypted_as(device, name, *read_only, key)?)
 }
 
-impl Session {
-    /// Without disks.
+impl Workbench {
+    /// Without disks. What a command is made of goes to `interpret`.
     ///
     /// # Errors
     /// When signals cannot be caught.
-    pub fn new(how: OpenArgs) -> Result<Self> {
+    pub fn new(how: OpenArgs, interpret: Interpret) -> Result<Self> {
         Ok(Self {
             how,
+            interpret,
             signals: EndSignals::catch()?,
             drives: Vec::new(),
             change: None,
@@ -321,7 +329,7 @@ impl Session {
     /// The appliance, with all that lies in layers open, for one who changes those.
     ///
     /// # Errors
-    /// When nothing is to be written; as [`Session::open_stacks`].
+    /// When nothing is to be written; as [`Workbench::open_stacks`].
     pub fn changing(&mut self) -> Result<&mut OpenImage> {
         if self.how.ro {
             bail!("the images are open for reading only");
@@ -363,6 +371,22 @@ impl Session {
         done
     }
 
+    /// Does what words ask for: `time`, `glob` and others have a command for an argument.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn perform(&mut self, words: &[OsString]) -> Result<()> {
+        (self.interpret)(self, words)
+    }
+
+    /// What is at a path, with `follow` through links.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn entry(&mut self, path: &OsStr, follow: bool) -> Result<Option<Entry>> {
+        Ok(self.image()?.entry(&path_of(image_path(Path::new(path))), follow)?)
+    }
+
     /// Mounts what was mounted, after something that has unmounted it.
     ///
     /// # Errors
@@ -387,7 +411,7 @@ impl Session {
         }
     }
 
-    /// Ends the session without the change that `--atomic` makes.
+    /// Ends it without the change that `--atomic` makes.
     pub fn give_up(&mut self, why: &'static str) {
         self.given_up = self.given_up.or(Some(why));
         self.is_over = true;

@@ -1,0 +1,121 @@
+//! What a command of the shell's own is. Which there are is in tables beside what they call: here is what those are made of.
+
+use super::workbench::Workbench;
+use crate::usage_error::UsageError;
+use anyhow::Result;
+use blockyard_image::Access;
+use std::ffi::OsString;
+
+/// A command.
+pub struct Verb {
+    /// What it is called; the first is its usual name.
+    pub names: &'static [&'static str],
+    /// What follows: `X` is needed, `[X]` is not, `X…` may be repeated, and so may `[X]…`.
+    pub arguments: &'static str,
+    /// What it does.
+    pub summary: &'static str,
+    /// What it is about.
+    pub subject: Subject,
+    /// How.
+    pub action: Action,
+}
+
+/// What a command is about, and what it needs of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The shell itself: on a command line, with an image of its own, it would be nothing.
+    Shell,
+    /// Disks, and what lies on them.
+    Disks(Access),
+    /// Files, so that file systems are mounted for it.
+    Files(Access),
+}
+
+/// How a command is done.
+#[derive(Clone, Copy)]
+pub enum Action {
+    /// As another: `$1` to `$3` stand for the arguments, `$*` for all of them.
+    Words(&'static [&'static str]),
+    /// By calling something that has checked arguments.
+    Call(Call),
+}
+
+/// What has a command's arguments, as many as it takes.
+pub type Call = fn(&mut Workbench, &[OsString]) -> Result<()>;
+
+/// A command on the shell itself.
+pub const fn of_shell(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+    Verb { names, arguments, summary, subject: Subject::Shell, action }
+}
+
+/// A command on disks that changes nothing.
+pub const fn tells_of_disks(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+    Verb { names, arguments, summary, subject: Subject::Disks(Access::Read), action }
+}
+
+/// A command that changes disks.
+pub const fn changes_disks(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+    Verb { names, arguments, summary, subject: Subject::Disks(Access::Write), action }
+}
+
+/// A command on files that changes nothing.
+pub const fn tells_of_files(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+    Verb { names, arguments, summary, subject: Subject::Files(Access::Read), action }
+}
+
+/// A command that changes files.
+pub const fn changes_files(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+    Verb { names, arguments, summary, subject: Subject::Files(Access::Write), action }
+}
+
+type Names = &'static [&'static str];
+
+impl Verb {
+    /// Fails unless there are as many arguments as it takes.
+    ///
+    /// # Errors
+    /// [`UsageError`].
+    pub fn check(&self, arguments: &[OsString]) -> Result<()> {
+        match self.takes(arguments.len()) {
+            true => Ok(()),
+            false => Err(UsageError(format!("{}: it is {}", self.names[0], self.usage())).into()),
+        }
+    }
+
+    /// Whether it can have so many arguments.
+    pub fn takes(&self, count: usize) -> bool {
+        let parts: Vec<_> = self.arguments.split_whitespace().collect();
+        let needed = parts.iter().filter(|part| !part.starts_with('[')).count();
+        let endless = parts.iter().any(|part| part.ends_with('…'));
+        count >= needed && (endless || count <= parts.len())
+    }
+
+    fn usage(&self) -> String {
+        format!("{} {}", self.names[0], self.arguments).trim_end().to_owned()
+    }
+
+    /// What it does, and how it is called.
+    pub fn help(&self) -> String {
+        let also = match &self.names[1..] {
+            [] => String::new(),
+            others => format!("\n\nAlso called {}.", others.join(", ")),
+        };
+        format!("{}\n\nUsage: {}{also}\n", self.summary, self.usage())
+    }
+}
+
+/// The words that another command is.
+pub fn substituted(words: &[&str], arguments: &[OsString]) -> Vec<OsString> {
+    let mut all = Vec::new();
+    for word in words {
+        match word.strip_prefix('$') {
+            Some("*") => all.extend_from_slice(arguments),
+            Some(number) => {
+                let index = number.parse::<usize>().unwrap_or(1);
+                all.extend(arguments.get(index.saturating_sub(1)).cloned());
+            }
+            None => all.push(word.into()),
+        }
+    }
+    all
+}
