@@ -1,6 +1,6 @@
 //! Why something could not be done with an image.
 
-use crate::volumes::stacks::Needs;
+use crate::needs::Needs;
 use blockyard_appliance::tools::ToolError;
 use blockyard_appliance::{ApplianceError, KernelError};
 use blockyard_block::comparison::ComparisonError;

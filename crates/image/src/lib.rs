@@ -38,11 +38,13 @@ pub mod volumes;
 pub mod whole;
 
 mod error;
+mod needs;
 mod watch;
 
 pub use blockyard_appliance::ImageDisk;
 pub use error::{Error, Result};
 pub use files::{GetOptions, PutOptions, PutSource, WalkOptions};
 pub use guest::{Access, ImageOptions, OpenImage, Resources, become_kernel};
+pub use needs::Needs;
 pub use volumes::keys::{Key, Keys};
 pub use watch::{Nobody, Progress, Watch};

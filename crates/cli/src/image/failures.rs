@@ -4,7 +4,7 @@ use crate::terminal::OutputError;
 use blockyard_appliance::ApplianceError;
 use blockyard_block::ReplacementError;
 use blockyard_image::Error;
-use blockyard_image::volumes::stacks::Needs;
+use blockyard_image::Needs;
 use std::io;
 
 /// The library's error that an error is, or came of.

@@ -3,13 +3,13 @@
 
 use super::keys::Key;
 use super::tools::complaint;
+use crate::Needs;
 use crate::error::{Result, refuse};
 use crate::guest::OpenImage;
 use blockyard_appliance::tools::{CRYPTSETUP, LVM, MDADM, ToolCall};
 use blockyard_block::printable;
 use blockyard_protocol::appliance::Volume;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
 /// How often somebody may try to type a passphrase.
@@ -48,23 +48,6 @@ pub(crate) enum StackedDevice {
     /// A volume group.
     Group(String),
 }
-
-/// The appliance has to be another one, so that something can be opened in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    /// Bytes of memory, at least.
-    pub memory_bytes: u64,
-    /// Whether its kernel finds out how to compute the second parity of RAID 6, which takes it a while.
-    pub raid6: bool,
-}
-
-impl fmt::Display for Needs {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "it needs an appliance with {} MiB", self.memory_bytes >> 20)
-    }
-}
-
-impl std::error::Error for Needs {}
 
 /// Who may be asked for passphrases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
