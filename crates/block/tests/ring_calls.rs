@@ -77,8 +77,9 @@ fn parse(counts: &Path) -> HashMap<String, u64> {
 /// How often each system call was made for `REQUESTS` requests: how often a thread is woken, and so how many there are of some,
 /// depends on who else has the processors. `cargo xtask figures` counts those.
 fn calls_for_requests(direct: bool, writes: bool) -> HashMap<String, u64> {
-    let [few, mut many] = [10, 10 + REQUESTS / DEPTH].map(|batches| calls(batches, direct, writes));
-    many.iter_mut().for_each(|(name, count)| *count = count.saturating_sub(few.get(name).copied().unwrap_or(0)));
+    // A process that makes none has the same calls besides.
+    let [none, mut many] = [0, REQUESTS / DEPTH].map(|batches| calls(batches, direct, writes));
+    many.iter_mut().for_each(|(name, count)| *count = count.saturating_sub(none.get(name).copied().unwrap_or(0)));
     many.retain(|_, count| *count > 0);
     many
 }
@@ -91,13 +92,17 @@ fn moving(calls: &HashMap<String, u64>) -> u64 {
     MOVING.iter().filter_map(|name| calls.get(*name)).sum()
 }
 
+fn entered(calls: &HashMap<String, u64>) -> u64 {
+    calls.get("io_uring_enter").copied().unwrap_or(0)
+}
+
 #[test]
 fn reads_go_through_the_ring_and_make_no_call_of_their_own() {
     let calls = calls_for_requests(false, false);
     // A wait ends with a read of the event that it was woken by; it brings at least one request.
     let waits = calls.get("poll").max(calls.get("ppoll")).copied().unwrap_or(0);
     assert!(moving(&calls) <= waits + 100, "{calls:?}");
-    assert!(calls["io_uring_enter"] <= 2 * REQUESTS, "{calls:?}");
+    assert!((1..=2 * REQUESTS).contains(&entered(&calls)), "{calls:?}");
 }
 
 #[test]
@@ -112,5 +117,5 @@ fn requests_past_the_page_cache_go_through_the_ring() {
     let calls = calls_for_requests(true, true);
     let waits = calls.get("poll").max(calls.get("ppoll")).copied().unwrap_or(0);
     assert!(moving(&calls) <= waits + 100, "{calls:?}");
-    assert!(calls["io_uring_enter"] <= 2 * REQUESTS, "{calls:?}");
+    assert!((1..=2 * REQUESTS).contains(&entered(&calls)), "{calls:?}");
 }
