@@ -3,7 +3,8 @@
 use super::arguments::text;
 use super::pipe;
 use super::verb::Action::{Call, Words};
-use super::verb::{Verb, tells_of_files};
+use super::verb::Verb;
+use super::verb::on_files::tells;
 use super::workbench::Workbench;
 use crate::usage_error::UsageError;
 use anyhow::{Result, bail};
@@ -16,77 +17,62 @@ use std::path::Path;
 
 /// On what files hold.
 pub const VERBS: &[Verb] = &[
-    tells_of_files(&["more", "less"], "PATH", "Show a file page by page", Call(page)),
-    tells_of_files(&["head"], "PATH", "Print the first ten lines of a file", Call(head)),
-    tells_of_files(
+    tells(&["more", "less"], "PATH", "Show a file page by page", Call(page)),
+    tells(&["head"], "PATH", "Print the first ten lines of a file", Call(head)),
+    tells(
         &["tail"],
         "PATH",
         "Print the last ten lines of a file",
         Call(|workbench, words| piped(workbench, &words[0], "tail")),
     ),
-    tells_of_files(
+    tells(
         &["head-n"],
         "LINES PATH",
         "Print the first lines of a file; with -N all but the last N",
         Call(|workbench, words| some_lines(workbench, words, "head")),
     ),
-    tells_of_files(
+    tells(
         &["tail-n"],
         "LINES PATH",
         "Print the last lines of a file",
         Call(|workbench, words| some_lines(workbench, words, "tail")),
     ),
-    tells_of_files(
-        &["wc-l"],
-        "PATH",
-        "Count a file's lines",
-        Call(|workbench, words| summed(workbench, &words[0], "wc -l")),
-    ),
-    tells_of_files(
-        &["wc-w"],
-        "PATH",
-        "Count a file's words",
-        Call(|workbench, words| summed(workbench, &words[0], "wc -w")),
-    ),
-    tells_of_files(
-        &["wc-c"],
-        "PATH",
-        "Count a file's bytes",
-        Call(|workbench, words| summed(workbench, &words[0], "wc -c")),
-    ),
-    tells_of_files(
+    tells(&["wc-l"], "PATH", "Count a file's lines", Call(|workbench, words| summed(workbench, &words[0], "wc -l"))),
+    tells(&["wc-w"], "PATH", "Count a file's words", Call(|workbench, words| summed(workbench, &words[0], "wc -w"))),
+    tells(&["wc-c"], "PATH", "Count a file's bytes", Call(|workbench, words| summed(workbench, &words[0], "wc -c"))),
+    tells(
         &["grep"],
         "PATTERN PATH",
         "Print the lines that match a regular expression",
         Call(|workbench, words| grep(workbench, words, "")),
     ),
-    tells_of_files(
+    tells(
         &["grepi"],
         "PATTERN PATH",
         "The same, whatever the case",
         Call(|workbench, words| grep(workbench, words, "-i")),
     ),
-    tells_of_files(
+    tells(
         &["egrep"],
         "PATTERN PATH",
         "The same, with an extended regular expression",
         Call(|workbench, words| grep(workbench, words, "-E")),
     ),
-    tells_of_files(
+    tells(
         &["fgrep"],
         "TEXT PATH",
         "Print the lines that hold a text",
         Call(|workbench, words| grep(workbench, words, "-F")),
     ),
-    tells_of_files(
+    tells(
         &["checksum"],
         "KIND PATH",
         "Say a file's checksum: crc, md5, sha1, sha224, sha256, sha384 or sha512",
         Call(checksum),
     ),
-    tells_of_files(&["read-file", "read-lines"], "PATH", "Print a file", Words(&["cat", "--", "$1"])),
-    tells_of_files(&["hexdump"], "PATH", "Print a file's bytes in hexadecimal", Call(hexdump)),
-    tells_of_files(&["strings"], "PATH", "Print what looks like text in a file", Call(strings)),
+    tells(&["read-file", "read-lines"], "PATH", "Print a file", Words(&["cat", "--", "$1"])),
+    tells(&["hexdump"], "PATH", "Print a file's bytes in hexadecimal", Call(hexdump)),
+    tells(&["strings"], "PATH", "Print what looks like text in a file", Call(strings)),
 ];
 
 /// Prints a file of the image through a command of the host's shell.

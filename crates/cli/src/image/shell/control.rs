@@ -3,7 +3,8 @@
 use super::arguments::{text, truth};
 use super::devices::{disk_name, their_name};
 use super::verb::Action::Call;
-use super::verb::{Verb, changes_disks, of_shell};
+use super::verb::on_disks::changes;
+use super::verb::{Verb, of_shell};
 use super::workbench::Workbench;
 use crate::terminal::print;
 use crate::usage_error::UsageError;
@@ -52,7 +53,7 @@ pub const VERBS: &[Verb] = &[
         "Boot the appliance, which the first command that needs it does anyway",
         Call(|workbench, _| workbench.image().map(drop)),
     ),
-    changes_disks(
+    changes(
         &["reopen"],
         "",
         "Unmount, end the appliance and forget the disks",

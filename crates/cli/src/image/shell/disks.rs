@@ -4,7 +4,8 @@ use super::arguments::{bytes, options, text, truth};
 use super::devices::{disk_index, disk_name, their_name};
 use super::own_command;
 use super::verb::Action::Call;
-use super::verb::{Verb, changes_disks, of_shell, tells_of_disks};
+use super::verb::on_disks::{changes, tells};
+use super::verb::{Verb, of_shell};
 use super::workbench::{Drive, Workbench};
 use crate::image::at_terminal::AtTerminal;
 use crate::image::named_image;
@@ -41,43 +42,38 @@ pub const VERBS: &[Verb] = &[
         "Make a raw image with all its space, and add it",
         Call(|workbench, words| make(workbench, words, true)),
     ),
-    changes_disks(&["scratch"], "SIZE", "Add a disk that is gone at the end", Call(scratch)),
+    changes(&["scratch"], "SIZE", "Add a disk that is gone at the end", Call(scratch)),
     of_shell(
         &["disk-create"],
         "FILE FORMAT SIZE [KEY:VALUE]…",
         "Make an image: preallocation:off|sparse|metadata|full, backingfile:FILE, backingformat:FORMAT, clustersize:N",
         Call(create),
     ),
-    tells_of_disks(
-        &["list-drives", "debug-drives"],
-        "",
-        "List the disks that were added, with their names",
-        Call(list_drives),
-    ),
-    tells_of_disks(&["list-devices"], "", "List the disks' devices", Call(list_devices)),
-    tells_of_disks(&["list-partitions"], "", "List the partitions' devices", Call(list_partitions)),
-    tells_of_disks(&["nr-devices"], "", "Say how many disks were added", Call(count_devices)),
-    tells_of_disks(&["device-index"], "DEVICE", "Say which disk it is, from 0", Call(index_of_device)),
-    tells_of_disks(
+    tells(&["list-drives", "debug-drives"], "", "List the disks that were added, with their names", Call(list_drives)),
+    tells(&["list-devices"], "", "List the disks' devices", Call(list_devices)),
+    tells(&["list-partitions"], "", "List the partitions' devices", Call(list_partitions)),
+    tells(&["nr-devices"], "", "Say how many disks were added", Call(count_devices)),
+    tells(&["device-index"], "DEVICE", "Say which disk it is, from 0", Call(index_of_device)),
+    tells(
         &["blockdev-getsize64"],
         "DEVICE",
         "Say a device's size in bytes",
         Call(|workbench, words| size(workbench, words, 1)),
     ),
-    tells_of_disks(
+    tells(
         &["blockdev-getsz"],
         "DEVICE",
         "Say a device's size in units of 512 bytes",
         Call(|workbench, words| size(workbench, words, 512)),
     ),
-    tells_of_disks(&["blockdev-getss"], "DEVICE", "Say how many bytes a device's sectors have", Call(sector_bytes)),
-    changes_disks(
+    tells(&["blockdev-getss"], "DEVICE", "Say how many bytes a device's sectors have", Call(sector_bytes)),
+    changes(
         &["zero"],
         "DEVICE",
         "Make zeros of what says at a device's start what is on it",
         Call(|workbench, words| zero(workbench, words, false)),
     ),
-    changes_disks(
+    changes(
         &["zero-device"],
         "DEVICE",
         "Make zeros of a whole device",

@@ -4,7 +4,8 @@ use super::arguments::{bytes, text};
 use super::devices::their_name;
 use super::mounts::mount;
 use super::verb::Action::{Call, Words};
-use super::verb::{Verb, changes_disks, changes_files, tells_of_disks};
+use super::verb::on_disks::{changes, tells};
+use super::verb::{Verb, on_files};
 use super::workbench::Workbench;
 use crate::terminal::print;
 use anyhow::{Result, bail};
@@ -17,76 +18,61 @@ use std::ffi::{OsStr, OsString};
 
 /// On what is on devices.
 pub const VERBS: &[Verb] = &[
-    tells_of_disks(&["list-filesystems"], "", "List the devices with what is on them", Call(list_file_systems)),
-    tells_of_disks(
+    tells(&["list-filesystems"], "", "List the devices with what is on them", Call(list_file_systems)),
+    tells(
         &["vfs-type"],
         "DEVICE",
         "Say which file system is on a device",
         Call(|workbench, words| of_volume(workbench, words, |volume| &volume.r#type)),
     ),
-    tells_of_disks(
+    tells(
         &["vfs-label"],
         "DEVICE",
         "Say a file system's label",
         Call(|workbench, words| of_volume(workbench, words, |volume| &volume.label)),
     ),
-    tells_of_disks(
+    tells(
         &["vfs-uuid"],
         "DEVICE",
         "Say a file system's UUID",
         Call(|workbench, words| of_volume(workbench, words, |volume| &volume.uuid)),
     ),
-    tells_of_disks(&["get-e2label"], "DEVICE", "Say an ext file system's label", Words(&["vfs-label", "$1"])),
-    tells_of_disks(&["get-e2uuid"], "DEVICE", "Say an ext file system's UUID", Words(&["vfs-uuid", "$1"])),
-    tells_of_disks(&["blkid"], "DEVICE", "Say what blkid(8) finds on a device", Call(identify)),
-    tells_of_disks(&["tune2fs-l"], "DEVICE", "Say what tune2fs(8) knows of an ext file system", Call(list_superblock)),
-    tells_of_disks(
+    tells(&["get-e2label"], "DEVICE", "Say an ext file system's label", Words(&["vfs-label", "$1"])),
+    tells(&["get-e2uuid"], "DEVICE", "Say an ext file system's UUID", Words(&["vfs-uuid", "$1"])),
+    tells(&["blkid"], "DEVICE", "Say what blkid(8) finds on a device", Call(identify)),
+    tells(&["tune2fs-l"], "DEVICE", "Say what tune2fs(8) knows of an ext file system", Call(list_superblock)),
+    tells(
         &["findfs-label"],
         "LABEL",
         "Say which device has a file system with that label",
         Call(|workbench, words| find(workbench, words, |volume| &volume.label)),
     ),
-    tells_of_disks(
+    tells(
         &["findfs-uuid"],
         "UUID",
         "Say which device has a file system with that UUID",
         Call(|workbench, words| find(workbench, words, |volume| &volume.uuid)),
     ),
-    changes_disks(&["wipefs"], "DEVICE", "Remove what says what is on a device", Call(wipe_signatures)),
-    changes_disks(&["zerofree"], "DEVICE", "Make zeros of a file system's free blocks", Call(zero_free)),
-    changes_files(
+    changes(&["wipefs"], "DEVICE", "Remove what says what is on a device", Call(wipe_signatures)),
+    changes(&["zerofree"], "DEVICE", "Make zeros of a file system's free blocks", Call(zero_free)),
+    on_files::changes(
         &["zero-free-space"],
         "DIR",
         "Make zeros of the free blocks of what is mounted",
         Words(&["zero-free"]),
     ),
-    changes_disks(
-        &["set-label", "set-e2label"],
-        "DEVICE LABEL",
-        "Label a file system",
-        Words(&["label", "--", "$1", "$2"]),
-    ),
-    changes_disks(
-        &["e2fsck-f", "e2fsck"],
-        "DEVICE",
-        "Check a file system, and repair it",
-        Words(&["fsck", "--", "$1"]),
-    ),
-    changes_disks(&["resize2fs"], "DEVICE", "Make an ext file system as large as its device", Call(resize_ext)),
-    changes_disks(&["resize2fs-size"], "DEVICE SIZE", "Make an ext file system that large", Call(resize_ext)),
-    changes_disks(
+    changes(&["set-label", "set-e2label"], "DEVICE LABEL", "Label a file system", Words(&["label", "--", "$1", "$2"])),
+    changes(&["e2fsck-f", "e2fsck"], "DEVICE", "Check a file system, and repair it", Words(&["fsck", "--", "$1"])),
+    changes(&["resize2fs"], "DEVICE", "Make an ext file system as large as its device", Call(resize_ext)),
+    changes(&["resize2fs-size"], "DEVICE SIZE", "Make an ext file system that large", Call(resize_ext)),
+    changes(
         &["mkfs-b"],
         "KIND BLOCK DEVICE",
         "Make a file system with blocks of so many bytes",
         Words(&["mkfs", "$1", "$3", "--", "-b", "$2"]),
     ),
-    changes_disks(
-        &["mkswap-L"],
-        "LABEL DEVICE",
-        "Make swap space with a label",
-        Words(&["mkfs", "swap", "$2", "-L", "$1"]),
-    ),
-    changes_disks(&["mkswap"], "DEVICE", "Make swap space", Words(&["mkfs", "swap", "$1"])),
+    changes(&["mkswap-L"], "LABEL DEVICE", "Make swap space with a label", Words(&["mkfs", "swap", "$2", "-L", "$1"])),
+    changes(&["mkswap"], "DEVICE", "Make swap space", Words(&["mkfs", "swap", "$1"])),
 ];
 
 /// `list-filesystems`.

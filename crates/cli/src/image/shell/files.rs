@@ -2,7 +2,8 @@
 
 use super::arguments::{bytes, options, text, truth, word_list};
 use super::verb::Action::{Call, Words};
-use super::verb::{Verb, changes_files, tells_of_files};
+use super::verb::Verb;
+use super::verb::on_files::{changes, tells};
 use super::workbench::Workbench;
 use crate::usage_error::UsageError;
 use anyhow::{Result, bail};
@@ -17,105 +18,90 @@ use std::path::Path;
 
 /// On files.
 pub const VERBS: &[Verb] = &[
-    changes_files(
+    changes(
         &["upload"],
         "FILE PATH",
         "Copy a file of the host into the image; - is stdin",
         Words(&["put", "-L", "--root-owned", "--", "$1", "$2"]),
     ),
-    tells_of_files(
+    tells(
         &["download"],
         "PATH FILE",
         "Copy a file of the image to the host; - is stdout",
         Words(&["get", "-L", "--", "$1", "$2"]),
     ),
-    changes_files(
-        &["copy-in"],
-        "FILE… DIR",
-        "Copy files and trees of the host into a directory of the image",
-        Call(copy_in),
-    ),
-    tells_of_files(
-        &["copy-out"],
-        "PATH… DIR",
-        "Copy files and trees of the image into a directory of the host",
-        Call(copy_out),
-    ),
-    changes_files(&["tgz-in"], "FILE DIR", "Unpack a tar.gz into the image", Words(&["tar-in", "--", "$1", "$2"])),
-    tells_of_files(
+    changes(&["copy-in"], "FILE… DIR", "Copy files and trees of the host into a directory of the image", Call(copy_in)),
+    tells(&["copy-out"], "PATH… DIR", "Copy files and trees of the image into a directory of the host", Call(copy_out)),
+    changes(&["tgz-in"], "FILE DIR", "Unpack a tar.gz into the image", Words(&["tar-in", "--", "$1", "$2"])),
+    tells(
         &["tgz-out"],
         "DIR FILE",
         "Pack files of the image as a tar.gz",
         Words(&["tar-out", "--compress", "gzip", "--", "$1", "$2"]),
     ),
-    changes_files(
+    changes(
         &["write"],
         "PATH CONTENT",
         "Make a file that holds a text",
         Call(|workbench, words| write(workbench, words, false)),
     ),
-    changes_files(
+    changes(
         &["write-append"],
         "PATH CONTENT",
         "Append a text to a file",
         Call(|workbench, words| write(workbench, words, true)),
     ),
-    changes_files(&["fill-pattern"], "PATTERN SIZE PATH", "Make a file of a repeated text", Call(fill_pattern)),
-    changes_files(
-        &["truncate"],
-        "PATH",
-        "Make a file empty",
-        Call(|workbench, words| truncate(workbench, &words[0], 0)),
-    ),
-    changes_files(
+    changes(&["fill-pattern"], "PATTERN SIZE PATH", "Make a file of a repeated text", Call(fill_pattern)),
+    changes(&["truncate"], "PATH", "Make a file empty", Call(|workbench, words| truncate(workbench, &words[0], 0))),
+    changes(
         &["truncate-size"],
         "PATH SIZE",
         "Make a file longer or shorter",
         Call(|workbench, words| truncate(workbench, &words[0], bytes(&words[1])?)),
     ),
-    changes_files(
+    changes(
         &["setxattr"],
         "NAME VALUE LENGTH PATH",
         "Set an extended attribute of a file; the length counts for nothing",
         Call(|workbench, words| set_attribute(workbench, &words[3], &words[0], Some(&words[1]), true)),
     ),
-    changes_files(
+    changes(
         &["lsetxattr"],
         "NAME VALUE LENGTH PATH",
         "The same of a link itself",
         Call(|workbench, words| set_attribute(workbench, &words[3], &words[0], Some(&words[1]), false)),
     ),
-    changes_files(
+    changes(
         &["removexattr"],
         "NAME PATH",
         "Remove an extended attribute of a file",
         Call(|workbench, words| set_attribute(workbench, &words[1], &words[0], None, true)),
     ),
-    changes_files(
+    changes(
         &["lremovexattr"],
         "NAME PATH",
         "The same of a link itself",
         Call(|workbench, words| set_attribute(workbench, &words[1], &words[0], None, false)),
     ),
-    changes_files(
+    changes(
         &["mknod"],
         "MODE MAJOR MINOR PATH",
         "Make a device, a fifo or a socket: the mode says which, as mknod(2) has it, in octal",
         Call(|workbench, words| make_node(workbench, words, 0)),
     ),
-    changes_files(
+    changes(
         &["mknod-b"],
         "MODE MAJOR MINOR PATH",
         "Make a block device",
         Call(|workbench, words| make_node(workbench, words, 0o060_000)),
     ),
-    changes_files(
+    changes(
         &["mknod-c"],
         "MODE MAJOR MINOR PATH",
         "Make a character device",
         Call(|workbench, words| make_node(workbench, words, 0o020_000)),
     ),
-    changes_files(
+    changes(
         &["mkfifo"],
         "MODE PATH",
         "Make a fifo",
@@ -123,66 +109,51 @@ pub const VERBS: &[Verb] = &[
             make_node(workbench, &[words[0].clone(), "0".into(), "0".into(), words[1].clone()], 0o010_000)
         }),
     ),
-    changes_files(
+    changes(
         &["tar-in"],
         "FILE DIR [KEY:VALUE]…",
         "Unpack an archive: compress:gzip|zstd, xattrs:true, acls:true and selinux:true are what happens anyway",
         Call(tar_in),
     ),
-    tells_of_files(
+    tells(
         &["tar-out"],
         "DIR FILE [KEY:VALUE]…",
         "Pack a directory: compress:gzip|zstd, excludes:PATTERNS; numericowner:true, xattrs:true, acls:true and selinux:true are what happens anyway",
         Call(tar_out),
     ),
-    changes_files(
+    changes(
         &["copy-device-to-device", "copy-device-to-file", "copy-file-to-device", "copy-file-to-file"],
         "SRC DST",
         "Copy bytes within the appliance, as dd does",
         Call(copy),
     ),
-    changes_files(&["rm-f"], "PATH", "Remove a file that may be there", Words(&["rm", "-f", "--", "$1"])),
-    changes_files(
-        &["rm-rf"],
-        "PATH",
-        "Remove what is there, with all below it",
-        Words(&["rm", "-r", "-f", "--", "$1"]),
-    ),
-    changes_files(&["rmdir"], "DIR", "Remove an empty directory", Call(remove_directory)),
-    changes_files(&["mkdir-p"], "DIR", "Make a directory and those above it", Words(&["mkdir", "-p", "--", "$1"])),
-    changes_files(
+    changes(&["rm-f"], "PATH", "Remove a file that may be there", Words(&["rm", "-f", "--", "$1"])),
+    changes(&["rm-rf"], "PATH", "Remove what is there, with all below it", Words(&["rm", "-r", "-f", "--", "$1"])),
+    changes(&["rmdir"], "DIR", "Remove an empty directory", Call(remove_directory)),
+    changes(&["mkdir-p"], "DIR", "Make a directory and those above it", Words(&["mkdir", "-p", "--", "$1"])),
+    changes(
         &["mkdir-mode"],
         "DIR MODE",
         "Make a directory with permissions",
         Words(&["mkdir", "--mode", "$2", "--", "$1"]),
     ),
-    changes_files(
+    changes(
         &["cp-a"],
         "SRC DST",
         "Copy files within the image, with all that belongs to them",
         Words(&["cp", "-a", "--", "$1", "$2"]),
     ),
-    changes_files(&["cp-r"], "SRC DST", "Copy trees within the image", Words(&["cp", "-r", "--", "$1", "$2"])),
-    changes_files(&["ln-s"], "TARGET LINK", "Make a symbolic link", Words(&["ln", "-s", "--", "$1", "$2"])),
-    changes_files(
-        &["ln-f"],
-        "TARGET LINK",
-        "Make a link in place of what is there",
-        Words(&["ln", "-f", "--", "$1", "$2"]),
-    ),
-    changes_files(
+    changes(&["cp-r"], "SRC DST", "Copy trees within the image", Words(&["cp", "-r", "--", "$1", "$2"])),
+    changes(&["ln-s"], "TARGET LINK", "Make a symbolic link", Words(&["ln", "-s", "--", "$1", "$2"])),
+    changes(&["ln-f"], "TARGET LINK", "Make a link in place of what is there", Words(&["ln", "-f", "--", "$1", "$2"])),
+    changes(
         &["ln-sf"],
         "TARGET LINK",
         "Make a symbolic link in place of what is there",
         Words(&["ln", "-s", "-f", "--", "$1", "$2"]),
     ),
-    changes_files(&["command"], "WORDS", "Run a program of the image: one argument, a list of words", Call(command)),
-    changes_files(
-        &["sh"],
-        "COMMAND",
-        "Run a command with the image's shell",
-        Words(&["run", "--", "/bin/sh", "-c", "$1"]),
-    ),
+    changes(&["command"], "WORDS", "Run a program of the image: one argument, a list of words", Call(command)),
+    changes(&["sh"], "COMMAND", "Run a command with the image's shell", Words(&["run", "--", "/bin/sh", "-c", "$1"])),
 ];
 
 fn copy_in(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {

@@ -3,7 +3,8 @@
 use super::arguments::text;
 use super::devices::{disk_index, their_name};
 use super::verb::Action::Call;
-use super::verb::{Verb, changes_disks, changes_files, of_shell, tells_of_files};
+use super::verb::on_files::{changes, tells};
+use super::verb::{Verb, of_shell, on_disks};
 use super::workbench::Workbench;
 use crate::terminal::print;
 use crate::usage_error::UsageError;
@@ -27,19 +28,19 @@ pub const VERBS: &[Verb] = &[
         "Mount a file system for reading only",
         Call(|workbench, words| mount(workbench, &words[0], &words[1], "ro", "")),
     ),
-    changes_files(
+    changes(
         &["mount-options"],
         "OPTIONS DEVICE DIR",
         "Mount with options of mount(8)",
         Call(|workbench, words| mount(workbench, &words[1], &words[2], text(&words[0])?, "")),
     ),
-    changes_files(
+    changes(
         &["mount-vfs"],
         "OPTIONS TYPE DEVICE DIR",
         "Mount with options of mount(8) and a file system's type",
         Call(|workbench, words| mount(workbench, &words[2], &words[3], text(&words[0])?, text(&words[1])?)),
     ),
-    changes_files(
+    changes(
         &["mount-loop"],
         "PATH DIR",
         "Mount the file system that is in a file of what is mounted",
@@ -47,9 +48,9 @@ pub const VERBS: &[Verb] = &[
     ),
     of_shell(&["umount", "unmount"], "DIR|DEVICE", "Unmount", Call(unmount)),
     of_shell(&["umount-all", "unmount-all"], "", "Unmount all", Call(|workbench, _| workbench.unmount_all())),
-    tells_of_files(&["mounts"], "", "List the devices that are mounted", Call(mounts)),
-    tells_of_files(&["mountpoints"], "", "List what is mounted where", Call(mount_points)),
-    changes_disks(
+    tells(&["mounts"], "", "List the devices that are mounted", Call(mounts)),
+    tells(&["mountpoints"], "", "List what is mounted where", Call(mount_points)),
+    on_disks::changes(
         &["sync"],
         "",
         "Everything that was written to stable storage",

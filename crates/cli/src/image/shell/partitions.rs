@@ -4,7 +4,8 @@ use super::arguments::{text, truth};
 use super::devices::disk_index;
 use super::partition_plan::{self, Plan, usual_kind};
 use super::verb::Action::Call;
-use super::verb::{Verb, changes_disks, tells_of_disks};
+use super::verb::Verb;
+use super::verb::on_disks::{changes, tells};
 use super::workbench::Workbench;
 use crate::terminal::print;
 use crate::usage_error::UsageError;
@@ -15,45 +16,45 @@ use std::ffi::{OsStr, OsString};
 
 /// On the tables of disks, and what is in them.
 pub const VERBS: &[Verb] = &[
-    changes_disks(
+    changes(
         &["part-init"],
         "DEVICE gpt|mbr",
         "Begin a partition table: what was there is lost",
         Call(|workbench, words| part_init(workbench, words, Plan::Empty)),
     ),
-    changes_disks(
+    changes(
         &["part-add"],
         "DEVICE primary START END",
         "Add a partition: first and last sector of 512 bytes, negative ones from the end",
         Call(part_add),
     ),
-    changes_disks(
+    changes(
         &["part-disk"],
         "DEVICE gpt|mbr",
         "Make one partition of a disk: what was there is lost",
         Call(|workbench, words| part_init(workbench, words, Plan::Whole)),
     ),
-    tells_of_disks(&["part-list"], "DEVICE", "List a disk's partitions", Call(part_list)),
-    tells_of_disks(&["part-get-parttype"], "DEVICE", "Say which kind of partition table a disk has", Call(part_type)),
-    changes_disks(
+    tells(&["part-list"], "DEVICE", "List a disk's partitions", Call(part_list)),
+    tells(&["part-get-parttype"], "DEVICE", "Say which kind of partition table a disk has", Call(part_type)),
+    changes(
         &["part-del"],
         "DEVICE NUMBER",
         "Delete a partition: what lies in it stays",
         Call(|workbench, words| part_set(workbench, words, |_, _, _, _| Ok(EntryChange::Delete))),
     ),
-    changes_disks(
+    changes(
         &["part-resize"],
         "DEVICE NUMBER END",
         "Give a partition another last sector of 512 bytes, -34 for the last of a GPT; its file system keeps its size",
         Call(|workbench, words| part_set(workbench, words, new_end)),
     ),
-    changes_disks(
+    changes(
         &["part-expand-gpt"],
         "DEVICE",
         "Move a GPT's backup to the end of a disk that has become larger",
         Call(|workbench, words| part_change(workbench, words, TableChange::Expand)),
     ),
-    changes_disks(
+    changes(
         &["part-set-name"],
         "DEVICE NUMBER NAME",
         "Name a partition of a GPT",
@@ -61,19 +62,19 @@ pub const VERBS: &[Verb] = &[
             part_set(workbench, words, |_, _, _, words| Ok(EntryChange::Name(text(&words[0])?.to_owned())))
         }),
     ),
-    changes_disks(
+    changes(
         &["part-set-gpt-type"],
         "DEVICE NUMBER GUID",
         "Say what a partition of a GPT is for",
         Call(|workbench, words| part_set(workbench, words, new_kind)),
     ),
-    changes_disks(
+    changes(
         &["part-set-mbr-id"],
         "DEVICE NUMBER ID",
         "Say what a partition of an MBR is for, such as 0x82",
         Call(|workbench, words| part_set(workbench, words, new_kind)),
     ),
-    changes_disks(
+    changes(
         &["part-set-bootable"],
         "DEVICE NUMBER true|false",
         "Say whether a BIOS boots from a partition",
@@ -81,61 +82,61 @@ pub const VERBS: &[Verb] = &[
             part_set(workbench, words, |_, _, _, words| Ok(EntryChange::Bootable(truth(&words[0])?)))
         }),
     ),
-    changes_disks(
+    changes(
         &["part-set-gpt-attributes"],
         "DEVICE NUMBER ATTRIBUTES",
         "Set the attributes of a partition of a GPT, a number",
         Call(|workbench, words| part_set(workbench, words, new_attributes)),
     ),
-    changes_disks(
+    changes(
         &["part-set-gpt-guid"],
         "DEVICE NUMBER GUID",
         "Set the GUID of a partition of a GPT",
         Call(|workbench, words| part_set(workbench, words, |_, _, _, words| Ok(EntryChange::Guid(guid(&words[0])?)))),
     ),
-    changes_disks(
+    changes(
         &["part-set-disk-guid"],
         "DEVICE GUID",
         "Set a GPT's own GUID",
         Call(|workbench, words| part_change(workbench, words, TableChange::DiskGuid(guid(&words[1])?))),
     ),
-    changes_disks(
+    changes(
         &["part-set-disk-guid-random"],
         "DEVICE",
         "Give a GPT a new GUID",
         Call(|workbench, words| part_change(workbench, words, TableChange::DiskGuid(Guid::random()?))),
     ),
-    tells_of_disks(
+    tells(
         &["part-get-name"],
         "DEVICE NUMBER",
         "Say a partition's name",
         Call(|workbench, words| part_get(workbench, words, |partition| partition.name.clone())),
     ),
-    tells_of_disks(
+    tells(
         &["part-get-gpt-type"],
         "DEVICE NUMBER",
         "Say what a partition of a GPT is for",
         Call(|workbench, words| part_get(workbench, words, |partition| partition.kind.to_string())),
     ),
-    tells_of_disks(
+    tells(
         &["part-get-mbr-id"],
         "DEVICE NUMBER",
         "Say what a partition of an MBR is for",
         Call(|workbench, words| part_get(workbench, words, mbr_id)),
     ),
-    tells_of_disks(
+    tells(
         &["part-get-bootable"],
         "DEVICE NUMBER",
         "Say whether a machine boots from a partition: a BIOS, or, of an EFI system partition, UEFI",
         Call(|workbench, words| part_get(workbench, words, is_bootable)),
     ),
-    tells_of_disks(
+    tells(
         &["part-get-gpt-attributes"],
         "DEVICE NUMBER",
         "Say the attributes of a partition of a GPT, a number",
         Call(|workbench, words| part_get(workbench, words, |partition| partition.attributes.to_string())),
     ),
-    tells_of_disks(
+    tells(
         &["part-get-gpt-guid"],
         "DEVICE NUMBER",
         "Say the GUID of a partition of a GPT",
@@ -143,20 +144,20 @@ pub const VERBS: &[Verb] = &[
             part_get(workbench, words, |partition| partition.guid.map(|guid| guid.to_string()).unwrap_or_default())
         }),
     ),
-    tells_of_disks(
+    tells(
         &["part-get-mbr-part-type"],
         "DEVICE NUMBER",
         "Say whether a partition is primary, extended or logical",
         Call(|workbench, words| part_get(workbench, words, mbr_place)),
     ),
-    tells_of_disks(&["part-get-disk-guid"], "DEVICE", "Say a GPT's own GUID", Call(disk_guid)),
-    tells_of_disks(
+    tells(&["part-get-disk-guid"], "DEVICE", "Say a GPT's own GUID", Call(disk_guid)),
+    tells(
         &["part-to-dev"],
         "PARTITION",
         "Say which disk a partition is on",
         Call(|workbench, words| of_partition(workbench, words, true)),
     ),
-    tells_of_disks(
+    tells(
         &["part-to-partnum"],
         "PARTITION",
         "Say a partition's number",

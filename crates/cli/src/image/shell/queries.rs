@@ -1,7 +1,8 @@
 //! Commands that say what is known of files, in guestfish's form.
 
 use super::verb::Action::{Call, Words};
-use super::verb::{Verb, tells_of_files};
+use super::verb::Verb;
+use super::verb::on_files::tells;
 use super::workbench::Workbench;
 use crate::image::files::listing::Names;
 use crate::terminal::print;
@@ -19,130 +20,115 @@ use std::path::Path;
 
 /// On what files are.
 pub const VERBS: &[Verb] = &[
-    tells_of_files(
-        &["ll"],
-        "PATH",
-        "List files with all that is known of them",
-        Words(&["ls", "-l", "-a", "--", "$1"]),
-    ),
-    tells_of_files(
+    tells(&["ll"], "PATH", "List files with all that is known of them", Words(&["ls", "-l", "-a", "--", "$1"])),
+    tells(
         &["statns"],
         "PATH",
         "Say what is known of a file, with the fields of stat(2)",
         Call(|workbench, words| stat_with_nanoseconds(workbench, words, true)),
     ),
-    tells_of_files(
+    tells(
         &["lstatns"],
         "PATH",
         "The same of a link itself",
         Call(|workbench, words| stat_with_nanoseconds(workbench, words, false)),
     ),
-    tells_of_files(
+    tells(
         &["stat"],
         "PATH",
         "Say what is known of a file, with guestfish's fields; with options, or of several files, as stat(1) does",
         Call(|workbench, words| stat(workbench, words, true)),
     ),
-    tells_of_files(
-        &["lstat"],
-        "PATH",
-        "The same of a link itself",
-        Call(|workbench, words| stat(workbench, words, false)),
-    ),
-    tells_of_files(
+    tells(&["lstat"], "PATH", "The same of a link itself", Call(|workbench, words| stat(workbench, words, false))),
+    tells(
         &["find"],
         "DIR",
         "List what is below a directory, relative to it; with tests, or several paths, as find(1) does",
         Call(find),
     ),
-    tells_of_files(&["equal"], "PATH PATH", "Say whether two files hold the same bytes", Call(equal)),
-    tells_of_files(&["realpath"], "PATH", "Say where a path leads, without links and dots", Call(resolve)),
-    tells_of_files(
+    tells(&["equal"], "PATH PATH", "Say whether two files hold the same bytes", Call(equal)),
+    tells(&["realpath"], "PATH", "Say where a path leads, without links and dots", Call(resolve)),
+    tells(
         &["getxattrs"],
         "PATH",
         "List a file's extended attributes",
         Call(|workbench, words| attributes(workbench, words, true)),
     ),
-    tells_of_files(
+    tells(
         &["lgetxattrs"],
         "PATH",
         "The same of a link itself",
         Call(|workbench, words| attributes(workbench, words, false)),
     ),
-    tells_of_files(
+    tells(
         &["getxattr"],
         "PATH NAME",
         "Print an extended attribute of a file",
         Call(|workbench, words| attributes(workbench, words, true)),
     ),
-    tells_of_files(
+    tells(
         &["lgetxattr"],
         "PATH NAME",
         "The same of a link itself",
         Call(|workbench, words| attributes(workbench, words, false)),
     ),
-    tells_of_files(&["statvfs"], "PATH", "Say how full a file system is, with the fields of statvfs(3)", Call(statvfs)),
-    tells_of_files(
-        &["glob-expand"],
-        "PATTERN",
-        "List the files that a pattern stands for",
-        Words(&["ls", "-d", "--", "$1"]),
-    ),
-    tells_of_files(
+    tells(&["statvfs"], "PATH", "Say how full a file system is, with the fields of statvfs(3)", Call(statvfs)),
+    tells(&["glob-expand"], "PATTERN", "List the files that a pattern stands for", Words(&["ls", "-d", "--", "$1"])),
+    tells(
         &["exists"],
         "PATH",
         "Say whether a file is there",
         Call(|workbench, words| say_whether(workbench, &words[0], |_| true)),
     ),
-    tells_of_files(
+    tells(
         &["is-file"],
         "PATH",
         "Say whether it is a regular file",
         Call(|workbench, words| say_whether(workbench, &words[0], |entry| is_regular(entry.mode))),
     ),
-    tells_of_files(
+    tells(
         &["is-dir"],
         "PATH",
         "Say whether it is a directory",
         Call(|workbench, words| say_whether(workbench, &words[0], |entry| is_directory(entry.mode))),
     ),
-    tells_of_files(
+    tells(
         &["is-symlink"],
         "PATH",
         "Say whether it is a symbolic link",
         Call(|workbench, words| say_whether(workbench, &words[0], |entry| is_link(entry.mode))),
     ),
-    tells_of_files(
+    tells(
         &["is-blockdev"],
         "PATH",
         "Say whether it is a block device",
         Call(|workbench, words| say_whether(workbench, &words[0], |entry| entry.mode & 0o170_000 == 0o060_000)),
     ),
-    tells_of_files(
+    tells(
         &["is-chardev"],
         "PATH",
         "Say whether it is a character device",
         Call(|workbench, words| say_whether(workbench, &words[0], |entry| entry.mode & 0o170_000 == 0o020_000)),
     ),
-    tells_of_files(
+    tells(
         &["is-fifo"],
         "PATH",
         "Say whether it is a fifo",
         Call(|workbench, words| say_whether(workbench, &words[0], |entry| entry.mode & 0o170_000 == 0o010_000)),
     ),
-    tells_of_files(
+    tells(
         &["is-socket"],
         "PATH",
         "Say whether it is a socket",
         Call(|workbench, words| say_whether(workbench, &words[0], |entry| entry.mode & 0o170_000 == 0o140_000)),
     ),
-    tells_of_files(
+    tells(
         &["filesize"],
         "PATH",
         "Say a file's size in bytes",
         Call(|workbench, words| say_of(workbench, &words[0], true, |entry| entry.size.to_string())),
     ),
-    tells_of_files(
+    tells(
         &["readlink"],
         "PATH",
         "Say where a link leads to",
@@ -150,7 +136,7 @@ pub const VERBS: &[Verb] = &[
             say_of(workbench, &words[0], false, |entry| printable(&String::from_utf8_lossy(&entry.target)))
         }),
     ),
-    tells_of_files(&["df-h"], "", "Say how full the file systems are, in sizes like 1.5K", Words(&["df", "-h"])),
+    tells(&["df-h"], "", "Say how full the file systems are, in sizes like 1.5K", Words(&["df", "-h"])),
 ];
 
 fn entry_of(workbench: &mut Workbench, path: &OsStr, follow: bool) -> Result<Entry> {

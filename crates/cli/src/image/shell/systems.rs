@@ -2,7 +2,8 @@
 
 use super::devices::their_name;
 use super::verb::Action::Call;
-use super::verb::{Verb, tells_of_disks};
+use super::verb::Verb;
+use super::verb::on_disks::tells;
 use super::workbench::Workbench;
 use crate::terminal::print;
 use anyhow::{Context, Result};
@@ -11,56 +12,56 @@ use std::ffi::{OsStr, OsString};
 
 /// What is known of operating systems.
 pub const VERBS: &[Verb] = &[
-    tells_of_disks(&["inspect-os"], "", "List the roots of operating systems", Call(roots)),
-    tells_of_disks(
+    tells(&["inspect-os"], "", "List the roots of operating systems", Call(roots)),
+    tells(
         &["inspect-get-type"],
         "ROOT",
         "Say which kind of system it is",
         Call(|workbench, words| fact(workbench, words, "name")),
     ),
-    tells_of_disks(
+    tells(
         &["inspect-get-distro"],
         "ROOT",
         "Say which distribution it is",
         Call(|workbench, words| fact(workbench, words, "distro")),
     ),
-    tells_of_disks(
+    tells(
         &["inspect-get-product-name"],
         "ROOT",
         "Say what the system calls itself",
         Call(|workbench, words| fact(workbench, words, "product_name")),
     ),
-    tells_of_disks(
+    tells(
         &["inspect-get-hostname"],
         "ROOT",
         "Say the system's host name",
         Call(|workbench, words| fact(workbench, words, "hostname")),
     ),
-    tells_of_disks(
+    tells(
         &["inspect-get-arch"],
         "ROOT",
         "Say which machine it is for",
         Call(|workbench, words| fact(workbench, words, "arch")),
     ),
-    tells_of_disks(
+    tells(
         &["inspect-get-major-version"],
         "ROOT",
         "Say the first number of its version",
         Call(|workbench, words| fact(workbench, words, "major_version")),
     ),
-    tells_of_disks(
+    tells(
         &["inspect-get-minor-version"],
         "ROOT",
         "Say the second number of its version",
         Call(|workbench, words| fact(workbench, words, "minor_version")),
     ),
-    tells_of_disks(
+    tells(
         &["inspect-get-package-format"],
         "ROOT",
         "Say which packages it has",
         Call(|workbench, words| fact(workbench, words, "package_format")),
     ),
-    tells_of_disks(&["inspect-get-mountpoints"], "ROOT", "List where it mounts what", Call(mount_points_of)),
+    tells(&["inspect-get-mountpoints"], "ROOT", "List where it mounts what", Call(mount_points_of)),
 ];
 
 /// `inspect-os`: the roots of operating systems.

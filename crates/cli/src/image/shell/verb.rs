@@ -43,32 +43,42 @@ pub enum Action {
 /// What has a command's arguments, as many as it takes.
 pub type Call = fn(&mut Workbench, &[OsString]) -> Result<()>;
 
+type Names = &'static [&'static str];
+
 /// A command on the shell itself.
 pub const fn of_shell(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
     Verb { names, arguments, summary, subject: Subject::Shell, action }
 }
 
-/// A command on disks that changes nothing.
-pub const fn tells_of_disks(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
-    Verb { names, arguments, summary, subject: Subject::Disks(Access::Read), action }
+/// Commands on disks, and what lies on them.
+pub mod on_disks {
+    use super::{Access, Action, Names, Subject, Verb};
+
+    /// One that changes nothing.
+    pub const fn tells(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+        Verb { names, arguments, summary, subject: Subject::Disks(Access::Read), action }
+    }
+
+    /// One that changes them.
+    pub const fn changes(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+        Verb { names, arguments, summary, subject: Subject::Disks(Access::Write), action }
+    }
 }
 
-/// A command that changes disks.
-pub const fn changes_disks(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
-    Verb { names, arguments, summary, subject: Subject::Disks(Access::Write), action }
-}
+/// Commands on files.
+pub mod on_files {
+    use super::{Access, Action, Names, Subject, Verb};
 
-/// A command on files that changes nothing.
-pub const fn tells_of_files(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
-    Verb { names, arguments, summary, subject: Subject::Files(Access::Read), action }
-}
+    /// One that changes nothing.
+    pub const fn tells(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+        Verb { names, arguments, summary, subject: Subject::Files(Access::Read), action }
+    }
 
-/// A command that changes files.
-pub const fn changes_files(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
-    Verb { names, arguments, summary, subject: Subject::Files(Access::Write), action }
+    /// One that changes them.
+    pub const fn changes(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+        Verb { names, arguments, summary, subject: Subject::Files(Access::Write), action }
+    }
 }
-
-type Names = &'static [&'static str];
 
 impl Verb {
     /// Fails unless there are as many arguments as it takes.

@@ -3,7 +3,8 @@
 use super::arguments::{options, text, truth, word_list};
 use super::devices::their_name;
 use super::verb::Action::{Call, Words};
-use super::verb::{Verb, changes_disks, of_shell, tells_of_disks};
+use super::verb::on_disks::{changes, tells};
+use super::verb::{Verb, of_shell};
 use super::workbench::{Mapping, Workbench, open_as};
 use crate::terminal::print;
 use crate::usage_error::UsageError;
@@ -19,110 +20,100 @@ use std::path::Path;
 
 /// On what lies in layers.
 pub const VERBS: &[Verb] = &[
-    tells_of_disks(&["pvs"], "", "List the physical volumes of LVM", Call(physical_volumes)),
-    tells_of_disks(&["vgs"], "", "List the volume groups", Call(groups)),
-    tells_of_disks(&["lvs"], "", "List the logical volumes", Call(logical_volumes)),
-    changes_disks(
+    tells(&["pvs"], "", "List the physical volumes of LVM", Call(physical_volumes)),
+    tells(&["vgs"], "", "List the volume groups", Call(groups)),
+    tells(&["lvs"], "", "List the logical volumes", Call(logical_volumes)),
+    changes(
         &["pvcreate"],
         "DEVICE",
         "Make a physical volume: what was there is lost",
         Call(|workbench, words| physical_volume(workbench, "pvcreate", words)),
     ),
-    changes_disks(
+    changes(
         &["pvremove"],
         "DEVICE",
         "Make an unused physical volume none",
         Call(|workbench, words| physical_volume(workbench, "pvremove", words)),
     ),
-    changes_disks(
+    changes(
         &["pvresize"],
         "DEVICE",
         "Have a physical volume use all of its device",
         Call(|workbench, words| physical_volume(workbench, "pvresize", words)),
     ),
-    changes_disks(
-        &["vgcreate"],
-        "GROUP DEVICE…",
-        "Make a volume group; the devices may be one argument",
-        Call(create_group),
-    ),
-    changes_disks(&["vgremove"], "GROUP", "Remove a volume group with all in it", Call(remove_group)),
-    changes_disks(
+    changes(&["vgcreate"], "GROUP DEVICE…", "Make a volume group; the devices may be one argument", Call(create_group)),
+    changes(&["vgremove"], "GROUP", "Remove a volume group with all in it", Call(remove_group)),
+    changes(
         &["lvcreate"],
         "NAME GROUP MEBIBYTES",
         "Make a logical volume",
         Call(|workbench, words| create_logical_volume(workbench, words, false)),
     ),
-    changes_disks(
+    changes(
         &["lvcreate-free"],
         "NAME GROUP PERCENT",
         "Make a logical volume of so much of what is free",
         Call(|workbench, words| create_logical_volume(workbench, words, true)),
     ),
-    changes_disks(
-        &["lvremove"],
-        "DEVICE|GROUP",
-        "Remove a logical volume, or all of a group",
-        Call(remove_logical_volume),
-    ),
-    changes_disks(
+    changes(&["lvremove"], "DEVICE|GROUP", "Remove a logical volume, or all of a group", Call(remove_logical_volume)),
+    changes(
         &["lvresize"],
         "DEVICE MEBIBYTES",
         "Make a logical volume longer or shorter: shrink its file system first",
         Call(|workbench, words| resize_logical_volume(workbench, words, false)),
     ),
-    changes_disks(
+    changes(
         &["lvresize-free"],
         "DEVICE PERCENT",
         "Make a logical volume longer by so much of what is free",
         Call(|workbench, words| resize_logical_volume(workbench, words, true)),
     ),
-    changes_disks(&["lvrename"], "DEVICE NAME", "Rename a logical volume", Call(rename_logical_volume)),
-    tells_of_disks(&["is-lv"], "DEVICE", "Say whether it is a logical volume", Call(is_logical_volume)),
-    changes_disks(&["vg-activate-all"], "true|false", "Activate all volume groups, or none", Call(activate)),
-    changes_disks(&["vg-activate"], "true|false GROUP…", "Activate volume groups, or deactivate them", Call(activate)),
+    changes(&["lvrename"], "DEVICE NAME", "Rename a logical volume", Call(rename_logical_volume)),
+    tells(&["is-lv"], "DEVICE", "Say whether it is a logical volume", Call(is_logical_volume)),
+    changes(&["vg-activate-all"], "true|false", "Activate all volume groups, or none", Call(activate)),
+    changes(&["vg-activate"], "true|false GROUP…", "Activate volume groups, or deactivate them", Call(activate)),
     of_shell(
         &["cryptsetup-open", "luks-open"],
         "DEVICE NAME [KEY:VALUE]…",
         "Open an encrypted volume as /dev/mapper/NAME: keyfile:FILE, readonly:true; without a key, it is asked for",
         Call(open_encrypted),
     ),
-    changes_disks(&["cryptsetup-close", "luks-close"], "DEVICE", "Close an encrypted volume", Call(close_encrypted)),
-    changes_disks(
+    changes(&["cryptsetup-close", "luks-close"], "DEVICE", "Close an encrypted volume", Call(close_encrypted)),
+    changes(
         &["luks-format"],
         "DEVICE KEYSLOT [KEY:VALUE]…",
         "Make an encrypted volume: keyfile:FILE, itertime:MILLISECONDS; what was there is lost; without a key, it is asked for",
         Call(|workbench, words| format_encrypted(workbench, words, None)),
     ),
-    changes_disks(
+    changes(
         &["luks-format-cipher"],
         "DEVICE KEYSLOT CIPHER [KEY:VALUE]…",
         "The same, with a cipher",
         Call(|workbench, words| format_encrypted(workbench, words, Some(&words[2]))),
     ),
-    changes_disks(
+    changes(
         &["luks-add-key"],
         "DEVICE KEYSLOT [KEY:VALUE]…",
         "Add a key to an encrypted volume: keyfile:FILE, newkeyfile:FILE; without them, they are asked for",
         Call(add_key),
     ),
-    changes_disks(
+    changes(
         &["luks-kill-slot"],
         "DEVICE KEYSLOT [keyfile:FILE]…",
         "Remove a key, with another one that stays",
         Call(kill_slot),
     ),
-    tells_of_disks(&["luks-uuid"], "DEVICE", "Say an encrypted volume's UUID", Words(&["vfs-uuid", "$1"])),
-    tells_of_disks(&["list-dm-devices"], "", "List what is in /dev/mapper but for logical volumes", Call(list_mapped)),
-    tells_of_disks(&["list-md-devices"], "", "List the arrays", Call(list_arrays)),
-    changes_disks(
+    tells(&["luks-uuid"], "DEVICE", "Say an encrypted volume's UUID", Words(&["vfs-uuid", "$1"])),
+    tells(&["list-dm-devices"], "", "List what is in /dev/mapper but for logical volumes", Call(list_mapped)),
+    tells(&["list-md-devices"], "", "List the arrays", Call(list_arrays)),
+    changes(
         &["md-create"],
         "NAME DEVICE… [KEY:VALUE]…",
         "Make an array: level:LEVEL (raid1), nrdevices:N, spare:N, chunk:BYTES; the devices may be one argument",
         Call(create_array),
     ),
-    changes_disks(&["md-stop"], "DEVICE", "Stop an array", Call(stop_array)),
-    tells_of_disks(&["md-detail"], "DEVICE", "Say what an array is made of", Call(array_details)),
+    changes(&["md-stop"], "DEVICE", "Stop an array", Call(stop_array)),
+    tells(&["md-detail"], "DEVICE", "Say what an array is made of", Call(array_details)),
 ];
 
 /// Columns of a report of LVM's, a line for each thing that it has.
