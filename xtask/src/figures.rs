@@ -1,7 +1,7 @@
 //! `cargo xtask figures`: what Blockyard promises in numbers, measured, each beside its bar.
 //!
-//! Figures are no tests: how often a thread is woken, and how long anything takes, depends on who else has the processors. What
-//! holds on every machine is a test; what holds on an idle one is here.
+//! Figures are no tests: how often a thread is woken, and how long anything takes, depends on who else has the
+//! processors. What holds on every machine is a test; what holds on an idle one is here.
 
 mod counts;
 mod times;
@@ -74,7 +74,8 @@ impl Options {
     }
 }
 
-/// What is counted, as `cargo xtask test` shows it: neither a figure beyond its bar nor one that cannot be measured fails the tests.
+/// What is counted, as `cargo xtask test` shows it: neither a figure beyond its bar nor one that cannot be measured
+/// fails the tests.
 pub(crate) fn counts_as_information() {
     if let Err(error) = measure(&Options { counts: true, ..Options::default() }) {
         println!("not measured: {error:#}");

@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: every fuzz target for longer than the tests run it, on stable Rust.
 //!
-//! The targets are bolero tests, which `blockyard_fuzz::check!` has draw the same inputs whenever they are tested, as many as
-//! they say themselves. bolero's environment variables win over that, with new inputs, but what one of them leaves open is
-//! still taken from the target: only time *and* iterations together make a run longer.
+//! The targets are bolero tests, which `blockyard_fuzz::check!` has draw the same inputs whenever they are tested, as
+//! many as they say themselves. bolero's environment variables win over that, with new inputs, but what one of them
+//! leaves open is still taken from the target: only time *and* iterations together make a run longer.
 
 use crate::{cargo, describe, run};
 use anyhow::{Context, bail};

@@ -1,7 +1,7 @@
 //! `cargo xtask grounds`: the image commands on other Debians, each with its own User-Mode Linux, C library and tools.
 //!
-//! A ground is a small root directory that mmdebstrap makes and that is kept below `target/grounds`. The tests are built here and run there, as they are
-//! static programs; the machine's own packages and sources stay as they are.
+//! A ground is a small root directory that mmdebstrap makes and that is kept below `target/grounds`. The tests are
+//! built here and run there, as they are static programs; the machine's own packages and sources stay as they are.
 
 use crate::build::{self, Workspace};
 use crate::{output, packages, root, run};
@@ -18,8 +18,8 @@ const ROUNDS: usize = 9;
 const LEFT_OUT: [&str; 2] = ["fio", "qemu-system-x86"];
 const MORE: [&str; 7] = ["bzip2", "cpio", "diffutils", "kmod", "procps", "util-linux-extra", "zstd"];
 
-/// Makes `$1` the root directory of this process and what it executes, with the directories that follow from outside, up to `--`. Not
-/// chroot(8), as who is in one may make no user namespaces.
+/// Makes `$1` the root directory of this process and what it executes, with the directories that follow from outside,
+/// up to `--`. Not chroot(8), as who is in one may make no user namespaces.
 const ENTER: &str = r#"
 set -e
 ground=$1 here=$PWD; shift
@@ -36,7 +36,8 @@ cd "$here"
 exec "$@"
 "#;
 
-/// What is measured, each in nanoseconds: a boot with a look at the disk, `ls`, `put` of 200 MB, `run`, and what a process costs in the guest.
+/// What is measured, each in nanoseconds: a boot with a look at the disk, `ls`, `put` of 200 MB, `run`, and what a
+/// process costs in the guest.
 const MEASURE: &str = r#"
 set -e
 blockyard=$1

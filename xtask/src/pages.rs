@@ -220,7 +220,8 @@ fn commands_are_some_that_there_are() {
     assert!(seen > 100, "{seen} commands");
 }
 
-/// Each number of docs/specification.md is held by what it says: constants are quoted as they are defined, tests by their names.
+/// Each number of docs/specification.md is held by what it says: constants are quoted as they are defined, tests by
+/// their names.
 #[test]
 fn the_specification_is_held() {
     let page = page("docs/specification.md");
@@ -256,4 +257,23 @@ fn what_stands_in_a_page_is_found() {
     assert_eq!(expanded("a/{b,c}.rs"), ["a/b.rs", "a/c.rs"]);
     assert_eq!(anchor("### Many operations, one boot"), "many-operations-one-boot");
     assert_eq!(anchors("# One\n```\n# no heading\n```\n## Two"), ["one", "two"]);
+}
+
+/// But for rows of tables, and words that are wider themselves.
+#[test]
+fn comments_are_no_wider_than_code() {
+    let settings = page("rustfmt.toml");
+    let width = settings.lines().find_map(|line| line.strip_prefix("max_width = ")).unwrap();
+    let width: usize = width.parse().unwrap();
+    let mut wide = Vec::new();
+    for path in files(&["rs"]) {
+        for (number, line) in (1..).zip(fs::read_to_string(&path).unwrap().lines()) {
+            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            let text = comment.trim_start_matches(['/', '!']).trim();
+            if line.chars().count() > width && !text.starts_with('|') && text.contains(' ') {
+                wide.push(format!("{}:{number}", path.display()));
+            }
+        }
+    }
+    assert_eq!(wide, Vec::<String>::new());
 }

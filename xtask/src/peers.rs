@@ -1,6 +1,7 @@
 //! `cargo xtask peers`: what we write into images guestfish reads, and the other way round.
 //!
-//! guestfish is too large for `setup`: about 100 MB of packages, and half a minute a boot where there is no KVM. So this is a task of its own.
+//! guestfish is too large for `setup`: about 100 MB of packages, and half a minute a boot where there is no KVM. So
+//! this is a task of its own.
 
 use crate::build::Workspace;
 use crate::{cargo, lab, output, packages, run};

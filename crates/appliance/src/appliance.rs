@@ -37,8 +37,8 @@ use tempfile::TempDir;
 
 /// How often to look whether somebody wants the end, and whether there is progress.
 const TICK: Duration = Duration::from_millis(100);
-/// For how many times the timeout an appliance may go on reading and writing its disks while the host gets and gives nothing new: it
-/// may have much to remove or to check, but it may also go round in circles.
+/// For how many times the timeout an appliance may go on reading and writing its disks while the host gets and gives
+/// nothing new: it may have much to remove or to check, but it may also go round in circles.
 const TIMEOUTS_WITHOUT_RESULT: u32 = 30;
 
 /// A disk of an image.
@@ -66,11 +66,13 @@ pub struct ApplianceOptions {
     pub launcher: (PathBuf, Vec<&'static str>),
     /// The guest's memory.
     pub memory_bytes: u64,
-    /// Whether its kernel measures how to compute the second parity of RAID 6, without which it has none: that takes it a second.
+    /// Whether its kernel measures how to compute the second parity of RAID 6, without which it has none: that takes it
+    /// a second.
     pub raid6: bool,
     /// How long it may do nothing while it is asked for something.
     pub timeout: Duration,
-    /// Where its console goes too, as text that cannot command a terminal; the kernel says more there than it does otherwise.
+    /// Where its console goes too, as text that cannot command a terminal; the kernel says more there than it does
+    /// otherwise.
     pub console: Option<Box<dyn io::Write + Send>>,
     /// Asked now and then: the signal that wants it to end.
     pub interrupted: Box<dyn Fn() -> Option<String>>,
@@ -99,7 +101,8 @@ pub struct Appliance {
     images: usize,
     source: Arc<SlotDisk>,
     sink: Arc<SlotDisk>,
-    /// What has been counted of the source and of the sink when something was bound to them, and how much of it can be new.
+    /// What has been counted of the source and of the sink when something was bound to them, and how much of it can be
+    /// new.
     fresh: [Fresh; 2],
     /// Streams that may be waiting for somebody who is not the guest.
     streams: Vec<Weak<dyn Outside>>,
@@ -123,8 +126,8 @@ impl Appliance {
         Starting::new(options, disks).map_err(without_log)?.boot()
     }
 
-    /// Asks for `operation` and waits until it is done or has failed: both are in the response. Where its kernel lacks a module for mounting
-    /// that the host has, it gets that and is asked again.
+    /// Asks for `operation` and waits until it is done or has failed: both are in the response. Where its kernel lacks
+    /// a module for mounting that the host has, it gets that and is asked again.
     ///
     /// # Errors
     /// When the appliance is of no more use.
@@ -251,8 +254,8 @@ impl Appliance {
         counts.map(|counts| counts.bytes_read + counts.bytes_written + counts.flushes).sum()
     }
 
-    /// What the guest has read of the host's data, and written of its own for the host, that was not there before. It cannot make this
-    /// grow for ever: a stream goes by once, and of a disk no more counts than it has.
+    /// What the guest has read of the host's data, and written of its own for the host, that was not there before. It
+    /// cannot make this grow for ever: a stream goes by once, and of a disk no more counts than it has.
     fn fresh_bytes(&self) -> u64 {
         (0..2).map(|slot| self.fresh[slot].bytes(self.slot_bytes(slot))).sum()
     }
@@ -308,8 +311,8 @@ impl Appliance {
         self.streams.clear();
     }
 
-    /// What the guest's kernel has complained about, the last lines. For when something failed: what it said on its console may come
-    /// a moment after its agent's response.
+    /// What the guest's kernel has complained about, the last lines. For when something failed: what it said on its
+    /// console may come a moment after its agent's response.
     pub fn kernel_log(&self) -> Vec<String> {
         let deadline = Instant::now() + Duration::from_millis(50);
         loop {
@@ -379,8 +382,8 @@ impl Appliance {
 }
 
 impl Appliance {
-    /// Runs a tool, which is sent in before if it is not there, and waits for its end: whatever its exit status is, that is for the caller to
-    /// judge. The source disk is taken meanwhile.
+    /// Runs a tool, which is sent in before if it is not there, and waits for its end: whatever its exit status is,
+    /// that is for the caller to judge. The source disk is taken meanwhile.
     ///
     /// # Errors
     /// When it cannot be found, sent or executed, or the appliance is of no more use.
@@ -545,7 +548,8 @@ impl Starting {
         };
         let listeners = (0..exports.len()).map(listen);
         let listeners = listeners.collect::<io::Result<_>>().map_err(start("making its disks' sockets"))?;
-        // The guest's memory is a file of the directory, wherever that is; its kernel says which before it has looked at a disk.
+        // The guest's memory is a file of the directory, wherever that is; its kernel says which before it has looked
+        // at a disk.
         let options_of_server =
             ServerOptions { admitted_memory: AdmittedMemory::first_file(), ..ServerOptions::default() };
         let server = Server::start(&options_of_server).map_err(start("starting its disks' threads"))?;
@@ -601,19 +605,20 @@ impl Starting {
             "ssl=null".to_owned(),
             "ssl0=fd:0,fd:0".to_owned(),
             "printk.time=1".to_owned(),
-            // Measurements and self-tests that make up nine tenths of a boot. What is tested when it is first needed need not be
-            // before (Linux, crypto/algapi.c, crypto_start_tests); nobody swaps, or has pseudo-terminals.
+            // Measurements and self-tests that make up nine tenths of a boot. What is tested when it is first needed
+            // need not be before (Linux, crypto/algapi.c, crypto_start_tests); nobody swaps, or has pseudo-terminals.
             format!(
                 "initcall_blacklist={}calibrate_xor_blocks,crypto_algapi_init,init_zswap",
                 if self.options.raid6 { "" } else { "raid6_select_algo,raid6_init," }
             ),
             "cryptomgr.notests".to_owned(),
-            // Processes that work with the kernel by signals instead of being traced cost a third, where it has them (Linux 6.16) and the host
-            // lets it. They can then reach all of the guest's memory, which is no more than its root can.
+            // Processes that work with the kernel by signals instead of being traced cost a third, where it has them
+            // (Linux 6.16) and the host lets it. They can then reach all of the guest's memory, which is no more than
+            // its root can.
             "seccomp=auto".to_owned(),
             "pty.legacy_count=0".to_owned(),
-            // Two billion loops a second, roughly, as on any machine: to measure it (Linux, init/calibrate.c) takes a fifth of a boot, and no
-            // device here has to be given time.
+            // Two billion loops a second, roughly, as on any machine: to measure it (Linux, init/calibrate.c) takes a
+            // fifth of a boot, and no device here has to be given time.
             "lpj=20000000".to_owned(),
             // It ends when it panics, and it panics when it is damaged.
             "oops=panic".to_owned(),

@@ -24,8 +24,8 @@ pub struct Confined {
 }
 
 impl Confined {
-    /// Whether something keeps what an image may do to the guest from all that this user reaches. Landlock alone keeps files from it, but not the
-    /// sockets that programs have in directories.
+    /// Whether something keeps what an image may do to the guest from all that this user reaches. Landlock alone keeps
+    /// files from it, but not the sockets that programs have in directories.
     pub fn is_enough(self) -> bool {
         self.namespaces || self.sealed
     }

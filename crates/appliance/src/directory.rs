@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A directory for sockets, initramfs and, where namespaces cannot be had, the guest's memory: that is a file, which the guest executes.
+/// A directory for sockets, initramfs and, where namespaces cannot be had, the guest's memory: that is a file, which
+/// the guest executes.
 pub(crate) fn make_directory(memory_bytes: u64) -> io::Result<TempDir> {
     private_directory(|place| takes_memory(place, memory_bytes))
 }
@@ -29,7 +30,8 @@ pub(crate) fn of(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", shown(path)))
 }
 
-/// The longest path of a directory where sockets can have names, and are in one of ours, of 108 bytes at most (unix(7)).
+/// The longest path of a directory where sockets can have names, and are in one of ours, of 108 bytes at most
+/// (unix(7)).
 const DIRECTORY_BYTES_MAX: usize = 80;
 
 /// Whether sockets can be made in a directory, and it has room for a guest's memory and lets it be executed.

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Why the appliance did not do what it was asked. It is of no more use, but for [`Cause::GivenUp`] and [`Cause::TooLong`].
+/// Why the appliance did not do what it was asked. It is of no more use, but for [`Cause::GivenUp`] and
+/// [`Cause::TooLong`].
 #[derive(Debug)]
 pub struct ApplianceError {
     /// What happened.

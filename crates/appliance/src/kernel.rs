@@ -80,8 +80,8 @@ impl Kernel {
         self.modules.as_deref()
     }
 
-    /// What it goes on executing when it has started: since Linux 6.13 a program of its own, which it has open, for each of the guest's
-    /// processes.
+    /// What it goes on executing when it has started: since Linux 6.13 a program of its own, which it has open, for
+    /// each of the guest's processes.
     pub(crate) fn executes(&self) -> Executes {
         const FIRST: (u32, u32) = (6, 13);
         // Of a version that nobody knows: as the latest ones.
@@ -95,8 +95,8 @@ fn on_path() -> Option<PathBuf> {
     directories.map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())?.canonicalize().ok()
 }
 
-/// The directory of a kernel's modules, if it needs one: beside it, wherever its package was unpacked to, or where it is installed. With its
-/// release, as `uname -r` says it.
+/// The directory of a kernel's modules, if it needs one: beside it, wherever its package was unpacked to, or where it
+/// is installed. With its release, as `uname -r` says it.
 fn modules(program: &Path) -> Result<(Option<PathBuf>, Option<String>), KernelError> {
     let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
     let beside = prefix.join(MODULES);

@@ -47,8 +47,8 @@ impl KernelLog {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// What was said last, whoever said it: the program's loader, or User-Mode Linux before there is a kernel, which have no form of
-    /// their own. What went well is not told.
+    /// What was said last, whoever said it: the program's loader, or User-Mode Linux before there is a kernel, which
+    /// have no form of their own. What went well is not told.
     pub(crate) fn last_words(&self) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let telling = |line: &&String| !line.trim().is_empty() && !line.ends_with("OK") && !line.ends_with(" - 0");
@@ -56,8 +56,8 @@ impl KernelLog {
         words.split_off(words.len().saturating_sub(LAST_WORDS))
     }
 
-    /// The last few complaints: the console has nothing but errors of the kernel's, and words of User-Mode Linux, which have no time
-    /// in front, nor a name.
+    /// The last few complaints: the console has nothing but errors of the kernel's, and words of User-Mode Linux, which
+    /// have no time in front, nor a name.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let mut complaints: Vec<_> = lines.iter().filter_map(|line| complaint(line)).collect();

@@ -1,5 +1,5 @@
-//! Modules of the kernel's: those that an appliance boots with, and those that it gets when its kernel wants them. What they need comes
-//! along, as depmod(8) has written it down.
+//! Modules of the kernel's: those that an appliance boots with, and those that it gets when its kernel wants them. What
+//! they need comes along, as depmod(8) has written it down.
 
 use crate::kernel::Kernel;
 use std::collections::BTreeSet;
@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 /// Those that every appliance has: its disks' driver, and what EFI's partitions need, which most images have.
 const INITIAL: [&str; 5] = ["virtio_blk", "vfat", "nls_cp437", "nls_iso8859-1", "nls_utf8"];
 
-/// Those that the kernel may want when an image has arrays, logical volumes or encrypted volumes, or a file of it is mounted; it loads what it uses. They come at once, as
-/// whoever opens such a volume cannot be asked to do so again. A name with a slash at its end is a directory's, with all that it has.
+/// Those that the kernel may want when an image has arrays, logical volumes or encrypted volumes, or a file of it is
+/// mounted; it loads what it uses. They come at once, as whoever opens such a volume cannot be asked to do so again. A
+/// name with a slash at its end is a directory's, with all that it has.
 pub(crate) const LAYERS: [&str; 3] = ["kernel/drivers/md/", "kernel/crypto/", "loop"];
 
 /// Where the agent looks for modules.
@@ -26,8 +27,9 @@ pub(crate) fn initial(kernel: &Kernel) -> io::Result<Vec<(String, Vec<u8>)>> {
     tables.files(&tables.lines_of(&INITIAL), &BTreeSet::new())
 }
 
-/// An archive for the appliance's root of the modules that are called so, by whatever name, and are not there with those of `names_before`:
-/// with the agent's tables, which say which needs which, and what else they are called. Nothing if there are no more such modules.
+/// An archive for the appliance's root of the modules that are called so, by whatever name, and are not there with
+/// those of `names_before`: with the agent's tables, which say which needs which, and what else they are called.
+/// Nothing if there are no more such modules.
 ///
 /// # Errors
 /// When one cannot be read.

@@ -1,16 +1,17 @@
 //! The process that the kernel runs in, and what it is shut into before the kernel is executed.
 //!
-//! User-Mode Linux is executed by a program of ours, which first gives up what the kernel does not need, as only a process without
-//! other threads can: [`run`] is that program's `main`, in two stages. The outer one makes namespaces, where this user may: processes,
-//! network, IPC, host name, mounts. The inner one, first of its processes, gets a root directory with nothing but the kernel, the C
-//! library, its disks' sockets and memory to run in; then Landlock where the host has it; then the system calls that the kernel needs, of
-//! which those that it needs to start are taken away before it looks at a disk ([`blockyard_confinement::program_filter`]); then it
-//! starts the kernel. Where namespaces are not to be had, there is one stage. What it has become it says over the serial line, before the
-//! kernel has it ([`Confined`]).
+//! User-Mode Linux is executed by a program of ours, which first gives up what the kernel does not need, as only a
+//! process without other threads can: [`run`] is that program's `main`, in two stages. The outer one makes namespaces,
+//! where this user may: processes, network, IPC, host name, mounts. The inner one, first of its processes, gets a root
+//! directory with nothing but the kernel, the C library, its disks' sockets and memory to run in; then Landlock where
+//! the host has it; then the system calls that the kernel needs, of which those that it needs to start are taken away
+//! before it looks at a disk ([`blockyard_confinement::program_filter`]); then it starts the kernel. Where namespaces
+//! are not to be had, there is one stage. What it has become it says over the serial line, before the kernel has it
+//! ([`Confined`]).
 //!
-//! It dies with whoever started it, by the parent-death signal, and with it all of its processes: those of a namespace end with its first.
-//! Where there are no namespaces, its process group keeps them together, and a guard beside it, a process that does nothing else, kills that
-//! when the command or the kernel's first process has ended.
+//! It dies with whoever started it, by the parent-death signal, and with it all of its processes: those of a namespace
+//! end with its first. Where there are no namespaces, its process group keeps them together, and a guard beside it, a
+//! process that does nothing else, kills that when the command or the kernel's first process has ended.
 
 use crate::confined::{Confined, LineStart};
 use crate::kernel::Kernel;
@@ -50,10 +51,11 @@ use std::process::{Command, Stdio, exit};
 
 /// What the guest has besides its memory, in files.
 const TEMPORARY_SLACK_BYTES: u64 = 64 << 20;
-/// How much longer the file of its memory is where its program and its heap are at random addresses (Linux, arch/x86/kernel/process.c,
-/// arch_randomize_brk): it has no contents there.
+/// How much longer the file of its memory is where its program and its heap are at random addresses (Linux,
+/// arch/x86/kernel/process.c, arch_randomize_brk): it has no contents there.
 const GAP_BYTES_MAX: u64 = 1 << 30;
-/// What each of its processes may have for itself: data, heap and stack of its kernel's program, which takes half of that.
+/// What each of its processes may have for itself: data, heap and stack of its kernel's program, which takes half of
+/// that.
 const PRIVATE_BYTES_MAX: u64 = 24 << 20;
 /// Descriptors that each of its processes may have: disks have three, and of newer kernels a guest's process has one.
 const DESCRIPTORS_MAX: u64 = 1024;
@@ -61,15 +63,15 @@ const DESCRIPTORS_MAX: u64 = 1024;
 const LANDLOCK_OF_SIGNALS: u32 = 6;
 /// Where a program of this machine finds its libraries, its loader among them.
 const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
-/// Where the loader looks first, if it is there (ld.so(8)): without it, it asks some thirty directories for each library, and while the kernel
-/// starts each question is a conversation with whoever answers for the seal.
+/// Where the loader looks first, if it is there (ld.so(8)): without it, it asks some thirty directories for each
+/// library, and while the kernel starts each question is a conversation with whoever answers for the seal.
 const LIBRARY_CACHE: &str = "/etc/ld.so.cache";
 
 /// The name of what a kernel is started with ([`blockyard_linux_guest::PRELOAD`]) in the current directory.
 pub(crate) const PRELOAD_NAME: &str = "preload.so";
 
-/// What [`run`] is told, as its arguments: stage, process that started it, bytes of the guest's memory, what the kernel goes on executing,
-/// the kernel, the kernel's arguments.
+/// What [`run`] is told, as its arguments: stage, process that started it, bytes of the guest's memory, what the kernel
+/// goes on executing, the kernel, the kernel's arguments.
 #[derive(Debug)]
 pub struct KernelArguments {
     stage: Stage,
@@ -170,8 +172,9 @@ fn outer(arguments: KernelArguments, again: &[&str]) -> io::Result<Infallible> {
     exit(status.code().unwrap_or(1));
 }
 
-/// Starts the guard of this process's group, in a group of its own: no signal to the whole group reaches it, nor does one to it alone, as that is
-/// none of the kernel's processes. It is of the same session, so that nobody else has the group's number while it is there.
+/// Starts the guard of this process's group, in a group of its own: no signal to the whole group reaches it, nor does
+/// one to it alone, as that is none of the kernel's processes. It is of the same session, so that nobody else has the
+/// group's number while it is there.
 fn start_guard(command: u32, again: &[&str]) -> io::Result<()> {
     // It has not ended, or this process would have with it.
     let command = Pid::from_raw(command.cast_signed()).ok_or_else(|| io::Error::other("nobody has started this"))?;
@@ -197,8 +200,9 @@ fn guard(group: Pid) -> io::Result<Infallible> {
     exit(i32::from(waited.is_err() || killed.is_err()))
 }
 
-/// The guest has one CPU, and each of its system calls is a few turns of talk between two of the host's processes: where these run on
-/// different CPUs, every turn costs an interrupt from one to the other, and that is most of what a system call costs.
+/// The guest has one CPU, and each of its system calls is a few turns of talk between two of the host's processes:
+/// where these run on different CPUs, every turn costs an interrupt from one to the other, and that is most of what a
+/// system call costs.
 fn stay_on_one_cpu() {
     let mut here = CpuSet::new();
     here.set(sched_getcpu());
@@ -208,10 +212,12 @@ fn stay_on_one_cpu() {
 
 /// Bounds what each of the guest's processes can take of the host; how many there are is for whoever answers its calls.
 fn bound_resources(memory_bytes: u64, gap_bytes: u64) -> io::Result<()> {
-    // A panic of the guest's must not leave its memory on the host's disk. A limit of zero keeps it out of files only: a program that the
-    // system has for core dumps would be given it all the same, unless the limit is one byte (Linux, fs/coredump.c).
+    // A panic of the guest's must not leave its memory on the host's disk. A limit of zero keeps it out of files only:
+    // a program that the system has for core dumps would be given it all the same, unless the limit is one byte (Linux,
+    // fs/coredump.c).
     bound(Resource::Core, 1)?;
-    // Whose limit is zero already cannot have another: then there is nothing to be given (core(5); execve(2) leaves it so).
+    // Whose limit is zero already cannot have another: then there is nothing to be given (core(5); execve(2) leaves it
+    // so).
     let _ = fs::write("/proc/self/coredump_filter", "0");
     // Its memory is a file.
     let file_bytes = memory_bytes.saturating_add(gap_bytes);
@@ -228,7 +234,8 @@ fn bound(resource: Resource, maximum: u64) -> io::Result<()> {
     Ok(setrlimit(resource, Rlimit { current: Some(maximum), maximum: Some(maximum) })?)
 }
 
-/// Tasks that a guest may have on the host: a process for each of its own, and a few. It has the memory for more, but not for many more.
+/// Tasks that a guest may have on the host: a process for each of its own, and a few. It has the memory for more, but
+/// not for many more.
 pub(crate) fn tasks_max(memory_bytes: u64) -> usize {
     usize::try_from(memory_bytes >> 21).unwrap_or(usize::MAX).saturating_add(128)
 }
@@ -254,7 +261,8 @@ fn make_namespaces() -> io::Result<()> {
         reason = "its unsafe successor is for flags that share less between threads: there is one thread here"
     )]
     rustix::thread::unshare(flags)?;
-    // user_namespaces(7): nobody but this user is there, as root, so that the inner stage keeps its rights when it is executed.
+    // user_namespaces(7): nobody but this user is there, as root, so that the inner stage keeps its rights when it is
+    // executed.
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
@@ -304,7 +312,8 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
     Err(command.exec())
 }
 
-/// Makes a root directory of its own, where this user may mount: namespaces alone do not say so, as distributions have rules for those.
+/// Makes a root directory of its own, where this user may mount: namespaces alone do not say so, as distributions have
+/// rules for those.
 fn has_private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<bool> {
     let Err(error) = private_root(arguments, directory) else { return Ok(true) };
     let _ = writeln!(io::stderr(), "no root directory of its own for the appliance: {error}");
@@ -348,7 +357,8 @@ fn private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<()>
     std::env::set_current_dir("/d")
 }
 
-/// Where the guest is root on the host, file permissions would not keep it from writing there, nor to what is mounted below.
+/// Where the guest is root on the host, file permissions would not keep it from writing there, nor to what is mounted
+/// below.
 fn make_read_only(mounted: &Path) -> io::Result<()> {
     let path = CString::new(mounted.as_os_str().as_bytes()).map_err(io::Error::other)?;
     if make_mounts_read_only(&path).is_ok() {

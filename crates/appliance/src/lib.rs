@@ -1,12 +1,13 @@
-//! A Linux guest used as a tool: it has the kernel that reads file systems, so that neither this process nor the host's kernel
-//! has to.
+//! A Linux guest used as a tool: it has the kernel that reads file systems, so that neither this process nor the host's
+//! kernel has to.
 //!
-//! An [`Appliance`] is a running guest with the disks of an image and two transfer disks. [`Appliance::call`] asks its agent
-//! (`guests/agent`) for something, over a serial line; data go through the transfer disks, which the host binds to a disk or a
-//! stream ([`StreamSource`], [`StreamSink`]) for each operation. All disks are served by threads of this process.
+//! An [`Appliance`] is a running guest with the disks of an image and two transfer disks. [`Appliance::call`] asks its
+//! agent (`guests/agent`) for something, over a serial line; data go through the transfer disks, which the host binds
+//! to a disk or a stream ([`StreamSource`], [`StreamSink`]) for each operation. All disks are served by threads of this
+//! process.
 //!
-//! The kernel is User-Mode Linux ([`Kernel`]), an ordinary program; [`kernel_process`] says how it is shut in. What is in an image
-//! may own that kernel: whatever comes from it is judged like what comes from any other guest.
+//! The kernel is User-Mode Linux ([`Kernel`]), an ordinary program; [`kernel_process`] says how it is shut in. What is
+//! in an image may own that kernel: whatever comes from it is judged like what comes from any other guest.
 //!
 //! What makes, checks and opens file systems are the host's own programs ([`tools`]), which the guest executes.
 //!

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A disk that others take the place of, one after another. What it says of itself stays, so that the guest never has to be told: its
-/// capacity is larger than anything that is bound to it.
+/// A disk that others take the place of, one after another. What it says of itself stays, so that the guest never has
+/// to be told: its capacity is larger than anything that is bound to it.
 pub(crate) struct SlotDisk {
     geometry: Geometry,
     bound: Mutex<Arc<dyn Disk>>,

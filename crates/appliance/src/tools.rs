@@ -1,7 +1,8 @@
 //! Programs of the host's that the appliance runs: those that make, check and open file systems.
 //!
-//! A tool is sent into a running appliance when it is first needed, with its libraries: into the appliance's own root, never into an
-//! image. It is executed there alone, by a kernel that is shut in, however old or hostile the file system that it reads.
+//! A tool is sent into a running appliance when it is first needed, with its libraries: into the appliance's own root,
+//! never into an image. It is executed there alone, by a kernel that is shut in, however old or hostile the file system
+//! that it reads.
 
 mod bundle;
 mod elf;
@@ -81,7 +82,8 @@ impl ToolCall {
 pub struct ToolEnd {
     /// Its exit status; `None` when a signal ended it.
     pub status: Option<u32>,
-    /// What it wrote to its standard output and its standard error: of each the first bytes and the last, as they came out of the guest.
+    /// What it wrote to its standard output and its standard error: of each the first bytes and the last, as they came
+    /// out of the guest.
     pub output: Vec<u8>,
     /// See `output`.
     pub errors: Vec<u8>,

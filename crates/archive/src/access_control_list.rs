@@ -104,8 +104,8 @@ impl AccessControlList {
         Ok(attribute)
     }
 
-    /// The list as text in an archive: acl(5), "SHORT TEXT FORM", with numbers for names. Star gives users' and groups' numbers in a fourth
-    /// field, and takes text without it.
+    /// The list as text in an archive: acl(5), "SHORT TEXT FORM", with numbers for names. Star gives users' and groups'
+    /// numbers in a fourth field, and takes text without it.
     pub(crate) fn text(&self) -> Vec<u8> {
         let entry = |Entry { class, who, permissions }: &Entry| {
             let (tag, is_somebodys) = match class {
@@ -145,8 +145,8 @@ impl AccessControlList {
         self.entries.iter().any(|entry| matches!(entry.class, Class::User | Class::Group | Class::Mask))
     }
 
-    /// `mode` for a file that cannot have the list: in a mode that goes with a list, the group's bits are the most that anybody on the list
-    /// gets, and the group may get less.
+    /// `mode` for a file that cannot have the list: in a mode that goes with a list, the group's bits are the most that
+    /// anybody on the list gets, and the group may get less.
     pub fn mode_without(&self, mode: u32) -> u32 {
         let group = self.entries.iter().filter(|entry| matches!(entry.class, Class::OwningGroup | Class::Mask));
         group.fold(mode, |mode, entry| mode & !((!u32::from(entry.permissions) & 0o7) << 3))

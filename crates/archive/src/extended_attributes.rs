@@ -20,7 +20,8 @@ const BYTES: usize = 1 << 10;
 
 /// How attributes begin that a file's owner may set.
 const USER_ATTRIBUTE: &[u8] = b"user.";
-/// How those begin that say on a host what Blockyard has done to a file: that an image is half-changed, for one. An image's word is none.
+/// How those begin that say on a host what Blockyard has done to a file: that an image is half-changed, for one. An
+/// image's word is none.
 const OWN_ATTRIBUTE: &[u8] = b"user.blockyard.";
 
 /// Whose attributes are read: not those of what a link leads to.
@@ -32,7 +33,8 @@ pub(crate) enum Attributed<'file> {
     Seen(&'file File, &'file Path),
 }
 
-/// What the kernel calls an open file: a name that leads to this very file, a symbolic link too. `None` where there is no /proc.
+/// What the kernel calls an open file: a name that leads to this very file, a symbolic link too. `None` where there is
+/// no /proc.
 fn descriptor_path(file: &File) -> Option<PathBuf> {
     Some(PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))).filter(|path| path.is_symlink())
 }
@@ -102,8 +104,9 @@ pub fn is_user_attribute(name: &[u8]) -> bool {
     name.starts_with(USER_ATTRIBUTE) && !name.starts_with(OWN_ATTRIBUTE)
 }
 
-/// Sets an attribute of a file that came out of an image, if it is its owner's own ([`is_user_attribute`]): others say what the host's kernel,
-/// or Blockyard, shall make of a file. Where the file system has none, as vfat, the file has none.
+/// Sets an attribute of a file that came out of an image, if it is its owner's own ([`is_user_attribute`]): others say
+/// what the host's kernel, or Blockyard, shall make of a file. Where the file system has none, as vfat, the file has
+/// none.
 ///
 /// # Errors
 /// When it cannot be set.
@@ -117,7 +120,8 @@ pub fn set_user_attribute(file: impl AsFd, name: &OsStr, value: &[u8]) -> io::Re
     }
 }
 
-/// Takes a new file's or directory's access control lists away, which its directory gave it: its mode is all that counts then.
+/// Takes a new file's or directory's access control lists away, which its directory gave it: its mode is all that
+/// counts then.
 ///
 /// # Errors
 /// When it has one that cannot be removed.

@@ -39,8 +39,8 @@ pub(crate) struct ExtendedHeader {
 }
 
 impl ExtendedHeader {
-    /// Adds records, which count more than those that are there. Those that nobody here knows say nothing, and those without a value take
-    /// back what was said before.
+    /// Adds records, which count more than those that are there. Those that nobody here knows say nothing, and those
+    /// without a value take back what was said before.
     pub(crate) fn add(&mut self, mut records: &[u8]) -> io::Result<()> {
         let damaged = || io::Error::other("the archive is damaged: an extended header has no records");
         // Some fill them up with NULs.

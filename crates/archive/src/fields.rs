@@ -5,7 +5,8 @@ use std::io::{self, Read};
 /// Bytes that a tar archive counts in.
 pub(crate) const BLOCK_BYTES: u64 = 512;
 
-/// The number in a field of a header: octal digits, or two's complement behind a first bit that is set (GNU tar, "Extensions"). Blank is 0.
+/// The number in a field of a header: octal digits, or two's complement behind a first bit that is set (GNU tar,
+/// "Extensions"). Blank is 0.
 pub(crate) fn number(field: &[u8]) -> io::Result<i64> {
     if let Some((&first, rest)) = field.split_first().filter(|(first, _)| **first & 0x80 != 0) {
         // Its second bit is the sign.

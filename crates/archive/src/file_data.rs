@@ -17,7 +17,8 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Shorter files are not read for their holes' sake.
 const SEARCHED_BYTES_MIN: u64 = 1 << 20;
 
-/// The ranges of a file of `length` bytes that has holes, the last of them at its end; `None` when it is better packed as a whole.
+/// The ranges of a file of `length` bytes that has holes, the last of them at its end; `None` when it is better packed
+/// as a whole.
 pub(crate) fn ranges(file: &File, length: u64) -> Option<Ranges> {
     let ranges = ranges_told(file, length)?;
     if ranges == [(0, length)] && length >= SEARCHED_BYTES_MIN { ranges_found(file, length) } else { Some(ranges) }
@@ -102,8 +103,8 @@ pub(crate) fn describe_holes(header: &mut Header, ranges: &Ranges, length: u64) 
     Ok(headers)
 }
 
-/// Ranges of a file, one after another, as long as they were when they were looked for: whoever reads an archive must find in it what
-/// its header says. Where the file has become shorter there are zeros.
+/// Ranges of a file, one after another, as long as they were when they were looked for: whoever reads an archive must
+/// find in it what its header says. Where the file has become shorter there are zeros.
 pub(crate) struct FileData<'file> {
     file: &'file File,
     ranges: std::vec::IntoIter<(u64, u64)>,

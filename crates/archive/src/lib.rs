@@ -1,8 +1,9 @@
 //! Trees of files as tar archives.
 //!
-//! [`pack()`] is for whoever has the files: the host that puts a tree into an image, the appliance that gives one back. [`unpack()`] is for the
-//! host, which takes an archive from an appliance that it does not trust: it makes files below one directory and nowhere else.
-//! (The appliance unpacks by itself, in an image's own root.) Both read archives with [`ArchiveReader`].
+//! [`pack()`] is for whoever has the files: the host that puts a tree into an image, the appliance that gives one back.
+//! [`unpack()`] is for the host, which takes an archive from an appliance that it does not trust: it makes files below
+//! one directory and nowhere else. (The appliance unpacks by itself, in an image's own root.) Both read archives with
+//! [`ArchiveReader`].
 #![forbid(unsafe_code)]
 
 mod access_control_list;

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How often another temporary name is tried.
 const NAME_ATTEMPTS_MAX: usize = 100;
 
-/// A file that is being written. It has no name where the file system can do that, so that nothing half written is left of it whoever is
-/// killed. One that takes another's place has a temporary name for the moment between its two system calls, when it is complete.
+/// A file that is being written. It has no name where the file system can do that, so that nothing half written is left
+/// of it whoever is killed. One that takes another's place has a temporary name for the moment between its two system
+/// calls, when it is complete.
 pub(crate) struct NewFile<'parent> {
     pub(crate) file: File,
     parent: &'parent OwnedFd,

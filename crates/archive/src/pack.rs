@@ -35,9 +35,9 @@ pub struct Source {
     pub name: PathBuf,
 }
 
-/// Writes an archive of `sources` to `output`: owners, permissions, access control lists, extended attributes, times, hard links, holes, devices
-/// and sockets are kept. What cannot be read is reported and left out; a file that becomes shorter while it is read is reported, and has
-/// zeros at its end.
+/// Writes an archive of `sources` to `output`: owners, permissions, access control lists, extended attributes, times,
+/// hard links, holes, devices and sockets are kept. What cannot be read is reported and left out; a file that becomes
+/// shorter while it is read is reported, and has zeros at its end.
 ///
 /// # Errors
 /// When `output` takes no more, or a file cannot be read on: the archive is of no use then.
@@ -67,8 +67,8 @@ pub trait Opener {
         names(&mut fs::read_dir(path)?)
     }
 
-    /// Opens at most 64 files for reading: through no link, without waiting for anything, and having their beginnings read ahead. One
-    /// result for each, in order.
+    /// Opens at most 64 files for reading: through no link, without waiting for anything, and having their beginnings
+    /// read ahead. One result for each, in order.
     fn open(&mut self, paths: &[&Path]) -> Vec<io::Result<(File, Status)>>;
 
     /// The first bytes of the `index`th of the files that were opened last, as far as they are known.
@@ -367,8 +367,8 @@ fn names(entries: &mut fs::ReadDir) -> io::Result<Vec<(OsString, FileType)>> {
     entries.map(|entry| entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?)))).collect()
 }
 
-/// One call for each file. What is below a directory is reached from there through no symbolic link, on the way neither: who owns a part of
-/// the tree may put a link in a directory's place while it is packed.
+/// One call for each file. What is below a directory is reached from there through no symbolic link, on the way
+/// neither: who owns a part of the tree may put a link in a directory's place while it is packed.
 #[derive(Default)]
 struct OneByOne {
     /// Where the directory was found, and the directory.

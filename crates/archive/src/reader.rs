@@ -1,7 +1,7 @@
 //! Reading archives that nobody vouches for: ustar, pax and GNU tar's format, each with its way to keep sparse files.
 //!
-//! Formats: POSIX.1-2024, pax, "ustar Interchange Format" and "pax Header Block"; GNU tar's manual, "Basic Tar Format" and "Storing Sparse
-//! Files".
+//! Formats: POSIX.1-2024, pax, "ustar Interchange Format" and "pax Header Block"; GNU tar's manual, "Basic Tar Format"
+//! and "Storing Sparse Files".
 
 use crate::access_control_list::AccessControlList;
 use crate::extended_header::ExtendedHeader;
@@ -56,7 +56,8 @@ impl Member {
 /// What a file of an archive is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberKind {
-    /// A regular file, or something that we do not know: that is one, too (POSIX.1-2024, "ustar Interchange Format", typeflag).
+    /// A regular file, or something that we do not know: that is one, too (POSIX.1-2024, "ustar Interchange Format",
+    /// typeflag).
     File,
     /// A directory.
     Directory,
@@ -87,7 +88,8 @@ pub struct ArchiveReader<R> {
     /// What holds for all files that follow, unless their own headers say otherwise, and how long that was.
     global: ExtendedHeader,
     global_bytes: u64,
-    /// Bytes that the archive has of the member that was read last and that were not read, and what fills its last block.
+    /// Bytes that the archive has of the member that was read last and that were not read, and what fills its last
+    /// block.
     left: u64,
     padding: u64,
     /// Where they belong: what comes next, and what comes after it.
@@ -164,8 +166,9 @@ impl<R: Read> ArchiveReader<R> {
         }
     }
 
-    /// Reads data of the file that was returned last into `into`, which is not empty: where in the file they belong, and how many they are.
-    /// `None` when there are no more; what is between them, and up to the file's size, are holes.
+    /// Reads data of the file that was returned last into `into`, which is not empty: where in the file they belong,
+    /// and how many they are. `None` when there are no more; what is between them, and up to the file's size, are
+    /// holes.
     ///
     /// # Errors
     /// When the archive ends before the data do, or cannot be read.
@@ -373,7 +376,8 @@ fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
     text
 }
 
-/// What is said of something that is no archive, by its first bytes: what other programs unpack can come through a pipe.
+/// What is said of something that is no archive, by its first bytes: what other programs unpack can come through a
+/// pipe.
 fn no_archive(head: &[u8]) -> String {
     let others = [("xz", &b"\xfd7zXZ\0"[..]), ("bzip2", b"BZh")];
     let program = others.iter().find(|(_, magic)| head.starts_with(magic)).map(|(program, _)| program);

@@ -47,8 +47,8 @@ impl Status {
         FileType::from_raw_mode(self.mode) == FileType::Socket
     }
 
-    /// What of it is in a header: the file with these attributes, without data. Who does not know of access control lists gives nobody more
-    /// than the file's list does.
+    /// What of it is in a header: the file with these attributes, without data. Who does not know of access control
+    /// lists gives nobody more than the file's list does.
     pub(crate) fn header_with(&self, attributes: &[(Vec<u8>, Vec<u8>)]) -> io::Result<Header> {
         let mut header = self.header()?;
         if let Some((_, value)) = attributes.iter().find(|(name, _)| name == ACCESS_LIST.as_bytes())

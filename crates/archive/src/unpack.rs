@@ -1,7 +1,8 @@
 //! Unpacking what nobody vouches for.
 //!
-//! Every directory on the way to a file is opened from the destination with `openat2`: below it, and through no symbolic link,
-//! whoever made it. Files are made anew. So an archive can put links wherever it likes, and none of them leads us anywhere.
+//! Every directory on the way to a file is opened from the destination with `openat2`: below it, and through no
+//! symbolic link, whoever made it. Files are made anew. So an archive can put links wherever it likes, and none of them
+//! leads us anywhere.
 
 use crate::new_file::{NewFile, make};
 use crate::{ArchiveReader, Member, MemberKind, Report, Time, remove_lists, set_user_attribute};
@@ -31,8 +32,8 @@ const LEFT_OUT_BYTES_MAX: usize = 4096;
 /// What an archive may do.
 #[derive(Clone, Debug)]
 pub struct UnpackOptions {
-    /// The first component that every name in it must have, or nothing, and what stands for it below the destination: empty for the
-    /// destination itself.
+    /// The first component that every name in it must have, or nothing, and what stands for it below the destination:
+    /// empty for the destination itself.
     pub root: (OsString, PathBuf),
     /// Most bytes of data that its files may have together. How long they are is up to them: holes take no room.
     pub bytes_max: u64,
@@ -40,10 +41,12 @@ pub struct UnpackOptions {
     pub entries_max: u64,
 }
 
-/// Unpacks an archive into the directory `destination`; how many bytes of data its files had. Files belong to whoever does this; permissions, times,
-/// `user.` attributes, links and holes are kept. Devices, fifos, sockets, and names that lead out of the archive's root are reported and left
-/// out. A file has its name when it is complete; what had the name before is what it was until then. Directories that are there already stay as
-/// they are, and hard links lead to nothing but what this call has made. Nobody gets more than a file's mode and access control list give him, whichever lists the destination has for new files.
+/// Unpacks an archive into the directory `destination`; how many bytes of data its files had. Files belong to whoever
+/// does this; permissions, times, `user.` attributes, links and holes are kept. Devices, fifos, sockets, and names that
+/// lead out of the archive's root are reported and left out. A file has its name when it is complete; what had the name
+/// before is what it was until then. Directories that are there already stay as they are, and hard links lead to
+/// nothing but what this call has made. Nobody gets more than a file's mode and access control list give him, whichever
+/// lists the destination has for new files.
 ///
 /// # Errors
 /// When the archive cannot be read on or has too much in it.
@@ -102,7 +105,8 @@ fn refused(why: &'static str) -> Fault {
     Fault::File("left out", io::Error::other(why))
 }
 
-/// A file that is too long for its file system is alone with that; where there is no more space, or no more disk, there is none for the next.
+/// A file that is too long for its file system is alone with that; where there is no more space, or no more disk, there
+/// is none for the next.
 fn unwritten(error: io::Error) -> Fault {
     match Errno::from_io_error(&error) {
         Some(Errno::FBIG | Errno::INVAL) => Fault::File("cannot write", error),
@@ -121,7 +125,8 @@ struct Unpacker<'unpack> {
     destination: BorrowedFd<'unpack>,
     options: &'unpack UnpackOptions,
     bytes: u64,
-    /// Directories that were made and that the archive is still in, outermost first: name in it, path, permissions, time.
+    /// Directories that were made and that the archive is still in, outermost first: name in it, path, permissions,
+    /// time.
     directories: Vec<(PathBuf, PathBuf, Mode, Time)>,
     /// Files, links and directories that were made.
     made: HashSet<Identity>,
@@ -133,7 +138,8 @@ struct Unpacker<'unpack> {
 }
 
 impl Unpacker<'_> {
-    /// Finishes the directories that `name` is not in: what is put into one changes its time, and its permissions may forbid it.
+    /// Finishes the directories that `name` is not in: what is put into one changes its time, and its permissions may
+    /// forbid it.
     fn leave(&mut self, name: &Path, report: &mut Report<'_>) {
         while let Some((_, path, mode, modified)) =
             self.directories.pop_if(|(within, ..)| name == within.as_path() || !name.starts_with(within))
@@ -195,7 +201,8 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Leaves a file out. Its other names are links to it, which are not to become links to what has its name in the destination.
+    /// Leaves a file out. Its other names are links to it, which are not to become links to what has its name in the
+    /// destination.
     fn leave_out(&mut self, path: PathBuf, why: &'static str) -> Fault {
         if self.left_out.len() < LEFT_OUT_MAX && path.as_os_str().len() <= LEFT_OUT_BYTES_MAX {
             self.left_out.insert(path, why);
@@ -234,7 +241,8 @@ impl Unpacker<'_> {
         Ok((self.directory(path.parent().unwrap_or(Path::new("")))?, name))
     }
 
-    /// Makes a directory that this user can work in; one that is there is fine, a link to one is not. Whether it is new.
+    /// Makes a directory that this user can work in; one that is there is fine, a link to one is not. Whether it is
+    /// new.
     fn make_directory(&self, path: &Path) -> Result<bool, Errno> {
         if path.as_os_str().is_empty() {
             return Ok(false);
@@ -277,7 +285,8 @@ impl Unpacker<'_> {
         if end < member.size { into.set_len(member.size).map_err(unwritten) } else { Ok(()) }
     }
 
-    /// Another name for a file that was made here: what was there before is nothing that an archive may give other names to.
+    /// Another name for a file that was made here: what was there before is nothing that an archive may give other
+    /// names to.
     fn hard_link(&self, target: &Path, path: &Path) -> Result<(), Fault> {
         let failed = || file("cannot make the link");
         let (from, old) = self.parent(target).map_err(failed())?;

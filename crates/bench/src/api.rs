@@ -1,4 +1,5 @@
-//! Many small operations on one image, one boot: the case with most system calls, which the reference measures with its test suite.
+//! Many small operations on one image, one boot: the case with most system calls, which the reference measures with its
+//! test suite.
 //!
 //! Both sides run the same script, in guestfish's words.
 

@@ -1,7 +1,8 @@
-//! Whole copies of one file: ours in every configuration of the system this project follows, beside cp, dd and qemu-img.
+//! Whole copies of one file: ours in every configuration of the system this project follows, beside cp, dd and
+//! qemu-img.
 //!
-//! That system copied one sector per request, one request at a time; its table is sector size by progress reports. Here the
-//! same rows are measured twice, that way ("one sector a request") and as `blockyard copy` does it by default.
+//! That system copied one sector per request, one request at a time; its table is sector size by progress reports. Here
+//! the same rows are measured twice, that way ("one sector a request") and as `blockyard copy` does it by default.
 
 use crate::cpu_idle::{CpuTimes, IdleTime, percent_text};
 use crate::statistics::Samples;

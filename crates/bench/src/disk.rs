@@ -1,8 +1,8 @@
 //! The block tester: asks anything of any [`Disk`] and says how fast and how right the answers were.
 //!
-//! A [`Workload`] says what to do: sequentially, at random, from both ends or as recorded ([`replay`]); reading, writing or both.
-//! [`run`] checks it against the disk, gives each job a thread, a queue and buffers, and makes a [`Report`]. It is the counterpart
-//! of genode's block_tester, whose names for things it keeps.
+//! A [`Workload`] says what to do: sequentially, at random, from both ends or as recorded ([`replay`]); reading,
+//! writing or both. [`run`] checks it against the disk, gives each job a thread, a queue and buffers, and makes a
+//! [`Report`]. It is the counterpart of genode's block_tester, whose names for things it keeps.
 //!
 //! Deliberately absent: whatever names disks or opens them; thresholds.
 
@@ -54,11 +54,12 @@ pub struct Progress {
     pub runtime: Option<Duration>,
 }
 
-/// Runs a workload. `watch` is called ten times a second and may break it off: the report is about what was done until then.
+/// Runs a workload. `watch` is called ten times a second and may break it off: the report is about what was done until
+/// then.
 ///
 /// # Errors
-/// [`WorkloadError`] when the workload makes no sense on this disk; otherwise a sentence on what failed: no memory, no threads, or
-/// the first request that the disk failed, with its offset. Wrong data are no error: the report has them.
+/// [`WorkloadError`] when the workload makes no sense on this disk; otherwise a sentence on what failed: no memory, no
+/// threads, or the first request that the disk failed, with its offset. Wrong data are no error: the report has them.
 pub fn run(
     disk: &dyn Disk,
     workload: &Workload,

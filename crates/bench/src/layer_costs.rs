@@ -1,8 +1,8 @@
 //! What each layer costs: the same job on several disks that lead to the same data.
 //!
-//! Every round opens and measures each target once with each block size; the order is shuffled, with a block size's targets next to
-//! each other, so that whatever the machine does meanwhile hits all of them alike. Medians are shown, and ratios are taken round by
-//! round. The layout of the table is that of the system this project follows.
+//! Every round opens and measures each target once with each block size; the order is shuffled, with a block size's
+//! targets next to each other, so that whatever the machine does meanwhile hits all of them alike. Medians are shown,
+//! and ratios are taken round by round. The layout of the table is that of the system this project follows.
 
 use crate::disk::{self, Report, Start, Workload};
 use crate::random::Random;
@@ -95,7 +95,8 @@ pub struct LayersResults {
     pub interrupted: bool,
 }
 
-/// Measures everything. `watch` is called ten times a second with the measurements done and to do, and may break it off.
+/// Measures everything. `watch` is called ten times a second with the measurements done and to do, and may break it
+/// off.
 ///
 /// # Errors
 /// When no target can be opened, the job does not suit a disk, or a disk fails.
@@ -205,8 +206,8 @@ impl LayersResults {
         self.block_sizes.iter().copied().zip(self.cells.chunks(self.targets.len()))
     }
 
-    /// Throughput and idle time in the reference's layout, and what a request costs beside the base target, where that is there; no
-    /// wider than so many columns.
+    /// Throughput and idle time in the reference's layout, and what a request costs beside the base target, where that
+    /// is there; no wider than so many columns.
     pub fn text(&self, columns: Option<usize>) -> String {
         let mut text = self.legend(columns.unwrap_or(COLUMNS));
         text.push_str("\n\nBS: bytes in a request\nBW: MiB/s\nidle: mean of all CPUs\n\n");

@@ -5,8 +5,8 @@ use std::fs::OpenOptions;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Writes `length_bytes` of data that neither compress nor repeat, so that nothing can take a short cut, from `offset_bytes` on. The
-/// file is made if need be.
+/// Writes `length_bytes` of data that neither compress nor repeat, so that nothing can take a short cut, from
+/// `offset_bytes` on. The file is made if need be.
 ///
 /// # Errors
 /// When it cannot be written.

@@ -4,7 +4,8 @@ use blockyard_block::printable;
 use std::ops::Range;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Rows under a heading. The first column is text, left-aligned; the others are right-aligned. What is in a cell commands no terminal.
+/// Rows under a heading. The first column is text, left-aligned; the others are right-aligned. What is in a cell
+/// commands no terminal.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -34,8 +35,9 @@ impl Table {
         self.render_within(None) + "\n"
     }
 
-    /// As [`Table::render`], no wider than so many columns of a terminal, if they are not too few for any table, and without the last
-    /// newline. What does not fit goes below: columns that do not, with the first one again, and what of a cell does not.
+    /// As [`Table::render`], no wider than so many columns of a terminal, if they are not too few for any table, and
+    /// without the last newline. What does not fit goes below: columns that do not, with the first one again, and what
+    /// of a cell does not.
     pub fn render_within(&self, columns: Option<usize>) -> String {
         let count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widest = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max();

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A directory of its own below one that the user chose, as that decides whether a disk or memory is measured. Its path is absolute
-/// and leads through no link; only this user finds anything in it; it is gone when it is dropped.
+/// A directory of its own below one that the user chose, as that decides whether a disk or memory is measured. Its path
+/// is absolute and leads through no link; only this user finds anything in it; it is gone when it is dropped.
 ///
 /// # Errors
 /// When there is no such directory, or it takes no new ones.

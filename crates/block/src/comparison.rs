@@ -1,7 +1,7 @@
 //! Whether two disks hold the same.
 //!
-//! Several threads take a piece each and read it from both; what both have as holes or zeros is not read. The first difference is
-//! found, not just any.
+//! Several threads take a piece each and read it from both; what both have as holes or zeros is not read. The first
+//! difference is found, not just any.
 
 use crate::watched_work::WatchedWork;
 use crate::{Completion, Disk, Extent, ExtentKind, MemoryMap, Operation, Queue, Request, RequestError, Segment};

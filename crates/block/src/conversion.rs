@@ -1,8 +1,8 @@
 //! Copying all of a disk into another one or into a new image, by several threads, holes and zeros left out.
 //!
-//! Each thread takes the next piece of the source (`plan`), reads it, looks for zeros, and writes the rest from the same
-//! memory (`worker`): what one thread reads it writes itself, while its cache still has it. Nothing is copied but what is
-//! compressed.
+//! Each thread takes the next piece of the source (`plan`), reads it, looks for zeros, and writes the rest from the
+//! same memory (`worker`): what one thread reads it writes itself, while its cache still has it. Nothing is copied but
+//! what is compressed.
 
 mod compressed;
 mod plan;
@@ -50,7 +50,8 @@ pub struct ConversionOptions {
     pub threads: usize,
     /// Pieces that each thread has under way, at least 1. More than one is for disks that are waited for.
     pub depth: usize,
-    /// Runs of zeros at least this long are looked for in data: a multiple of [`ZERO_RUN_BYTES_MIN`]. `None`: nothing is looked for.
+    /// Runs of zeros at least this long are looked for in data: a multiple of [`ZERO_RUN_BYTES_MIN`]. `None`: nothing
+    /// is looked for.
     pub zero_run_bytes: Option<u32>,
 }
 

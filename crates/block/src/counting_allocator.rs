@@ -9,7 +9,8 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts what each thread asks of it: what shows that a data path allocates nothing per request.
+/// The system's allocator, which counts what each thread asks of it: what shows that a data path allocates nothing per
+/// request.
 ///
 /// A program installs it with `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]

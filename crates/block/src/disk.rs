@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// What a disk is, and what requests it takes: others complete with an error, whatever [`crate::layers::AlignedDisk`] would have made of
-/// them. Fixed for as long as [`Disk::generation`] stays the same.
+/// What a disk is, and what requests it takes: others complete with an error, whatever [`crate::layers::AlignedDisk`]
+/// would have made of them. Fixed for as long as [`Disk::generation`] stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size of the disk: a multiple of `logical_block_bytes`.
@@ -20,9 +20,11 @@ pub struct Geometry {
     pub optimal_io_bytes: u32,
     /// Most segments a request may have.
     pub segments_max: u32,
-    /// Most bytes a read or a write may have, never less than a block: a multiple of `logical_block_bytes`. `u64::MAX` when any number will do.
+    /// Most bytes a read or a write may have, never less than a block: a multiple of `logical_block_bytes`. `u64::MAX`
+    /// when any number will do.
     pub transfer_bytes_max: u64,
-    /// What every segment's address in memory and length must be a multiple of: a power of two, 1 when anything will do.
+    /// What every segment's address in memory and length must be a multiple of: a power of two, 1 when anything will
+    /// do.
     pub memory_align_bytes: u32,
     /// Whether writes are refused.
     pub read_only: bool,
@@ -97,8 +99,8 @@ pub trait Disk: Send + Sync {
         None
     }
 
-    /// The first extent of `range`: starts at `range.start`, ends at or before `range.end`. [`crate::walk_extents`] asks
-    /// again from the end of each answer. A disk that cannot tell says [`ExtentKind::Data`] for all of it.
+    /// The first extent of `range`: starts at `range.start`, ends at or before `range.end`. [`crate::walk_extents`]
+    /// asks again from the end of each answer. A disk that cannot tell says [`ExtentKind::Data`] for all of it.
     ///
     /// # Errors
     /// When the disk cannot be asked, or the range is empty or reaches outside it.
@@ -127,20 +129,21 @@ pub enum QueueError {
 ///
 /// # Getting on without [`Queue::wait`]
 ///
-/// A thread with many queues sleeps on their completion events in a poll of its own, and never calls `wait`. So `wait` may
-/// sleep and do what `submit` and `reap` do, but nothing may depend on it:
+/// A thread with many queues sleeps on their completion events in a poll of its own, and never calls `wait`. So `wait`
+/// may sleep and do what `submit` and `reap` do, but nothing may depend on it:
 ///
 /// - `submit` and `reap` do everything that can be done at once: pieces that found no room, the next step of a
 ///   read-modify-write, requests whose time has come.
 /// - A queue without an event (`None`) has carried out everything when `submit` returns: one `reap` brings all of it.
-/// - A queue with an event keeps the same descriptor for as long as it lives. After a `reap` that appended nothing, the event
-///   becomes readable as soon as `submit` and `reap` have anything to do: a completion to show, or a step towards one, such as
-///   a piece that came back, or a time that came. Neither a push nor a submit takes that back. It may be readable for nothing.
+/// - A queue with an event keeps the same descriptor for as long as it lives. After a `reap` that appended nothing, the
+///   event becomes readable as soon as `submit` and `reap` have anything to do: a completion to show, or a step towards
+///   one, such as a piece that came back, or a time that came. Neither a push nor a submit takes that back. It may be
+///   readable for nothing.
 /// - After a `reap` that appended something, it need not become readable: who sleeps reaps until nothing comes.
 /// - What went wrong inside `reap`, which cannot say so, makes the event readable, and the next `submit` says it.
 ///
-/// A layer that joins the event of a queue below with others of its own owes the same: when its own `reap` appends nothing, the
-/// last `reap` below appended nothing either.
+/// A layer that joins the event of a queue below with others of its own owes the same: when its own `reap` appends
+/// nothing, the last `reap` below appended nothing either.
 pub trait Queue: Send {
     /// How many requests it carries at once.
     fn depth(&self) -> usize;
@@ -168,8 +171,9 @@ pub trait Queue: Send {
     /// as soon as `submit` returns. What it promises is said [above](Queue#getting-on-without-queuewait).
     fn completion_event(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Waits until a completion may be ready, one of `events` is readable, or `timeout` has passed; `None` waits
-    /// for ever. A signal ends the wait early, without an error. A thread with several queues passes the others' [`Queue::completion_event`]s in `events`.
+    /// Waits until a completion may be ready, one of `events` is readable, or `timeout` has passed; `None` waits for
+    /// ever. A signal ends the wait early, without an error. A thread with several queues passes the others'
+    /// [`Queue::completion_event`]s in `events`.
     ///
     /// # Errors
     /// When the wait itself fails.

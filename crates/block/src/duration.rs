@@ -18,8 +18,8 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(ns))
 }
 
-/// Writes a time so that [`parse`] reads the same: in the largest unit that leaves it whole. Times of more than 584 years
-/// are cut there.
+/// Writes a time so that [`parse`] reads the same: in the largest unit that leaves it whole. Times of more than 584
+/// years are cut there.
 pub fn exact(time: Duration) -> String {
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let (unit, unit_ns) = UNITS.into_iter().find(|(_, unit_ns)| ns.is_multiple_of(*unit_ns)).unwrap_or(("ns", 1));

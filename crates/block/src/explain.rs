@@ -1,7 +1,7 @@
 //! Errors as sentences.
 //!
-//! In this project a message never repeats its source: whoever shows an error to a person shows its sources too, each once. The
-//! command does so for whatever ends it; [`explain`] is for an error that goes into another message.
+//! In this project a message never repeats its source: whoever shows an error to a person shows its sources too, each
+//! once. The command does so for whatever ends it; [`explain`] is for an error that goes into another message.
 
 use std::error::Error;
 use std::fmt::Write;

@@ -75,11 +75,11 @@ impl Default for FileOptions {
 
 /// A disk in a regular file or on a block device.
 ///
-/// The file may have any length: the capacity is rounded up to whole logical blocks, and the padding between the
-/// file's end and the disk's reads as zeros. The file becomes that long when something else than zeros is written there.
+/// The file may have any length: the capacity is rounded up to whole logical blocks, and the padding between the file's
+/// end and the disk's reads as zeros. The file becomes that long when something else than zeros is written there.
 ///
-/// With [`FileOptions::direct`], what lies in the file's last, incomplete page goes through the page cache all the same:
-/// `O_DIRECT` moves whole blocks only. Nothing else does, so the two never meet in one page.
+/// With [`FileOptions::direct`], what lies in the file's last, incomplete page goes through the page cache all the
+/// same: `O_DIRECT` moves whole blocks only. Nothing else does, so the two never meet in one page.
 ///
 /// A block device is opened for writing only if nobody else in the system has it: not while it is mounted, say.
 #[derive(Debug)]

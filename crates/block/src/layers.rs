@@ -1,8 +1,10 @@
 //! Layers: each is a [`Disk`](crate::Disk) around a [`Disk`](crate::Disk), so any of them goes on top of any other.
 //!
-//! [`AlignedDisk`] takes requests of any length and alignment. [`PartitionDisk`] confines to a range. [`OverlayDisk`] keeps
-//! changes apart. [`ThrottledDisk`] holds requests back. [`MeteredDisk`] counts and measures. [`FaultyDisk`] does wrong on purpose.
-//! [`WatchedDisk`] remembers the first error, and how much there was to do. [`ZerosAsHoles`] gives back the storage of zeros. [`WriteLog`] remembers every write, and can tell what a disk may hold after a power cut at any point.
+//! [`AlignedDisk`] takes requests of any length and alignment. [`PartitionDisk`] confines to a range. [`OverlayDisk`]
+//! keeps changes apart. [`ThrottledDisk`] holds requests back. [`MeteredDisk`] counts and measures. [`FaultyDisk`] does
+//! wrong on purpose. [`WatchedDisk`] remembers the first error, and how much there was to do. [`ZerosAsHoles`] gives
+//! back the storage of zeros. [`WriteLog`] remembers every write, and can tell what a disk may hold after a power cut
+//! at any point.
 //!
 //! What they have in common is in [`layer`]: a layer writes only what it changes.
 //!

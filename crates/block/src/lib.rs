@@ -6,10 +6,10 @@
 //! is a `Disk` around a `Disk` and anything goes on top of anything.
 //!
 //! The backends are [`FileDisk`] (a file or a block device, by io_uring, threads or the caller's own thread),
-//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one. What can be put
-//! around a disk is in [`layers`]; how people name a disk, and what they want around it, in [`specification`]. A disk whose
-//! [`Geometry`] makes demands on requests gets a [`layers::AlignedDisk`] on top by whoever opens it, so that nobody above
-//! meets such demands.
+//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one. What can be
+//! put around a disk is in [`layers`]; how people name a disk, and what they want around it, in [`specification`]. A
+//! disk whose [`Geometry`] makes demands on requests gets a [`layers::AlignedDisk`] on top by whoever opens it, so that
+//! nobody above meets such demands.
 //!
 //! Everything is in bytes. Guest memory goes to the kernel as it lies: a [`Segment`] is a place in the memory map,
 //! checked where the request enters the queue, and nothing is copied or allocated per request.
@@ -20,8 +20,8 @@
 //!
 //! ```
 //! use blockyard_block::{
-//!     Completion, Disk, Extent, ExtentKind, Geometry, MemoryMap, Operation, Queue, QueueError, Request, RequestError, SEGMENTS_MAX,
-//!     read_bytes,
+//!     Completion, Disk, Extent, ExtentKind, Geometry, MemoryMap, Operation, Queue, QueueError, Request, RequestError,
+//!     SEGMENTS_MAX, read_bytes,
 //! };
 //! use std::{io, ops::Range, os::fd::BorrowedFd, time::Duration};
 //! use vm_memory::Bytes;

@@ -1,22 +1,24 @@
 //! How much is asked of a disk at once, and who is bounded by whom.
 //!
-//! A disk takes requests of any length unless its geometry says otherwise, so the bound lies with those who ask. A queue has
-//! [`QUEUE_DEPTH_MAX`] requests in flight, whoever asks. A guest, or a client of a server, may ask for much in each: for as many segments
-//! as a virtqueue has descriptors, [`SEGMENTS_MAX`], and for 4 GiB. So whoever takes requests out of a virtqueue gives the disk no more of
-//! them while it has [`IN_FLIGHT_BYTES_MAX`] to do, and a thread that serves several clients far less. Who makes requests of his own asks for
-//! [`REQUEST_BYTES_MAX`] in one: the client of a session cuts what is longer into such pieces, and a benchmark has nothing that is longer.
-//! What is asked of a mounted file is shorter still, as the kernel makes it so. Each of these lengths is whole blocks, of whatever size up to
-//! [`LOGICAL_BLOCK_MAX_BYTES`] a disk has them.
+//! A disk takes requests of any length unless its geometry says otherwise, so the bound lies with those who ask. A
+//! queue has [`QUEUE_DEPTH_MAX`] requests in flight, whoever asks. A guest, or a client of a server, may ask for much
+//! in each: for as many segments as a virtqueue has descriptors, [`SEGMENTS_MAX`], and for 4 GiB. So whoever takes
+//! requests out of a virtqueue gives the disk no more of them while it has [`IN_FLIGHT_BYTES_MAX`] to do, and a thread
+//! that serves several clients far less. Who makes requests of his own asks for [`REQUEST_BYTES_MAX`] in one: the
+//! client of a session cuts what is longer into such pieces, and a benchmark has nothing that is longer. What is asked
+//! of a mounted file is shorter still, as the kernel makes it so. Each of these lengths is whole blocks, of whatever
+//! size up to [`LOGICAL_BLOCK_MAX_BYTES`] a disk has them.
 
-/// Most requests a queue carries at once; [`Disk::open_queue`](crate::Disk::open_queue) takes a larger depth as this one.
+/// Most requests a queue carries at once; [`Disk::open_queue`](crate::Disk::open_queue) takes a larger depth as this
+/// one.
 pub const QUEUE_DEPTH_MAX: usize = 1024;
 
-/// [`Geometry::segments_max`](crate::Geometry::segments_max) of a disk that takes any number: virtio's largest virtqueue, so no guest asks
-/// for more.
+/// [`Geometry::segments_max`](crate::Geometry::segments_max) of a disk that takes any number: virtio's largest
+/// virtqueue, so no guest asks for more.
 pub const SEGMENTS_MAX: u32 = 32768;
 
-/// Once a disk has this much of a virtqueue to do, it is given no more until something has completed: whoever stops the virtqueue waits for
-/// that and for one request, which has at most 4 GiB, whatever the driver has asked for.
+/// Once a disk has this much of a virtqueue to do, it is given no more until something has completed: whoever stops the
+/// virtqueue waits for that and for one request, which has at most 4 GiB, whatever the driver has asked for.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 64 << 20;
 
 /// Most bytes that who makes requests of his own reads or writes in one.

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const WORDS_AT_ONCE: usize = 16;
 
 impl MemoryMap {
-    /// Whether a segment holds zeros only; `None` when it lies outside, or is not made of whole, aligned words of 8 bytes.
+    /// Whether a segment holds zeros only; `None` when it lies outside, or is not made of whole, aligned words of 8
+    /// bytes.
     pub fn is_zero(&self, segment: Segment) -> Option<bool> {
         let words = self.segment_words(segment)?;
         let any = |words: &[AtomicU64]| words.iter().fold(0, |any, word| any | word.load(Ordering::Relaxed));
@@ -31,7 +32,8 @@ impl MemoryMap {
         Some(true)
     }
 
-    /// Whether two segments hold the same; `None` when one lies outside, or is not made of whole, aligned words of 8 bytes.
+    /// Whether two segments hold the same; `None` when one lies outside, or is not made of whole, aligned words of 8
+    /// bytes.
     pub fn is_equal(&self, left: Segment, right: Segment) -> Option<bool> {
         let (left, right) = (self.segment_words(left)?, self.segment_words(right)?);
         let differ = |(left, right): (&[AtomicU64], &[AtomicU64])| {
@@ -48,8 +50,8 @@ impl MemoryMap {
         if !place.iov_len.is_multiple_of(8) {
             return None;
         }
-        // SAFETY: `resolve` has found the bytes in a mapping that `self`, which the slice borrows, keeps; memory of a map is
-        // reached through pointers and atomics only.
+        // SAFETY: `resolve` has found the bytes in a mapping that `self`, which the slice borrows, keeps; memory of a
+        // map is reached through pointers and atomics only.
         unsafe { words_at(place.iov_base.cast(), place.iov_len / 8) }
     }
 }

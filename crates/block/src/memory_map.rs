@@ -20,13 +20,14 @@ static ZEROS: Page = Page([0; 4096]);
 #[repr(align(4096))]
 struct Page([u8; 4096]);
 
-/// File systems whose files another process may share as its memory (Linux, include/uapi/linux/magic.h): tmpfs, which memfds are of,
-/// hugetlbfs, ext2 to ext4, XFS and Btrfs. Their pages come out of memory or off a disk of this machine. A mapping of any other file
-/// may stop the thread that touches it for as long as somebody likes: a FUSE file system's server, a file server that is gone, or
-/// either of them below an overlay.
+/// File systems whose files another process may share as its memory (Linux, include/uapi/linux/magic.h): tmpfs, which
+/// memfds are of, hugetlbfs, ext2 to ext4, XFS and Btrfs. Their pages come out of memory or off a disk of this machine.
+/// A mapping of any other file may stop the thread that touches it for as long as somebody likes: a FUSE file system's
+/// server, a file server that is gone, or either of them below an overlay.
 const MEMORY_FILE_SYSTEMS: [u64; 5] = [0x0102_1994, 0x9584_58f6, 0xef53, 0x5846_5342, 0x9123_683e];
 
-/// Whether the pages of a file system's files come without anybody being asked for them: a file system by its number in `statfs`.
+/// Whether the pages of a file system's files come without anybody being asked for them: a file system by its number in
+/// `statfs`.
 pub fn gives_pages(file_system: u64) -> bool {
     MEMORY_FILE_SYSTEMS.contains(&file_system)
 }
@@ -73,12 +74,13 @@ impl MemoryMap {
         Self::new(regions, |_| None)
     }
 
-    /// Maps regions that another process made and may cut short at any time. Their size at this moment is checked. Where a
-    /// file is cut short later, the kernel's accesses fail, and ours find zeros and make [`MemoryMap::is_intact`] false.
+    /// Maps regions that another process made and may cut short at any time. Their size at this moment is checked.
+    /// Where a file is cut short later, the kernel's accesses fail, and ours find zeros and make
+    /// [`MemoryMap::is_intact`] false.
     ///
     /// # Errors
-    /// When the layout is bad, a region reaches past the end of its file, lies on a file system whose pages could be kept from
-    /// us for ever, or cannot be mapped.
+    /// When the layout is bad, a region reaches past the end of its file, lies on a file system whose pages could be
+    /// kept from us for ever, or cannot be mapped.
     pub fn from_files<F: AsFd>(regions: Vec<SharedRegion<F>>) -> Result<Self, MemoryMapError> {
         Self::from_admitted_files(regions, &AdmittedMemory::default())
     }
@@ -106,7 +108,8 @@ impl MemoryMap {
         Ok(Self { mapped: Arc::new(Mapped::new(guest_memory, guards)) })
     }
 
-    /// This map with one more region, of zeroed memory, behind its own, which keep their indices; and the new one's index.
+    /// This map with one more region, of zeroed memory, behind its own, which keep their indices; and the new one's
+    /// index.
     ///
     /// # Errors
     /// When there is no memory, or no address behind the last region.
@@ -181,8 +184,9 @@ impl MemoryMap {
     pub fn read<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         match self.mapped.pointer(address, N) {
-            // SAFETY: the `N` bytes lie in a mapping that `self` keeps. The guest may be writing them: then they are some
-            // mixture of old and new, which is what hostile memory is judged as anyway. Nothing else points to `bytes`.
+            // SAFETY: the `N` bytes lie in a mapping that `self` keeps. The guest may be writing them: then they are
+            // some mixture of old and new, which is what hostile memory is judged as anyway. Nothing else points to
+            // `bytes`.
             Some(source) => unsafe { std::ptr::copy_nonoverlapping(source, bytes.as_mut_ptr(), N) },
             None => self.guest_memory().read_slice(&mut bytes, GuestAddress(address)).ok()?,
         }
@@ -197,8 +201,8 @@ impl MemoryMap {
         true
     }
 
-    /// `count` words at guest-physical `address`, as memory that others change at any time; `None` when they do not lie in
-    /// one region or are not aligned there.
+    /// `count` words at guest-physical `address`, as memory that others change at any time; `None` when they do not lie
+    /// in one region or are not aligned there.
     pub fn words<T: Word>(&self, address: u64, count: usize) -> Option<&[T]> {
         let pointer = self.mapped.pointer(address, count.checked_mul(size_of::<T>())?)?;
         // SAFETY: the words lie in a mapping that `self`, which the slice borrows, keeps.
@@ -244,8 +248,8 @@ impl MemoryMap {
 
 /// A region of memory that lies in a file of another process.
 ///
-/// Whose descriptor it is decides how that is closed, as it may be anything. The map has one of its own of what was found to be
-/// a file of memory.
+/// Whose descriptor it is decides how that is closed, as it may be anything. The map has one of its own of what was
+/// found to be a file of memory.
 #[derive(Debug)]
 pub struct SharedRegion<F = File> {
     /// Its guest-physical address.
@@ -258,15 +262,18 @@ pub struct SharedRegion<F = File> {
     pub file_offset_bytes: u64,
 }
 
-/// Which file on overlayfs may be another process's memory: none, unless this was made by [`AdmittedMemory::first_file`].
+/// Which file on overlayfs may be another process's memory: none, unless this was made by
+/// [`AdmittedMemory::first_file`].
 ///
-/// What is below an overlay cannot be seen, so no file there is known to be harmless. A process that we started ourselves, in a directory
-/// that we chose, and that has met nothing hostile yet, may say which file is its memory; whatever becomes of it, it cannot change that.
+/// What is below an overlay cannot be seen, so no file there is known to be harmless. A process that we started
+/// ourselves, in a directory that we chose, and that has met nothing hostile yet, may say which file is its memory;
+/// whatever becomes of it, it cannot change that.
 #[derive(Clone, Debug, Default)]
 pub struct AdmittedMemory(Option<Arc<OnceLock<(u64, u64)>>>);
 
 impl AdmittedMemory {
-    /// Admits the first file on overlayfs that is mapped, by its device and inode, and no other ever; clones admit the same file.
+    /// Admits the first file on overlayfs that is mapped, by its device and inode, and no other ever; clones admit the
+    /// same file.
     pub fn first_file() -> Self {
         Self(Some(Arc::default()))
     }

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A regular file or block device, opened by its name once. What is found out of it afterwards (what it holds, who owns it, who uses it)
-/// and what is done to it is found out of and done to this very file, whatever has the name by then.
+/// A regular file or block device, opened by its name once. What is found out of it afterwards (what it holds, who owns
+/// it, who uses it) and what is done to it is found out of and done to this very file, whatever has the name by then.
 #[derive(Debug)]
 pub struct OpenedFile {
     file: File,
@@ -15,7 +15,8 @@ pub struct OpenedFile {
 }
 
 impl OpenedFile {
-    /// Opens the file at `path`, and a block device for writing only if nobody else in the system has it. Nothing is locked.
+    /// Opens the file at `path`, and a block device for writing only if nobody else in the system has it. Nothing is
+    /// locked.
     ///
     /// # Errors
     /// When it cannot be opened, or is neither a regular file nor a block device.
@@ -28,7 +29,8 @@ impl OpenedFile {
         Self { file, path }
     }
 
-    /// Locks it as [`FileDisk::open`] does, unless the options say not to, for as long as it or a duplicate of it is open.
+    /// Locks it as [`FileDisk::open`] does, unless the options say not to, for as long as it or a duplicate of it is
+    /// open.
     ///
     /// # Errors
     /// When somebody else has locked it.

@@ -1,11 +1,12 @@
 //! Partition tables: MBR with logical partitions, and GPT.
 //!
-//! [`read`] gives a [`PartitionTable`] that holds good values only: every range lies within the disk and is made of whole
-//! logical blocks. What could do harm is marked: a [`Partition`] with a [`Restriction`] is not to be written, because that
-//! would change another partition or the table. [`PartitionTable::range`] is how to ask for a partition, and minds that.
+//! [`read`] gives a [`PartitionTable`] that holds good values only: every range lies within the disk and is made of
+//! whole logical blocks. What could do harm is marked: a [`Partition`] with a [`Restriction`] is not to be written,
+//! because that would change another partition or the table. [`PartitionTable::range`] is how to ask for a partition,
+//! and minds that.
 //!
-//! Which table counts is decided as Genode's part_block does, see [`TableChoice`]. A table is hostile input: reading one
-//! takes bounded time and memory, whatever is in it.
+//! Which table counts is decided as Genode's part_block does, see [`TableChoice`]. A table is hostile input: reading
+//! one takes bounded time and memory, whatever is in it.
 //!
 //! [`PartitionTable::create`] makes a new table, [`PartitionTable::change`] changes one in place.
 //!
@@ -213,7 +214,8 @@ impl Tables {
         }
     }
 
-    /// An error if a GPT is where it would be with blocks of another size: the remedy is another than with a damaged one.
+    /// An error if a GPT is where it would be with blocks of another size: the remedy is another than with a damaged
+    /// one.
     fn check_block_size(&mut self) -> Result<(), PartitionTableError> {
         let block_bytes = u64::from(self.block_bytes);
         let others = (9..=16).map(|shift| 1 << shift).filter(|&other| other != block_bytes);

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 /// Symbolic links that are followed one after another, as many as the kernel follows (MAXSYMLINKS).
 const LINKS_MAX: usize = 40;
 
-/// A directory, held open, and the name that a file has in it, or will have. What is done to the name is done there, whatever becomes
-/// meanwhile of the path that led to it.
+/// A directory, held open, and the name that a file has in it, or will have. What is done to the name is done there,
+/// whatever becomes meanwhile of the path that led to it.
 #[derive(Debug)]
 pub(crate) struct Place {
     /// All of it, without symbolic links at its end.
@@ -34,8 +34,8 @@ impl Place {
         Ok(Self { path: path.to_owned(), directory, name: name.to_owned() })
     }
 
-    /// The place of `file`, which was opened by `path`. What the path leads to was for the kernel to decide, by its rules on whose symbolic
-    /// links are followed: what is found here counts only if it is that very file.
+    /// The place of `file`, which was opened by `path`. What the path leads to was for the kernel to decide, by its
+    /// rules on whose symbolic links are followed: what is found here counts only if it is that very file.
     ///
     /// # Errors
     /// When the file has no name there (any more).
@@ -82,8 +82,9 @@ impl Place {
     }
 }
 
-/// Whether something is mounted on the very name that an open file was reached by: a file mounted by itself (a bind mount, a file of FUSE). No
-/// other file can take that name, and the directory round it is not the one that the file is in.
+/// Whether something is mounted on the very name that an open file was reached by: a file mounted by itself (a bind
+/// mount, a file of FUSE). No other file can take that name, and the directory round it is not the one that the file is
+/// in.
 pub(crate) fn is_mount_root(file: impl AsFd) -> io::Result<bool> {
     let status = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
     Ok(status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))

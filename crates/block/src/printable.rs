@@ -29,8 +29,8 @@ pub fn misleads(letter: char) -> bool {
     letter.is_control() || is_format(letter)
 }
 
-/// Letters without a shape that change the direction or the lines of others (Unicode Standard Annex 9, and U+2028 and U+2029), or
-/// hide between them. The joiners (U+200C, U+200D) are part of how names are spelled.
+/// Letters without a shape that change the direction or the lines of others (Unicode Standard Annex 9, and U+2028 and
+/// U+2029), or hide between them. The joiners (U+200C, U+200D) are part of how names are spelled.
 fn is_format(letter: char) -> bool {
     matches!(letter,
         '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
@@ -41,8 +41,8 @@ pub fn shown<T: AsRef<OsStr> + ?Sized>(path: &T) -> impl fmt::Display + use<'_, 
     fmt::from_fn(|f| f.write_str(&printable(&path.as_ref().to_string_lossy())))
 }
 
-/// A text as one word of a shell's command line, in quotes where it needs them: what is pasted does nothing else. Letters that
-/// mislead are written as numbers (`$'\x1b'`, which bash, zsh and POSIX 2024 have).
+/// A text as one word of a shell's command line, in quotes where it needs them: what is pasted does nothing else.
+/// Letters that mislead are written as numbers (`$'\x1b'`, which bash, zsh and POSIX 2024 have).
 pub fn shell_word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./+-:,@%=".contains(letter);
     if !text.is_empty() && text.chars().all(is_plain) {

@@ -1,7 +1,8 @@
 //! Temporary directories in which nobody else finds anything, and that nobody puts another in the place of.
 //!
-//! A directory of mode 0700 is not enough for that: whoever may write in the directory round it can rename it, and put one with links of his own there
-//! under its name. So only a place counts whose way from the root on nobody else can change.
+//! A directory of mode 0700 is not enough for that: whoever may write in the directory round it can rename it, and put
+//! one with links of his own there under its name. So only a place counts whose way from the root on nobody else can
+//! change.
 
 use crate::shown;
 use rustix::fs::{CWD, FileType, Mode, getxattr, statat};
@@ -15,8 +16,8 @@ use tempfile::TempDir;
 /// What an owner is shown as who has no number here (Linux, Documentation/admin-guide/sysctl/kernel.rst, overflowuid).
 const UNMAPPED: u32 = 65534;
 
-/// A new one, of which nothing is left when it is dropped: in the first that `suits` of TMPDIR, /dev/shm, /tmp and /var/tmp; in the first of all if
-/// none does.
+/// A new one, of which nothing is left when it is dropped: in the first that `suits` of TMPDIR, /dev/shm, /tmp and
+/// /var/tmp; in the first of all if none does.
 ///
 /// # Errors
 /// When others can change what lies in each of them, or none can be made.

@@ -35,10 +35,10 @@ const ACL: &str = "system.posix_acl_access";
 /// A file that is being written to replace the one at a path, or to appear there.
 ///
 /// Until [`ReplacementFile::commit`] the path is as it was. Where the file system can, the file has no name until then,
-/// so that a killed process leaves nothing half written behind: a file that replaces another is `.NAME.blockyard-XXXXXX`
-/// only from when it is complete until it is renamed. Elsewhere it has such a name from the start, removed on drop. Hard
-/// links to the old file keep the old contents. The old file is locked as an image that is written
-/// ([`FileOptions::lock`](crate::FileOptions::lock)): nobody may go on with a file that has lost its name.
+/// so that a killed process leaves nothing half written behind: a file that replaces another is
+/// `.NAME.blockyard-XXXXXX` only from when it is complete until it is renamed. Elsewhere it has such a name from the
+/// start, removed on drop. Hard links to the old file keep the old contents. The old file is locked as an image that is
+/// written ([`FileOptions::lock`](crate::FileOptions::lock)): nobody may go on with a file that has lost its name.
 #[derive(Debug)]
 pub struct ReplacementFile {
     new: NewFile,
@@ -53,18 +53,20 @@ fn others_rights_for_group(mode: Mode) -> Mode {
 
 impl ReplacementFile {
     /// Starts to replace `path`, or the file that it leads to through symbolic links. The new file is empty and open
-    /// for reading and writing. It has the old one's permissions and ACL and, where this user may give it away, its owner, but is no
-    /// set-user-ID or set-group-ID file: what is written comes from elsewhere. One that replaces nothing has what the umask leaves of 0666.
+    /// for reading and writing. It has the old one's permissions and ACL and, where this user may give it away, its
+    /// owner, but is no set-user-ID or set-group-ID file: what is written comes from elsewhere. One that replaces
+    /// nothing has what the umask leaves of 0666.
     ///
     /// # Errors
-    /// When the path is anything but a regular file or free, is a symbolic link that leads nowhere or must not be followed, is a mount
-    /// point, is not writable, is in use by another program, or its directory does not exist or takes no new files.
+    /// When the path is anything but a regular file or free, is a symbolic link that leads nowhere or must not be
+    /// followed, is a mount point, is not writable, is in use by another program, or its directory does not exist or
+    /// takes no new files.
     pub fn create(path: &Path) -> Result<Self, ReplacementError> {
         Self::create_with(path, NEW_PERMISSIONS, NewFile::create)
     }
 
-    /// The same, for contents that come from a file with these permission bits: one that replaces nothing has what the umask leaves of
-    /// them, from its first byte, as cp(1) has it. `None`: the contents come from no file.
+    /// The same, for contents that come from a file with these permission bits: one that replaces nothing has what the
+    /// umask leaves of them, from its first byte, as cp(1) has it. `None`: the contents come from no file.
     ///
     /// # Errors
     /// As [`ReplacementFile::create`].
@@ -105,7 +107,8 @@ impl ReplacementFile {
         fchmod(self.file(), mode).map_err(|errno| self.failed("set the permissions of", errno))
     }
 
-    /// Gives the new file the old one's ACL, and not what its directory has new files inherit; false when that cannot be.
+    /// Gives the new file the old one's ACL, and not what its directory has new files inherit; false when that cannot
+    /// be.
     fn take_over_acl(&self, old: &OldFile) -> bool {
         let inherits_none = match fremovexattr(self.file(), ACL) {
             Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => true,
@@ -180,7 +183,8 @@ impl ReplacementFile {
         Ok(())
     }
 
-    /// As [`ReplacementFile::commit`], and keeps the file open: for who goes on with this very file, whatever has its name by then.
+    /// As [`ReplacementFile::commit`], and keeps the file open: for who goes on with this very file, whatever has its
+    /// name by then.
     ///
     /// # Errors
     /// As there.

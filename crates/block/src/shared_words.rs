@@ -59,8 +59,8 @@ impl<T: Word> fmt::Debug for SharedWords<T> {
 /// The words at `pointer`, unless it is not aligned for them.
 ///
 /// # Safety
-/// The words are in memory that stays mapped for `'a`, readable and writable, and that nobody has Rust references to other
-/// than to atomics.
+/// The words are in memory that stays mapped for `'a`, readable and writable, and that nobody has Rust references to
+/// other than to atomics.
 pub(crate) unsafe fn words_at<'a, T: Word>(pointer: *mut u8, count: usize) -> Option<&'a [T]> {
     let first = pointer.cast::<T>();
     // SAFETY: mapped (the caller's promise) and aligned; as atomics, others may change them.

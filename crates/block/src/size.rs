@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io;
 
-/// What may stand behind a number, and how many bytes it makes of one: powers of 1024 for a letter and for `KiB`, powers of 1000 for `KB`, as dd and
-/// truncate have it. qemu-img has the letters alone, with the same meaning.
+/// What may stand behind a number, and how many bytes it makes of one: powers of 1024 for a letter and for `KiB`,
+/// powers of 1000 for `KB`, as dd and truncate have it. qemu-img has the letters alone, with the same meaning.
 const UNITS: [(&str, &str, &str); 6] = [
     ("K", "KiB", "KB"),
     ("M", "MiB", "MB"),
@@ -14,8 +14,9 @@ const UNITS: [(&str, &str, &str); 6] = [
     ("E", "EiB", "EB"),
 ];
 
-/// Reads a number of bytes with an optional unit: `512`, `64K`, `8M`, `1.5G`, `1T`, `1P` and `1E` count in steps of 1024, as do `KiB` and so on;
-/// `KB`, `MB` and so on count in steps of 1000. Upper and lower case are the same. What is less than a byte is dropped.
+/// Reads a number of bytes with an optional unit: `512`, `64K`, `8M`, `1.5G`, `1T`, `1P` and `1E` count in steps of
+/// 1024, as do `KiB` and so on; `KB`, `MB` and so on count in steps of 1000. Upper and lower case are the same. What is
+/// less than a byte is dropped.
 ///
 /// # Errors
 /// A sentence on what a size looks like.

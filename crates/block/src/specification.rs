@@ -7,8 +7,8 @@
 //! | `mem` | the size of a disk in memory: `mem:1G` |
 //! | `null` | the size of a disk that holds nothing: `null:8G` |
 //!
-//! A comma in a path or a value is written twice. A colon before any slash ends a kind, so a file whose name has one there
-//! is written `file:a:b` or `./a:b`.
+//! A comma in a path or a value is written twice. A colon before any slash ends a kind, so a file whose name has one
+//! there is written `file:a:b` or `./a:b`.
 //!
 //! | key | kinds | meaning |
 //! |---|---|---|
@@ -49,9 +49,10 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A disk as somebody named it: checked, so that its parts fit each other. Made by [`str::parse`]; its `Display` gives a
-/// text that parses to the same (but for what only [`DiskSpecification::of_file`] and its like take: a path that is not UTF-8, a size that no file can
-/// have). What is said besides is said to it, not to its text: [`DiskSpecification::with_format`] and its like.
+/// A disk as somebody named it: checked, so that its parts fit each other. Made by [`str::parse`]; its `Display` gives
+/// a text that parses to the same (but for what only [`DiskSpecification::of_file`] and its like take: a path that is
+/// not UTF-8, a size that no file can have). What is said besides is said to it, not to its text:
+/// [`DiskSpecification::with_format`] and its like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskSpecification {
     backend: Backend,
@@ -173,8 +174,8 @@ impl DiskSpecification {
         self
     }
 
-    /// The same disk, saying `ro` and without locks: for a look at what another program may be writing. What is read fits together
-    /// only as far as that program's writes happen to.
+    /// The same disk, saying `ro` and without locks: for a look at what another program may be writing. What is read
+    /// fits together only as far as that program's writes happen to.
     #[must_use]
     pub fn unlocked(self) -> Self {
         let mut unlocked = self.read_only();
@@ -189,8 +190,8 @@ impl DiskSpecification {
         self.delta == Some(Delta::Snapshot)
     }
 
-    /// The file or block device, if the disk is all of it, byte by byte, and changes go there: such a disk can be made by writing a
-    /// new file ([`DiskSpecification::open_file`]). Nothing has looked at its contents.
+    /// The file or block device, if the disk is all of it, byte by byte, and changes go there: such a disk can be made
+    /// by writing a new file ([`DiskSpecification::open_file`]). Nothing has looked at its contents.
     pub fn raw_file(&self) -> Option<&Path> {
         match &self.backend {
             Backend::File(file) if file.is_raw() && self.partition.is_none() && self.delta.is_none() => {
@@ -275,7 +276,8 @@ impl DiskSpecification {
         }
     }
 
-    /// The same disk, with this logical block, a power of two from 512 to 65536, if it is in a file and does not say which.
+    /// The same disk, with this logical block, a power of two from 512 to 65536, if it is in a file and does not say
+    /// which.
     #[must_use]
     pub fn or_logical_block(mut self, bytes: u32) -> Self {
         if let Backend::File(file) = &mut self.backend {

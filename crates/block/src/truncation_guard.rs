@@ -1,9 +1,9 @@
 //! Surviving a mapped file that its owner cuts short.
 //!
-//! A page of a mapping beyond the end of its file raises SIGBUS in whoever touches it. The files of a client's memory are
-//! the client's, so it could end the server that way. A handler, installed once for the process, puts zeros over a mapping that
-//! faults, if it is in the table of guarded ones, and marks it; whoever owns the mapping asks for the mark. Any other SIGBUS
-//! goes where it went before.
+//! A page of a mapping beyond the end of its file raises SIGBUS in whoever touches it. The files of a client's memory
+//! are the client's, so it could end the server that way. A handler, installed once for the process, puts zeros over a
+//! mapping that faults, if it is in the table of guarded ones, and marks it; whoever owns the mapping asks for the
+//! mark. Any other SIGBUS goes where it went before.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -106,13 +106,13 @@ fn put_zeros_at(address: usize) -> bool {
     for entry in &TABLE {
         let start = entry.start.load(Ordering::Acquire);
         let end = entry.end.load(Ordering::Relaxed);
-        // The mapping of the address that faulted is not let go while it is used. So what matches is that one's line, unless it
-        // was being changed just now.
+        // The mapping of the address that faulted is not let go while it is used. So what matches is that one's line,
+        // unless it was being changed just now.
         if start == 0 || !(start..end).contains(&address) || entry.start.load(Ordering::Acquire) != start {
             continue;
         }
-        // SAFETY: the range is a whole mapping that its owner keeps, and is using this moment; it holds bytes that others change
-        // anyway. mmap is a plain system call here.
+        // SAFETY: the range is a whole mapping that its owner keeps, and is using this moment; it holds bytes that
+        // others change anyway. mmap is a plain system call here.
         let mapped = unsafe {
             let errno = *libc::__errno_location();
             let mapped = libc::mmap(

@@ -28,8 +28,8 @@ impl<E: Send> WatchedWork<E> {
         }
     }
 
-    /// Runs `work` on so many threads, to the end of all. `watch` hears ten times a second how many bytes are done; when it says not
-    /// to go on, the work fails with `stopped`.
+    /// Runs `work` on so many threads, to the end of all. `watch` hears ten times a second how many bytes are done;
+    /// when it says not to go on, the work fails with `stopped`.
     ///
     /// # Errors
     /// The first thing that failed, in any thread.

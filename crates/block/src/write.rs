@@ -5,8 +5,8 @@ use crate::{Disk, MemoryMap, Operation, Segment};
 use std::io;
 use vm_memory::Bytes;
 
-/// Writes `bytes` from `offset_bytes` on, both multiples of the disk's logical block. For tables and headers, not for data. Nothing is
-/// flushed.
+/// Writes `bytes` from `offset_bytes` on, both multiples of the disk's logical block. For tables and headers, not for
+/// data. Nothing is flushed.
 ///
 /// # Errors
 /// When memory or a queue cannot be had, and the disk's own errors.

@@ -203,8 +203,8 @@ fn exclusively(path: &Path, writable: bool) -> File {
     how.read(true).write(writable).custom_flags(rustix::fs::OFlags::EXCL.bits().cast_signed()).open(path).unwrap()
 }
 
-/// What a killed server had is taken down by the kernel, which on a busy machine takes longer than a moment. No process is to be seen then
-/// that writes to the device.
+/// What a killed server had is taken down by the kernel, which on a busy machine takes longer than a moment. No process
+/// is to be seen then that writes to the device.
 #[test]
 fn a_device_that_nobody_is_known_to_have_is_waited_for_as_a_file_is() {
     let directory = tempfile::tempdir().unwrap();

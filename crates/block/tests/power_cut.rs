@@ -198,7 +198,8 @@ fn cut_power(writer: &Writer, image: Vec<u8>, offset_blocks: u64) -> Outcome {
     let mut outcome = Outcome::default();
     for cut in 0..CUTS {
         let events = cut * recording.event_count() / (CUTS - 1);
-        // What is issued behind so many events may be on the disk only after more; what is known to be flushed is there.
+        // What is issued behind so many events may be on the disk only after more; what is known to be flushed is
+        // there.
         while let Some((_, fact)) = facts.next_if(|(at, _)| *at <= events) {
             match *fact {
                 Fact::Issued { block, record } => known[block as usize].issued = record,

@@ -15,8 +15,8 @@ const DISK_BYTES: u64 = 16 << 20;
 /// Requests whose calls are counted.
 const REQUESTS: u64 = 200 * DEPTH;
 
-/// Not a test: what the tests have strace watch. Full batches of 4 KiB, half of them writes if there are any, with a wait for
-/// each to end.
+/// Not a test: what the tests have strace watch. Full batches of 4 KiB, half of them writes if there are any, with a
+/// wait for each to end.
 #[test]
 #[ignore = "run by other tests"]
 fn run_batches() {
@@ -74,8 +74,8 @@ fn parse(counts: &Path) -> HashMap<String, u64> {
     rows.filter_map(|row| Some(((*row.last()?).to_owned(), row[3].parse().ok()?))).collect()
 }
 
-/// How often each system call was made for `REQUESTS` requests: how often a thread is woken, and so how many there are of some,
-/// depends on who else has the processors. `cargo xtask figures` counts those.
+/// How often each system call was made for `REQUESTS` requests: how often a thread is woken, and so how many there are
+/// of some, depends on who else has the processors. `cargo xtask figures` counts those.
 fn calls_for_requests(direct: bool, writes: bool) -> HashMap<String, u64> {
     // A process that makes none has the same calls besides.
     let [none, mut many] = [0, REQUESTS / DEPTH].map(|batches| calls(batches, direct, writes));

@@ -1,7 +1,7 @@
 //! `blockyard bench`: measures the block path.
 //!
-//! [`copy`] measures whole copies, [`disk`] any disk, [`layers`] every layer a request can go through; [`upload`], [`startup`] and
-//! [`api`] what `blockyard image` does, beside guestfish.
+//! [`copy`] measures whole copies, [`disk`] any disk, [`layers`] every layer a request can go through; [`upload`],
+//! [`startup`] and [`api`] what `blockyard image` does, beside guestfish.
 
 mod api;
 mod comparison;

@@ -1,7 +1,7 @@
 //! `blockyard copy`: a disk goes through a virtual machine.
 //!
-//! [`args`] says what is wanted, [`source`] and [`destination`] open both ends, [`job`] builds the machine and runs it, [`conversation`] is
-//! what is said over COM1, [`watch`] follows the guest, [`report`] says what it cost.
+//! [`args`] says what is wanted, [`source`] and [`destination`] open both ends, [`job`] builds the machine and runs it,
+//! [`conversation`] is what is said over COM1, [`watch`] follows the guest, [`report`] says what it cost.
 
 pub mod args;
 mod conversation;

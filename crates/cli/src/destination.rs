@@ -7,8 +7,9 @@ use blockyard_block::{ReplacementError, same_file, shown};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// The one place where it is decided: the file that is replaced as a whole, or appears; `None` for a disk that is there and is
-/// written in place, as `in_place` asks for. The file's format is another matter, as long as it is one that can be made.
+/// The one place where it is decided: the file that is replaced as a whole, or appears; `None` for a disk that is there
+/// and is written in place, as `in_place` asks for. The file's format is another matter, as long as it is one that can
+/// be made.
 ///
 /// # Errors
 /// When the file's name says a format that is not supported.

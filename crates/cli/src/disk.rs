@@ -19,8 +19,8 @@ type Connected = Result<Arc<dyn Disk>, OpenError>;
 /// What a disk is opened for, and how.
 #[derive(Clone, Copy)]
 pub struct Access<'a> {
-    /// Refuse every change, whatever the specification says: no command opens for writing what it only reads. A change that was cut off is then
-    /// seen through; otherwise it is completed first.
+    /// Refuse every change, whatever the specification says: no command opens for writing what it only reads. A change
+    /// that was cut off is then seen through; otherwise it is completed first.
     pub read_only: bool,
     /// Where an image's other files may lie.
     pub allow_dirs: &'a [PathBuf],
@@ -64,7 +64,8 @@ pub struct OpenDisk {
     pub unfinished: Option<PathBuf>,
     /// The session that it is or lies on.
     pub session: Option<Arc<SessionDisk>>,
-    /// Pieces that a thread has under way which reads or writes all of it: what lies in the page cache is not waited for.
+    /// Pieces that a thread has under way which reads or writes all of it: what lies in the page cache is not waited
+    /// for.
     pub depth: usize,
 }
 
@@ -161,8 +162,8 @@ fn tell_of_bitmaps(image: &OpenedFile) {
 /// How long a server that went away is waited for: somebody restarts it, or it is gone.
 pub const RECONNECT: Duration = Duration::from_secs(10);
 
-/// How long a server may take to notice that its last client has gone, and until then turns the next one away; or to listen on the
-/// socket that it has just made.
+/// How long a server may take to notice that its last client has gone, and until then turns the next one away; or to
+/// listen on the socket that it has just made.
 const SERVER_BUSY: Duration = Duration::from_millis(500);
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 

@@ -1,4 +1,5 @@
-//! How the process ends: exit status 0 for success, 1 for failure with one sentence on stderr, 2 for usage, 130 for Ctrl-C.
+//! How the process ends: exit status 0 for success, 1 for failure with one sentence on stderr, 2 for usage, 130 for
+//! Ctrl-C.
 
 use crate::usage_error::{UsageError, UsageLines};
 use crate::{image, signals, terminal};

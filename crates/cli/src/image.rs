@@ -1,6 +1,7 @@
 //! `blockyard image`: disk images, and the files in them.
 //!
-//! This file lists the subcommands. Those on images as a whole ([`whole`]) work on them in this process, shut in; those on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
+//! This file lists the subcommands. Those on images as a whole ([`whole`]) work on them in this process, shut in; those
+//! on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
 
 mod at_terminal;
 pub mod failures;
@@ -31,12 +32,13 @@ use whole::WholeCommand;
 ///
 /// IMAGE is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img or disk.qcow2.
 ///
-/// create, info, check, convert, commit, rebase, resize, map, measure and compare have qemu-img's words and options; without -f, the name's ending
-/// says an image's format. New images appear under their names when they are complete.
+/// create, info, check, convert, commit, rebase, resize, map, measure and compare have qemu-img's words and options;
+/// without -f, the name's ending says an image's format. New images appear under their names when they are complete.
 ///
-/// The others are for the files in an image. Its root file system is found by looking, and what
-/// its /etc/fstab says is mounted too; -m PART[:DIR] overrides. A Linux guest does the work (User-Mode Linux: `blockyard doctor`), so that
-/// neither this program nor the host's kernel reads an untrusted file system. Success means that what was changed is on stable storage.
+/// The others are for the files in an image. Its root file system is found by looking, and what its /etc/fstab says is
+/// mounted too; -m PART[:DIR] overrides. A Linux guest does the work (User-Mode Linux: `blockyard doctor`), so that
+/// neither this program nor the host's kernel reads an untrusted file system. Success means that what was changed is on
+/// stable storage.
 ///
 /// Exit status: 0 for success, 1 on failure, 2 on wrong usage.
 #[derive(Args)]

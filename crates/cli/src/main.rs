@@ -1,7 +1,7 @@
 //! `blockyard`: the commands.
 //!
-//! `command_line.rs` says which there are, `ending.rs` how they end. Each command is a module with its options beside it. This file joins them, and
-//! nothing imports from it.
+//! `command_line.rs` says which there are, `ending.rs` how they end. Each command is a module with its options beside
+//! it. This file joins them, and nothing imports from it.
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "a binary has no public interface")]
 

@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 /// List the partitions of a disk.
 ///
-/// Reads MBR tables with logical partitions, and GPTs. What is odd about a table is told on stderr. Numbers are those that
-/// Linux gives, and those that `blockyard serve --partition` takes. A disk that another program writes is read all the same.
+/// Reads MBR tables with logical partitions, and GPTs. What is odd about a table is told on stderr. Numbers are those
+/// that Linux gives, and those that `blockyard serve --partition` takes. A disk that another program writes is read all
+/// the same.
 #[derive(Args)]
 pub struct PartitionsArgs {
     /// Disk: [kind:]path[,key=value...]
@@ -76,7 +77,8 @@ struct Opened {
     note: Option<String>,
 }
 
-/// Opens the disk for reading, with whoever else has it if need be: a table changes rarely, and a look at it harms nobody.
+/// Opens the disk for reading, with whoever else has it if need be: a table changes rarely, and a look at it harms
+/// nobody.
 fn open(disk: &str, allow_dirs: &[PathBuf]) -> Result<Opened> {
     let specification: DiskSpecification = disk.parse().map_err(UsageLines::from)?;
     let access = Access { read_only: true, allow_dirs, ..Access::default() };

@@ -1,4 +1,5 @@
-//! A line on stderr that shows how far a command has come, if stderr is a terminal: never wider than that, however wide it is just now.
+//! A line on stderr that shows how far a command has come, if stderr is a terminal: never wider than that, however wide
+//! it is just now.
 
 use crate::terminal;
 use blockyard_block::size;
@@ -110,8 +111,8 @@ fn columns() -> usize {
     terminal::error_columns().unwrap_or(COLUMNS).saturating_sub(1)
 }
 
-/// A line of at most `columns` letters: how much of the way is done, as many of the facts as there is room for, the first ones first,
-/// and a bar in front where there is room left for that.
+/// A line of at most `columns` letters: how much of the way is done, as many of the facts as there is room for, the
+/// first ones first, and a bar in front where there is room left for that.
 fn line(columns: usize, part: f64, facts: &[String]) -> String {
     let part = part.clamp(0.0, 1.0);
     let mut text = format!("{:>3} %", (part * 100.0).floor());

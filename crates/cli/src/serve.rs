@@ -1,8 +1,8 @@
 //! `blockyard serve`: a disk, or partitions of it, for virtual machines and for programs that only know files.
 //!
 //! One process, the driver, has the disk. Where partitions are served, a second one stands at the door: the mediator
-//! passes clients on and is then out of the road, or the copier stays on it. Each opens what it needs, gives up the rest, and
-//! serves.
+//! passes clients on and is then out of the road, or the copier stays on it. Each opens what it needs, gives up the
+//! rest, and serves.
 
 pub mod args;
 mod child;
@@ -45,7 +45,8 @@ pub fn run_child(args: &ChildArgs) -> Result<()> {
     finished(child::run(args))
 }
 
-/// What was said is written before this process ends. Where nobody reads it, nobody waits: then no reason for the end is said either.
+/// What was said is written before this process ends. Where nobody reads it, nobody waits: then no reason for the end
+/// is said either.
 fn finished(done: Result<()>) -> Result<()> {
     if !Screen::flush() {
         process::exit(i32::from(done.is_err()));

@@ -1,4 +1,5 @@
-//! Signals that ask a command to end: caught here and nowhere else. `serve`, which waits for descriptors, has a thread that hears of them too.
+//! Signals that ask a command to end: caught here and nowhere else. `serve`, which waits for descriptors, has a thread
+//! that hears of them too.
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -75,7 +76,8 @@ pub fn exit_status() -> Option<u8> {
     }
 }
 
-/// A file that reaches the user's limit (`ulimit -f`) is from now on an error of the write (EFBIG), not the end of the process.
+/// A file that reaches the user's limit (`ulimit -f`) is from now on an error of the write (EFBIG), not the end of the
+/// process.
 ///
 /// # Errors
 /// When the system does not let us.

@@ -1,8 +1,8 @@
-//! What people and programs read: stdout and stderr. Everything that this command says goes through here, so that nothing out of an
-//! image, of a client, or of somebody's file name commands the terminal.
+//! What people and programs read: stdout and stderr. Everything that this command says goes through here, so that
+//! nothing out of an image, of a client, or of somebody's file name commands the terminal.
 //!
-//! What is asked for as it is goes past it: the contents of files, archives, what a program of an image writes, and names in listings
-//! when stdout is no terminal (`image::files::listing`).
+//! What is asked for as it is goes past it: the contents of files, archives, what a program of an image writes, and
+//! names in listings when stdout is no terminal (`image::files::listing`).
 
 use anyhow::Result;
 use blockyard_block::{misleads, printable_lines};
@@ -14,7 +14,8 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
-/// Sees to it that nothing can be written to a stdout that was closed when this process was started: what is printed there, nobody reads.
+/// Sees to it that nothing can be written to a stdout that was closed when this process was started: what is printed
+/// there, nobody reads.
 pub fn keep_closed() {
     // std takes it for success that a descriptor is none (EBADF), but not that a socket leads nowhere (ENOTCONN).
     if standard_output::was_closed()
@@ -56,7 +57,8 @@ pub fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
-/// A value as JSON on one line, with every letter in it that would command a terminal as an escape: the value is the same.
+/// A value as JSON on one line, with every letter in it that would command a terminal as an escape: the value is the
+/// same.
 ///
 /// # Errors
 /// When it cannot be said in JSON.
@@ -72,7 +74,8 @@ pub fn json_pretty(value: &impl Serialize) -> Result<String> {
     Ok(escaped(serde_json::to_string_pretty(value)?))
 }
 
-/// Newlines are between the parts of the text: in strings, they are escapes already. So are all letters that mislead in none but strings.
+/// Newlines are between the parts of the text: in strings, they are escapes already. So are all letters that mislead in
+/// none but strings.
 fn escaped(text: String) -> String {
     let is_bad = |letter: char| letter != '\n' && misleads(letter);
     if !text.contains(is_bad) {

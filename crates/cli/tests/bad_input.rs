@@ -1,5 +1,5 @@
-//! Everything that can be wrong with the disks and the options: one sentence, the right exit status, the destination as it was,
-//! nothing left behind.
+//! Everything that can be wrong with the disks and the options: one sentence, the right exit status, the destination as
+//! it was, nothing left behind.
 
 mod support;
 
@@ -199,7 +199,8 @@ fn no_space_left() {
     rustix::mount::mount("none", &small, "tmpfs", rustix::mount::MountFlags::empty(), c"size=4m").unwrap();
     let output = small.join("output");
     fs::write(&output, b"as it was").unwrap();
-    // In one piece, which fails when storage is reserved; and in pieces too small to reserve, which fails in the middle.
+    // In one piece, which fails when storage is reserved; and in pieces too small to reserve, which fails in the
+    // middle.
     let whole = yard.random("whole", 8 * MIB, 1);
     let pieces: Vec<_> = (0..64).map(|piece| (piece * MIB, MIB / 8)).collect();
     let pieces = yard.sparse("pieces", 64 * MIB, &pieces, 2);

@@ -167,14 +167,14 @@ fn statistics_and_summary_are_for_people() {
     }
 }
 
-/// The exits of a copy do not depend on its sector sizes, and hardly on its length. Those that are waits are left out: there are
-/// more of them where somebody else has the processors, so `cargo xtask figures` counts them.
+/// The exits of a copy do not depend on its sector sizes, and hardly on its length. Those that are waits are left out:
+/// there are more of them where somebody else has the processors, so `cargo xtask figures` counts them.
 #[test]
 fn exits_are_few_and_the_sector_size_does_not_matter() {
     let yard = Yard::new();
     let output = yard.path("output");
-    // KVM itself takes `rep outsb` apart: there every byte of a frame is an exit, every digit of a number in it. And the
-    // lab's machine is emulated: less of everything has to do.
+    // KVM itself takes `rep outsb` apart: there every byte of a frame is an exit, every digit of a number in it. And
+    // the lab's machine is emulated: less of everything has to do.
     let (mebibytes, start_up_max, digits) = if support::backend() == "kvm" { (8, 1500, 32) } else { (64, 200, 0) };
     for sector in ["512", "4096", "65536"] {
         let exits = |length: u64| {

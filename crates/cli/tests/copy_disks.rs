@@ -1,4 +1,5 @@
-//! Copies from and to every kind of disk that a specification can name, with qemu-img and qemu-storage-daemon as witnesses.
+//! Copies from and to every kind of disk that a specification can name, with qemu-img and qemu-storage-daemon as
+//! witnesses.
 
 mod server;
 mod support;

@@ -1,4 +1,5 @@
-//! Images that are damaged, absurd or malicious, made here from good ones: each command ends soon, in little memory, with one sentence.
+//! Images that are damaged, absurd or malicious, made here from good ones: each command ends soon, in little memory,
+//! with one sentence.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Guests that do what they should not: each is stopped with a sentence, the device answers as virtio 1.2 asks, and neither disk
-//! is touched.
+//! Guests that do what they should not: each is stopped with a sentence, the device answers as virtio 1.2 asks, and
+//! neither disk is touched.
 
 mod support;
 
@@ -79,7 +79,8 @@ fn broken_virtqueues() {
     }
 }
 
-/// Registers and doorbells used wildly: either the guest survives and does not complete, or it is stopped with a sentence.
+/// Registers and doorbells used wildly: either the guest survives and does not complete, or it is stopped with a
+/// sentence.
 #[test]
 fn wild_accesses_harm_nobody() {
     for guest in ["mmio_nowhere", "port_nowhere", "queue_bad_chain", "registers_wild", "doorbell_storm"] {

@@ -42,7 +42,8 @@ fn tool(yard: &Yard, package: &str, line: &str) -> Outcome {
         let child = command.spawn().unwrap_or_else(|error| panic!("{line}: {error}: install {package}"));
         support::finish(child)
     };
-    // QEMU times what a key costs by the process's own time, which a kernel that counts ticks says is none now and then.
+    // QEMU times what a key costs by the process's own time, which a kernel that counts ticks says is none now and
+    // then.
     let is_timed = |outcome: &Outcome| !outcome.stderr.contains("Unable to get accurate CPU usage");
     let mut tries = std::iter::repeat_with(&mut run).take(1000);
     tries.find(is_timed).expect("QEMU cannot tell how long it takes to make a key").succeeded()
@@ -428,8 +429,8 @@ fn an_image_that_is_served_is_refused_by_name() {
     image(&yard, ["check", "used.qcow2"]).succeeded();
 }
 
-/// A server has as many queues as it is told to, and each thread wants one; what is read from the page cache has a queue of one request, and
-/// what a server writes has more.
+/// A server has as many queues as it is told to, and each thread wants one; what is read from the page cache has a
+/// queue of one request, and what a server writes has more.
 #[test]
 fn sessions_are_converted_with_the_queues_that_they_have() {
     let yard = Yard::new();

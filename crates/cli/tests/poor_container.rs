@@ -1,4 +1,5 @@
-//! A container that gives little: io_uring refused, /dev/shm small and noexec, not root, no way to become more. And poorer ones.
+//! A container that gives little: io_uring refused, /dev/shm small and noexec, not root, no way to become more. And
+//! poorer ones.
 
 mod support;
 
@@ -153,7 +154,8 @@ fn without_questions() -> BpfProgram {
     refusing(vec![(libc::SYS_seccomp, vec![SeccompRule::new(vec![asks]).unwrap()])], libc::EINVAL)
 }
 
-/// A directory for a user who is not root, with the program, and with a place where nothing can be executed for temporary files.
+/// A directory for a user who is not root, with the program, and with a place where nothing can be executed for
+/// temporary files.
 struct PoorYard {
     yard: Yard,
     filters: Filters,
@@ -258,7 +260,8 @@ fn an_appliance_that_nothing_shuts_in_is_warned_of() {
 /// Somewhere in a directory of libraries.
 const MOUNTED_LIBRARIES: &str = "/usr/lib/uml";
 
-/// Runs a command as root, with filters, with a descriptor that somebody has forgotten, and with something mounted among the libraries.
+/// Runs a command as root, with filters, with a descriptor that somebody has forgotten, and with something mounted
+/// among the libraries.
 fn as_root(mut command: Command, filters: Vec<BpfProgram>) -> Command {
     let enter = move || {
         // SAFETY: this process is about to become the command; nothing shares its file system state.
@@ -281,8 +284,8 @@ fn numbers(line: &str) -> Vec<u64> {
     words.filter_map(|word| word.parse().ok()).collect()
 }
 
-/// A program that has taken over the kernel, or is none, takes of the host what docs/threat-model.md says and no more, whoever started it and whatever
-/// walls there are.
+/// A program that has taken over the kernel, or is none, takes of the host what docs/threat-model.md says and no more,
+/// whoever started it and whatever walls there are.
 #[test]
 fn an_appliance_that_means_ill_gets_what_it_may_have() {
     if backend() == "kvm" || !rustix::process::geteuid().is_root() {

@@ -314,8 +314,8 @@ fn try_to_pass(socket: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) ->
     sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// A unix socket whose close waits for an hour: in its queue lies the last descriptor of a TCP connection that has to send what nobody reads.
-/// And who does not read.
+/// A unix socket whose close waits for an hour: in its queue lies the last descriptor of a TCP connection that has to
+/// send what nobody reads. And who does not read.
 fn lingering_socket() -> (UnixStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     // Not much memory each.
@@ -459,7 +459,8 @@ fn a_client_that_takes_all_descriptors_keeps_nobody_for_ever() {
     server.stop();
 }
 
-/// Clients of a user who has left too much behind are turned away, with connections that cannot be closed either: nobody is given up for that.
+/// Clients of a user who has left too much behind are turned away, with connections that cannot be closed either:
+/// nobody is given up for that.
 #[test]
 fn clients_that_are_turned_away_do_not_cost_the_mediator() {
     let directory = tempfile::tempdir().unwrap();
@@ -564,7 +565,8 @@ fn all_end(processes: &[rustix::process::Pid]) {
     }
 }
 
-/// Whoever has a file of a FUSE file system that does not answer can neither look at it nor close it. It ends all the same, with its session.
+/// Whoever has a file of a FUSE file system that does not answer can neither look at it nor close it. It ends all the
+/// same, with its session.
 #[test]
 fn a_file_system_that_does_not_answer_keeps_nobody() {
     let directory = tempfile::tempdir().unwrap();

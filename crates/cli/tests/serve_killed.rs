@@ -120,7 +120,8 @@ impl Drop for Partitions {
     }
 }
 
-/// Runs a verifying writer on `disk` while `meanwhile` does its worst; it is given a wait for more requests to complete.
+/// Runs a verifying writer on `disk` while `meanwhile` does its worst; it is given a wait for more requests to
+/// complete.
 fn under_load(disk: &SessionDisk, meanwhile: impl FnOnce(&dyn Fn(u64))) {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let length = disk.geometry().capacity_bytes as usize;
@@ -149,8 +150,8 @@ fn under_load(disk: &SessionDisk, meanwhile: impl FnOnce(&dyn Fn(u64))) {
     });
 }
 
-/// `blockyard bench disk`, which writes to partition 2 until it is killed. It is turned away as long as the driver has not seen
-/// that the last client is gone.
+/// `blockyard bench disk`, which writes to partition 2 until it is killed. It is turned away as long as the driver has
+/// not seen that the last client is gone.
 fn writing_client(partitions: &Partitions) -> Child {
     let image = File::options().read(true).write(true).open(partitions.directory.path().join("disk.img")).unwrap();
     let mut command = Command::new(BLOCKYARD);

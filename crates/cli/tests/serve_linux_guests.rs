@@ -1,5 +1,6 @@
-//! Real Linux kernels mount what `blockyard serve` serves: QEMU's guest and User-Mode Linux make a file system, write, verify,
-//! and e2fsck finds it clean afterwards. A server that is killed under QEMU is started again, and nobody notices.
+//! Real Linux kernels mount what `blockyard serve` serves: QEMU's guest and User-Mode Linux make a file system, write,
+//! verify, and e2fsck finds it clean afterwards. A server that is killed under QEMU is started again, and nobody
+//! notices.
 
 mod server;
 

@@ -1,7 +1,8 @@
 //! Giving up capabilities and files in every thread of the process.
 //!
-//! Both belong to a thread, and threads share their memory: one that keeps them keeps them for whoever has taken over another. What a thread
-//! gives up it gives up by itself only, so each is interrupted by a signal whose handler does it, as libc does for setuid(2).
+//! Both belong to a thread, and threads share their memory: one that keeps them keeps them for whoever has taken over
+//! another. What a thread gives up it gives up by itself only, so each is interrupted by a signal whose handler does
+//! it, as libc does for setuid(2).
 
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -34,13 +35,15 @@ static DONE: [AtomicI32; THREADS_MAX] = [const { AtomicI32::new(0) }; THREADS_MA
 static DONE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 impl GivenUp<'_> {
-    /// Has every other thread give it up, those that are started afterwards too. To be called once in a process's life, and before the
-    /// calling thread gives up its files: afterwards it could not look for others. Without /proc, none are known.
+    /// Has every other thread give it up, those that are started afterwards too. To be called once in a process's life,
+    /// and before the calling thread gives up its files: afterwards it could not look for others. Without /proc, none
+    /// are known.
     pub(super) fn elsewhere(self) -> io::Result<()> {
         KEPT.store(self.kept_capabilities.unwrap_or(u64::MAX), Ordering::Relaxed);
         RULESET.store(self.landlock.map_or(-1, |ruleset| ruleset.as_raw_fd()), Ordering::SeqCst);
         install_handler()?;
-        // Threads that others start meanwhile are found in the next round: those that were started by one that is done are done.
+        // Threads that others start meanwhile are found in the next round: those that were started by one that is done
+        // are done.
         let mut done = BTreeSet::from([gettid()]);
         loop {
             let others: Vec<c_int> = threads().into_iter().filter(|thread| !done.contains(thread)).collect();
@@ -70,8 +73,8 @@ fn has_failed() -> io::Result<()> {
     }
 }
 
-/// The threads of this process that run its code. The kernel's own, which carry out requests of an io_uring, are listed among them, hear no
-/// signal, and do what the ring is restricted to.
+/// The threads of this process that run its code. The kernel's own, which carry out requests of an io_uring, are listed
+/// among them, hear no signal, and do what the ring is restricted to.
 fn threads() -> Vec<c_int> {
     const PF_IO_WORKER: u64 = 0x10;
     let is_ours = |thread: &c_int| {
@@ -149,7 +152,8 @@ fn give_up() {
                 FAILED.compare_exchange(0, unsafe { *libc::__errno_location() }, Ordering::SeqCst, Ordering::SeqCst);
         }
     };
-    // SAFETY: these change what this thread may do; the one pointer is to locals that the kernel reads, laid out as it wants.
+    // SAFETY: these change what this thread may do; the one pointer is to locals that the kernel reads, laid out as it
+    // wants.
     unsafe {
         failed(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into());
         if ruleset >= 0 {
@@ -162,7 +166,8 @@ fn give_up() {
     }
 }
 
-/// Drops this thread's capabilities but for those of `kept` that it has. Without new privileges, nothing brings them back.
+/// Drops this thread's capabilities but for those of `kept` that it has. Without new privileges, nothing brings them
+/// back.
 ///
 /// # Safety
 /// None of its own: it is a system call that takes rights away.

@@ -1,13 +1,15 @@
 //! What a process that serves disks may still do once its files and sockets are open: serve them, and nothing else.
 //!
-//! Three walls. A seccomp allow-list: no new program, no file opened by name, no socket made (unless it has to reconnect), nothing sent
-//! to a socket by its name, no tracing, no signals to other processes. An io_uring could do most of that without a system call that the list sees: so the rings that
-//! will be needed are made before ([`FileDisk::make_rings_ahead`]), can do what requests take and nothing else, and no others can be
-//! made. And Landlock, where the kernel has it: no files but its own sockets' names, no TCP. Root's capabilities go, too, but for what
-//! removing its sockets or connecting again takes. All of this holds for every thread, those that were there before among them.
+//! Three walls. A seccomp allow-list: no new program, no file opened by name, no socket made (unless it has to
+//! reconnect), nothing sent to a socket by its name, no tracing, no signals to other processes. An io_uring could do
+//! most of that without a system call that the list sees: so the rings that will be needed are made before
+//! ([`FileDisk::make_rings_ahead`]), can do what requests take and nothing else, and no others can be made. And
+//! Landlock, where the kernel has it: no files but its own sockets' names, no TCP. Root's capabilities go, too, but for
+//! what removing its sockets or connecting again takes. All of this holds for every thread, those that were there
+//! before among them.
 //!
-//! A refused system call fails with EPERM rather than killing the process: a library that tries a new call and falls back
-//! goes on working.
+//! A refused system call fails with EPERM rather than killing the process: a library that tries a new call and falls
+//! back goes on working.
 
 use crate::every_thread::{self, GivenUp};
 use crate::seccomp_rules::{fcntl_without_signals, unknown_to_libc};
@@ -197,8 +199,8 @@ const CAP_IPC_LOCK: u32 = 14;
 /// The kernel's SOCK_TYPE_MASK: the rest are flags.
 const SOCKET_TYPE_MASK: u64 = 0xf;
 
-/// Who may lock any amount of memory still may afterwards, as direct I/O registers the memory of requests: by the limit, or else by
-/// CAP_IPC_LOCK, which then has to stay.
+/// Who may lock any amount of memory still may afterwards, as direct I/O registers the memory of requests: by the
+/// limit, or else by CAP_IPC_LOCK, which then has to stay.
 fn lock_any_amount() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let unlimited = Rlimit { current: None, maximum: None };
@@ -206,8 +208,8 @@ fn lock_any_amount() -> u64 {
     if is_unlimited || setrlimit(Resource::Memlock, unlimited).is_ok() { 0 } else { 1 << CAP_IPC_LOCK }
 }
 
-/// Lets this process, and those that it makes, have as many descriptors as it may at most, and says how many that are. What each opens is bounded by
-/// itself; nothing here uses select(2), which the usual limit of 1024 is for.
+/// Lets this process, and those that it makes, have as many descriptors as it may at most, and says how many that are.
+/// What each opens is bounded by itself; nothing here uses select(2), which the usual limit of 1024 is for.
 pub fn raise_descriptor_limit() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -233,8 +235,8 @@ pub fn give_up_capabilities() -> std::io::Result<()> {
 pub struct Inherited(Vec<OwnedFd>);
 
 impl Inherited {
-    /// Takes them over: they are closed by [`Inherited::close`] at the latest, and in programs that are executed before. To be called
-    /// first, before anything is opened.
+    /// Takes them over: they are closed by [`Inherited::close`] at the latest, and in programs that are executed
+    /// before. To be called first, before anything is opened.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,17 +1,19 @@
 //! What a program that we execute may ask of the kernel: less once it has started.
 //!
-//! User-Mode Linux, whose guest is hostile, has to open files, connect to its disks and be executed; after that it does none of it
-//! any more. Two seccomp filters say so. The first leaves the system calls that such a program needs, with what their arguments may be, and
-//! holds from the start. The second asks us about those that are needed for the start only (`SECCOMP_RET_USER_NOTIF`,
-//! seccomp_unotify(2)): [`AnsweredCalls::of_the_start`] lets all of them be, and [`AnsweredCalls::judged`], after it, none. So nothing
-//! that the guest does can open a file, look whether there is one, reach a socket that has a name or execute a program, whatever else
-//! the machine has to confine it with. What it does with processes is asked about too: it may have so many, and send signals to its own.
+//! User-Mode Linux, whose guest is hostile, has to open files, connect to its disks and be executed; after that it does
+//! none of it any more. Two seccomp filters say so. The first leaves the system calls that such a program needs, with
+//! what their arguments may be, and holds from the start. The second asks us about those that are needed for the start
+//! only (`SECCOMP_RET_USER_NOTIF`, seccomp_unotify(2)): [`AnsweredCalls::of_the_start`] lets all of them be, and
+//! [`AnsweredCalls::judged`], after it, none. So nothing that the guest does can open a file, look whether there is
+//! one, reach a socket that has a name or execute a program, whatever else the machine has to confine it with. What it
+//! does with processes is asked about too: it may have so many, and send signals to its own.
 //!
-//! Newer ones (Linux 6.13) execute a program of their own, which they have open, for each process of the guest's. For those there is one way
-//! to execute that stays, by descriptor and without a name ([`Executes::Descriptors`]). What is executed is so what the guest has already; it
-//! has the same filters, and no privileges of a file's (no_new_privs).
+//! Newer ones (Linux 6.13) execute a program of their own, which they have open, for each process of the guest's. For
+//! those there is one way to execute that stays, by descriptor and without a name ([`Executes::Descriptors`]). What is
+//! executed is so what the guest has already; it has the same filters, and no privileges of a file's (no_new_privs).
 //!
-//! Calls that take a name are refused altogether and not by the name: that lies in memory, which the program can change after we looked.
+//! Calls that take a name are refused altogether and not by the name: that lies in memory, which the program can change
+//! after we looked.
 
 use crate::seccomp_rules::unknown_to_libc;
 use blockyard_block::wait_ready;
@@ -49,20 +51,22 @@ pub fn keep_standard_descriptors_only() -> io::Result<()> {
     Ok(())
 }
 
-/// Has the next program that is executed where it is always, as User-Mode Linux wants itself: it would execute itself again for that, and of
-/// newer ones that fails where there is no /proc. Whether it will be: the kernel may refuse it.
+/// Has the next program that is executed where it is always, as User-Mode Linux wants itself: it would execute itself
+/// again for that, and of newer ones that fails where there is no /proc. Whether it will be: the kernel may refuse it.
 pub fn fix_addresses() -> bool {
     // SAFETY: no memory is touched; it is about programs that are executed later.
     unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as c_ulong) != -1 }
 }
 
-/// Has nobody write to what is mounted at `path`, nor to what is mounted below it, execute set-ID programs there or open devices.
+/// Has nobody write to what is mounted at `path`, nor to what is mounted below it, execute set-ID programs there or
+/// open devices.
 ///
 /// # Errors
 /// When the kernel refuses; before Linux 5.12 it knows no such call.
 pub fn make_mounts_read_only(path: &CStr) -> io::Result<()> {
     const AT_RECURSIVE: libc::c_uint = 0x8000;
-    /// `MOUNT_ATTR_RDONLY`, `MOUNT_ATTR_NOSUID`, `MOUNT_ATTR_NODEV`; nothing cleared, no propagation, no user namespace (mount_setattr(2)).
+    /// `MOUNT_ATTR_RDONLY`, `MOUNT_ATTR_NOSUID`, `MOUNT_ATTR_NODEV`; nothing cleared, no propagation, no user namespace
+    /// (mount_setattr(2)).
     const ATTRIBUTES: [u64; 4] = [0x1 | 0x2 | 0x4, 0, 0, 0];
     let (attributes, bytes) = (ATTRIBUTES.as_ptr(), size_of_val(&ATTRIBUTES));
     // SAFETY: the kernel reads a string, and a structure of that length.
@@ -77,14 +81,15 @@ pub fn make_mounts_read_only(path: &CStr) -> io::Result<()> {
 pub enum Executes {
     /// No programs.
     Nothing,
-    /// Files that it has open: `execveat` with `AT_EMPTY_PATH` and an empty path. A path that is not empty would count in spite of that
-    /// flag, and a filter does not see it; so the path has to be at [`last_byte`], where no other string has room. These programs may also
-    /// be shut in further with filters (seccomp(2)).
+    /// Files that it has open: `execveat` with `AT_EMPTY_PATH` and an empty path. A path that is not empty would count
+    /// in spite of that flag, and a filter does not see it; so the path has to be at [`last_byte`], where no other
+    /// string has room. These programs may also be shut in further with filters (seccomp(2)).
     Descriptors,
 }
 
-/// Address of the last byte that a process of this machine's can have: where page tables have five levels, it may ask for more
-/// than usual (Linux, Documentation/arch/x86/x86_64/5level-paging.rst). The page that would follow is the kernel's.
+/// Address of the last byte that a process of this machine's can have: where page tables have five levels, it may ask
+/// for more than usual (Linux, Documentation/arch/x86/x86_64/5level-paging.rst). The page that would follow is the
+/// kernel's.
 pub fn last_byte() -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let last_page = |end: u64| end - 2 * PAGE_BYTES;
@@ -105,14 +110,14 @@ pub fn last_byte() -> u64 {
 pub enum InReach {
     /// Its own: it has a process namespace, or Landlock keeps its signals in. The filter leaves them to that.
     OwnProcesses,
-    /// All of its user's. It is this process that becomes the program: what names a process names this one, and [`AnsweredCalls::judged`]
-    /// decides about kill(2).
+    /// All of its user's. It is this process that becomes the program: what names a process names this one, and
+    /// [`AnsweredCalls::judged`] decides about kill(2).
     OthersToo,
 }
 
-/// Installs both filters in this thread, and so in every program that it executes. The descriptor, which is closed by that, is for
-/// [`AnsweredCalls`] in another process; without one, because the kernel is old or another filter is asked already, what would be asked
-/// stays allowed. To be called in a process that has one thread and no new privileges.
+/// Installs both filters in this thread, and so in every program that it executes. The descriptor, which is closed by
+/// that, is for [`AnsweredCalls`] in another process; without one, because the kernel is old or another filter is asked
+/// already, what would be asked stays allowed. To be called in a process that has one thread and no new privileges.
 ///
 /// # Errors
 /// When the kernel has no filters.
@@ -127,8 +132,8 @@ pub fn filter_program(executes: Executes, in_reach: InReach) -> io::Result<Optio
     Ok(Some(unsafe { OwnedFd::from_raw_fd(listener) }))
 }
 
-/// Takes from the calling process, which has one thread and no new privileges, all but waiting for descriptors, killing `group` and ending
-/// itself.
+/// Takes from the calling process, which has one thread and no new privileges, all but waiting for descriptors, killing
+/// `group` and ending itself.
 ///
 /// # Errors
 /// When the kernel has no filters.
@@ -157,7 +162,8 @@ fn install(program: &BpfProgram, flags: c_ulong) -> io::Result<i32> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut().cast() };
     // Without, older kernels make the program slower than the filter does (seccomp(2)).
     let flags = flags | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
-    // SAFETY: the kernel copies the program, whose length is right; seccompiler's instructions are laid out as the kernel's are.
+    // SAFETY: the kernel copies the program, whose length is right; seccompiler's instructions are laid out as the
+    // kernel's are.
     let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     i32::try_from(done).ok().filter(|done| *done >= 0).ok_or_else(io::Error::last_os_error)
 }
@@ -244,8 +250,8 @@ fn shared_anonymous_memory() -> Result<SeccompRule, seccompiler::BackendError> {
 /// Of socket(2)'s second argument, what is no flag (Linux, include/linux/net.h, SOCK_TYPE_MASK).
 const SOCKET_KIND: u64 = 0xf;
 
-/// What a clone(2) may say: what the child shares, where its number goes, and the signal that tells its end. All else makes namespaces, or
-/// hides from who traces.
+/// What a clone(2) may say: what the child shares, where its number goes, and the signal that tells its end. All else
+/// makes namespaces, or hides from who traces.
 const SHARED_WITH_CHILD: u64 = 0xff
     | (libc::CLONE_VM
         | libc::CLONE_FS
@@ -365,7 +371,8 @@ const START: [i64; 30] = [
     libc::SYS_readlinkat,
     libc::SYS_stat,
     libc::SYS_lstat,
-    // fstat(3) is one of these in some C libraries. Whether there is a name nobody can see, and later nobody needs either.
+    // fstat(3) is one of these in some C libraries. Whether there is a name nobody can see, and later nobody needs
+    // either.
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_statfs,
@@ -497,8 +504,8 @@ pub struct OwnProcesses {
 }
 
 impl AnsweredCalls {
-    /// Begins to answer, in a thread: whatever it is, the program may do it. This is for a program that starts, as there is nothing hostile
-    /// yet. `listener` is what [`filter_program`] gave to the program's process.
+    /// Begins to answer, in a thread: whatever it is, the program may do it. This is for a program that starts, as
+    /// there is nothing hostile yet. `listener` is what [`filter_program`] gave to the program's process.
     ///
     /// # Errors
     /// When the system refuses a thread or a pipe.
@@ -506,7 +513,8 @@ impl AnsweredCalls {
         Self::answer(listener, |_| Answer::GoesOn)
     }
 
-    /// Begins to answer, in a thread: the program may make processes and send signals to those that are its own, and no more.
+    /// Begins to answer, in a thread: the program may make processes and send signals to those that are its own, and no
+    /// more.
     ///
     /// # Errors
     /// As [`AnsweredCalls::of_the_start`].
@@ -618,8 +626,8 @@ fn is_in(group: Pid, process: i32) -> bool {
 fn answer_all(listener: &OwnedFd, ended: &io::PipeReader, judge: &mut impl FnMut(&libc::seccomp_data) -> Answer) {
     /// linux/seccomp.h.
     const SYNC_WAKE_UP: u64 = 1;
-    // Who asks and who answers take turns, so that one processor does for both: from Linux 6.6 on, and it works without.
-    // SAFETY: the request takes a number.
+    // Who asks and who answers take turns, so that one processor does for both: from Linux 6.6 on, and it works
+    // without. SAFETY: the request takes a number.
     unsafe { libc::ioctl(listener.as_fd().as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) };
     loop {
         let mut descriptors = [PollFd::new(listener, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];

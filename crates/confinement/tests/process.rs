@@ -1,4 +1,5 @@
-//! A confined process serves what it has open and reaches nothing else. The process is this test's own binary, run again.
+//! A confined process serves what it has open and reaches nothing else. The process is this test's own binary, run
+//! again.
 
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Request, Segment};
 use blockyard_confinement::{Confinement, Landlock};

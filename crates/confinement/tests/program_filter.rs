@@ -1,5 +1,5 @@
-//! A program that is executed with a filter opens, connects and executes what it likes until its start is over. After that, whatever it
-//! tries, it reaches nothing that it does not have.
+//! A program that is executed with a filter opens, connects and executes what it likes until its start is over. After
+//! that, whatever it tries, it reaches nothing that it does not have.
 
 use blockyard_confinement::program_filter::{
     AnsweredCalls, Executes, InReach, OwnProcesses, filter_program, keep_standard_descriptors_only, last_byte,
@@ -371,8 +371,8 @@ fn call_unsigned(number: c_long, arguments: [u64; 6]) -> i64 {
     call(number, arguments.map(|argument| argument as c_long))
 }
 
-/// What calls return that execute programs, in a process with the filter whose start is over, and the status that it ends with when it
-/// has executed a file that it has open.
+/// What calls return that execute programs, in a process with the filter whose start is over, and the status that it
+/// ends with when it has executed a file that it has open.
 fn executed(executes: Executes) -> ([i64; 8], Option<i32>) {
     const EMPTY: u64 = libc::AT_EMPTY_PATH as u64;
     let (mut near, far) = UnixStream::pair().unwrap();

@@ -1,8 +1,8 @@
 //! Virtio 1.2 devices and their transports.
 //!
 //! A [`VirtioDevice`] says what it is and is activated by a transport, here [`MmioTransport`], once the driver has set
-//! up its queues. [`BlockDevice`] then opens a [`BlockQueue`] for each and hands them to whoever runs them. A vhost-user
-//! server has a transport of its own and runs [`BlockVirtqueue`]s, which is what is in a `BlockQueue`.
+//! up its queues. [`BlockDevice`] then opens a [`BlockQueue`] for each and hands them to whoever runs them. A
+//! vhost-user server has a transport of its own and runs [`BlockVirtqueue`]s, which is what is in a `BlockQueue`.
 
 mod block;
 mod block_config;

@@ -1,10 +1,10 @@
 //! Fuzz targets that draw the same inputs whenever they are tested.
 //!
-//! bolero draws from the operating system's random numbers, for as long as a second lasts: an input in 20,000 that shows a
-//! defect then fails somebody's test who did not touch what is wrong. A target that [`check!`] makes runs its corpus and
-//! then as many inputs as it says, the same on every machine and however busy that is. Where a variable of bolero's is set
-//! (`BOLERO_RANDOM_ITERATIONS`, `BOLERO_RANDOM_SEED`, …, as `cargo xtask fuzz` does), and for a fuzzing engine with coverage,
-//! bolero runs the target by its own rules, with inputs that nobody saw before.
+//! bolero draws from the operating system's random numbers, for as long as a second lasts: an input in 20,000 that
+//! shows a defect then fails somebody's test who did not touch what is wrong. A target that [`check!`] makes runs its
+//! corpus and then as many inputs as it says, the same on every machine and however busy that is. Where a variable of
+//! bolero's is set (`BOLERO_RANDOM_ITERATIONS`, `BOLERO_RANDOM_SEED`, …, as `cargo xtask fuzz` does), and for a fuzzing
+//! engine with coverage, bolero runs the target by its own rules, with inputs that nobody saw before.
 
 #![forbid(unsafe_code)]
 

@@ -128,8 +128,8 @@ fn rerun_if_guest_changes(package: &str) {
     }
 }
 
-/// Builds the appliance's agent from a build script, as [`build_from_build_script`] builds guests. It is a Linux program of the host's
-/// own workspace, with a profile that makes it small.
+/// Builds the appliance's agent from a build script, as [`build_from_build_script`] builds guests. It is a Linux
+/// program of the host's own workspace, with a profile that makes it small.
 ///
 /// # Panics
 /// When the build fails.

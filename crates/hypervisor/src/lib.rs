@@ -4,8 +4,8 @@
 //! at an address signals an eventfd), and creates vCPUs. [`Vcpu::run`] executes guest code until the guest wants
 //! something of the VMM, and returns that as an [`Exit`]; [`Kick`] fetches a vCPU back from another thread.
 //!
-//! Two implementations run exactly the same guest binaries: [`kvm`] (/dev/kvm) and [`user`] (no hypervisor: the guest is a
-//! deprivileged process whose privileged instructions trap). What differs between them is asked for
+//! Two implementations run exactly the same guest binaries: [`kvm`] (/dev/kvm) and [`user`] (no hypervisor: the guest
+//! is a deprivileged process whose privileged instructions trap). What differs between them is asked for
 //! ([`Capabilities`]), never assumed.
 //!
 //! Deliberately absent: device models, loaders, and any idea of what the guest is for.

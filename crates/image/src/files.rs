@@ -2,15 +2,18 @@
 //!
 //! The functions are [`OpenImage`](crate::OpenImage)'s, a module for each job:
 //!
-//! - [`put`] and [`get`] copy files and trees between the host and an image, as cp(1) does. A single file is a disk that the guest reads or writes; a
-//!   tree is a tar archive that is packed while it is read (`host_tree`). What comes out of an image goes only where it was asked for (`asked_for`).
+//! - [`put`] and [`get`] copy files and trees between the host and an image, as cp(1) does. A single file is a disk
+//!   that the guest reads or writes; a tree is a tar archive that is packed while it is read (`host_tree`). What comes
+//!   out of an image goes only where it was asked for (`asked_for`).
 //! - [`read`] writes what files hold to a stream.
-//! - [`tar`] packs and unpacks archives, in the guest; [`copy_blocks`] does what dd(1) does; [`edit`] copies a file out, and back when it was changed.
+//! - [`tar`] packs and unpacks archives, in the guest; [`copy_blocks`] does what dd(1) does; [`edit`] copies a file
+//!   out, and back when it was changed.
 //! - [`execute`] runs a program of the image, in the image.
 //! - [`listing`] says what is known of files, [`find`] finds them, [`disk_usage`] says how much space they take, and
 //!   [`OpenImage::mounted`](crate::OpenImage::mounted) how much there is.
 //!
-//! An image's file systems must be mounted ([`OpenImage::mount`](crate::OpenImage::mount)). Paths of the image begin at its root, with a slash or without.
+//! An image's file systems must be mounted ([`OpenImage::mount`](crate::OpenImage::mount)). Paths of the image begin at
+//! its root, with a slash or without.
 
 mod asked_for;
 pub mod copy_blocks;

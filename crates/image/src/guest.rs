@@ -1,7 +1,9 @@
-//! The running guest that has an image's disks: an appliance, booted with them, in which file systems are mounted and things are asked for.
+//! The running guest that has an image's disks: an appliance, booted with them, in which file systems are mounted and
+//! things are asked for.
 //!
-//! [`OpenImage`] is that guest. [`OpenImage::call`] has it do something, [`OpenImage::records`] has it list something, the functions of
-//! [`streams`] move bytes, and [`OpenImage::run_tool`] has it run a program of this machine's. What it answers is judged here ([`failures`], [`records`]): an image may have taken the guest over. Requests that are too
+//! [`OpenImage`] is that guest. [`OpenImage::call`] has it do something, [`OpenImage::records`] has it list something,
+//! the functions of [`streams`] move bytes, and [`OpenImage::run_tool`] has it run a program of this machine's. What it
+//! answers is judged here ([`failures`], [`records`]): an image may have taken the guest over. Requests that are too
 //! long for a message go in parts ([`requests`]).
 
 pub mod failures;

@@ -1,10 +1,11 @@
-//! What is done with disk images, as a library: with the files in them, their volumes and operating systems, and with images as a whole.
+//! What is done with disk images, as a library: with the files in them, their volumes and operating systems, and with
+//! images as a whole.
 //!
-//! Nothing here knows a command line, a terminal or a process's exit: whoever calls brings disks, and a [`Watch`] for what people are told and
-//! asked.
+//! Nothing here knows a command line, a terminal or a process's exit: whoever calls brings disks, and a [`Watch`] for
+//! what people are told and asked.
 //!
-//! An image's files are a Linux guest's to read and write, which is this very program, started once more: so [`become_kernel`] comes first in it.
-//! This puts a file into an image:
+//! An image's files are a Linux guest's to read and write, which is this very program, started once more: so
+//! [`become_kernel`] comes first in it. This puts a file into an image:
 //!
 //! ```no_run
 //! use blockyard_block::{FileDisk, FileOptions};
@@ -26,9 +27,9 @@
 //! }
 //! ```
 //!
-//! The rooms: [`guest`] has the guest and what passes between it and this process, [`files`] what is done with files, [`volumes`] what is done with
-//! what they lie on, [`inspection`] says which operating systems there are; [`whole`] works on images as a whole, without a guest. [`guest`] never uses
-//! [`files`].
+//! The rooms: [`guest`] has the guest and what passes between it and this process, [`files`] what is done with files,
+//! [`volumes`] what is done with what they lie on, [`inspection`] says which operating systems there are; [`whole`]
+//! works on images as a whole, without a guest. [`guest`] never uses [`files`].
 #![forbid(unsafe_code)]
 
 pub mod files;

@@ -1,8 +1,9 @@
 //! An image's volumes: its partitions, or the disk where it has none, and what lies on those.
 //!
-//! [`stacks`] opens what has no files by itself: arrays (RAID), encrypted volumes (LUKS, whose [`keys`] are files or typed) and volume groups (LVM).
-//! `stack_changes` makes and takes apart such things. [`file_system_kind`] knows which program makes, checks and labels which file system, [`tools`]
-//! runs this machine's programs in the appliance and finds in what they say why they failed.
+//! [`stacks`] opens what has no files by itself: arrays (RAID), encrypted volumes (LUKS, whose [`keys`] are files or
+//! typed) and volume groups (LVM). `stack_changes` makes and takes apart such things. [`file_system_kind`] knows which
+//! program makes, checks and labels which file system, [`tools`] runs this machine's programs in the appliance and
+//! finds in what they say why they failed.
 
 pub mod file_system_kind;
 mod file_systems;

@@ -4,10 +4,11 @@ use crate::Key;
 use crate::error::Result;
 use std::io::Write;
 
-/// Whom the work on an image tells what is no failure, asks for what only people know, and who may end it. Whoever does not care has nothing
-/// to implement: nobody is told, nobody is asked, nothing ends.
+/// Whom the work on an image tells what is no failure, asks for what only people know, and who may end it. Whoever does
+/// not care has nothing to implement: nobody is told, nobody is asked, nothing ends.
 pub trait Watch: Send + Sync {
-    /// Something is worth knowing, though all goes on: a sentence. What an image has put into it is made harmless for a terminal.
+    /// Something is worth knowing, though all goes on: a sentence. What an image has put into it is made harmless for a
+    /// terminal.
     fn note(&self, sentence: &str) {
         let _ = sentence;
     }

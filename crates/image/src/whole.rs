@@ -1,9 +1,9 @@
 //! Images as a whole: made, converted, compared, measured, resized, based on each other.
 //!
-//! Each verb takes what is open already and does the work, in three steps: whoever calls opens files and disks (and so decides what may be
-//! opened), makes the verb of them, which reads headers and refuses what makes no sense, and may then confine itself before it runs the verb, which goes
-//! through tables that may be hostile. What needs no more than one call is [`blockyard_block`]'s own: checking a qcow2 image is
-//! [`Qcow2Check`](blockyard_block::Qcow2Check).
+//! Each verb takes what is open already and does the work, in three steps: whoever calls opens files and disks (and so
+//! decides what may be opened), makes the verb of them, which reads headers and refuses what makes no sense, and may
+//! then confine itself before it runs the verb, which goes through tables that may be hostile. What needs no more than
+//! one call is [`blockyard_block`]'s own: checking a qcow2 image is [`Qcow2Check`](blockyard_block::Qcow2Check).
 
 pub mod commit;
 pub mod compare;

@@ -9,8 +9,8 @@ use std::path::Path;
 /// From the Debian package busybox-static: the user space of these guests.
 pub const BUSYBOX: &str = "/bin/busybox";
 
-/// Writes an initramfs to `path` whose init mounts the usual file systems, loads `modules` (name and content, in this order), runs
-/// the lines of `script`, and powers off.
+/// Writes an initramfs to `path` whose init mounts the usual file systems, loads `modules` (name and content, in this
+/// order), runs the lines of `script`, and powers off.
 ///
 /// # Errors
 /// When busybox is not installed, or the archive cannot be written.

@@ -1,9 +1,9 @@
-//! Small Linux guests. The appliance has its initramfs and the library that its kernel is started with ([`PRELOAD`]) from here; the tests have real kernels
-//! that drive our disks.
+//! Small Linux guests. The appliance has its initramfs and the library that its kernel is started with ([`PRELOAD`])
+//! from here; the tests have real kernels that drive our disks.
 //!
-//! [`Archive`] and [`write_initramfs`] write an initramfs, [`DebianKernel`] finds a kernel and its modules in an unpacked Debian package,
-//! [`UserModeLinux`] finds the one that needs no hypervisor, and [`Guest`] runs either, reads its console and makes sure that
-//! nothing of it outlives the test.
+//! [`Archive`] and [`write_initramfs`] write an initramfs, [`DebianKernel`] finds a kernel and its modules in an
+//! unpacked Debian package, [`UserModeLinux`] finds the one that needs no hypervisor, and [`Guest`] runs either, reads
+//! its console and makes sure that nothing of it outlives the test.
 #![forbid(unsafe_code)]
 
 mod archive;

@@ -36,8 +36,8 @@ impl UserModeLinux {
         Ok(Self { program: PROGRAM.into(), modules: version.path() })
     }
 
-    /// Boots it with `memory_mib` of memory and the disk that is served on `socket`, /dev/vda, to run the lines of `script`, for no
-    /// longer than `timeout`. The files that it takes are made in `directory`.
+    /// Boots it with `memory_mib` of memory and the disk that is served on `socket`, /dev/vda, to run the lines of
+    /// `script`, for no longer than `timeout`. The files that it takes are made in `directory`.
     ///
     /// # Errors
     /// When one of them cannot be made, or it cannot be started.

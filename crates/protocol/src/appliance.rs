@@ -1,11 +1,12 @@
 //! What the appliance's agent and the host say to each other over the appliance's serial line.
 //!
-//! A frame is a 2-byte little-endian length and that many bytes of one message, in postcard's format: both ends come out of one build. The
-//! agent sends [`Ready`], then one [`Response`] for each [`Request`], in turn. Data never come this way: they go through the transfer
-//! disks, as streams ([`crate::stream`]) or as raw bytes. The records of a listing are frames of [`Record`] in such a stream.
+//! A frame is a 2-byte little-endian length and that many bytes of one message, in postcard's format: both ends come
+//! out of one build. The agent sends [`Ready`], then one [`Response`] for each [`Request`], in turn. Data never come
+//! this way: they go through the transfer disks, as streams ([`crate::stream`]) or as raw bytes. The records of a
+//! listing are frames of [`Record`] in such a stream.
 //!
-//! Paths are bytes, as Linux has them, and are resolved below the root of what is mounted: a link cannot lead out of it. What a
-//! frame can hold bounds all that is in it.
+//! Paths are bytes, as Linux has them, and are resolved below the root of what is mounted: a link cannot lead out of
+//! it. What a frame can hold bounds all that is in it.
 
 use crate::frame::{self, FrameError, LENGTH_BYTES};
 use alloc::string::String;
@@ -18,8 +19,9 @@ pub const VERSION: u32 = 2;
 /// Most bytes in a frame, length and message.
 pub const FRAME_BYTES_MAX: usize = LENGTH_BYTES + u16::MAX as usize;
 
-/// Bytes of a request that are sent before the guest asks for more, with a response whose number is [`MORE`]. Of a line that has
-/// taken 3968 bytes which nobody has read (N_TTY's 4096 but for TTY_THRESHOLD_THROTTLE), User-Mode Linux hears nothing any more.
+/// Bytes of a request that are sent before the guest asks for more, with a response whose number is [`MORE`]. Of a line
+/// that has taken 3968 bytes which nobody has read (N_TTY's 4096 but for TTY_THRESHOLD_THROTTLE), User-Mode Linux hears
+/// nothing any more.
 pub const PIECE_BYTES: usize = 2048;
 
 /// The number of a response that only asks for the next piece of the request.
@@ -77,7 +79,8 @@ pub struct Ready {
 /// A file system, and where it shall be, or is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MountPoint {
-    /// As in vda1, vg/root, btrfsvol:/dev/vda1/@, loop:/a/file/of/what/is/mounted; empty: whatever is found to be the root.
+    /// As in vda1, vg/root, btrfsvol:/dev/vda1/@, loop:/a/file/of/what/is/mounted; empty: whatever is found to be the
+    /// root.
     pub device: String,
     /// Absolute.
     #[serde(with = "serde_bytes")]
@@ -91,7 +94,8 @@ pub struct MountPoint {
     pub options: Vec<u8>,
 }
 
-/// Mount file systems: those that are named, or else the root file system that is found by looking, and what its fstab says.
+/// Mount file systems: those that are named, or else the root file system that is found by looking, and what its fstab
+/// says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mount {
     pub read_only: bool,
@@ -393,7 +397,8 @@ pub struct Discard {
     pub size: u64,
 }
 
-/// Copy files within the image: into a directory, or one to a name. Owners, times and extended attributes are kept if wanted.
+/// Copy files within the image: into a directory, or one to a name. Owners, times and extended attributes are kept if
+/// wanted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CopyFiles {
     pub sources: Vec<Vec<u8>>,
@@ -485,8 +490,8 @@ pub enum ToolArgument {
     Device(String),
 }
 
-/// Execute a program that was installed, outside of the image, and wait for its end. It is found in /tools/bin, its libraries in
-/// /tools/lib.
+/// Execute a program that was installed, outside of the image, and wait for its end. It is found in /tools/bin, its
+/// libraries in /tools/lib.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunTool {
     pub program: String,
@@ -665,7 +670,8 @@ pub enum Operation {
     ReadPartitions(ReadPartitions),
     /// Give up the request that is under way. It is answered; this is not.
     Interrupt,
-    /// Unpack a tar archive that comes as a stream into the appliance's own root, not the image's: programs for RunTool.
+    /// Unpack a tar archive that comes as a stream into the appliance's own root, not the image's: programs for
+    /// RunTool.
     InstallTools,
     RunTool(RunTool),
     ListVolumes(ListVolumes),

@@ -139,8 +139,8 @@ impl FrameReader {
         Self { frame: [0; GUEST_FRAME_BYTES_MAX], filled: 0, failed: None }
     }
 
-    /// Takes bytes from the front of `bytes` up to the end of a frame, and returns its message; `None` when `bytes` is used
-    /// up first. Call it until then.
+    /// Takes bytes from the front of `bytes` up to the end of a frame, and returns its message; `None` when `bytes` is
+    /// used up first. Call it until then.
     ///
     /// # Errors
     /// When the bytes are no frame.

@@ -55,8 +55,8 @@ pub const VIRTIO_MMIO_STRIDE: u64 = 0x1000;
 pub const COM1_PORT: u16 = 0x3f8;
 /// COM2: plain text, line by line.
 pub const COM2_PORT: u16 = 0x2f8;
-/// A 4-byte read here returns when a device has interrupted since the last such read: bit n set for device n. At once, if one
-/// has already. It is how a guest without interrupt handlers waits.
+/// A 4-byte read here returns when a device has interrupted since the last such read: bit n set for device n. At once,
+/// if one has already. It is how a guest without interrupt handlers waits.
 pub const WAIT_PORT: u16 = 0x600;
 
 /// Virtqueues a device may have.
@@ -75,8 +75,8 @@ pub const SECTOR_SIZE_MAX: u32 = 65536;
 /// Smallest sector size, in bytes.
 pub const SECTOR_SIZE_MIN: u32 = 512;
 
-/// Where the data buffers of `depth` requests of `request_bytes` go in a guest with `memory_bytes`: the address of the first, each
-/// following the one before. `None` when they do not fit.
+/// Where the data buffers of `depth` requests of `request_bytes` go in a guest with `memory_bytes`: the address of the
+/// first, each following the one before. `None` when they do not fit.
 pub const fn data_buffers(memory_bytes: u64, request_bytes: u64, depth: u64) -> Option<u64> {
     let Some(needed) = request_bytes.checked_mul(depth) else { return None };
     let small = DMA_POOL.start + QUEUE_DEPTH_MAX as u64 * CONTROL_BLOCK_BYTES;
@@ -91,7 +91,8 @@ pub const fn data_buffers(memory_bytes: u64, request_bytes: u64, depth: u64) -> 
     None
 }
 
-/// The least memory, in whole MiB, in which `depth` buffers of `request_bytes` fit; `None` when no guest is large enough.
+/// The least memory, in whole MiB, in which `depth` buffers of `request_bytes` fit; `None` when no guest is large
+/// enough.
 pub const fn memory_bytes(request_bytes: u64, depth: u64) -> Option<u64> {
     if data_buffers(MEMORY_MIN_BYTES, request_bytes, depth).is_some() {
         return Some(MEMORY_MIN_BYTES);

@@ -1,11 +1,11 @@
 //! What host and copy guest must agree on: where things lie in guest memory ([`layout`]), what they say to each other
-//! ([`messages`], generated from `messages.proto`), how that goes over a serial port ([`frame`]), and which bytes a copy
-//! reads and writes in which order ([`plan`], [`progress`]).
+//! ([`messages`], generated from `messages.proto`), how that goes over a serial port ([`frame`]), and which bytes a
+//! copy reads and writes in which order ([`plan`], [`progress`]).
 //!
-//! Everything here is without `std`, without an allocator and without `unsafe`: the guest has none, and what it does can be
-//! tested on the host. The exception is the appliance's part (feature `appliance`): its messages are [`appliance`], how data go
-//! through its transfer disks is [`stream`], what its disks are called is [`volume_name`], what patterns of file names mean
-//! is [`pattern`], and what chmod(1) makes of permissions is [`file_mode`].
+//! Everything here is without `std`, without an allocator and without `unsafe`: the guest has none, and what it does
+//! can be tested on the host. The exception is the appliance's part (feature `appliance`): its messages are
+//! [`appliance`], how data go through its transfer disks is [`stream`], what its disks are called is [`volume_name`],
+//! what patterns of file names mean is [`pattern`], and what chmod(1) makes of permissions is [`file_mode`].
 //!
 //! Deliberately absent: anything that touches a port or a device.
 #![no_std]

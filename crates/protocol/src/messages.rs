@@ -704,8 +704,8 @@ pub mod r#blockyard {
             size
         }
     }
-    /// The input's extents in order from offset 0: one frame at least, unless there is nothing to copy. The guest reads the
-    /// next frame when it has used up this one.
+    /// The input's extents in order from offset 0: one frame at least, unless there is nothing to copy. The guest reads
+    /// the next frame when it has used up this one.
     #[derive(Debug, Default, PartialEq, Clone)]
     pub struct Extents {
         /// one at least

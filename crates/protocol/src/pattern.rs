@@ -1,6 +1,7 @@
 //! Shell patterns (POSIX, "Pattern Matching Notation").
 //!
-//! A path is a pattern: `*`, `?` and `[a-z]` stand for names that are there, and a backslash makes the letter behind it itself.
+//! A path is a pattern: `*`, `?` and `[a-z]` stand for names that are there, and a backslash makes the letter behind it
+//! itself.
 
 use alloc::vec::Vec;
 
@@ -43,8 +44,8 @@ pub fn escaped(path: &[u8]) -> Vec<u8> {
     pattern
 }
 
-/// Whether all of `name` matches `pattern`: `*`, `?`, `[a-z]`, `[!a-z]` and `\` before a letter. Takes time in proportion to the
-/// product of the lengths at most, whatever they hold.
+/// Whether all of `name` matches `pattern`: `*`, `?`, `[a-z]`, `[!a-z]` and `\` before a letter. Takes time in
+/// proportion to the product of the lengths at most, whatever they hold.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     // Where to go on when the rest does not match: one more letter for the last star.

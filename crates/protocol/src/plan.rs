@@ -1,7 +1,8 @@
 //! Which bytes a copy reads and writes, in which requests: the extents of the input, cut to what both devices can do.
 //!
-//! Extents lie anywhere; devices know only whole sectors, and each its own. A [`Planner`] works in blocks of the larger of
-//! the two sectors. A block with any data in it is data: it is read and written once. What is left are whole blocks of zeros.
+//! Extents lie anywhere; devices know only whole sectors, and each its own. A [`Planner`] works in blocks of the larger
+//! of the two sectors. A block with any data in it is data: it is read and written once. What is left are whole blocks
+//! of zeros.
 
 use crate::layout::{SECTOR_SIZE_MAX, SECTOR_SIZE_MIN};
 use crate::messages::{Extent, ExtentKind};
@@ -93,8 +94,9 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// A planner at the beginning of the copy; `None` when the limits make no sense: a sector size that is not a power of two
-    /// from [`SECTOR_SIZE_MIN`] to [`SECTOR_SIZE_MAX`], a piece smaller than the larger of the two, or too long a copy.
+    /// A planner at the beginning of the copy; `None` when the limits make no sense: a sector size that is not a power
+    /// of two from [`SECTOR_SIZE_MIN`] to [`SECTOR_SIZE_MAX`], a piece smaller than the larger of the two, or too long
+    /// a copy.
     pub fn new(limits: PlanLimits) -> Option<Self> {
         let block_bytes = u64::from(limits.input_sector_bytes.max(limits.output_sector_bytes));
         let is_sector = |bytes: u32| bytes.is_power_of_two() && (SECTOR_SIZE_MIN..=SECTOR_SIZE_MAX).contains(&bytes);
@@ -106,8 +108,8 @@ impl Planner {
         fits.then_some(Self { limits, block_bytes, position: 0, run_kind: PieceKind::Data, run_end: 0, pending: None })
     }
 
-    /// The next piece, `None` when the whole length is covered. `next_extent` is called for the extent that follows the one it
-    /// gave before, as often as needed: it says `None` when there are no more.
+    /// The next piece, `None` when the whole length is covered. `next_extent` is called for the extent that follows the
+    /// one it gave before, as often as needed: it says `None` when there are no more.
     ///
     /// # Errors
     /// When `next_extent` fails, or the extents are not as they should be.

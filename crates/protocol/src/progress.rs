@@ -5,8 +5,8 @@ const SECTORS_PER_REPORT: u64 = 10;
 
 /// Says after which parts of a copy to report.
 ///
-/// - 0 %: every 10 sectors of the input, but no more than one report for each completed part: a part of
-///   1 MiB crosses 204 such steps of 512-byte sectors at once, and 204 frames about the same moment would tell nobody more.
+/// - 0 %: every 10 sectors of the input, but no more than one report for each completed part: a part of 1 MiB crosses
+///   204 such steps of 512-byte sectors at once, and 204 frames about the same moment would tell nobody more.
 /// - 1 to 99 %: whenever another such part of the whole is complete, the last one with the copy itself.
 /// - 100 %: never; the message that all is complete says it.
 #[derive(Debug)]

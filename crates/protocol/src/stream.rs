@@ -1,9 +1,10 @@
 //! Streams on the appliance's transfer disks.
 //!
 //! A disk is read and written in order, each byte once, in chunks of at most [`CHUNK_BYTES`] of data and a mark of
-//! [`MARK_BYTES`] that says how many they are and whether they are the last. On the source disk, which the host fills, a
-//! chunk is always of [`SOURCE_CHUNK_BYTES`]: data, zeros, and the mark last, since only then the host knows how much there was. On the
-//! sink disk, which the guest writes, the mark is first and the data behind it are padded with zeros to whole marks.
+//! [`MARK_BYTES`] that says how many they are and whether they are the last. On the source disk, which the host fills,
+//! a chunk is always of [`SOURCE_CHUNK_BYTES`]: data, zeros, and the mark last, since only then the host knows how much
+//! there was. On the sink disk, which the guest writes, the mark is first and the data behind it are padded with zeros
+//! to whole marks.
 
 /// Most data in a chunk.
 pub const CHUNK_BYTES: usize = 1 << 20;

@@ -1,4 +1,5 @@
-//! What people, and the files of an image, call its disks and partitions: by other drivers' names as well as by the appliance's.
+//! What people, and the files of an image, call its disks and partitions: by other drivers' names as well as by the
+//! appliance's.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -15,8 +16,8 @@ pub fn disk_name(disk: u32) -> String {
     format!("vd{}", char::from(b'a' + (disk % 26) as u8))
 }
 
-/// The disk's number, and its partition's if it has one, of a name such as vdb or /dev/sda1; `None` for others, such as /dev/hdd/root, which
-/// is a logical volume.
+/// The disk's number, and its partition's if it has one, of a name such as vdb or /dev/sda1; `None` for others, such as
+/// /dev/hdd/root, which is a logical volume.
 pub fn lettered(name: &str) -> Option<(u32, &str)> {
     let short = name.strip_prefix("/dev/").unwrap_or(name);
     let lettered = LETTERED.iter().find_map(|driver| short.strip_prefix(driver))?;
@@ -26,8 +27,8 @@ pub fn lettered(name: &str) -> Option<(u32, &str)> {
     is_number.then(|| (u32::from(letter - b'a'), partition))
 }
 
-/// The appliance's name, without /dev/, of what somebody calls `name`: /dev/sda1, hda1, xvda1, nvme0n1p1, mmcblk0p1 and 1 are vda1. Others
-/// are as they are.
+/// The appliance's name, without /dev/, of what somebody calls `name`: /dev/sda1, hda1, xvda1, nvme0n1p1, mmcblk0p1 and
+/// 1 are vda1. Others are as they are.
 pub fn kernel_name(name: &str) -> String {
     let short = name.strip_prefix("/dev/").unwrap_or(name);
     if !short.is_empty() && short.bytes().all(|byte| byte.is_ascii_digit()) {

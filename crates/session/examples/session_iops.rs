@@ -1,5 +1,6 @@
-//! How many requests go through a session with a null disk: `cargo run --release -p blockyard-session --example session_iops [DEPTH [BYTES]]`.
-//! Server and client are threads of one process here; what passes between them is what passes between two.
+//! How many requests go through a session with a null disk: `cargo run --release -p blockyard-session --example
+//! session_iops [DEPTH [BYTES]]`. Server and client are threads of one process here; what passes between them is what
+//! passes between two.
 
 use blockyard_block::{Disk, MemoryMap, NullDisk, Operation, Request, Segment};
 use blockyard_session::client::{SessionDisk, SessionOptions};

@@ -1,22 +1,23 @@
 //! A disk served by another process: `session:SOCKET` as a [`blockyard_block::Disk`].
 //!
-//! [`SessionDisk`] is a vhost-user-blk front end. Control messages go over a unix socket, requests through virtqueues in shared memory: each
-//! [`Queue`] is one. Where the requests' memory consists of memfds, the server maps it and nothing is copied; else, or when asked
-//! for, data go through an I/O buffer.
+//! [`SessionDisk`] is a vhost-user-blk front end. Control messages go over a unix socket, requests through virtqueues
+//! in shared memory: each [`Queue`] is one. Where the requests' memory consists of memfds, the server maps it and
+//! nothing is copied; else, or when asked for, data go through an I/O buffer.
 //!
-//! The server is hostile until proven otherwise. What it writes into shared memory is read once and judged against what this process
-//! remembers by itself (`blockyard_virtqueue`); what it says on the socket is checked, and has a time limit. Lies end the session with a sentence that
-//! says so. A request without an answer is waited for: that is the disk's business. Dropping a queue is not: it ends after
-//! [`SessionOptions::patience`] without a completion.
+//! The server is hostile until proven otherwise. What it writes into shared memory is read once and judged against what
+//! this process remembers by itself (`blockyard_virtqueue`); what it says on the socket is checked, and has a time
+//! limit. Lies end the session with a sentence that says so. A request without an answer is waited for: that is the
+//! disk's business. Dropping a queue is not: it ends after [`SessionOptions::patience`] without a completion.
 //!
-//! A server that dies is waited for ([`SessionOptions::reconnect`]). The next one gets the rings' memory anew, so that one that is not quite
-//! dead cannot touch it, and every request that was not answered, in their order. Each completes once, though it may have been
-//! carried out twice.
+//! A server that dies is waited for ([`SessionOptions::reconnect`]). The next one gets the rings' memory anew, so that
+//! one that is not quite dead cannot touch it, and every request that was not answered, in their order. Each completes
+//! once, though it may have been carried out twice.
 //!
-//! What cannot be promised: that memory is never written to after its queue is gone. A server keeps what it has mapped for as long as it
-//! likes. Requests that must not see that go through the I/O buffer.
+//! What cannot be promised: that memory is never written to after its queue is gone. A server keeps what it has mapped
+//! for as long as it likes. Requests that must not see that go through the I/O buffer.
 //!
-//! Deliberately absent: in-flight tracking by the server (what is in flight is known here), packed virtqueues, and polling without end.
+//! Deliberately absent: in-flight tracking by the server (what is in flight is known here), packed virtqueues, and
+//! polling without end.
 
 mod block_config;
 mod completion_event;
@@ -78,7 +79,8 @@ impl SessionDisk {
         Self::new(connection, Some(path.to_owned()), options, stop)
     }
 
-    /// Takes a connection over, called `name` in messages. When it ends, the session does: there is no path to find the server by.
+    /// Takes a connection over, called `name` in messages. When it ends, the session does: there is no path to find the
+    /// server by.
     ///
     /// # Errors
     /// When whoever is on the other side serves no block device.

@@ -1,8 +1,8 @@
 //! A disk as a regular file, for programs that only know files.
 //!
 //! [`FuseFile::mount`] mounts a FUSE file system over a regular file; its root is no directory but the file itself, so
-//! the path stays what it was and shows the disk's bytes instead. Unmodified dd, fio, mkfs, debugfs and qemu-img work on
-//! it, without a loop device.
+//! the path stays what it was and shows the disk's bytes instead. Unmodified dd, fio, mkfs, debugfs and qemu-img work
+//! on it, without a loop device.
 //!
 //! The file behaves as a block device would, where that differs from a file:
 //! - Its size is the disk's. truncate(2) to any other is refused (EPERM); a write past the end finds no space.
@@ -14,14 +14,14 @@
 //! - `fallocate --punch-hole` and `--zero-range` make zeros; lseek(2) finds data and holes; nothing else is allocated.
 //! - Permissions and owner are fixed: the caller's, 0600, or 0400 for a read-only disk.
 //!
-//! `Worker` threads read the kernel's messages, each with a queue and memory of its own; `pieces` and
-//! `claims` make byte-granular writes out of blocks without losing a neighbour's. An unmounter process takes the mount away
-//! whatever becomes of the server; where even that was killed, the next start over the same file clears it away.
+//! `Worker` threads read the kernel's messages, each with a queue and memory of its own; `pieces` and `claims` make
+//! byte-granular writes out of blocks without losing a neighbour's. An unmounter process takes the mount away whatever
+//! becomes of the server; where even that was killed, the next start over the same file clears it away.
 //!
-//! Whoever confines the process does so after mounting: the unmounter is split off before. The worker threads then need,
-//! beside what the disk's queues do, `read`, `write`, `poll`/`ppoll`, and for the disk's extents `lseek`; unmounting needs
-//! `recvfrom`, `sendto`, `shutdown`, `wait4`, `futex`, `munmap` and `madvise`. A process that is split off after mounting
-//! and lives on without exec has to close its descriptors, or the connection outlives the server.
+//! Whoever confines the process does so after mounting: the unmounter is split off before. The worker threads then
+//! need, beside what the disk's queues do, `read`, `write`, `poll`/`ppoll`, and for the disk's extents `lseek`;
+//! unmounting needs `recvfrom`, `sendto`, `shutdown`, `wait4`, `futex`, `munmap` and `madvise`. A process that is split
+//! off after mounting and lives on without exec has to close its descriptors, or the connection outlives the server.
 //!
 //! Deliberately absent: directories, more than one file, the kernel's write-back cache (`connection` says why).
 
@@ -192,8 +192,8 @@ pub struct FuseFile {
 }
 
 impl FuseFile {
-    /// Mounts `disk` over the regular file at `path`. Where there is none, an empty one is made, and removed afterwards.
-    /// What a file holds that was there before is hidden meanwhile.
+    /// Mounts `disk` over the regular file at `path`. Where there is none, an empty one is made, and removed
+    /// afterwards. What a file holds that was there before is hidden meanwhile.
     ///
     /// Whoever wants to confine the process does so after this: see the module's page.
     ///
@@ -315,7 +315,8 @@ fn ownership(access: AllowedUsers, read_only: bool) -> Ownership {
     }
 }
 
-/// Lets the kernel read ahead in requests of the longest kind. Only root may; everybody else keeps the kernel's 128 KiB.
+/// Lets the kernel read ahead in requests of the longest kind. Only root may; everybody else keeps the kernel's 128
+/// KiB.
 fn raise_read_ahead(place: &Place) {
     if let Some(MountIdentity { device: (major, minor), .. }) = place.mount() {
         let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");

@@ -1,7 +1,7 @@
 //! Disks across processes.
 //!
-//! A disk in another process is a vhost-user-blk session: a unix socket for control, shared memory for data. There is no
-//! protocol of our own here, so QEMU, User-Mode Linux, Cloud Hypervisor, crosvm and qemu-storage-daemon are peers on
+//! A disk in another process is a vhost-user-blk session: a unix socket for control, shared memory for data. There is
+//! no protocol of our own here, so QEMU, User-Mode Linux, Cloud Hypervisor, crosvm and qemu-storage-daemon are peers on
 //! either side.
 //!
 //! [`server`] serves disks to such clients, [`client`] is such a client and a [`blockyard_block::Disk`] itself,

@@ -8,14 +8,14 @@
 //!
 //! The mediator decides who gets what: it reads the partition table through a session of its own, owns the listening
 //! sockets, checks who connects, and passes accepted connections on. The driver ([`Driver`]) does not trust it beyond
-//! that: it checks that each range lies within the disk and that nobody writes what another client has. When the mediator
-//! dies, running sessions go on; when the driver dies, the mediator ends and its sockets go.
+//! that: it checks that each range lies within the disk and that nobody writes what another client has. When the
+//! mediator dies, running sessions go on; when the driver dies, the mediator ends and its sockets go.
 //!
-//! It keeps each connection until the driver has closed its own: what a client has put into its connection's queue may take as long to close as the
-//! client likes, and who let it in sees to that at the one socket that it came from.
+//! It keeps each connection until the driver has closed its own: what a client has put into its connection's queue may
+//! take as long to close as the client likes, and who let it in sees to that at the one socket that it came from.
 //!
-//! What both the mediator and the copying multiplexer need is [`offers`] (which sockets, which ranges, which rights) and
-//! [`Gate`] (who may come in): a copier serves what the gate admits by itself.
+//! What both the mediator and the copying multiplexer need is [`offers`] (which sockets, which ranges, which rights)
+//! and [`Gate`] (who may come in): a copier serves what the gate admits by itself.
 
 mod control;
 mod driver;

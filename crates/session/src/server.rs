@@ -1,20 +1,21 @@
 //! A vhost-user-blk server: disks for the virtual machines of other processes.
 //!
-//! A [`Server`] is a number of I/O threads. [`Server::attach`] makes a [`Session`] of a connected stream and an [`Export`]; a
-//! [`Listener`] is where streams come from. Each session has a thread of its own for control messages, which mostly sleeps,
-//! and gives its virtqueues to the I/O threads, in turn. These own what they were given: nothing is locked, allocated or shared
-//! while requests run, and an idle session costs nothing.
+//! A [`Server`] is a number of I/O threads. [`Server::attach`] makes a [`Session`] of a connected stream and an
+//! [`Export`]; a [`Listener`] is where streams come from. Each session has a thread of its own for control messages,
+//! which mostly sleeps, and gives its virtqueues to the I/O threads, in turn. These own what they were given: nothing
+//! is locked, allocated or shared while requests run, and an idle session costs nothing.
 //!
-//! The client is hostile until proven otherwise. What it does wrong ends its own session, with an [`EndReason`] that says what;
-//! it can neither crash nor stop the server, and hardly slow it down: threads are shared by bytes and weight ([`Export::weight`]),
-//! and nothing a client holds is waited for. Its memory may vanish under us ([`blockyard_block::MemoryMap::from_files`]).
+//! The client is hostile until proven otherwise. What it does wrong ends its own session, with an [`EndReason`] that
+//! says what; it can neither crash nor stop the server, and hardly slow it down: threads are shared by bytes and weight
+//! ([`Export::weight`]), and nothing a client holds is waited for. Its memory may vanish under us
+//! ([`blockyard_block::MemoryMap::from_files`]).
 //!
-//! Where a client has given a record of requests in flight, a server that takes over from a dead one does again what that one did
-//! not answer: every request is answered exactly once, though it may be executed twice.
+//! Where a client has given a record of requests in flight, a server that takes over from a dead one does again what
+//! that one did not answer: every request is answered exactly once, though it may be executed twice.
 //!
-//! Deliberately absent: a protocol library (the vhost crate's reader refuses User-Mode Linux's memory table, and its back end
-//! locks every virtqueue and tracks nothing in flight), logging of dirty memory for migration, in-band notifications, and any
-//! policy of who gets which disk.
+//! Deliberately absent: a protocol library (the vhost crate's reader refuses User-Mode Linux's memory table, and its
+//! back end locks every virtqueue and tracks nothing in flight), logging of dirty memory for migration, in-band
+//! notifications, and any policy of who gets which disk.
 
 mod backend_requests;
 mod client_descriptor;
@@ -75,16 +76,18 @@ pub struct ServerOptions {
     pub threads: usize,
     /// CPUs to keep them on, one each in turn; empty for wherever the system puts them.
     pub cpus: Vec<usize>,
-    /// How long a thread looks for more work before it waits, at most; zero: never. It is less where looking does not pay.
-    /// On a machine with a single CPU it never looks, whatever this says: the client would have to wait for it.
+    /// How long a thread looks for more work before it waits, at most; zero: never. It is less where looking does not
+    /// pay. On a machine with a single CPU it never looks, whatever this says: the client would have to wait for it.
     /// Where a client is on the thread's CPU for other reasons, zero is best; looking soon stops by itself there.
     pub poll: Duration,
-    /// The file on overlayfs that may be a client's memory: none, unless this server has one client that the caller started.
+    /// The file on overlayfs that may be a client's memory: none, unless this server has one client that the caller
+    /// started.
     pub admitted_memory: AdmittedMemory,
-    /// The process that takes descriptors from clients. Without one, a client that sends a file of a FUSE file system decides how long its
-    /// session takes to end, and this process: that is for clients that the caller trusts not to.
+    /// The process that takes descriptors from clients. Without one, a client that sends a file of a FUSE file system
+    /// decides how long its session takes to end, and this process: that is for clients that the caller trusts not to.
     pub doorkeeper: Option<Doorkeeper>,
-    /// How many descriptors this process may have. A user's clients may leave a quarter of them, 4096 at most, that cannot be closed.
+    /// How many descriptors this process may have. A user's clients may leave a quarter of them, 4096 at most, that
+    /// cannot be closed.
     pub descriptors: usize,
 }
 
@@ -152,8 +155,8 @@ impl Server {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When there shall be none, or the system refuses one, or a CPU is not there, or the kernel has no asynchronous I/O to
-    /// ring clients with.
+    /// When there shall be none, or the system refuses one, or a CPU is not there, or the kernel has no asynchronous
+    /// I/O to ring clients with.
     pub fn start(options: &ServerOptions) -> io::Result<Self> {
         if options.threads == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a server needs a thread"));
@@ -172,8 +175,8 @@ impl Server {
     /// Serves `export` to the client at the other end of `stream`, from now on.
     ///
     /// # Errors
-    /// When the export has no queues, or more than [`QUEUES_MAX`], or the system refuses a thread or a descriptor, or too much is left that
-    /// clients of the same user gave us and that cannot be closed.
+    /// When the export has no queues, or more than [`QUEUES_MAX`], or the system refuses a thread or a descriptor, or
+    /// too much is left that clients of the same user gave us and that cannot be closed.
     pub fn attach(&self, stream: impl Into<ClientStream>, export: Export) -> io::Result<Session> {
         let stream = stream.into();
         if !(1..=QUEUES_MAX).contains(&export.queues) {

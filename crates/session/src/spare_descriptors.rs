@@ -1,7 +1,8 @@
 //! Room for descriptors that come from others, in a process that may have only so many.
 //!
-//! A message whose descriptors find no room is not left for later: the kernel takes it out and closes them, in the thread that asked for it, which may
-//! take as long as whoever sent them likes. So nothing is received unless there is room for it, and that is kept by descriptors of no use.
+//! A message whose descriptors find no room is not left for later: the kernel takes it out and closes them, in the
+//! thread that asked for it, which may take as long as whoever sent them likes. So nothing is received unless there is
+//! room for it, and that is kept by descriptors of no use.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;

@@ -91,8 +91,9 @@ fn a_session_allocates_nothing_per_request() {
     }
 }
 
-/// What this thread asks of the kernel: to wake the server, to sleep, to take what woke it, and to let others run while it spins. How
-/// often it sleeps depends on who else has the processors (`cargo xtask figures` counts that), but a wait brings a request.
+/// What this thread asks of the kernel: to wake the server, to sleep, to take what woke it, and to let others run while
+/// it spins. How often it sleeps depends on who else has the processors (`cargo xtask figures` counts that), but a wait
+/// brings a request.
 #[test]
 fn a_request_costs_no_call_but_to_wake_and_to_wait() {
     const REQUESTS: u64 = 20_000;

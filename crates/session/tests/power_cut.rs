@@ -1,6 +1,7 @@
-//! Power cuts under ext4: a Linux guest writes and syncs files on a served disk, every write and flush is recorded, and at more
-//! than 500 moments the power fails. Whatever subset of the unflushed blocks survives, the journal repairs the file system and
-//! every file that was synced by then is whole. A server that answers flushes without doing them is caught.
+//! Power cuts under ext4: a Linux guest writes and syncs files on a served disk, every write and flush is recorded, and
+//! at more than 500 moments the power fails. Whatever subset of the unflushed blocks survives, the journal repairs the
+//! file system and every file that was synced by then is whole. A server that answers flushes without doing them is
+//! caught.
 
 use blockyard_block::layers::{Recording, Replay, WriteLogDisk, layer};
 use blockyard_block::{Completion, Disk, FileDisk, FileOptions, MemoryMap, Operation, Queue, QueueError, Request};
@@ -79,8 +80,8 @@ fn succeed(output: Output) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// An image in memory that programs know by a name. A file on a disk would be synced by e2fsck each time, which took most of the
-/// time of this test.
+/// An image in memory that programs know by a name. A file on a disk would be synced by e2fsck each time, which took
+/// most of the time of this test.
 struct NamedMemory(File);
 
 impl NamedMemory {

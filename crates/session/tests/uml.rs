@@ -1,4 +1,5 @@
-//! User-Mode Linux, a real kernel's driver, on a disk of ours: mounts, writes, syncs; the host finds it all and in good order.
+//! User-Mode Linux, a real kernel's driver, on a disk of ours: mounts, writes, syncs; the host finds it all and in good
+//! order.
 
 use blockyard_block::{FileDisk, FileOptions};
 use blockyard_linux_guest::UserModeLinux;

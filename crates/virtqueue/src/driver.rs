@@ -112,8 +112,8 @@ impl fmt::Display for DeviceError {
 impl core::error::Error for DeviceError {}
 
 impl<'memory, const N: usize, T: Copy> DriverQueue<'memory, N, T> {
-    /// An empty virtqueue in `rings`, which it writes to: the device must not use them yet. `event_idx` says whether the
-    /// device has accepted VIRTIO_F_EVENT_IDX. The device need not interrupt until told so.
+    /// An empty virtqueue in `rings`, which it writes to: the device must not use them yet. `event_idx` says whether
+    /// the device has accepted VIRTIO_F_EVENT_IDX. The device need not interrupt until told so.
     ///
     /// # Errors
     /// When the rings have more than `N` descriptors.
@@ -213,7 +213,8 @@ impl<'memory, const N: usize, T: Copy> DriverQueue<'memory, N, T> {
         }
         self.rings.available[INDEX].store(now.to_le(), Release);
         self.published = now;
-        // The index must be visible before the device's wish is read: else the device could go to sleep between the two.
+        // The index must be visible before the device's wish is read: else the device could go to sleep between the
+        // two.
         fence(SeqCst);
         if self.event_idx {
             let event = u16::from_le(self.rings.used[used_words(self.rings.size) - 1].load(Relaxed));
@@ -272,15 +273,16 @@ impl<'memory, const N: usize, T: Copy> DriverQueue<'memory, N, T> {
         Ok(Some(Used { token: in_flight.token, length }))
     }
 
-    /// Asks for an interrupt when the device uses the next chain. Returns whether it has used one already, in which case
-    /// there may be no interrupt: pop it, and ask again.
+    /// Asks for an interrupt when the device uses the next chain. Returns whether it has used one already, in which
+    /// case there may be no interrupt: pop it, and ask again.
     #[must_use = "there may be no interrupt for what is used already"]
     pub fn enable_interrupts(&self) -> bool {
         self.enable_interrupt_after(1)
     }
 
-    /// Asks for an interrupt when the device has used another `count` chains, or all in flight if they are fewer. Returns
-    /// whether it has already, in which case there may be no interrupt. Without EVENT_IDX a count above 1 counts as 1.
+    /// Asks for an interrupt when the device has used another `count` chains, or all in flight if they are fewer.
+    /// Returns whether it has already, in which case there may be no interrupt. Without EVENT_IDX a count above 1
+    /// counts as 1.
     #[must_use = "there may be no interrupt for what is used already"]
     pub fn enable_interrupt_after(&self, count: u16) -> bool {
         let count = if self.event_idx { count.min(self.in_flight_count).max(1) } else { 1 };
@@ -295,12 +297,12 @@ impl<'memory, const N: usize, T: Copy> DriverQueue<'memory, N, T> {
         used.wrapping_sub(self.popped) >= count
     }
 
-    /// Tells the device that it need not interrupt. It still may. With EVENT_IDX this holds for some 32,000 chains: a driver
-    /// that stays busy says it again from time to time, or puts up with an interrupt.
+    /// Tells the device that it need not interrupt. It still may. With EVENT_IDX this holds for some 32,000 chains: a
+    /// driver that stays busy says it again from time to time, or puts up with an interrupt.
     pub fn disable_interrupts(&self) {
         if self.event_idx {
-            // As far from the used index as can be: nothing means "never", and an index just passed could still be one that
-            // the device is about to compare.
+            // As far from the used index as can be: nothing means "never", and an index just passed could still be one
+            // that the device is about to compare.
             self.set_used_event(self.popped.wrapping_add(0x8000));
         } else {
             self.rings.available[FLAGS].store(SUPPRESSED.to_le(), Relaxed);
@@ -311,7 +313,8 @@ impl<'memory, const N: usize, T: Copy> DriverQueue<'memory, N, T> {
         self.rings.available[available_words(self.rings.size) - 1].store(index.to_le(), Relaxed);
     }
 
-    /// A 4-byte number in the used ring. Its halves are each read once; a device that changes them now only lies to itself.
+    /// A 4-byte number in the used ring. Its halves are each read once; a device that changes them now only lies to
+    /// itself.
     fn used_word(&self, word: usize) -> u32 {
         let half = |word: usize| u32::from(u16::from_le(self.rings.used[word].load(Relaxed)));
         half(word) | half(word + 1) << 16

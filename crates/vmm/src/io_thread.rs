@@ -1,7 +1,7 @@
 //! The threads that serve virtqueues.
 //!
-//! Queue n of every device goes to I/O thread n: a copy that reads and writes a buffer through queues of one number has both
-//! done on one core, while the bytes are in its cache.
+//! Queue n of every device goes to I/O thread n: a copy that reads and writes a buffer through queues of one number has
+//! both done on one core, while the bytes are in its cache.
 
 use crate::event::{EventSink, MachineEvent};
 use crate::placement::CpuList;

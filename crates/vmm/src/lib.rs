@@ -1,8 +1,8 @@
 //! A virtual machine: memory map, buses, devices, vCPU and I/O threads, and the CPUs they run on.
 //!
-//! [`machine::Machine`] is put together and started; it becomes a [`machine::RunningMachine`], which tells what happens in
-//! it through [`event::MachineEvent`]s. [`io_thread::IoThreads`] serve the virtqueues of its disks;
-//! [`backend`] chooses who executes the guest's code.
+//! [`machine::Machine`] is put together and started; it becomes a [`machine::RunningMachine`], which tells what happens
+//! in it through [`event::MachineEvent`]s. [`io_thread::IoThreads`] serve the virtqueues of its disks; [`backend`]
+//! chooses who executes the guest's code.
 //!
 //! Deliberately absent: what the guest is for (the commands know), and how its code is executed (the hypervisor knows).
 #![forbid(unsafe_code)]

@@ -80,8 +80,9 @@ pub struct Placement {
     pub io: Option<CpuList>,
 }
 
-/// A thread and a process that talk in turns, kept on one CPU: so each wakes the other without an interrupt between CPUs, which
-/// on a busy machine costs more than everything else in the exchange. Dropping it lets both go where they could before.
+/// A thread and a process that talk in turns, kept on one CPU: so each wakes the other without an interrupt between
+/// CPUs, which on a busy machine costs more than everything else in the exchange. Dropping it lets both go where they
+/// could before.
 #[derive(Debug)]
 pub struct SideBySide {
     before: CpuSet,

@@ -24,8 +24,8 @@ pub struct VirtioDisk {
 }
 
 impl VirtioDisk {
-    /// Attaches `disk` at guest-physical `address` as `name`, with `queues` virtqueues. It interrupts through bit `interrupt` of
-    /// the machine's latch.
+    /// Attaches `disk` at guest-physical `address` as `name`, with `queues` virtqueues. It interrupts through bit
+    /// `interrupt` of the machine's latch.
     ///
     /// # Errors
     /// When the address is taken, or the hypervisor or the operating system refuses.

@@ -1,4 +1,5 @@
-//! The images' disks, their partitions, and what the kernel has made of those: arrays, logical volumes, what was encrypted.
+//! The images' disks, their partitions, and what the kernel has made of those: arrays, logical volumes, what was
+//! encrypted.
 
 use crate::content::{self, Content, LUKS};
 use crate::failures::refusal;
@@ -165,8 +166,8 @@ fn volumes_of(disk: &str) -> Vec<Volume> {
     partitions.into_iter().map(volume).collect()
 }
 
-/// Linux goes on where a chain of logical partitions comes back to where it was, up to the last number that it has. Those that lie
-/// where one before them does are left out.
+/// Linux goes on where a chain of logical partitions comes back to where it was, up to the last number that it has.
+/// Those that lie where one before them does are left out.
 fn without_repeats<P: Ord>(names: Vec<&String>, place: impl Fn(&str) -> P) -> Vec<&String> {
     let mut seen = BTreeSet::new();
     names.into_iter().filter(|name| seen.insert(place(name))).collect()
@@ -256,8 +257,8 @@ fn partitions_of<'volumes>(volumes: &'volumes [Volume], name: &str) -> Vec<&'vol
     volumes.iter().filter(is_its).map(|volume| volume.name.as_str()).collect()
 }
 
-/// The volume that somebody calls `name`: UUID=, LABEL=, PARTUUID=, PARTLABEL=, the names in /dev/disk, /dev/vda1, /dev/sda1,
-/// /dev/hda1, /dev/nvme0n1p1, the same without /dev/, 1 for the first disk's, vg/lv, mapper/vg-lv, md/name.
+/// The volume that somebody calls `name`: UUID=, LABEL=, PARTUUID=, PARTLABEL=, the names in /dev/disk, /dev/vda1,
+/// /dev/sda1, /dev/hda1, /dev/nvme0n1p1, the same without /dev/, 1 for the first disk's, vg/lv, mapper/vg-lv, md/name.
 pub(crate) fn lookup<'volumes>(volumes: &'volumes [Volume], name: &str) -> Option<&'volumes Volume> {
     let (tag, value) = match name.split_once('=').filter(|_| !name.starts_with('/')) {
         Some((tag, value)) => (tag, value.trim_matches('"').to_owned()),

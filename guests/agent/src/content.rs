@@ -304,7 +304,8 @@ pub(crate) fn is_mirrored_disk(node: &str, size: u64) -> bool {
     File::open(format!("/dev/{node}")).is_ok_and(|disk| raid_superblock(&disk, last_superblock(size)).is_some())
 }
 
-/// The most that one of a LUKS2 header's key slots takes. Its JSON is looked at and not parsed: whoever opens it does that.
+/// The most that one of a LUKS2 header's key slots takes. Its JSON is looked at and not parsed: whoever opens it does
+/// that.
 fn key_memory_bytes(device: &File, head: &[u8]) -> u64 {
     let head = Fields(head);
     if !head.has(6, &[0, 2]) {

@@ -23,7 +23,8 @@ const PATH_BYTES_MAX: usize = 4096;
 
 const IN_SEVERAL: &str = "it is in several directories, so the file system is damaged (`fsck` it)";
 
-/// Writes records for `request` to `sink`: a directory's entries after its own record, in order of name, then what is below them.
+/// Writes records for `request` to `sink`: a directory's entries after its own record, in order of name, then what is
+/// below them.
 pub(crate) fn walk(request: &Walk, sink: &mut dyn Write) -> io::Result<()> {
     let names = request.details.then(|| (OwnerNames::users(), OwnerNames::groups()));
     let mut walker = Walker { request, names, seen: SeenDirectories::default(), frame: vec![0; FRAME_BYTES_MAX], sink };

@@ -1,7 +1,7 @@
 //! Executing a program of the image in the image.
 //!
-//! Its outputs go to the host as they come, as records on the sink disk; its input is the stream on the source disk. What it has started and
-//! left behind is killed when it ends, so that the image can be unmounted.
+//! Its outputs go to the host as they come, as records on the sink disk; its input is the stream on the source disk.
+//! What it has started and left behind is killed when it ends, so that the image can be unmounted.
 
 use crate::failures::{failure, refusal};
 use crate::interruption;

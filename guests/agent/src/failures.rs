@@ -28,7 +28,8 @@ impl Failures {
         }
     }
 
-    /// Remembers that something could not be done with the file at `path`, which is asked for only if there is room for it.
+    /// Remembers that something could not be done with the file at `path`, which is asked for only if there is room for
+    /// it.
     pub(crate) fn note_at(&mut self, path: impl FnOnce() -> PathBuf, what: &str, error: &io::Error) {
         if self.first.len() < REPORTED {
             self.add(failure(&path(), what, error));

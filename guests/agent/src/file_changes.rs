@@ -131,7 +131,8 @@ pub(crate) fn inside(path: &Path, name: Option<&OsStr>) -> PathBuf {
     }
 }
 
-/// The name that a copy of `path` has in a directory; none for one that ends in `.` or `..`, by which what is in it is meant, and for the root.
+/// The name that a copy of `path` has in a directory; none for one that ends in `.` or `..`, by which what is in it is
+/// meant, and for the root.
 pub(crate) fn name_of_copy(path: &Path) -> Option<&OsStr> {
     let bytes = without_slashes(path.as_os_str().as_bytes());
     let name = bytes.rsplit(|&byte| byte == b'/').next().unwrap_or_default();

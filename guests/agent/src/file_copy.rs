@@ -150,8 +150,8 @@ fn direct(path: &Path, options: &mut OpenOptions) -> Option<File> {
     options.custom_flags(OFlags::DIRECT.bits() as i32).open(path).ok()
 }
 
-/// Does something with a file past the page cache, if that can be done: some file systems, Minix among them, open such a file, and refuse what
-/// is done with it.
+/// Does something with a file past the page cache, if that can be done: some file systems, Minix among them, open such
+/// a file, and refuse what is done with it.
 fn past_the_cache<T>(direct: Option<&File>, file: &File, mut act: impl FnMut(&File) -> io::Result<T>) -> io::Result<T> {
     match direct.map(&mut act) {
         Some(Err(error)) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => act(file),
@@ -188,8 +188,9 @@ pub(crate) fn discard(request: &Discard, disks: &TransferDisks) -> Result<u64, F
     read().map_err(|error| failure(Path::new(""), "cannot read what the host sends", &error))
 }
 
-/// In the order that leaves nothing changed by what comes after it: a new owner takes capabilities and set-ID bits away, and an access control
-/// list is also a mode. Where the file cannot have its list, nobody gets more than that gives him.
+/// In the order that leaves nothing changed by what comes after it: a new owner takes capabilities and set-ID bits
+/// away, and an access control list is also a mode. Where the file cannot have its list, nobody gets more than that
+/// gives him.
 fn set_attributes(request: &Store, file: &File) -> io::Result<()> {
     fchown(file, Some(request.user_id), Some(request.group_id))?;
     remove_lists(file)?;

@@ -212,8 +212,8 @@ impl Copier<'_> {
             let (user, group) = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
             chownat(CWD, target, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
-        // In the order that leaves nothing changed by what comes after it: a new owner takes capabilities away, and an access control list is
-        // also a mode.
+        // In the order that leaves nothing changed by what comes after it: a new owner takes capabilities away, and an
+        // access control list is also a mode.
         if !metadata.is_symlink() {
             let kept = if self.archive { 0o7777 } else { 0o777 };
             let mode = if self.archive { mode_without_list(source, target, metadata.mode()) } else { metadata.mode() };

@@ -1,4 +1,5 @@
-//! What an image's /etc/fstab wants mounted (fstab(5)), and what its /etc/crypttab calls what is encrypted (crypttab(5)).
+//! What an image's /etc/fstab wants mounted (fstab(5)), and what its /etc/crypttab calls what is encrypted
+//! (crypttab(5)).
 
 /// Lines that are looked at: an image may have any number.
 const LINES_MAX: usize = 64;

@@ -1,4 +1,5 @@
-//! Patterns in paths, resolved as a shell does: `*`, `?` and `[a-z]` match no slash, and no dot that a name begins with.
+//! Patterns in paths, resolved as a shell does: `*`, `?` and `[a-z]` match no slash, and no dot that a name begins
+//! with.
 
 use crate::failures::{Failures, refusal};
 use crate::interruption;

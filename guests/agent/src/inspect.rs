@@ -1,4 +1,5 @@
-//! What operating systems there are: their roots, and the files that say what they are. Whoever asks makes sense of those.
+//! What operating systems there are: their roots, and the files that say what they are. Whoever asks makes sense of
+//! those.
 
 use crate::block_devices;
 use crate::directory_walk::write_record;
@@ -50,7 +51,8 @@ const DATABASES: [&str; 8] = [
 const PROGRAMS: [&str; 5] = ["bin/sh", "bin/bash", "bin/ls", "usr/bin/sh", "sbin/init"];
 const PROGRAM_BYTES: u64 = 64;
 
-/// Writes records to `sink`: the volumes, and each root that is found with what belongs to it. Afterwards nothing is mounted.
+/// Writes records to `sink`: the volumes, and each root that is found with what belongs to it. Afterwards nothing is
+/// mounted.
 pub(crate) fn inspect(mounts: &mut Mounts, request: &Inspect, sink: &mut dyn Write) -> io::Result<()> {
     let mut report = Report { frame: vec![0; FRAME_BYTES_MAX], sink };
     if let Err(problem) = mounts.unmount() {

@@ -1,7 +1,7 @@
 //! Whether the host still wants what is being done.
 //!
-//! While a request is carried out the host says nothing on the serial line but that it does not want it any more. So whatever takes long
-//! looks now and then whether there is something to read.
+//! While a request is carried out the host says nothing on the serial line but that it does not want it any more. So
+//! whatever takes long looks now and then whether there is something to read.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -29,7 +29,8 @@ pub(crate) fn check() -> io::Result<()> {
     }
 }
 
-/// Waits until there is something on `descriptor`, or its other end is closed; fails as soon as the host does not want it any more.
+/// Waits until there is something on `descriptor`, or its other end is closed; fails as soon as the host does not want
+/// it any more.
 pub(crate) fn wait(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     loop {
         let mut descriptors = vec![PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];

@@ -1,8 +1,8 @@
 //! PID 1 of the appliance: does on the files of an image what the host asks for, one request after another.
 //!
-//! It says so over the serial line ([`channel`]) and moves data through two transfer disks ([`stream`]). While an image is mounted
-//! it lives in it (`chroot`): every path is the image's, and no link leads out. It trusts the host, and nothing in the image;
-//! whatever an image does to it or to its kernel stays in the appliance.
+//! It says so over the serial line ([`channel`]) and moves data through two transfer disks ([`stream`]). While an image
+//! is mounted it lives in it (`chroot`): every path is the image's, and no link leads out. It trusts the host, and
+//! nothing in the image; whatever an image does to it or to its kernel stays in the appliance.
 //!
 //! Programs that make, check and open file systems come from the host when they are needed ([`tools`]).
 //!

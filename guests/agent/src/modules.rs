@@ -1,7 +1,8 @@
 //! The kernel's modules: those that the initramfs has, and those that come later.
 //!
-//! The kernel asks for some by itself, under names that they have for it (a cipher, a kind of array or of file system): it executes
-//! /sbin/modprobe (modprobe(8)), which is this program. What is not here is remembered for the host, which sends it for the next time.
+//! The kernel asks for some by itself, under names that they have for it (a cipher, a kind of array or of file system):
+//! it executes /sbin/modprobe (modprobe(8)), which is this program. What is not here is remembered for the host, which
+//! sends it for the next time.
 
 use rustix::io::Errno;
 use rustix::system::init_module;

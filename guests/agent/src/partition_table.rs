@@ -26,8 +26,8 @@ pub(crate) enum Table {
     Mbr(u32),
     /// It names none, but its first sector says that it is one: Apple's, Sun's, SGI's.
     Nameless,
-    /// The first sector says of no table. Linux still looks for the tables of old machines elsewhere, some of which have nothing to be known by
-    /// but a checksum of eight bits.
+    /// The first sector says of no table. Linux still looks for the tables of old machines elsewhere, some of which
+    /// have nothing to be known by but a checksum of eight bits.
     Unsaid,
 }
 
@@ -79,7 +79,8 @@ fn guid_entry(entry: &[u8]) -> PartitionNames {
     PartitionNames { uuid: uuid_text(&uuid), label: String::from_utf16_lossy(&letters) }
 }
 
-/// An MBR, with the disk's signature; and by their magic numbers those that Linux knows of (block/partitions/mac.h, sun.h, sgi.c).
+/// An MBR, with the disk's signature; and by their magic numbers those that Linux knows of (block/partitions/mac.h,
+/// sun.h, sgi.c).
 fn said_in_first_sector(disk: &File) -> Option<Table> {
     let mut sector = [0; 512];
     disk.read_exact_at(&mut sector, 0).ok()?;

@@ -11,7 +11,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
-/// Bytes that are kept of what a program says first, and of what it says last, on each of its outputs: all four fit a frame.
+/// Bytes that are kept of what a program says first, and of what it says last, on each of its outputs: all four fit a
+/// frame.
 const HEAD_BYTES: usize = 8 << 10;
 const TAIL_BYTES: usize = 16 << 10;
 
@@ -23,7 +24,8 @@ pub(crate) fn start(command: &mut Command) -> io::Result<Child> {
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
-/// Gives `stdin` to a program that [`start`] started, and waits for its end. When the host does not want it any more, it is ended.
+/// Gives `stdin` to a program that [`start`] started, and waits for its end. When the host does not want it any more,
+/// it is ended.
 pub(crate) fn finish(mut child: Child, stdin: Vec<u8>) -> io::Result<ProgramEnd> {
     let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let small = || thread::Builder::new().stack_size(64 << 10);

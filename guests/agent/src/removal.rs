@@ -11,7 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Files that are removed before somebody looks whether the host still wants it: a look takes a tenth of the time of a removal.
+/// Files that are removed before somebody looks whether the host still wants it: a look takes a tenth of the time of a
+/// removal.
 const FILES_PER_LOOK: u32 = 8;
 
 /// A directory that is being emptied.
@@ -29,8 +30,8 @@ impl Level {
     }
 }
 
-/// Removes the directory at `path` and all below it that can be removed; what cannot be goes into `failures`, but not the directories that
-/// stay for nothing else. No link is followed.
+/// Removes the directory at `path` and all below it that can be removed; what cannot be goes into `failures`, but not
+/// the directories that stay for nothing else. No link is followed.
 ///
 /// # Errors
 /// When the directory itself cannot be looked into or removed, and when the host has given it up: the rest stays.
@@ -42,7 +43,8 @@ pub(crate) fn remove_tree(path: &Path, failures: &mut Failures) -> io::Result<()
 struct Removal<'request> {
     path: &'request Path,
     levels: Vec<Level>,
-    /// Directories that stay, by file system and inode. In a damaged file system one may be in several, and is not to be emptied for each.
+    /// Directories that stay, by file system and inode. In a damaged file system one may be in several, and is not to
+    /// be emptied for each.
     kept: HashSet<(u64, u64)>,
     failures: &'request mut Failures,
 }

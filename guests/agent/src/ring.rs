@@ -1,7 +1,7 @@
 //! Many system calls as one.
 //!
-//! In User-Mode Linux a system call is a conversation of two of the host's processes, which takes longer than most of what it asks for. An
-//! io_uring takes a list of them: the guest's kernel carries them out by itself.
+//! In User-Mode Linux a system call is a conversation of two of the host's processes, which takes longer than most of
+//! what it asks for. An io_uring takes a list of them: the guest's kernel carries them out by itself.
 
 use io_uring::squeue::Entry;
 use io_uring::types::Fd;

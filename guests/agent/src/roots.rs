@@ -60,8 +60,8 @@ impl<'volumes> Source<'volumes> {
     }
 }
 
-/// The root file system: the only volume with files, or the first that looks like it, or, where none does, the one that is meant
-/// to be it. `place` is a directory to mount on for a look.
+/// The root file system: the only volume with files, or the first that looks like it, or, where none does, the one that
+/// is meant to be it. `place` is a directory to mount on for a look.
 pub(crate) fn find<'volumes>(volumes: &'volumes [Volume], place: &Path) -> Result<Source<'volumes>, Failure> {
     let candidates: Vec<_> = mountable(volumes).collect();
     let closed = volumes.iter().any(Volume::is_closed);

@@ -67,7 +67,8 @@ impl std::ops::DerefMut for AlignedBuffer {
     }
 }
 
-/// Pieces of data, read by a thread of their own, ahead of who takes them: the one CPU of the appliance works while a disk reads.
+/// Pieces of data, read by a thread of their own, ahead of who takes them: the one CPU of the appliance works while a
+/// disk reads.
 pub(crate) struct ReadAhead {
     /// `None` once nobody takes them.
     filled: Option<Receiver<io::Result<Piece>>>,

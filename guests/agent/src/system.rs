@@ -9,7 +9,8 @@ use rustix::thread::UnshareFlags;
 use std::fs;
 use std::io;
 
-/// Files that may be open at once: one for each level of a tree that is removed or copied. Linux takes paths of 2048 levels.
+/// Files that may be open at once: one for each level of a tree that is removed or copied. Linux takes paths of 2048
+/// levels.
 const FILES_MAX: u64 = 4096;
 
 /// Mounts what the kernel shows of itself, and loads the driver of the disks.
@@ -17,7 +18,8 @@ pub(crate) fn set_up() -> io::Result<()> {
     for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
         mount(kind, at, kind, MountFlags::NOSUID | MountFlags::NOEXEC, None)?;
     }
-    // The kernel's own threads share the root directory with the first process. They are not to go into an image with us.
+    // The kernel's own threads share the root directory with the first process. They are not to go into an image with
+    // us.
     #[allow(
         deprecated,
         reason = "its unsafe successor is for flags that share less between threads: there is one thread here"

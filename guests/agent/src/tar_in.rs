@@ -242,7 +242,8 @@ impl Unpacker<'_> {
         metadata.set(file.as_fd(), parent.inheritance)
     }
 
-    /// A file whose place may be that of another, which it becomes, whatever names that has and whichever links lead to it.
+    /// A file whose place may be that of another, which it becomes, whatever names that has and whichever links lead to
+    /// it.
     fn file_in_place<R: Read>(
         &mut self,
         archive: &mut ArchiveReader<R>,
@@ -278,7 +279,8 @@ impl Unpacker<'_> {
         metadata.set_special(path, inheritance)
     }
 
-    /// Makes something in a directory that may not yet be there, in the place of a file, or of an empty directory, that may be.
+    /// Makes something in a directory that may not yet be there, in the place of a file, or of an empty directory, that
+    /// may be.
     fn make(&mut self, path: &Path, make: impl Fn(&OwnedFd, &OsStr) -> Result<(), Errno>) -> io::Result<()> {
         let parent = self.parent(path)?;
         let name = path.file_name().ok_or(Errno::ISDIR)?;
@@ -354,7 +356,8 @@ fn failed(failures: &mut Failures, path: &Path, error: io::Error) {
     failures.note(path, "cannot unpack", Err(error));
 }
 
-/// A path of the archive below the directory that it is unpacked into: without a leading slash, and `None` with `..` in it.
+/// A path of the archive below the directory that it is unpacked into: without a leading slash, and `None` with `..` in
+/// it.
 fn relative(path: &Path) -> Option<PathBuf> {
     let mut relative = PathBuf::new();
     for component in path.components() {
@@ -370,7 +373,8 @@ fn relative(path: &Path) -> Option<PathBuf> {
     Some(relative)
 }
 
-/// Whether an error is one file's: of the system, or of names that its list has and nobody else. Behind it the archive goes on.
+/// Whether an error is one file's: of the system, or of names that its list has and nobody else. Behind it the archive
+/// goes on.
 fn is_files_own(error: &io::Error) -> bool {
     error.raw_os_error().is_some() || error.kind() == io::ErrorKind::NotFound
 }

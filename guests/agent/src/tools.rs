@@ -1,5 +1,5 @@
-//! The host's programs that make, check and open file systems: they come when they are needed, live in this root and not in
-//! the image's, and are executed outside of it.
+//! The host's programs that make, check and open file systems: they come when they are needed, live in this root and
+//! not in the image's, and are executed outside of it.
 
 use crate::block_devices::{self, Volume};
 use crate::failures::{Failures, failure};
@@ -18,7 +18,8 @@ use std::process::Command;
 /// Where programs are, and their libraries.
 const PROGRAMS: &str = "/tools/bin";
 const LIBRARIES: &str = "/tools/lib";
-/// A program that looks for a module before it has the kernel want one (since mdadm 4.5, by a shell, and there is none), and which.
+/// A program that looks for a module before it has the kernel want one (since mdadm 4.5, by a shell, and there is
+/// none), and which.
 const ARRAYS: (&str, &str) = ("mdadm", "md-mod");
 /// Directories that programs expect.
 const EXPECTED: [&str; 3] = ["/etc", "/run", "/tmp"];

@@ -1,8 +1,9 @@
 //! The copy itself: one loop over two devices.
 //!
-//! There are as many data buffers as requests may be in flight, and each is in one of four places: free, being filled by the
-//! input, being written by the output, or being made zero there. Buffer i goes through virtqueue i modulo their number on
-//! both devices: whichever host thread serves that virtqueue reads and writes the buffer on one core, while it is warm there.
+//! There are as many data buffers as requests may be in flight, and each is in one of four places: free, being filled
+//! by the input, being written by the output, or being made zero there. Buffer i goes through virtqueue i modulo their
+//! number on both devices: whichever host thread serves that virtqueue reads and writes the buffer on one core, while
+//! it is warm there.
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -366,9 +367,9 @@ impl<'settings> Copy<'settings> {
     /// The first `bytes` of a buffer. None of its requests may be in flight.
     fn buffer(&mut self, index: u16, bytes: u64) -> &mut [u8] {
         let length = bytes.min(u64::from(self.settings.request_bytes)) as usize;
-        // SAFETY: `data_buffers` put this many buffers of this length into memory that nothing else of this program lies
-        // in; `self` is borrowed for as long as this slice lives, and no device has been told to write there meanwhile.
-        // A device that writes nevertheless changes bytes of which any value is valid.
+        // SAFETY: `data_buffers` put this many buffers of this length into memory that nothing else of this program
+        // lies in; `self` is borrowed for as long as this slice lives, and no device has been told to write there
+        // meanwhile. A device that writes nevertheless changes bytes of which any value is valid.
         unsafe { slice::from_raw_parts_mut(with_exposed_provenance_mut(self.buffer_address(index) as usize), length) }
     }
 }

@@ -1,7 +1,8 @@
 //! The copy guest: a program without an operating system that sees two virtio disks, and copies one to the other.
 //!
-//! It reads what to do from COM1 ([`settings`]), brings up both devices, copies with many requests in flight ([`copy`]), flushes,
-//! reports, and halts. It says on COM1 what it does, as protocol's messages; COM2 gets a line of text for people now and then.
+//! It reads what to do from COM1 ([`settings`]), brings up both devices, copies with many requests in flight
+//! ([`copy`]), flushes, reports, and halts. It says on COM1 what it does, as protocol's messages; COM2 gets a line of
+//! text for people now and then.
 //!
 //! Deliberately absent: trust in the devices. What they do against the specification ends the copy with an Error.
 #![no_std]

@@ -1,8 +1,8 @@
 //! What the hostile guests have in common: an honest beginning, a virtqueue that takes any lie, and a report.
 //!
-//! Each file in `src/bin` is one guest, and its first lines say what it does and what the VMM should make of it. A guest that
-//! survives ends with an Error message ([`report`]) whose detail says what came of each attempt, in words that tests can look
-//! for: [`Answer`]'s.
+//! Each file in `src/bin` is one guest, and its first lines say what it does and what the VMM should make of it. A
+//! guest that survives ends with an Error message ([`report`]) whose detail says what came of each attempt, in words
+//! that tests can look for: [`Answer`]'s.
 #![no_std]
 
 use blockyard_guest_runtime::block::{BlockDevice, SECTOR_BYTES, STATUS_NONE};
@@ -81,8 +81,8 @@ pub fn report(operation: GuestOperation, status: u8, detail: fmt::Arguments<'_>)
 
 /// Several attempts, and what came of them.
 ///
-/// A VMM may stop a guest at its first attempt, and then the others would never be seen: so a guest begins with the attempt
-/// whose number progress_percent is, from 1 on, which is what it is unless the user says otherwise.
+/// A VMM may stop a guest at its first attempt, and then the others would never be seen: so a guest begins with the
+/// attempt whose number progress_percent is, from 1 on, which is what it is unless the user says otherwise.
 pub struct Findings {
     skip: u32,
     detail: String<200>,

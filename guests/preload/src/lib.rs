@@ -1,15 +1,16 @@
-//! A shared library that User-Mode Linux is started with (`LD_PRELOAD`). It takes the place of two functions of libc's, and does what they do, but for one
-//! case each.
+//! A shared library that User-Mode Linux is started with (`LD_PRELOAD`). It takes the place of two functions of libc's,
+//! and does what they do, but for one case each.
 //!
-//! [`syscall`]: it executes by descriptor with a path that cannot name anything. `execveat(fd, "", …, AT_EMPTY_PATH)` executes the open file `fd`,
-//! unless there is something at the address of `""`: then that names a file. No filter of system calls can look there. But at the last byte of a
-//! process's address space there is room for the end of a string and nothing else: whatever the process writes there, the kernel finds an empty
-//! path or fails. So that is the only address that the appliance's filter lets through (`crates/session/src/program_filter.rs`), and this library
-//! puts it in.
+//! [`syscall`]: it executes by descriptor with a path that cannot name anything. `execveat(fd, "", …, AT_EMPTY_PATH)`
+//! executes the open file `fd`, unless there is something at the address of `""`: then that names a file. No filter of
+//! system calls can look there. But at the last byte of a process's address space there is room for the end of a string
+//! and nothing else: whatever the process writes there, the kernel finds an empty path or fails. So that is the only
+//! address that the appliance's filter lets through (`crates/session/src/program_filter.rs`), and this library puts it
+//! in.
 //!
-//! [`ptrace()`]: it sets all vector registers of a process, where only the first ones are given. User-Mode Linux up to 6.12 keeps 2,696 bytes of
-//! them for each of its processes, all that there was with AVX-512. Processors with AMX have 11,008, and there the host's kernel takes all or none
-//! (EFAULT): no process of the guest would run.
+//! [`ptrace()`]: it sets all vector registers of a process, where only the first ones are given. User-Mode Linux up to
+//! 6.12 keeps 2,696 bytes of them for each of its processes, all that there was with AVX-512. Processors with AMX have
+//! 11,008, and there the host's kernel takes all or none (EFAULT): no process of the guest would run.
 
 #![no_std]
 
@@ -36,8 +37,8 @@ const PTRACE_SETREGSET: u32 = 0x4205;
 const NT_X86_XSTATE: usize = 0x202;
 /// More than any processor has of registers that XSAVE stores.
 const REGISTER_BYTES_MAX: usize = 16 << 10;
-/// Where in what XSAVE stores is said which components are there, and where those begin that have no place of their own before
-/// (Intel SDM 1, 13.4).
+/// Where in what XSAVE stores is said which components are there, and where those begin that have no place of their own
+/// before (Intel SDM 1, 13.4).
 const COMPONENTS_AT: usize = 512;
 const EXTENDED_AT: usize = 576;
 /// Where address spaces end: with five levels of page tables, and with four. The page before it is never there (Linux,
@@ -88,9 +89,11 @@ struct Piece {
 #[expect(dead_code, reason = "it is reached by its address")]
 struct Registers([u8; REGISTER_BYTES_MAX]);
 
-/// Zeros behind the bytes that are given. The kernels that need this are for one processor: one thread of theirs traces.
+/// Zeros behind the bytes that are given. The kernels that need this are for one processor: one thread of theirs
+/// traces.
 static mut ALL_REGISTERS: Registers = Registers([0; REGISTER_BYTES_MAX]);
-/// How many bytes the host's kernel wants, once it is known; the components that have room in so many as are given, and those bytes.
+/// How many bytes the host's kernel wants, once it is known; the components that have room in so many as are given, and
+/// those bytes.
 static WANTED_BYTES: AtomicUsize = AtomicUsize::new(0);
 static GIVEN_BYTES: AtomicUsize = AtomicUsize::new(0);
 static GIVEN_COMPONENTS: AtomicU64 = AtomicU64::new(0);
@@ -180,7 +183,8 @@ fn components_within(bytes: usize) -> u64 {
         .fold(0b11, |components, component| components | 1 << component)
 }
 
-/// Address of the last byte of the address space, which is there when this returns; what else it may hold but zero is the caller's affair.
+/// Address of the last byte of the address space, which is there when this returns; what else it may hold but zero is
+/// the caller's affair.
 fn last_byte() -> Option<usize> {
     let page_is_there = |page| {
         // SAFETY: nothing that is there is replaced.

@@ -38,7 +38,8 @@ pub unsafe fn read32(address: u64) -> u32 {
 /// Writes 4 bytes.
 ///
 /// # Safety
-/// `address` is a device's register, and the device does nothing with what it is told that this program does not expect.
+/// `address` is a device's register, and the device does nothing with what it is told that this program does not
+/// expect.
 pub unsafe fn write32(address: u64, value: u32) {
     // SAFETY: the caller says that it is a register.
     unsafe { asm!("mov dword ptr [{}], {:e}", in(reg) address, in(reg) value, options(nostack, preserves_flags)) };

@@ -15,8 +15,8 @@ pub fn read8(port: u16) -> u8 {
 /// Reads four bytes.
 pub fn read32(port: u16) -> u32 {
     let value: u32;
-    // SAFETY: port input changes nothing but the register. Other memory may have changed when this returns, which is why the
-    // compiler is not told that it has not: devices fill buffers while the guest waits here.
+    // SAFETY: port input changes nothing but the register. Other memory may have changed when this returns, which is
+    // why the compiler is not told that it has not: devices fill buffers while the guest waits here.
     unsafe { asm!("in eax, dx", in("dx") port, out("eax") value, options(nostack, preserves_flags)) };
     value
 }

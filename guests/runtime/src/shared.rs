@@ -1,7 +1,7 @@
 //! Memory that the guest shares with devices: the virtqueues' and the DMA pool's, as atomics.
 //!
-//! Program, stack and ordinary variables lie elsewhere (protocol's `layout`), so slices of atomics there are nobody else's
-//! view of anything: handing out any number of them is fine.
+//! Program, stack and ordinary variables lie elsewhere (protocol's `layout`), so slices of atomics there are nobody
+//! else's view of anything: handing out any number of them is fine.
 
 use blockyard_protocol::layout::{DMA_POOL, INPUT_VIRTQUEUES, QUEUE_SIZE, Region, VIRTQUEUE_STRIDE};
 use blockyard_virtqueue::{

@@ -160,7 +160,8 @@ impl VirtioMmio {
         }
     }
 
-    /// Resets the device and agrees on features: all of `needed`, and of `wanted` what it has. Returns those agreed upon.
+    /// Resets the device and agrees on features: all of `needed`, and of `wanted` what it has. Returns those agreed
+    /// upon.
     ///
     /// # Errors
     /// When it lacks a needed feature, or does not take what it offered.

@@ -1,8 +1,8 @@
 //! The hand-picked files of the fuzz targets' corpora, in a form that can be read.
 //!
 //! bolero replays what is in `__fuzz__/TARGET/corpus` beside a target's source whenever the target runs. It makes the
-//! target's input from a file's bytes as its generators consume them; [`Seed`] writes bytes that are consumed as what is
-//! meant. The files are checked in; `UPDATE_SEEDS=1 cargo test --package xtask seeds` writes them anew.
+//! target's input from a file's bytes as its generators consume them; [`Seed`] writes bytes that are consumed as what
+//! is meant. The files are checked in; `UPDATE_SEEDS=1 cargo test --package xtask seeds` writes them anew.
 
 use crate::root;
 use bolero::generator::bolero_generator::driver::{ByteSliceDriver, Options};

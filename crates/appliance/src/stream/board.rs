@@ -66,7 +66,8 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a request that begins within `range`, has `serve` move its bytes, and answers it. False: the board was closed.
+    /// Waits for a request that begins within `range`, has `serve` move its bytes, and answers it. False: the board was
+    /// closed.
     pub(super) fn serve_one(&self, range: std::ops::Range<u64>, serve: impl FnOnce(&Taken<'_>) -> bool) -> bool {
         let mut state = self.lock();
         loop {

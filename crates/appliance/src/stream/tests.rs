@@ -38,8 +38,8 @@ enum Place {
 /// What was asked and has not completed, by token.
 type Open = BTreeMap<u64, (Operation, u64, Segment)>;
 
-/// Pushes what is asked, reaps now and then, and ends the stream: each request completes once. `judge` sees those that succeed: operation,
-/// offset, and the memory.
+/// Pushes what is asked, reaps now and then, and ends the stream: each request completes once. `judge` sees those that
+/// succeed: operation, offset, and the memory.
 fn complete_once(
     disk: &dyn Disk,
     asked: &[Asked],

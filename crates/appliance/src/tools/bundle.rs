@@ -23,8 +23,8 @@ struct BundleFile {
     content: Vec<u8>,
 }
 
-/// The archive of what `tool` needs and is not in `installed`, and the names of what is in it. Nobody is executed: what it needs is
-/// read in the headers.
+/// The archive of what `tool` needs and is not in `installed`, and the names of what is in it. Nobody is executed: what
+/// it needs is read in the headers.
 pub(super) fn bundle(tool: &Tool, installed: &Installed) -> Result<(Vec<u8>, Installed), ToolError> {
     let files = files(tool, &LibrarySearch::of_this_machine(), installed)?;
     let names = files.iter().map(|file| file.name.clone()).collect();

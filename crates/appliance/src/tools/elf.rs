@@ -1,5 +1,5 @@
-//! What an ELF file for x86-64 says of the files that it needs (System V ABI, "Object Files" and "Program Loading and Dynamic
-//! Linking"; its supplement for x86-64). Everything in it is judged: a broken file is an error.
+//! What an ELF file for x86-64 says of the files that it needs (System V ABI, "Object Files" and "Program Loading and
+//! Dynamic Linking"; its supplement for x86-64). Everything in it is judged: a broken file is an error.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-//! Where a library is found: as the dynamic linker does it (ld.so(8)), but for its cache, which it is not read from but what it is
-//! made of: /etc/ld.so.conf.
+//! Where a library is found: as the dynamic linker does it (ld.so(8)), but for its cache, which it is not read from but
+//! what it is made of: /etc/ld.so.conf.
 
 use super::elf::{self, Needs};
 use std::ffi::OsStr;
@@ -37,8 +37,8 @@ impl Found {
         Ok(Self { path: path.to_owned(), content, needs })
     }
 
-    /// The directories that its libraries are searched in first: before those that the environment names, and after. `above` are the
-    /// former of what needs it, which count for it too unless it has its own.
+    /// The directories that its libraries are searched in first: before those that the environment names, and after.
+    /// `above` are the former of what needs it, which count for it too unless it has its own.
     pub(crate) fn own_directories(&self, above: &[PathBuf]) -> OwnDirectories {
         let origin = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         let origin = origin.parent().unwrap_or(Path::new("/"));
@@ -64,8 +64,8 @@ pub(crate) struct OwnDirectories {
     pub(crate) runpath: Vec<PathBuf>,
 }
 
-/// The directories of a list with colons, with $ORIGIN replaced. Those that depend on the processor are left out, and so are those that
-/// depend on where one stands.
+/// The directories of a list with colons, with $ORIGIN replaced. Those that depend on the processor are left out, and
+/// so are those that depend on where one stands.
 fn directories(list: &str, origin: &Path) -> Vec<PathBuf> {
     let origin = origin.to_string_lossy();
     let each = list.split(':').map(|text| text.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin));
@@ -88,7 +88,8 @@ impl LibrarySearch {
         Self { environment: directories(&environment, Path::new("/")), usual }
     }
 
-    /// The library `name`, for somebody with these directories. What has the name and is none, or another machine's, is passed over.
+    /// The library `name`, for somebody with these directories. What has the name and is none, or another machine's, is
+    /// passed over.
     pub(crate) fn find(&self, name: &str, own: &OwnDirectories) -> Option<Found> {
         if name.contains('/') || name.is_empty() {
             return None;

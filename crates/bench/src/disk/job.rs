@@ -1,8 +1,8 @@
 //! One thread's requests: the loop that everything here is about.
 //!
-//! A turn of the loop fills the free buffers, reads the clock, pushes and submits them all, reaps what is ready, reads the clock
-//! again and looks at what came. So the clock is read twice a turn, however many requests that is, and nothing is allocated or
-//! locked once the loop runs.
+//! A turn of the loop fills the free buffers, reads the clock, pushes and submits them all, reaps what is ready, reads
+//! the clock again and looks at what came. So the clock is read twice a turn, however many requests that is, and
+//! nothing is allocated or locked once the loop runs.
 
 use super::ledger::{Findings, Ledger};
 use super::pattern::{self, Expectation, Stamp};

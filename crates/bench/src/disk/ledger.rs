@@ -8,8 +8,8 @@ const MISMATCHES_MAX: usize = 16;
 /// Set while a request on the unit is in flight; the other bits are its generation.
 const BUSY: u32 = 1 << 31;
 
-/// Of each unit of a job: how often this run has written it, and whether a request on it is in flight. One at a time: else nobody
-/// could say which of two writes is the later one.
+/// Of each unit of a job: how often this run has written it, and whether a request on it is in flight. One at a time:
+/// else nobody could say which of two writes is the later one.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     first_unit: u64,

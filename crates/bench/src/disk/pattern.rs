@@ -1,9 +1,9 @@
 //! Blocks that know where and when they were written.
 //!
-//! Data to be verified are written in stamped blocks of 512 bytes, 64 little-endian words: a magic number, the block's offset on
-//! the disk, the run's seed, the run, the generation (how often this run has written that unit), filler made from these, and a
-//! checksum of everything before it. So a block that is read says whether it is damaged, was meant for another place, or is older
-//! than it should be.
+//! Data to be verified are written in stamped blocks of 512 bytes, 64 little-endian words: a magic number, the block's
+//! offset on the disk, the run's seed, the run, the generation (how often this run has written that unit), filler made
+//! from these, and a checksum of everything before it. So a block that is read says whether it is damaged, was meant
+//! for another place, or is older than it should be.
 
 use crate::random::splitmix64;
 use std::fmt;

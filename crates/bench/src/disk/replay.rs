@@ -1,7 +1,7 @@
 //! Recorded requests, one a line: `read|write|flush|discard|zero OFFSET LENGTH`.
 //!
-//! Offsets and lengths are bytes, decimal or (with `0x`) hexadecimal. A flush needs neither. What follows a `#` and empty lines
-//! mean nothing.
+//! Offsets and lengths are bytes, decimal or (with `0x`) hexadecimal. A flush needs neither. What follows a `#` and
+//! empty lines mean nothing.
 
 use super::steps::{Action, Step};
 use std::io::{self, BufRead, Read};

@@ -26,7 +26,8 @@ const CHOICE_STREAMS: u64 = 1 << 32;
 pub enum AccessOrder {
     /// From start to end. Each job has its part of the region.
     Sequential,
-    /// Whole units anywhere in the region, each as likely as any other. A region's rest shorter than a unit is left out.
+    /// Whole units anywhere in the region, each as likely as any other. A region's rest shorter than a unit is left
+    /// out.
     Random,
     /// Alternately from the start and from the end, meeting in the middle. Each job has its part of the region.
     PingPong,
@@ -71,7 +72,8 @@ pub struct Workload {
     pub start: Start,
     /// The region's length; `None` is all that follows its start.
     pub length_bytes: Option<u64>,
-    /// How much to read and write altogether; `None` is as much as the region has, or without end if there is a `runtime`.
+    /// How much to read and write altogether; `None` is as much as the region has, or without end if there is a
+    /// `runtime`.
     pub total_bytes: Option<u64>,
     /// Requests that each job keeps in flight.
     pub batch: usize,
@@ -81,8 +83,8 @@ pub struct Workload {
     pub seed: u64,
     /// Most memory that the requests in flight share; `None` is as much as they need. Less means fewer in flight.
     pub buffer_bytes: Option<u64>,
-    /// Copy what is read out of the memory shared with the disk, and what is written into it, as a client does whose data belong
-    /// elsewhere.
+    /// Copy what is read out of the memory shared with the disk, and what is written into it, as a client does whose
+    /// data belong elsewhere.
     pub copy: bool,
     /// Write a pattern that knows its place and its time, and check whatever is read; see [`super::pattern`].
     pub verify: bool,

@@ -31,8 +31,8 @@ impl Compressor {
         Self { deflate, cluster: vec![0; cluster_bytes], packed: Vec::new(), placed: Vec::new() }
     }
 
-    /// Compresses the clusters of `runs`, which lie in memory from `memory_offset` on and on the disk from `disk_offset`, and writes them.
-    /// What does not become smaller is left in `runs`.
+    /// Compresses the clusters of `runs`, which lie in memory from `memory_offset` on and on the disk from
+    /// `disk_offset`, and writes them. What does not become smaller is left in `runs`.
     pub(super) fn write(
         &mut self,
         writer: &Qcow2Writer,
@@ -69,7 +69,8 @@ impl Compressor {
     /// Appends the cluster, compressed, to what is packed; `None`, and nothing appended, if it does not become smaller.
     fn deflate_cluster(&mut self) -> io::Result<Option<u32>> {
         let before = self.packed.len();
-        // Room for whatever comes out: a compressor that runs out of it is one that keeps what it has for the next cluster.
+        // Room for whatever comes out: a compressor that runs out of it is one that keeps what it has for the next
+        // cluster.
         let cluster_bytes = self.cluster.len();
         self.packed.resize(before + cluster_bytes + cluster_bytes / 8 + SLACK_BYTES, 0);
         self.deflate.reset();

@@ -9,7 +9,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What is assumed of a file whose file system does not say: no storage has larger blocks unless its file system says so.
+/// What is assumed of a file whose file system does not say: no storage has larger blocks unless its file system says
+/// so.
 const ALIGN_BYTES: u32 = 4096;
 
 /// Largest alignment a disk can have: its logical block.
@@ -89,8 +90,8 @@ impl Direct {
     }
 }
 
-/// Where the part ends that is moved directly. A page never goes both ways, or what one writes could overtake what the other
-/// has cached.
+/// Where the part ends that is moved directly. A page never goes both ways, or what one writes could overtake what the
+/// other has cached.
 fn direct_end_bytes(metadata: &Metadata, length_bytes: u64, align_bytes: u32) -> u64 {
     if length_bytes.is_multiple_of(u64::from(align_bytes)) {
         return length_bytes;

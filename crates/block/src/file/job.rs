@@ -17,9 +17,10 @@ const IOV_MAX: usize = 1024;
 /// Requests with more make room for them once in each slot.
 const IOVECS_USUAL: usize = 16;
 
-/// Most bytes in one write call, where more calls cost nothing but themselves. A file system gives the page cache a folio as large
-/// as the call. On a virtual machine, writes of 1 MiB and more were measured to take ten times as long now and then, those of
-/// 256 KiB not: most likely because the host takes free memory back in large pieces, and small ones were just in use.
+/// Most bytes in one write call, where more calls cost nothing but themselves. A file system gives the page cache a
+/// folio as large as the call. On a virtual machine, writes of 1 MiB and more were measured to take ten times as long
+/// now and then, those of 256 KiB not: most likely because the host takes free memory back in large pieces, and small
+/// ones were just in use.
 const WRITE_CALL_BYTES_MAX: usize = 256 << 10;
 
 /// Most calls for one job at a time.
@@ -37,7 +38,8 @@ const ZEROS_COUNT: usize = 256;
 const _: () = assert!(ZEROS_COUNT <= IOV_MAX);
 
 /// One slot of a queue. [`Job::begin`] takes a request; then [`Job::call`] and [`Job::advance`] alternate, until
-/// `advance` says how it ended. Who can make several calls at a time puts [`Job::ask`], [`Job::calls`] and [`Job::answered`] between.
+/// `advance` says how it ended. Who can make several calls at a time puts [`Job::ask`], [`Job::calls`] and
+/// [`Job::answered`] between.
 ///
 /// The iovecs point into `memory`, which the job keeps mapped, or at the zero page, which is static.
 pub(super) struct Job {
@@ -285,7 +287,8 @@ impl Job {
         })
     }
 
-    /// Takes the answer to one of the calls. When it was the last that was missing: the result for [`Self::advance`], as of one call.
+    /// Takes the answer to one of the calls. When it was the last that was missing: the result for [`Self::advance`],
+    /// as of one call.
     pub(super) fn answered(&mut self, result: i32) -> Option<i32> {
         let asked = &mut self.asked;
         asked.calls = asked.calls.saturating_sub(1);
@@ -431,7 +434,8 @@ impl Job {
     }
 }
 
-/// Whether direct transfers can do the request. What lies in memory is checked as offsets in regions, which start on pages.
+/// Whether direct transfers can do the request. What lies in memory is checked as offsets in regions, which start on
+/// pages.
 fn check_alignment(request: &Request<'_>, backing: &Backing) -> Result<(), RequestError> {
     let Some(direct) = &backing.direct else { return Ok(()) };
     let in_memory = |bytes: u64| bytes.is_multiple_of(u64::from(direct.memory_align_bytes));

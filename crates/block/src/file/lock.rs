@@ -1,9 +1,10 @@
 //! Locks that keep two programs from using one image at once, as QEMU takes them.
 //!
-//! The scheme is QEMU's (block/file-posix.c, `raw_apply_lock_bytes` and `raw_check_lock_bytes`): each permission has a number.
-//! Whoever uses permission n holds a shared lock on byte 100 + n, whoever does not share it with others a shared lock on byte
-//! 200 + n. One sets one's own locks first, and then asks whether anybody else holds the opposite ones. The locks belong to the open file
-//! description (fcntl(2), F_OFD_SETLK), so they end with its last descriptor, even if the process is killed.
+//! The scheme is QEMU's (block/file-posix.c, `raw_apply_lock_bytes` and `raw_check_lock_bytes`): each permission has a
+//! number. Whoever uses permission n holds a shared lock on byte 100 + n, whoever does not share it with others a
+//! shared lock on byte 200 + n. One sets one's own locks first, and then asks whether anybody else holds the opposite
+//! ones. The locks belong to the open file description (fcntl(2), F_OFD_SETLK), so they end with its last descriptor,
+//! even if the process is killed.
 
 mod holder;
 
@@ -25,8 +26,8 @@ const RESIZE: i64 = 3;
 const USED: i64 = 100;
 const UNSHARED: i64 = 200;
 
-/// How long the kernel may take for what a killed process had. Rings of io_uring hold the file; workers of the kernel take them
-/// down, which on a busy machine wait their turn.
+/// How long the kernel may take for what a killed process had. Rings of io_uring hold the file; workers of the kernel
+/// take them down, which on a busy machine wait their turn.
 const DYING_USER: Duration = Duration::from_secs(5);
 
 /// How long a process may take from fork to exec.
@@ -34,10 +35,11 @@ const FORKED_USER: Duration = Duration::from_millis(200);
 
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long somebody who is in the way is waited for: the one rule for locked files and for devices that are open exclusively.
+/// How long somebody who is in the way is waited for: the one rule for locked files and for devices that are open
+/// exclusively.
 ///
-/// What no process holds is about to go, or is another user's. What a process holds may be a process's that has just been forked and still
-/// has, until it executes its program, what its parent has closed meanwhile.
+/// What no process holds is about to go, or is another user's. What a process holds may be a process's that has just
+/// been forked and still has, until it executes its program, what its parent has closed meanwhile.
 pub(super) struct Patience {
     since: Instant,
 }
@@ -47,7 +49,8 @@ impl Patience {
         Self { since: Instant::now() }
     }
 
-    /// Waits a little, after which it may be tried again; false when there is no use in that. `is_held`: somebody is known to have it.
+    /// Waits a little, after which it may be tried again; false when there is no use in that. `is_held`: somebody is
+    /// known to have it.
     pub(super) fn waits(&self, is_held: bool) -> bool {
         let is_left = self.since.elapsed() <= if is_held { FORKED_USER } else { DYING_USER };
         if is_left {

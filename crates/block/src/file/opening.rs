@@ -22,8 +22,8 @@ fn failed(path: &Path, read_only: bool) -> impl Fn(io::Error) -> FileDiskError {
     move |source| FileDiskError::Open { path: path.to_owned(), access, source }
 }
 
-/// The same, of what is open as a path only (`O_PATH`), and lies at `path`. Opening a FIFO would wait for its other end, and opening a device can
-/// have effects: what is opened was looked at first.
+/// The same, of what is open as a path only (`O_PATH`), and lies at `path`. Opening a FIFO would wait for its other
+/// end, and opening a device can have effects: what is opened was looked at first.
 pub(super) fn open_seen(seen: OwnedFd, path: &Path, read_only: bool) -> Result<File, FileDiskError> {
     let failed = failed(path, read_only);
     let seen = File::from(seen);

@@ -30,8 +30,8 @@ const SUBMIT_RETRY_PAUSE: Duration = Duration::from_millis(1);
 /// IORING_ENTER_GETEVENTS, linux/io_uring.h.
 const ENTER_GETEVENTS: u32 = 1;
 
-/// With many requests in flight, `wait` waits for a part of them, so that they are reaped in one go; but not for longer than
-/// this, so that a slow one holds up no fast one.
+/// With many requests in flight, `wait` waits for a part of them, so that they are reaped in one go; but not for longer
+/// than this, so that a slow one holds up no fast one.
 const WAIT_FOR_MORE_US: u32 = 30;
 const WAIT_FOR_MAX: usize = 16;
 
@@ -85,7 +85,8 @@ impl UringQueue {
     /// Lets the kernel finish completions that wait for this thread to come by. A caller that polls never would.
     fn run_pending_work(&mut self) {
         if self.ring.completion().is_empty() && self.ring.submission().taskrun() {
-            // SAFETY: nothing is submitted, and no argument points anywhere. Whatever goes wrong here, the next wait meets, too.
+            // SAFETY: nothing is submitted, and no argument points anywhere. Whatever goes wrong here, the next wait
+            // meets, too.
             let _ = unsafe { self.ring.submitter().enter::<()>(0, 0, ENTER_GETEVENTS, None) };
         }
     }
@@ -113,7 +114,8 @@ impl UringQueue {
     }
 }
 
-/// Puts the job's next calls into the submission queue, at most `most`, for which there is room. How many, and an error only when it is none.
+/// Puts the job's next calls into the submission queue, at most `most`, for which there is room. How many, and an error
+/// only when it is none.
 fn enqueue(
     submissions: &mut SubmissionQueue<'_>,
     slot: u16,
@@ -125,16 +127,17 @@ fn enqueue(
     let mut count = 0;
     for call in job.calls() {
         let entry = entry(call, registered).user_data(u64::from(slot));
-        // SAFETY: the entry's pointers are into the job, which is neither advanced nor begun anew before the completions of all
-        // its entries were reaped, and not dropped before that either (see Drop); the job keeps its memory mapped, and the
-        // backing its files open.
+        // SAFETY: the entry's pointers are into the job, which is neither advanced nor begun anew before the
+        // completions of all its entries were reaped, and not dropped before that either (see Drop); the job keeps its
+        // memory mapped, and the backing its files open.
         unsafe { submissions.push(&entry) }?;
         count += 1;
     }
     Ok(count)
 }
 
-/// How many entries one of `depth` jobs may have, of which each has room for one at any time; `outstanding` are there already.
+/// How many entries one of `depth` jobs may have, of which each has room for one at any time; `outstanding` are there
+/// already.
 fn entries_max(submissions: &SubmissionQueue<'_>, outstanding: usize, depth: usize) -> usize {
     // io_uring_setup(2): completions have twice the room that submissions have.
     let completions = (2 * submissions.capacity()).saturating_sub(outstanding);
@@ -254,7 +257,8 @@ impl Drop for UringQueue {
             self.reap(&mut completions);
             completions.clear();
         }
-        // The kernel takes a ring down some time after it was closed. Locks and exclusive openings end with the file now.
+        // The kernel takes a ring down some time after it was closed. Locks and exclusive openings end with the file
+        // now.
         let submitter = self.ring.submitter();
         let is_free =
             [submitter.unregister_files(), submitter.unregister_buffers()].into_iter().all(|freed| match freed {

@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// Directories whose files an image may refer to: what `--allow-dir` names. An image's author otherwise decides which of the host's
-/// files a guest reads and writes.
+/// Directories whose files an image may refer to: what `--allow-dir` names. An image's author otherwise decides which
+/// of the host's files a guest reads and writes.
 #[derive(Debug, Default)]
 pub struct AllowedDirectories {
     /// Each with its path, symbolic links resolved.
@@ -43,8 +43,8 @@ impl AllowedDirectories {
         Ok(Self { directories: directories.collect::<Result<_, _>>()? })
     }
 
-    /// Opens the file that `image` calls `name`: for reading, and also for writing if `writable`, and locked then. Gives its path too, from
-    /// which what it refers to in turn starts.
+    /// Opens the file that `image` calls `name`: for reading, and also for writing if `writable`, and locked then.
+    /// Gives its path too, from which what it refers to in turn starts.
     pub(super) fn open(&self, image: &Path, name: &str, writable: bool) -> Result<(File, PathBuf), ImageError> {
         let found = self.find(image, name)?;
         let path = found.path().to_owned();
@@ -53,9 +53,10 @@ impl AllowedDirectories {
 
     /// Finds the file that `image` calls `name`.
     ///
-    /// A name that is not absolute starts from the directory in the image's path, as QEMU has it: where that is a symbolic link, from where
-    /// the link is. What the name means is found first; what is then opened is reached from an allowed directory without following any symbolic link, so nobody
-    /// can put another file in its place meanwhile that lies elsewhere.
+    /// A name that is not absolute starts from the directory in the image's path, as QEMU has it: where that is a
+    /// symbolic link, from where the link is. What the name means is found first; what is then opened is reached from
+    /// an allowed directory without following any symbolic link, so nobody can put another file in its place meanwhile
+    /// that lies elsewhere.
     pub(super) fn find(&self, image: &Path, name: &str) -> Result<FoundFile, ImageError> {
         let unusable = |problem: String| ImageError::Unusable { path: image.to_owned(), problem };
         if let Some(protocol) = protocol(name) {
@@ -106,8 +107,8 @@ impl FoundFile {
         &self.path
     }
 
-    /// Opens it, as every disk is opened. If it is `writable`, it is locked under the name that `lock_as` gives it, before anything that somebody
-    /// else may be about is judged. Gives its path too.
+    /// Opens it, as every disk is opened. If it is `writable`, it is locked under the name that `lock_as` gives it,
+    /// before anything that somebody else may be about is judged. Gives its path too.
     pub(super) fn open(self, writable: bool, lock_as: Option<&Path>) -> Result<(File, PathBuf), ImageError> {
         let Self { seen, path, name, .. } = self;
         let file = FileDisk::open_seen(seen, &path, !writable).map_err(|error| match error {
@@ -138,8 +139,8 @@ fn is_same(a: impl AsFd, b: impl AsFd) -> io::Result<bool> {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Goes down `path` one name at a time, following nothing: what `openat2` does with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS,
-/// also where a container's filter does not know that call. What is there is open as a path only.
+/// Goes down `path` one name at a time, following nothing: what `openat2` does with RESOLVE_BENEATH and
+/// RESOLVE_NO_SYMLINKS, also where a container's filter does not know that call. What is there is open as a path only.
 fn find_below(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -251,7 +252,8 @@ mod tests {
         assert_eq!(protocol("./a:b"), None);
     }
 
-    /// Whoever opens a FIFO for writing is let in by its first reader: that would be an effect, as opening a device may have others.
+    /// Whoever opens a FIFO for writing is let in by its first reader: that would be an effect, as opening a device may
+    /// have others.
     #[test]
     fn what_is_no_disk_is_not_opened() {
         let (_root, path, allowed) = tree();

@@ -1,19 +1,24 @@
 //! Changes to an image that happen as a whole or not at all, whenever the process is killed or the power is cut.
 //!
-//! Writes go to a delta ([`OverlayDisk`]) in a file that has no name, so that a change which is given up, or whose process is killed, leaves the
-//! image as it was. [`AtomicChange::commit`] makes the delta stable, gives it a name beside the image, as a journal, and then has the image say in an
-//! attribute which journal it is: that is the moment at which the change has happened, by each of the image's names. (Where its file system keeps no
-//! attributes, the journal says that.) Only then is it written to the image, and the journal removed when that is
-//! stable. A journal that is found there ([`UnfinishedChange`]) is one that was not written completely; that is done again by whoever
-//! opens the image for writing next, and whoever only looks at the image looks through it. It can be done any number of times, as a delta holds whole
-//! clusters. A journal that the image does not name yet is of a change that has not happened: nobody sees it, and who writes next removes it.
+//! Writes go to a delta ([`OverlayDisk`]) in a file that has no name, so that a change which is given up, or whose
+//! process is killed, leaves the image as it was. [`AtomicChange::commit`] makes the delta stable, gives it a name
+//! beside the image, as a journal, and then has the image say in an attribute which journal it is: that is the moment
+//! at which the change has happened, by each of the image's names. (Where its file system keeps no attributes, the
+//! journal says that.) Only then is it written to the image, and the journal removed when that is stable. A journal
+//! that is found there ([`UnfinishedChange`]) is one that was not written completely; that is done again by whoever
+//! opens the image for writing next, and whoever only looks at the image looks through it. It can be done any number of
+//! times, as a delta holds whole clusters. A journal that the image does not name yet is of a change that has not
+//! happened: nobody sees it, and who writes next removes it.
 //!
-//! The image is one open file ([`OpenedFile`]), and locked, before anything is asked or decided: its inode number and time of birth, which are the journal's
-//! name, so that neither another file that gets the image's name nor a new one in its place is taken for it; its owner, who decides whether
-//! the journal counts; what it looks like, which the journal remembers ([`JournalRecord`]), so that nor is one taken for it that was restored in place, unless
-//! it was being written when the process was killed. Who moves the journal to another image's name changes nothing of that: it says itself which image it is of. What is written to is that open file. Its directory is held open too: no path
-//! is resolved twice, and who may rename things there can keep a journal from being found, but not have it written elsewhere, nor brought back
-//! later: it says when all of it is in place, and an image that is half-changed says so itself, where its file system keeps attributes.
+//! The image is one open file ([`OpenedFile`]), and locked, before anything is asked or decided: its inode number and
+//! time of birth, which are the journal's name, so that neither another file that gets the image's name nor a new one
+//! in its place is taken for it; its owner, who decides whether the journal counts; what it looks like, which the
+//! journal remembers ([`JournalRecord`]), so that nor is one taken for it that was restored in place, unless it was
+//! being written when the process was killed. Who moves the journal to another image's name changes nothing of that: it
+//! says itself which image it is of. What is written to is that open file. Its directory is held open too: no path is
+//! resolved twice, and who may rename things there can keep a journal from being found, but not have it written
+//! elsewhere, nor brought back later: it says when all of it is in place, and an image that is half-changed says so
+//! itself, where its file system keeps attributes.
 //!
 //! The image has room for the change before it happens ([`room`]).
 
@@ -59,7 +64,8 @@ impl AtomicChange {
     /// Begins a change to an image, which is open for writing as `base`, and locked for as long as this lives.
     ///
     /// # Errors
-    /// When no file can be made beside the image, or one is in the way there; when the image says that it is half-changed.
+    /// When no file can be made beside the image, or one is in the way there; when the image says that it is
+    /// half-changed.
     pub fn begin(base: Arc<dyn Disk>, image: OpenedFile) -> Result<Self, ImageError> {
         // This change's own mark would take the place of the other's.
         refuse_marked(&image)?;
@@ -107,8 +113,8 @@ impl AtomicChange {
         Arc::clone(&self.delta) as Arc<dyn Disk>
     }
 
-    /// Makes the change happen. It has, on stable storage, when this returns; when it fails after it has happened, the error says so, and
-    /// whoever opens the image for writing next completes it.
+    /// Makes the change happen. It has, on stable storage, when this returns; when it fails after it has happened, the
+    /// error says so, and whoever opens the image for writing next completes it.
     ///
     /// # Errors
     /// When somebody still has the disk, and when a file cannot be written.
@@ -187,8 +193,8 @@ impl FoundJournal {
     /// Looks beside an image, which is open, and locked if anybody else may be about it.
     ///
     /// # Errors
-    /// When there is a change, and its file cannot be opened for what `read_only` says; when there is none, and the image says that it is
-    /// half-changed.
+    /// When there is a change, and its file cannot be opened for what `read_only` says; when there is none, and the
+    /// image says that it is half-changed.
     pub fn of(image: &OpenedFile, read_only: bool) -> Result<Self, ImageError> {
         // Whatever becomes of its name.
         let looked = |source| ImageError::System { action: "look at", path: image.path().to_owned(), source };
@@ -245,7 +251,8 @@ impl FoundJournal {
         Ok(Self::Unfinished(UnfinishedChange { image, journal, place, seen }))
     }
 
-    /// Refuses an image with an unfinished change: for who works on the file itself, and sees it neither completed nor through the change.
+    /// Refuses an image with an unfinished change: for who works on the file itself, and sees it neither completed nor
+    /// through the change.
     ///
     /// # Errors
     /// When there is one.
@@ -256,8 +263,8 @@ impl FoundJournal {
         }
     }
 
-    /// The same for who is about to write to an image, and has locked it: he removes what is left of a change that is all in place, or has never
-    /// happened, as everybody does who writes.
+    /// The same for who is about to write to an image, and has locked it: he removes what is left of a change that is
+    /// all in place, or has never happened, as everybody does who writes.
     ///
     /// # Errors
     /// When there is an unfinished change, and when what is left of one cannot be removed.
@@ -282,7 +289,8 @@ fn of_another_version(image: &OpenedFile, place: &Place) -> ImageError {
     ImageError::Unusable { path: image.path().to_owned(), problem }
 }
 
-/// Refuses an image that says that it is half-changed, in the words that its journal, or what is there instead, gives rise to.
+/// Refuses an image that says that it is half-changed, in the words that its journal, or what is there instead, gives
+/// rise to.
 fn refuse_marked(image: &OpenedFile) -> Result<(), ImageError> {
     match IMAGE_MARK.of(image.file()) {
         Ok(None) => Ok(()),
@@ -313,8 +321,8 @@ fn unmarking(image: &OpenedFile) -> String {
     format!("`setfattr -x {} {}`", IMAGE_MARK.name(), shell_word(&path.to_string_lossy()))
 }
 
-/// Why a file is not what a change to an image has left, if so: in a directory where others may make files, anybody may have put it there. It
-/// counts for everybody who opens the image, or for nobody.
+/// Why a file is not what a change to an image has left, if so: in a directory where others may make files, anybody may
+/// have put it there. It counts for everybody who opens the image, or for nobody.
 fn foreign_because(journal: &Stat, image: &Stat) -> Option<&'static str> {
     if FileType::from_raw_mode(journal.st_mode) != FileType::RegularFile {
         Some("no regular file")
@@ -367,10 +375,12 @@ impl UnfinishedChange {
         })
     }
 
-    /// Writes it to the image, whose file is open for writing as `base`, and for nobody else; `is_qcow2`: as a qcow2 image.
+    /// Writes it to the image, whose file is open for writing as `base`, and for nobody else; `is_qcow2`: as a qcow2
+    /// image.
     ///
     /// # Errors
-    /// When the image cannot be written, or the change is not one of it; when the image is half-changed by another one then.
+    /// When the image cannot be written, or the change is not one of it; when the image is half-changed by another one
+    /// then.
     pub fn complete(self, base: Arc<dyn Disk>, is_qcow2: bool) -> Result<(), ImageError> {
         self.fold(base, is_qcow2).map_err(|problem| match problem {
             Problem::Restored => self.restored(),
@@ -484,7 +494,8 @@ impl UnfinishedChange {
     }
 
     fn fold(&self, base: Arc<dyn Disk>, is_qcow2: bool) -> Result<(), Problem> {
-        // What the open file says counts, and not whether it has a name still: who may remove things in the directory may have removed it.
+        // What the open file says counts, and not whether it has a name still: who may remove things in the directory
+        // may have removed it.
         let mut record = self.record()?;
         if self.has_not_happened(&record) {
             return self.remove_name();
@@ -959,8 +970,8 @@ mod tests {
         place.path
     }
 
-    /// Who may rename things beside an image moves the journal, which he may not read, to another image's name: one of his own that says that it is
-    /// half-changed by it, or one of the same owner's that looks the same.
+    /// Who may rename things beside an image moves the journal, which he may not read, to another image's name: one of
+    /// his own that says that it is half-changed by it, or one of the same owner's that looks the same.
     #[test]
     fn a_journal_that_is_moved_to_another_image_is_no_change_to_that_one() {
         type Stage = fn() -> (TempDir, PathBuf);

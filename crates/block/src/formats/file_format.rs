@@ -1,7 +1,7 @@
 //! The formats of files that hold disks: the one table of names and signatures, also of formats that are not read here.
 //!
-//! What is not in it is a raw disk. So that a container is never taken for one, and written into, the table has what else people keep
-//! disks in: the formats of other hypervisors, compressed files and archives.
+//! What is not in it is a raw disk. So that a container is never taken for one, and written into, the table has what
+//! else people keep disks in: the formats of other hypervisors, compressed files and archives.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -83,8 +83,9 @@ const fn archive(
 
 /// The first whose signature is there is what a file is.
 ///
-/// Sources: QEMU's docs/interop (qcow2, qed, parallels, vpc) and the drivers in its block/; VMware's Virtual Disk Format 5.0; Microsoft's
-/// Virtual Hard Disk Image Format Specification and [MS-VHDX]; RFC 1952 (gzip) and 8878 (Zstandard); the formats' own pages for the rest.
+/// Sources: QEMU's docs/interop (qcow2, qed, parallels, vpc) and the drivers in its block/; VMware's Virtual Disk
+/// Format 5.0; Microsoft's Virtual Hard Disk Image Format Specification and [MS-VHDX]; RFC 1952 (gzip) and 8878
+/// (Zstandard); the formats' own pages for the rest.
 static FORMATS: [FileFormat; 20] = [
     disk("qcow", "qcow (version 1)", &["qcow"], &[at(0, b"QFI\xfb\0\0\0\x01")]),
     disk("qcow2", "qcow2", &["qcow2"], &[at(0, b"QFI\xfb")]),
@@ -143,7 +144,8 @@ impl FileFormat {
         FORMATS.iter().find(|format| is(format.word) || format.endings.iter().any(|known| is(known)))
     }
 
-    /// The format that a file's contents show; `None` for raw. The outer `None`: there is nothing to read, as in a directory or a FIFO.
+    /// The format that a file's contents show; `None` for raw. The outer `None`: there is nothing to read, as in a
+    /// directory or a FIFO.
     pub fn of_file(file: &File) -> Option<Option<&'static Self>> {
         let kind = file.metadata().ok()?.file_type();
         let holds_blocks = kind.is_file() || kind.is_block_device();

@@ -8,12 +8,13 @@ use std::ops::Range;
 /// What is copied at once.
 const BUFFER_BYTES: u32 = 1 << 20;
 
-/// Writes to `base` those runs of `top` that `own` says are not the base's own, and flushes it; zeros as zeros. What `top` shows is the
-/// same at any time, so this can be done again from the start. `goes_on` hears where on the disk it is and how many bytes of data it has
-/// written, and says whether to go on. Returns the bytes that were written.
+/// Writes to `base` those runs of `top` that `own` says are not the base's own, and flushes it; zeros as zeros. What
+/// `top` shows is the same at any time, so this can be done again from the start. `goes_on` hears where on the disk it
+/// is and how many bytes of data it has written, and says whether to go on. Returns the bytes that were written.
 ///
 /// # Errors
-/// When either fails, when the base is read-only or smaller, and [`io::ErrorKind::Interrupted`] when it is not to go on.
+/// When either fails, when the base is read-only or smaller, and [`io::ErrorKind::Interrupted`] when it is not to go
+/// on.
 pub(crate) fn fold(
     top: &dyn Disk,
     own: impl Fn(Range<u64>) -> io::Result<(u64, bool)>,

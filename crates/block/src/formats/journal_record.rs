@@ -1,14 +1,17 @@
-//! What a journal says at its end of the image that it is for: which one it is, so that who moves the journal has no other image taken for it, and what
-//! it looked like, so that one which somebody has restored since then is not changed; and of itself: so that a file which somebody else has made for the
-//! image's owner to copy, and then moved here, is none.
+//! What a journal says at its end of the image that it is for: which one it is, so that who moves the journal has no
+//! other image taken for it, and what it looked like, so that one which somebody has restored since then is not
+//! changed; and of itself: so that a file which somebody else has made for the image's owner to copy, and then moved
+//! here, is none.
 //!
-//! Behind the delta, in the file's last sector: the magic, the state, whether the image is marked, when the image was modified and its
-//! length as stat(2) has them, the journal's own identity and the image's, little-endian. An identity has no device: those have other numbers after a
-//! reboot, and who finds a journal sees whether it is on the image's file system.
+//! Behind the delta, in the file's last sector: the magic, the state, whether the image is marked, when the image was
+//! modified and its length as stat(2) has them, the journal's own identity and the image's, little-endian. An identity
+//! has no device: those have other numbers after a reboot, and who finds a journal sees whether it is on the image's
+//! file system.
 //!
-//! From the moment at which the change happens until all of it is in place, the image has a mark ([`IMAGE_MARK`]) where its file system keeps one: so
-//! that by whatever name nobody takes it for a whole one when its journal was taken away, or lies beside another name, and that a journal which is brought
-//! back later is not put over what was written since. Setting the mark is that moment; where none is kept, it is the journal's word.
+//! From the moment at which the change happens until all of it is in place, the image has a mark ([`IMAGE_MARK`]) where
+//! its file system keeps one: so that by whatever name nobody takes it for a whole one when its journal was taken away,
+//! or lies beside another name, and that a journal which is brought back later is not put over what was written since.
+//! Setting the mark is that moment; where none is kept, it is the journal's word.
 
 use super::file_identity::FileIdentity;
 use rustix::fs::{XattrFlags, fdatasync, fgetxattr, fremovexattr, fsetxattr, fsync};
@@ -29,8 +32,8 @@ const MARKED_AT: usize = 9;
 const OWN_AT: usize = 16 + 3 * 8;
 const IMAGE_AT: usize = OWN_AT + FileIdentity::BYTES;
 
-/// What an image's file looks like from outside, however it is named and whoever owns it: a copy of it that looks the same holds
-/// the same.
+/// What an image's file looks like from outside, however it is named and whoever owns it: a copy of it that looks the
+/// same holds the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     modified: [i64; 2],
@@ -68,7 +71,8 @@ enum State {
 /// The identity of a journal, in an extended attribute of a file.
 pub(super) struct Mark(&'static str);
 
-/// That of an image with a change that has happened and is not in place: it may be half-changed, and this journal has the change.
+/// That of an image with a change that has happened and is not in place: it may be half-changed, and this journal has
+/// the change.
 pub(super) const IMAGE_MARK: Mark = Mark("user.blockyard.change");
 
 /// A journal's own: who only writes a file, such as a download that somebody else sends, gives it none.
@@ -186,8 +190,8 @@ impl<'journal> JournalRecord<'journal> {
         if bytes[..STATE_AT] != MAGIC { Err(invalid()) } else { Ok(record) }
     }
 
-    /// Whether it lies in the file that it was written to first, by us. What somebody else had the owner copy does not, nor what he had him write
-    /// down as it came.
+    /// Whether it lies in the file that it was written to first, by us. What somebody else had the owner copy does not,
+    /// nor what he had him write down as it came.
     pub(super) fn is_original(&self) -> io::Result<bool> {
         let is_ours = [Marked::With(self.own), Marked::Unknown].contains(&JOURNAL_MARK.look(self.journal)?);
         Ok(is_ours && FileIdentity::of(self.journal)? == Some(self.own))
@@ -198,17 +202,20 @@ impl<'journal> JournalRecord<'journal> {
         self.own == mark
     }
 
-    /// Whether it is for this image, and not for another one beside which it was moved. Everybody asks, whatever its state is.
+    /// Whether it is for this image, and not for another one beside which it was moved. Everybody asks, whatever its
+    /// state is.
     pub(super) fn is_of(&self, image: &File) -> io::Result<bool> {
         Ok(FileIdentity::of(image)? == Some(self.image))
     }
 
-    /// Whether the change has happened to an image that has this mark; otherwise the image is as it was, and so it stays.
+    /// Whether the change has happened to an image that has this mark; otherwise the image is as it was, and so it
+    /// stays.
     pub(super) fn has_happened(&self, mark: Option<FileIdentity>) -> bool {
         self.state != State::Prepared || mark == Some(self.own)
     }
 
-    /// Whether an image that looks like this, and has this mark, is still what the change was made for, as far as that can be told.
+    /// Whether an image that looks like this, and has this mark, is still what the change was made for, as far as that
+    /// can be told.
     pub(super) fn is_for(&self, image: &Stamp, mark: Option<FileIdentity>) -> bool {
         match self.state {
             State::Prepared | State::Happened | State::Stopped => *image == self.stamp,
@@ -227,7 +234,8 @@ impl<'journal> JournalRecord<'journal> {
         [State::Prepared, State::Happened].contains(&self.state)
     }
 
-    /// The moment at which the change happens. The journal has its name, on stable storage. When this fails, it has not happened.
+    /// The moment at which the change happens. The journal has its name, on stable storage. When this fails, it has not
+    /// happened.
     pub(super) fn happen(&mut self, image: &File) -> io::Result<()> {
         self.mark(image)?;
         if self.marked {

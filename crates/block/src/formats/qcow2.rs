@@ -1,14 +1,15 @@
 //! qcow2 images. The imago crate keeps their metadata; their data take the same road as a raw file's.
 //!
-//! A request's range is looked up in the images' L2 tables, in slices of a page, which are in memory as far as they were used lately
-//! ([`l2_cache`]: 8 MiB for a whole chain; without a lock). What lies in a file is pushed to the queue of the file, with the
-//! request's own segments; unallocated and zero clusters are filled on the spot. The rest is for one thread of the image's own
-//! ([`worker`]): tables that are not in memory, for which only the requests that need them wait; clusters that are compressed; and
-//! everything that changes what lies where. That is done by imago, which nobody else uses; what it changed is in the file
-//! before it is looked up there ([`layer`]).
+//! A request's range is looked up in the images' L2 tables, in slices of a page, which are in memory as far as they
+//! were used lately ([`l2_cache`]: 8 MiB for a whole chain; without a lock). What lies in a file is pushed to the queue
+//! of the file, with the request's own segments; unallocated and zero clusters are filled on the spot. The rest is for
+//! one thread of the image's own ([`worker`]): tables that are not in memory, for which only the requests that need
+//! them wait; clusters that are compressed; and everything that changes what lies where. That is done by imago, which
+//! nobody else uses; what it changed is in the file before it is looked up there ([`layer`]).
 //!
-//! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it.
-//! What was flushed is on stable storage, and a power cut leaves an image with nothing wrong but clusters that nobody uses ([`order`]).
+//! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it. What
+//! was flushed is on stable storage, and a power cut leaves an image with nothing wrong but clusters that nobody uses
+//! ([`order`]).
 
 mod census;
 mod chain;
@@ -66,16 +67,16 @@ pub use writer::Qcow2Writer;
 
 /// A disk in a qcow2 image, versions 2 and 3, with backing files (raw or qcow2) and external data files.
 ///
-/// Refused, with a sentence that says what to do: images that are encrypted, compressed by zstd, have extended L2 entries, are
-/// marked corrupt, or need what is not known here; and for writing, those that are marked dirty.
+/// Refused, with a sentence that says what to do: images that are encrypted, compressed by zstd, have extended L2
+/// entries, are marked corrupt, or need what is not known here; and for writing, those that are marked dirty.
 #[derive(Debug)]
 pub struct Qcow2Disk {
     worker: Arc<Worker>,
 }
 
 impl Qcow2Disk {
-    /// Opens the image at `path`. Its data are carried by the engine in `options`; backing files are opened for reading,
-    /// and they and an external data file only through `allowed`.
+    /// Opens the image at `path`. Its data are carried by the engine in `options`; backing files are opened for
+    /// reading, and they and an external data file only through `allowed`.
     ///
     /// # Errors
     /// When the image or one that it depends on cannot be opened, is damaged, is not allowed or needs what is not
@@ -101,8 +102,8 @@ impl Qcow2Disk {
         create::create_in(file, path, options)
     }
 
-    /// Opens the image in `file` as [`Qcow2Disk::open`] does the one at a path: `path` is what messages call it, and where what it refers
-    /// to starts from.
+    /// Opens the image in `file` as [`Qcow2Disk::open`] does the one at a path: `path` is what messages call it, and
+    /// where what it refers to starts from.
     ///
     /// # Errors
     /// As [`Qcow2Disk::open`].
@@ -115,8 +116,8 @@ impl Qcow2Disk {
         Self::on(chain::open_in(file, path, options, allowed)?, path)
     }
 
-    /// Changes the size of the disk in an image, which is open for writing, and locked. What is new reads as zeros, whatever is behind the image, and
-    /// is allocated as `preallocation` says; what is cut off is gone.
+    /// Changes the size of the disk in an image, which is open for writing, and locked. What is new reads as zeros,
+    /// whatever is behind the image, and is allocated as `preallocation` says; what is cut off is gone.
     ///
     /// # Errors
     /// As [`Qcow2Disk::open`] for writing; when the image has snapshots, or the size is impossible.

@@ -17,8 +17,8 @@ const PIECE_BYTES: u64 = 16 << 20;
 const TABLES_PART: u64 = 1000;
 const TABLES_BYTES: u64 = 1 << 20;
 
-/// Sees to it that the image, whose disk is `base`, has room for what the delta holds: reserves it where the disk's bytes
-/// are the file's own, and otherwise looks at the file system.
+/// Sees to it that the image, whose disk is `base`, has room for what the delta holds: reserves it where the disk's
+/// bytes are the file's own, and otherwise looks at the file system.
 ///
 /// # Errors
 /// [`io::ErrorKind::StorageFull`] and its like when there is none; then nothing is reserved.

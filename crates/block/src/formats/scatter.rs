@@ -250,8 +250,8 @@ impl Scatter {
         }
     }
 
-    /// Takes back what the queues have done. Nothing finished means that no queue has anything more: a queue's event tells of what
-    /// comes after a reap that brought nothing.
+    /// Takes back what the queues have done. Nothing finished means that no queue has anything more: a queue's event
+    /// tells of what comes after a reap that brought nothing.
     fn collect(&mut self) {
         let mut reaped = mem::take(&mut self.reaped);
         loop {
@@ -293,7 +293,8 @@ impl Scatter {
         }
     }
 
-    /// Carries on with the pieces that can. What else comes by letter meanwhile is taken, too: each takes its signal along.
+    /// Carries on with the pieces that can. What else comes by letter meanwhile is taken, too: each takes its signal
+    /// along.
     fn carry_on(&mut self, split: &mut impl Split) {
         self.take_returns();
         while !self.resumed.is_empty() {
@@ -305,7 +306,8 @@ impl Scatter {
                 self.end(slot);
             }
             self.resumed = resumed;
-            // Nobody submits for them; what is not taken now is taken when the caller does, whom the event wakes for that.
+            // Nobody submits for them; what is not taken now is taken when the caller does, whom the event wakes for
+            // that.
             let _ = self.submit();
             self.take_returns();
         }
@@ -317,7 +319,8 @@ impl Scatter {
         self.collect();
         if !self.waiting.is_empty() {
             self.refill();
-            // What is not taken now is taken when the caller submits: it is woken for that, and for what has no event of its own.
+            // What is not taken now is taken when the caller submits: it is woken for that, and for what has no event
+            // of its own.
             if self.submit_queues().is_err() || self.has_silent_completions() {
                 self.signal();
             }

@@ -22,7 +22,8 @@ const SECTOR_BYTES: u64 = 512;
 /// Most files: each has a ring of its own in every queue.
 const FILES_MAX: usize = 256;
 
-/// A disk whose descriptor is a VMDK of the types monolithicFlat, twoGbMaxExtentFlat, vmfs, fullDevice or partitionedDevice.
+/// A disk whose descriptor is a VMDK of the types monolithicFlat, twoGbMaxExtentFlat, vmfs, fullDevice or
+/// partitionedDevice.
 ///
 /// Extents that are `ZERO` read as zeros and refuse writes, `RDONLY` ones refuse writes, and `NOACCESS` ones refuse
 /// both. A disk without any extent that may be written is read-only.

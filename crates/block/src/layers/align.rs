@@ -11,19 +11,21 @@
 //!
 //! # Why no write is lost
 //!
-//! A merge reads a block and writes it back with a part changed. Whatever else was written to that block in between would be
-//! lost. Two merges of one block go one after the other, because there is one merger, with a lock. A write of whole
-//! blocks must not take that lock, so it goes by Dekker's rule: it publishes its range ([`in_flight::WritesInFlight`]) and then looks whether
-//! anything is being merged; a merge says that it is there and then looks through the published ranges. One of the
-//! two sees the other.
+//! A merge reads a block and writes it back with a part changed. Whatever else was written to that block in between
+//! would be lost. Two merges of one block go one after the other, because there is one merger, with a lock. A write of
+//! whole blocks must not take that lock, so it goes by Dekker's rule: it publishes its range
+//! ([`in_flight::WritesInFlight`]) and then looks whether anything is being merged; a merge says that it is there and
+//! then looks through the published ranges. One of the two sees the other.
 //!
 //! - The write sees the merge: it takes the lock, and if the two overlap, the merger carries it out in its turn.
-//! - The merge sees the write: it marks it. The write may have reached the disk or not, before or after the merge read the block. So
-//!   once it completes it is done again, by the merger, before anybody is told that it is done. That is what it costs to
-//!   write the same bytes twice at the same time, once as whole blocks and once not; no sane guest does.
+//! - The merge sees the write: it marks it. The write may have reached the disk or not, before or after the merge read
+//!   the block. So once it completes it is done again, by the merger, before anybody is told that it is done. That is
+//!   what it costs to write the same bytes twice at the same time, once as whole blocks and once not; no sane guest
+//!   does.
 //!
-//! A merge never waits for another queue's write: that queue may belong to the thread that waits. Whoever has something in the
-//! merger can drive it, and what it needs to go on it has: a queue of its own, and the written bytes in memory of its own.
+//! A merge never waits for another queue's write: that queue may belong to the thread that waits. Whoever has something
+//! in the merger can drive it, and what it needs to go on it has: a queue of its own, and the written bytes in memory
+//! of its own.
 
 mod bounce;
 mod in_flight;
@@ -58,7 +60,8 @@ impl Default for AlignOptions {
 /// A disk around a disk that takes requests of any length, with any number of segments, anywhere in memory, and in
 /// logical blocks of any size; whatever the inner disk's are, no write to a part of one loses another's.
 ///
-/// Requests that suit the inner disk cost no lock, no allocation and no copy. Geometry::physical_block_bytes still says what suits it.
+/// Requests that suit the inner disk cost no lock, no allocation and no copy. Geometry::physical_block_bytes still says
+/// what suits it.
 pub struct AlignedDisk {
     inner: Arc<dyn Disk>,
     logical_block_bytes: u32,

@@ -21,8 +21,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a [`FaultyDisk`] does wrong, and when. The same faults with the same seed do the same wrong to the same requests;
-/// where several queues are in use, that is to say to requests in the same order.
+/// What a [`FaultyDisk`] does wrong, and when. The same faults with the same seed do the same wrong to the same
+/// requests; where several queues are in use, that is to say to requests in the same order.
 ///
 /// Written as `FAULT[+FAULT…][+seed:N]`, for example `read-error:0.01+latency:5ms+seed:7`:
 ///

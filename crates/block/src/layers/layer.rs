@@ -8,11 +8,11 @@ use std::time::Duration;
 
 /// A disk around a disk: whatever implements this is a [`Disk`]. A layer writes only what it changes.
 ///
-/// [`Disk::generation`] and [`Disk::change_event`] are always those of the disk below, because a layer's geometry changes with
-/// that of the disk below and not otherwise.
+/// [`Disk::generation`] and [`Disk::change_event`] are always those of the disk below, because a layer's geometry
+/// changes with that of the disk below and not otherwise.
 ///
-/// Write `impl layer::DiskLayer for …` rather than importing the trait: with both traits in scope each method has two meanings.
-/// Inside that block they are, so it says `Disk::geometry(self)`.
+/// Write `impl layer::DiskLayer for …` rather than importing the trait: with both traits in scope each method has two
+/// meanings. Inside that block they are, so it says `Disk::geometry(self)`.
 pub trait DiskLayer: Send + Sync {
     /// The disk below.
     fn below(&self) -> &dyn Disk;
@@ -61,11 +61,12 @@ impl<L: DiskLayer> Disk for L {
     }
 }
 
-/// A queue around one queue: whatever implements this is a [`Queue`], as deep as the one below. A layer writes only what it
-/// changes; each method stands for that of [`Queue`] with the same name, and costs one call through a table, as without this.
+/// A queue around one queue: whatever implements this is a [`Queue`], as deep as the one below. A layer writes only
+/// what it changes; each method stands for that of [`Queue`] with the same name, and costs one call through a table, as
+/// without this.
 ///
-/// A layer whose `reap` may keep what came from below, and append nothing, reaps below again until nothing comes: else the event
-/// below need not become readable ([`Queue`] says why).
+/// A layer whose `reap` may keep what came from below, and append nothing, reaps below again until nothing comes: else
+/// the event below need not become readable ([`Queue`] says why).
 pub trait QueueLayer: Send {
     /// The queue below.
     fn below(&self) -> &dyn Queue;

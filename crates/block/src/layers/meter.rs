@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A disk whose requests are counted and timed by a [`Meter`].
 ///
-/// A request's latency is the time from the submit that it was part of to the reap that brought it back: the clock is read
-/// once for a batch of either, so requests of one batch share their times. What happens between pushing and submitting is
-/// the requester's own time and does not count.
+/// A request's latency is the time from the submit that it was part of to the reap that brought it back: the clock is
+/// read once for a batch of either, so requests of one batch share their times. What happens between pushing and
+/// submitting is the requester's own time and does not count.
 pub struct MeteredDisk {
     disk: Arc<dyn Disk>,
     meter: Arc<Meter>,

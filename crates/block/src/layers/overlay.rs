@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a delta's header calls a base that has no name: QEMU cannot open it, and must not, because it would show zeros there.
+/// What a delta's header calls a base that has no name: QEMU cannot open it, and must not, because it would show zeros
+/// there.
 const NAMELESS_BASE: &str = "blockyard-overlay-on-a-disk-that-is-no-file";
 
 /// A disk whose changes go to a delta, a qcow2 image; the base stays as it is.
@@ -22,9 +23,10 @@ pub struct OverlayDisk {
 }
 
 impl OverlayDisk {
-    /// Opens the delta at `path` on `base`, or makes it. A delta that is there must be as large as the base; that it was
-    /// made on this base is the caller's to know. `name` is what a new delta's header calls the base: with the name of a file and
-    /// its format, QEMU can open the delta too. A new delta has what the umask leaves of `permissions`, the base's.
+    /// Opens the delta at `path` on `base`, or makes it. A delta that is there must be as large as the base; that it
+    /// was made on this base is the caller's to know. `name` is what a new delta's header calls the base: with the name
+    /// of a file and its format, QEMU can open the delta too. A new delta has what the umask leaves of `permissions`,
+    /// the base's.
     ///
     /// # Errors
     /// When the delta cannot be opened or made, or has another size than the base.
@@ -71,7 +73,8 @@ impl OverlayDisk {
         self.delta.find_own(range)
     }
 
-    /// A delta in an unnamed file in `directory`, which is gone with the disk. Flushes do nothing: there is nothing to keep.
+    /// A delta in an unnamed file in `directory`, which is gone with the disk. Flushes do nothing: there is nothing to
+    /// keep.
     ///
     /// # Errors
     /// When the file cannot be made.
@@ -81,8 +84,8 @@ impl OverlayDisk {
         Self::volatile(base, unnamed(directory).map_err(failed)?, directory, options)
     }
 
-    /// A delta in an empty file, open for reading and writing. Flushes do nothing: whoever wants to keep it waits until it is dropped, and makes
-    /// the file stable. `path` is for messages.
+    /// A delta in an empty file, open for reading and writing. Flushes do nothing: whoever wants to keep it waits until
+    /// it is dropped, and makes the file stable. `path` is for messages.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -123,8 +126,9 @@ impl layer::DiskLayer for OverlayDisk {
     }
 }
 
-/// Writes what a delta holds to its base, and flushes it. The delta stays as it is, and shows the same as before; when this
-/// has returned without an error, it is no longer needed. Nobody may write to either meanwhile. Returns the bytes that were written.
+/// Writes what a delta holds to its base, and flushes it. The delta stays as it is, and shows the same as before; when
+/// this has returned without an error, it is no longer needed. Nobody may write to either meanwhile. Returns the bytes
+/// that were written.
 ///
 /// # Errors
 /// When either fails, or the base is read-only or smaller; then the delta is still needed, and this can be done again.

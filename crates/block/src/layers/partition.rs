@@ -168,8 +168,8 @@ impl layer::QueueLayer for PartitionQueue {
         &mut *self.queue
     }
 
-    /// A request that is refused goes down as a read of nothing from nowhere, which fails there: so its completion comes the
-    /// way all of them come, and wakes whoever waits on the queue below.
+    /// A request that is refused goes down as a read of nothing from nowhere, which fails there: so its completion
+    /// comes the way all of them come, and wakes whoever waits on the queue below.
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
         match self.place(request) {
             Ok(offset_bytes) => self.queue.push(&Request { offset_bytes, ..*request }),

@@ -33,13 +33,14 @@ impl ThrottleLimits {
     pub const BURST_DEFAULT: Duration = Duration::from_millis(100);
 }
 
-/// A disk whose requests wait until the limits allow them. All its queues share the limits. A queue's requests go in the order in
-/// which they were pushed; only the first that is held back has its time reserved, so that one queue's many or huge requests
-/// leave others theirs: queues that all want more take turns, a request each.
+/// A disk whose requests wait until the limits allow them. All its queues share the limits. A queue's requests go in
+/// the order in which they were pushed; only the first that is held back has its time reserved, so that one queue's
+/// many or huge requests leave others theirs: queues that all want more take turns, a request each.
 ///
 /// A request goes when nothing is owed, however large it is; what it took beyond the allowance, later ones wait for. A
-/// flush and a discard move no bytes, and neither does zeroing where the disk has a cheap way to do it. A request that the
-/// disk refuses costs nothing. A requester that comes back late finds that all may go which was held back meanwhile.
+/// flush and a discard move no bytes, and neither does zeroing where the disk has a cheap way to do it. A request that
+/// the disk refuses costs nothing. A requester that comes back late finds that all may go which was held back
+/// meanwhile.
 ///
 /// Dropping a queue sends what it holds back on at once.
 pub struct ThrottledDisk {

@@ -1,7 +1,7 @@
 //! A layer that remembers why the first request failed, and how busy the disk is.
 //!
-//! The guest learns only what virtio-blk can say: "I/O error". The user wants to know that the disk is full. And a guest that
-//! waits for a slow disk must not be taken for one that does nothing.
+//! The guest learns only what virtio-blk can say: "I/O error". The user wants to know that the disk is full. And a
+//! guest that waits for a slow disk must not be taken for one that does nothing.
 
 use super::layer;
 use crate::{Completion, Disk, MemoryMap, Queue, QueueError, Request, RequestError};

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vm_memory::VolatileSlice;
 use vm_memory::bitmap::BitmapSlice;
 
-/// A disk whose changes go into a [`WriteLog`]: put it right above the storage, below what is to be tested. For tests: it
-/// keeps all data in memory, and takes a lock per request.
+/// A disk whose changes go into a [`WriteLog`]: put it right above the storage, below what is to be tested. For tests:
+/// it keeps all data in memory, and takes a lock per request.
 pub struct WriteLogDisk {
     disk: Arc<dyn Disk>,
     log: Arc<WriteLog>,

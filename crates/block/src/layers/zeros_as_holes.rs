@@ -6,10 +6,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A disk that, while it is switched on, gives back the storage of whatever is zeroed, and zeroes whatever is discarded: so a file
-/// system's free blocks become zeros on any disk, and holes where the disk has holes.
+/// A disk that, while it is switched on, gives back the storage of whatever is zeroed, and zeroes whatever is
+/// discarded: so a file system's free blocks become zeros on any disk, and holes where the disk has holes.
 ///
-/// It says that it discards if the disk below does that, or zeroes cheaply; switched off, the disk below gets what it was asked.
+/// It says that it discards if the disk below does that, or zeroes cheaply; switched off, the disk below gets what it
+/// was asked.
 pub struct ZerosAsHoles {
     disk: Arc<dyn Disk>,
     on: Arc<AtomicBool>,

@@ -1,5 +1,5 @@
-//! Changing a table in place. What is not asked for stays as it is, to the byte: boot code, GUIDs, the order of entries, and all that lies
-//! in partitions.
+//! Changing a table in place. What is not asked for stays as it is, to the byte: boot code, GUIDs, the order of
+//! entries, and all that lies in partitions.
 
 use super::gpt::{Copy, Gpt};
 use super::guid::Guid;
@@ -383,7 +383,8 @@ mod tests {
         }
     }
 
-    /// A table whose backup is at the very end but for its header, which lies in front of all partitions: nobody makes such tables, but they are valid.
+    /// A table whose backup is at the very end but for its header, which lies in front of all partitions: nobody makes
+    /// such tables, but they are valid.
     #[test]
     fn a_backup_that_moves_to_the_end_takes_no_partitions_last_blocks() {
         const BLOCKS: u64 = 64 * MIB / 512;

@@ -42,8 +42,8 @@ pub enum PartitionTableError {
 }
 
 impl PartitionTableError {
-    /// The whole sentence, with its cause and with what to do about it where a choice of the table would help; `option` is what stands before a
-    /// table's name where the user makes that choice, `table=` for example.
+    /// The whole sentence, with its cause and with what to do about it where a choice of the table would help; `option`
+    /// is what stands before a table's name where the user makes that choice, `table=` for example.
     #[must_use]
     pub fn advising(&self, option: &str) -> String {
         match self {

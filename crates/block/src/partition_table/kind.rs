@@ -24,7 +24,8 @@ impl PartitionKind {
         }
     }
 
-    /// The type that a word stands for in tables of this scheme: one of [`PartitionKind::words`], or the type as tables write it.
+    /// The type that a word stands for in tables of this scheme: one of [`PartitionKind::words`], or the type as tables
+    /// write it.
     pub fn of_word(word: &str, scheme: Scheme) -> Option<Self> {
         let known = WORDS.iter().find(|(known, ..)| known.eq_ignore_ascii_case(word));
         match (scheme, known) {

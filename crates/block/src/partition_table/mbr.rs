@@ -233,8 +233,8 @@ impl Chain<'_> {
         true
     }
 
-    /// Adds a partition, unless it lies past the end of the disk or, which is `otherwise`, reaches out of `within`. Of one that begins on the
-    /// disk and ends behind it, there is what the disk has.
+    /// Adds a partition, unless it lies past the end of the disk or, which is `otherwise`, reaches out of `within`. Of
+    /// one that begins on the disk and ends behind it, there is what the disk has.
     fn add(&mut self, number: u32, entry: &Entry, mut blocks: Range<u64>, within: &Range<u64>, otherwise: LeftOut) {
         let is_cut_off = blocks.end > self.blocks;
         if blocks.start >= self.blocks {

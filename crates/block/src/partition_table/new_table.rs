@@ -123,8 +123,8 @@ fn check(scheme: Scheme, partitions: &[NewPartition]) -> Result<(), NewTableErro
 }
 
 impl PartitionTable {
-    /// Writes a new table to a disk that has none, or whose table is not needed any more. What lies in the partitions stays. Gives back where
-    /// they are. Nothing is flushed.
+    /// Writes a new table to a disk that has none, or whose table is not needed any more. What lies in the partitions
+    /// stays. Gives back where they are. Nothing is flushed.
     ///
     /// # Errors
     /// When the partitions do not fit, or the disk cannot be written.
@@ -140,7 +140,8 @@ impl PartitionTable {
         Ok(ranges)
     }
 
-    /// As [`PartitionTable::create`], with the partitions at `ranges`, in bytes: whatever the partitions say of their lengths.
+    /// As [`PartitionTable::create`], with the partitions at `ranges`, in bytes: whatever the partitions say of their
+    /// lengths.
     ///
     /// # Errors
     /// As [`PartitionTable::check_ranges`], or when the disk cannot be written.

@@ -18,7 +18,8 @@ pub enum ReplacementError {
         /// What is there, with its article.
         kind: &'static str,
     },
-    /// Something is mounted on the path, such as a container's file or a file served by FUSE: the name is not free for another file.
+    /// Something is mounted on the path, such as a container's file or a file served by FUSE: the name is not free for
+    /// another file.
     #[error("{} is a mount point, and no other file can take its place: name another file", shown(.0))]
     MountPoint(PathBuf),
     /// The directory that the file would be in is not there.
@@ -32,7 +33,8 @@ pub enum ReplacementError {
         /// What the operating system said.
         source: io::Error,
     },
-    /// The file is a stranger's, in a sticky directory where anybody could put it: the contents would be that stranger's to read.
+    /// The file is a stranger's, in a sticky directory where anybody could put it: the contents would be that
+    /// stranger's to read.
     #[error(
         "{} is somebody else's file in a directory that others write to, and its owner could read what is written: remove it, or choose another name",
         shown(.0)

@@ -15,8 +15,8 @@ pub(super) const NAME_MAX_BYTES: usize = 255;
 /// How often to try another random name.
 const NAME_ATTEMPTS_MAX: usize = 100;
 
-/// A new file in a directory, open for reading and writing. Where the file system can, it has no name until it takes its place; elsewhere
-/// a temporary one, which is removed on drop.
+/// A new file in a directory, open for reading and writing. Where the file system can, it has no name until it takes
+/// its place; elsewhere a temporary one, which is removed on drop.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     file: File,

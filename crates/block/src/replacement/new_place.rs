@@ -53,7 +53,8 @@ impl NewPlace {
         if is_strangers(&place, status.stx_uid).map_err(failed)? {
             return Err(ReplacementError::Strangers(path.to_owned()));
         }
-        // To replace a file takes no more than its directory, but nobody expects a file to change that may not be written.
+        // To replace a file takes no more than its directory, but nobody expects a file to change that may not be
+        // written.
         let flags = AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW;
         match accessat(&place.directory, &place.name, Access::WRITE_OK, flags) {
             // A kernel that does not know such a question.
@@ -87,8 +88,8 @@ impl NewPlace {
     }
 }
 
-/// Whether a file of this owner may have been put there to be written by somebody else, by the rule that the kernel has for files that a
-/// program would create (`proc_sys_fs(5)`, `protected_regular`).
+/// Whether a file of this owner may have been put there to be written by somebody else, by the rule that the kernel has
+/// for files that a program would create (`proc_sys_fs(5)`, `protected_regular`).
 fn is_strangers(place: &Place, owner: u32) -> io::Result<bool> {
     let directory = fstat(&place.directory)?;
     let mode = Mode::from_raw_mode(directory.st_mode);

@@ -293,7 +293,8 @@ fn fill(directory: &Path) {
     }
 }
 
-/// The kernel has rules on whose symbolic links are followed (proc_sys_fs(5), protected_symlinks; mount(2), MS_NOSYMFOLLOW).
+/// The kernel has rules on whose symbolic links are followed (proc_sys_fs(5), protected_symlinks; mount(2),
+/// MS_NOSYMFOLLOW).
 #[test]
 fn a_link_that_the_kernel_does_not_follow_is_not_followed() {
     let directory = tempfile::tempdir().unwrap();

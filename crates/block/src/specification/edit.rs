@@ -1,4 +1,5 @@
-//! What a command's options say of a disk besides its specification: said as one more key would say it, and refused as it would be.
+//! What a command's options say of a disk besides its specification: said as one more key would say it, and refused as
+//! it would be.
 
 use super::{Backend, DiskSpecification, FileSpecification, Format, SessionSpecification, SpecificationError, parse};
 use std::path::{Path, PathBuf};
@@ -101,7 +102,8 @@ impl DiskSpecification {
         Ok(self)
     }
 
-    /// Why one more key is too much: as if it stood behind the others. `problem`: what is wrong with its value, if not the key itself.
+    /// Why one more key is too much: as if it stood behind the others. `problem`: what is wrong with its value, if not
+    /// the key itself.
     fn refused(&self, key: &str, value: Option<&str>, problem: Option<String>) -> SpecificationError {
         let before = format!("{self},");
         let value = value.map_or(String::new(), |value| format!("={}", value.replace(',', ",,")));

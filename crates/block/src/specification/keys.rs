@@ -51,8 +51,8 @@ pub(super) fn nearest<'w>(word: &str, words: impl Iterator<Item = &'w str>) -> O
     (distance <= 1.max(nearest.len() / 3)).then_some(nearest)
 }
 
-/// Letters to insert, drop, replace or swap with their neighbour: optimal string alignment. Words much longer than any key
-/// are like none.
+/// Letters to insert, drop, replace or swap with their neighbour: optimal string alignment. Words much longer than any
+/// key are like none.
 fn distance(a: &str, b: &str) -> usize {
     const LETTERS_MAX: usize = 32;
     let [a, b] = [a, b].map(|word| word.chars().take(LETTERS_MAX + 1).collect::<Vec<_>>());

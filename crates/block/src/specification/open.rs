@@ -61,11 +61,13 @@ pub struct OpenContext<'a> {
 pub struct OpenedDisk {
     /// The disk.
     pub disk: Arc<dyn Disk>,
-    /// Bytes in it: what a raw file has, before the capacity was rounded up to whole logical blocks; otherwise the capacity.
+    /// Bytes in it: what a raw file has, before the capacity was rounded up to whole logical blocks; otherwise the
+    /// capacity.
     pub length_bytes: u64,
     /// The file that it is in or on.
     pub file: Option<OpenedFile>,
-    /// What its file's permission bits allow, and those of the files behind it: what is made of it should not be for more people.
+    /// What its file's permission bits allow, and those of the files behind it: what is made of it should not be for
+    /// more people.
     pub permissions: Option<u32>,
     /// The file of a change to its file that was cut off, and through which it is seen.
     pub unfinished: Option<PathBuf>,
@@ -129,7 +131,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The program that has the file for itself, where that is what is in the way: [`DiskSpecification::unlocked`] goes round it.
+    /// The program that has the file for itself, where that is what is in the way: [`DiskSpecification::unlocked`] goes
+    /// round it.
     pub fn holder(&self) -> Option<&str> {
         match self {
             Self::File(FileDiskError::Locked { holder, .. })
@@ -146,7 +149,8 @@ impl OpenError {
 
 impl DiskSpecification {
     /// Opens the disk: the backend, what makes every request fit it, then from the inside out the delta, the partition,
-    /// the limits and the faults. To measure it, put a [`MeteredDisk`](crate::layers::MeteredDisk) around what comes back.
+    /// the limits and the faults. To measure it, put a [`MeteredDisk`](crate::layers::MeteredDisk) around what comes
+    /// back.
     ///
     /// # Errors
     /// When any of these cannot be had; the sentence names the file and says what to do.
@@ -161,9 +165,9 @@ impl DiskSpecification {
         Ok(OpenedDisk { disk, length_bytes, file, permissions, unfinished })
     }
 
-    /// Opens the file that it is in, once, for a command that works on the file itself rather than on the disk: for writing too, unless it is to be
-    /// read only. It is locked, and is what its name or its user says it is. A change to it that was cut off is completed; where it must not be,
-    /// that is an error.
+    /// Opens the file that it is in, once, for a command that works on the file itself rather than on the disk: for
+    /// writing too, unless it is to be read only. It is locked, and is what its name or its user says it is. A change
+    /// to it that was cut off is completed; where it must not be, that is an error.
     ///
     /// # Errors
     /// When it is in no file, the file cannot be had, or it has a change that cannot be completed.
@@ -182,8 +186,8 @@ impl DiskSpecification {
         Ok(OpenedImage { file, was_completed })
     }
 
-    /// Opens a disk that is all of one raw file ([`DiskSpecification::raw_file`]) on this file instead of the one at its path,
-    /// open for reading and writing, with the same layers around it.
+    /// Opens a disk that is all of one raw file ([`DiskSpecification::raw_file`]) on this file instead of the one at
+    /// its path, open for reading and writing, with the same layers around it.
     ///
     /// # Errors
     /// When the file is none that can be a disk.
@@ -282,7 +286,8 @@ impl FileSpecification {
         self.format.unwrap_or_else(|| Format::of_name(&self.path)) == Format::Raw
     }
 
-    /// Its path is resolved here, once. A change to it that was cut off is completed if it is opened for writing, and otherwise seen through.
+    /// Its path is resolved here, once. A change to it that was cut off is completed if it is opened for writing, and
+    /// otherwise seen through.
     fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<Opened, OpenError> {
         let options = self.options(read_only);
         let Taken { file, format, unfinished } = self.take(read_only, context)?;
@@ -392,8 +397,8 @@ impl FileSpecification {
     }
 }
 
-/// `base`, with changes in the qcow2 image at `path`, whose header names the base if it is a file. A new one, as it holds parts of what the
-/// base holds, is for nobody that the base's `permissions` are not for.
+/// `base`, with changes in the qcow2 image at `path`, whose header names the base if it is a file. A new one, as it
+/// holds parts of what the base holds, is for nobody that the base's `permissions` are not for.
 fn overlay(base: Arc<dyn Disk>, path: &Path, backend: &Backend, permissions: Option<u32>, read_only: bool) -> OpenedAs {
     let options = backend.delta_options(&*base, read_only);
     let name = match backend {
@@ -422,8 +427,8 @@ fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool, path
     Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
 }
 
-/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`, or
-/// as large as they are.
+/// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`,
+/// or as large as they are.
 fn align(disk: Arc<dyn Disk>, logical_block_bytes: Option<u32>) -> OpenedAs {
     let own_bytes = disk.geometry().logical_block_bytes;
     let options = AlignOptions { logical_block_bytes: logical_block_bytes.unwrap_or(own_bytes) };

@@ -275,7 +275,8 @@ fn an_image_and_a_delta_on_it_are_opened() {
     assert_eq!((read(&image), read(&format!("{image},overlay={delta}"))), (1, 4));
 }
 
-/// An MBR with one partition, of blocks 9 to 14, which are no whole pages (Extended Firmware Interface 2.10, section 5.2.1).
+/// An MBR with one partition, of blocks 9 to 14, which are no whole pages (Extended Firmware Interface 2.10, section
+/// 5.2.1).
 fn disk_with_a_partition() -> Vec<u8> {
     let mut bytes = vec![0; 16 * 512];
     bytes[446 + 4] = 0x83;

@@ -1,5 +1,5 @@
-//! Every layer and backend, driven as a thread with many queues drives them: by completion event and reap alone, without ever a
-//! [`Queue::wait`](blockyard_block::Queue::wait). The disk at the bottom tells no more than it must.
+//! Every layer and backend, driven as a thread with many queues drives them: by completion event and reap alone,
+//! without ever a [`Queue::wait`](blockyard_block::Queue::wait). The disk at the bottom tells no more than it must.
 
 #[path = "../rig/mod.rs"]
 mod rig;
@@ -101,7 +101,8 @@ fn delayed_requests_complete() {
     below().into_iter().for_each(|below| requests_complete_by_event_alone(30, move || delayed(below())));
 }
 
-/// The disk below may have brought only the write: then the read is behind an event that tells nothing until it is asked again.
+/// The disk below may have brought only the write: then the read is behind an event that tells nothing until it is
+/// asked again.
 #[test]
 fn a_request_that_is_delayed_does_not_delay_another() {
     let attempt = |latency: Duration| {

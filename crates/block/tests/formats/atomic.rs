@@ -396,8 +396,8 @@ fn who_neither_owns_an_image_nor_is_root_does_not_change_it_as_a_whole() {
     assert!(contents(&path) == wanted);
 }
 
-/// The owner of the directory puts another file in the image's place at every moment that there is: what is judged, and what is written to,
-/// is the file that was opened.
+/// The owner of the directory puts another file in the image's place at every moment that there is: what is judged, and
+/// what is written to, is the file that was opened.
 #[test]
 fn a_change_is_put_in_place_of_the_file_that_was_judged() {
     let (directory, path, before) = image("raw");
@@ -417,8 +417,8 @@ fn a_change_is_put_in_place_of_the_file_that_was_judged() {
         symlink("victim", &path).unwrap();
     };
     swap();
-    // Nothing is found for a file that its name does not lead to any more, and what is half-changed says so where there are attributes; and a
-    // change that was found before is the file's own.
+    // Nothing is found for a file that its name does not lead to any more, and what is half-changed says so where there
+    // are attributes; and a change that was found before is the file's own.
     let is_marked = getxattr(directory.path().join("aside"), MARK, &mut [0; 100]).is_ok();
     match FoundJournal::of(&image, false) {
         Err(error) if is_marked => assert!(error.to_string().contains("is half-changed"), "{error}"),
@@ -478,7 +478,8 @@ fn an_image_that_is_restored_after_a_change_could_not_be_put_in_place_is_not_cha
     }
 }
 
-/// A change that was cut off lies beside one of an image's names. By another, the image would be read and written half-changed.
+/// A change that was cut off lies beside one of an image's names. By another, the image would be read and written
+/// half-changed.
 #[test]
 fn an_image_with_several_names_is_not_changed() {
     let (directory, path, before) = image("disk");

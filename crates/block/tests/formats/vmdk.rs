@@ -61,7 +61,8 @@ fn extents_of_a_large_disk_are_walked_without_reading_it() {
     assert!(holes > (5 << 30) - (1 << 20) && extents.len() < 10, "{extents:?}");
 }
 
-/// A disk of raw parts as `VBoxManage createrawvmdk` describes one: a table of its own, a partition, and what is not granted.
+/// A disk of raw parts as `VBoxManage createrawvmdk` describes one: a table of its own, a partition, and what is not
+/// granted.
 fn raw_disk(path: &Path) -> PathBuf {
     fs::write(path.join("table"), pattern(8 * 512, 1)).unwrap();
     fs::write(path.join("device"), pattern(64 * 512, 2)).unwrap();

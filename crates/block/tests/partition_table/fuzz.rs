@@ -36,7 +36,8 @@ fn check_table(table: &PartitionTable, capacity_bytes: u64) {
     }
 }
 
-/// Pieces of a disk: block, offset in it (two bytes), length (two bytes), bytes. The corpus has tables that sfdisk made.
+/// Pieces of a disk: block, offset in it (two bytes), length (two bytes), bytes. The corpus has tables that sfdisk
+/// made.
 #[test]
 fn fuzz_any_bytes_of_a_disk() {
     blockyard_fuzz::check!(500).for_each(|pieces: &[u8]| {

@@ -134,7 +134,8 @@ fn headers_with_right_checksums_are_not_believed() {
     }
 }
 
-/// Whatever points at what, so much is read: two copies of the largest array, and a block for each link of the longest chain.
+/// Whatever points at what, so much is read: two copies of the largest array, and a block for each link of the longest
+/// chain.
 #[test]
 fn tables_that_point_at_one_place_are_read_within_bounds() {
     const ARRAY_BYTES: u64 = 1 << 20;

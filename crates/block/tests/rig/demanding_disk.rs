@@ -1,5 +1,5 @@
-//! A disk that takes only what its geometry allows, carries requests out in any order, at any time, and whose event tells no more
-//! than [`Queue`] promises.
+//! A disk that takes only what its geometry allows, carries requests out in any order, at any time, and whose event
+//! tells no more than [`Queue`] promises.
 
 use super::random::Random;
 use blockyard_block::layers::layer;
@@ -94,7 +94,8 @@ struct DemandingQueue {
     pushed: Vec<Kept>,
     submitted: Vec<Kept>,
     ended: Vec<Completion>,
-    /// The last reap brought nothing: the event tells of what there is to do. Else it tells nothing, as that of a session.
+    /// The last reap brought nothing: the event tells of what there is to do. Else it tells nothing, as that of a
+    /// session.
     armed: bool,
     event: OwnedFd,
 }

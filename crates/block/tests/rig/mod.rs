@@ -1,5 +1,5 @@
-//! What the tests of disks share: a queue with memory to use it by, a disk that is as hard to deal with as a disk may be, and a model
-//! that says what random requests must do.
+//! What the tests of disks share: a queue with memory to use it by, a disk that is as hard to deal with as a disk may
+//! be, and a model that says what random requests must do.
 
 #![allow(dead_code, reason = "each test executable uses a part of it")]
 

@@ -4,7 +4,8 @@ use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{self, Scheme};
 use blockyard_block::{Disk, DiskReader, ExtentKind, walk_extents};
 
-/// Bytes with storage that are looked at from the beginning on. Whatever is kept on a disk says so there, at its end, or in a table.
+/// Bytes with storage that are looked at from the beginning on. Whatever is kept on a disk says so there, at its end,
+/// or in a table.
 const LOOKED_AT_BYTES: u64 = 256 << 20;
 /// Bytes that are looked at before the end.
 const END_BYTES: u64 = 1 << 20;

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 /// Copy a file in every configuration, beside cp, dd and qemu-img.
 ///
-/// Every way to copy runs once uncounted, then all run in turn, RUNS times over; the page cache is warm, nothing is flushed.
-/// "one sector a request" asks for one sector at a time; "default" is what `blockyard copy` does by itself.
+/// Every way to copy runs once uncounted, then all run in turn, RUNS times over; the page cache is warm, nothing is
+/// flushed. "one sector a request" asks for one sector at a time; "default" is what `blockyard copy` does by itself.
 #[derive(Args)]
 pub struct CopyBenchArgs {
     /// Length of the file.

@@ -25,14 +25,17 @@ use std::time::Duration;
 
 /// Test a disk: how fast it is, and with --verify whether it keeps what it was given.
 ///
-/// Reads DISK sequentially unless told otherwise: --random, --ping-pong or --replay choose where, --write or --mix what. Writing
-/// destroys what is on the disk, so one that holds anything is left alone without --force; without --write or --mix the disk is opened read-only.
+/// Reads DISK sequentially unless told otherwise: --random, --ping-pong or --replay choose where, --write or --mix
+/// what. Writing destroys what is on the disk, so one that holds anything is left alone without --force; without
+/// --write or --mix the disk is opened read-only.
 ///
-/// --verify writes blocks that carry their offset, the seed, how often they were written, and a checksum; then it flushes, reads
-/// all of them back and checks them. When only reading it checks what an earlier run with --write --verify and the same seed wrote.
+/// --verify writes blocks that carry their offset, the seed, how often they were written, and a checksum; then it
+/// flushes, reads all of them back and checks them. When only reading it checks what an earlier run with --write
+/// --verify and the same seed wrote.
 ///
-/// Latency is from the submission of a batch to the moment a completion is seen. Exit status: 0 when all was done and, with --verify,
-/// right; 1 on failure; 2 on wrong usage. Ctrl-C ends the run, whose figures so far are printed, with status 130.
+/// Latency is from the submission of a batch to the moment a completion is seen. Exit status: 0 when all was done and,
+/// with --verify, right; 1 on failure; 2 on wrong usage. Ctrl-C ends the run, whose figures so far are printed, with
+/// status 130.
 #[derive(Args)]
 #[command(args_override_self = true)]
 pub struct DiskBenchArgs {
@@ -63,7 +66,8 @@ pub struct DiskBenchArgs {
     /// Where the region starts; with a minus, as in --start=-1G, so far before the disk's end.
     #[arg(long, value_name = "[-]OFFSET", default_value = "0", allow_hyphen_values = true, value_parser = start)]
     start: Start,
-    /// The region's length, which is also how much is read or written if nothing else says [default: to the disk's end].
+    /// The region's length, which is also how much is read or written if nothing else says [default: to the disk's
+    /// end].
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     length: Option<u64>,
     /// How much to read and write, over and over the region or only a part of it [default: its length].

@@ -1,6 +1,7 @@
 //! `blockyard bench layers`: the same job on every layer that a request can go through.
 //!
-//! [`targets`] has the list of them, [`yard`] the data, [`serve_process`] runs `blockyard serve` for those that live in another process.
+//! [`targets`] has the list of them, [`yard`] the data, [`serve_process`] runs `blockyard serve` for those that live in
+//! another process.
 
 mod serve_process;
 mod targets;
@@ -25,9 +26,9 @@ use yard::{LENGTH_BYTES_MAX, Yard};
 
 /// Measure what each layer of the block path costs.
 ///
-/// The same job runs on a null disk, a file, the file under layers, sessions with `blockyard serve`, partitions of it (mediated and
-/// copying) and FUSE, for each block size, ROUNDS times over in shuffled order. The data are a file of our own, in the page cache. A
-/// way that this machine does not offer is left out, and why is said.
+/// The same job runs on a null disk, a file, the file under layers, sessions with `blockyard serve`, partitions of it
+/// (mediated and copying) and FUSE, for each block size, ROUNDS times over in shuffled order. The data are a file of
+/// our own, in the page cache. A way that this machine does not offer is left out, and why is said.
 #[derive(Args)]
 #[command(args_override_self = true)]
 pub struct LayersBenchArgs {

@@ -10,8 +10,9 @@ use clap::Args;
 
 /// Put data into images of every kind, beside guestfish.
 ///
-/// For each format, file system and way: a fresh image, RUNS times over, of which the last COUNT are averaged. Ours is timed from start
-/// to end, boot and flush included; guestfish the same way, and without its boot. The first row copies the data to a file of the host's.
+/// For each format, file system and way: a fresh image, RUNS times over, of which the last COUNT are averaged. Ours is
+/// timed from start to end, boot and flush included; guestfish the same way, and without its boot. The first row copies
+/// the data to a file of the host's.
 #[derive(Args)]
 pub struct UploadBenchArgs {
     /// Data to put: a multiple of 512.

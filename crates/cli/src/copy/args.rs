@@ -19,9 +19,10 @@ use std::time::Duration;
 /// SRC goes byte for byte to DST. Each is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img, vm.qcow2,
 /// /dev/vdb,partition=2, session:vm.sock, mem:1G or null:8G. Holes stay holes.
 ///
-/// A raw file DST is written beside its name and renamed when all is done: after any failure, and after Ctrl-C, DST is what it
-/// was. Any other DST (an image such as vm.qcow2, a block device, a partition, a session), and every DST with -n, must be there, be large enough, and is
-/// written in place: what lies beyond SRC's length stays, and after a failure DST is incomplete.
+/// A raw file DST is written beside its name and renamed when all is done: after any failure, and after Ctrl-C, DST is
+/// what it was. Any other DST (an image such as vm.qcow2, a block device, a partition, a session), and every DST with
+/// -n, must be there, be large enough, and is written in place: what lies beyond SRC's length stays, and after a
+/// failure DST is incomplete.
 ///
 /// Exit status: 0 when DST is complete and (unless --no-flush) on stable storage, 1 on failure, 2 on wrong usage.
 #[derive(Args, Debug)]
@@ -30,7 +31,8 @@ use std::time::Duration;
     override_usage = "blockyard copy [OPTIONS] SRC DST\n       blockyard copy [OPTIONS] --input SRC --output DST [GUEST]"
 )]
 pub struct CopyArgs {
-    /// With --input and --output: [GUEST], a flat binary to run instead of the built-in guest. Otherwise: SRC DST [GUEST].
+    /// With --input and --output: [GUEST], a flat binary to run instead of the built-in guest. Otherwise: SRC DST
+    /// [GUEST].
     #[arg(value_name = "DISK", num_args = 0..=3)]
     disks: Vec<OsString>,
     /// Disk to read. It is opened read-only.
@@ -45,7 +47,8 @@ pub struct CopyArgs {
     /// Bytes in a sector of the input disk: a power of two from 512 to 65536 [default: the disk's block, 512 for most].
     #[arg(long, value_name = "BYTES", value_parser = sector_size)]
     input_sector_size: Option<u32>,
-    /// Bytes in a sector of the output disk: a power of two from 512 to 65536 [default: the disk's block, 512 for most].
+    /// Bytes in a sector of the output disk: a power of two from 512 to 65536 [default: the disk's block, 512 for
+    /// most].
     #[arg(long, value_name = "BYTES", value_parser = sector_size)]
     output_sector_size: Option<u32>,
     /// How often the guest reports: 0 every 10 sectors, 1 to 99 at each such part of the disk, 100 only at the end.
@@ -177,8 +180,8 @@ const QUEUES_DEFAULT: u32 = 2;
 pub const SECTOR_BYTES_DEFAULT: u32 = 512;
 
 impl CopyOptions {
-    /// Asks for no more queues than a copy of `length_bytes` has requests, as each costs some twenty register accesses, nor more than
-    /// both disks have.
+    /// Asks for no more queues than a copy of `length_bytes` has requests, as each costs some twenty register accesses,
+    /// nor more than both disks have.
     pub fn fit_to(&mut self, length_bytes: u64, queues_max: u32) {
         let requests = length_bytes.div_ceil(u64::from(self.request_bytes)).max(1);
         self.queues = u64::from(self.queues.min(queues_max)).min(requests) as u32;

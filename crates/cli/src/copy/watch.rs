@@ -77,9 +77,9 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Waits until the guest has copied everything and halted. `life` counts what the guest has got done: a number that only
-    /// grows, and not for ever; nor does what the guest reports: so no guest goes on without end. `data_bytes` is how much has been read,
-    /// `work` what the disks have been given to do.
+    /// Waits until the guest has copied everything and halted. `life` counts what the guest has got done: a number that
+    /// only grows, and not for ever; nor does what the guest reports: so no guest goes on without end. `data_bytes` is
+    /// how much has been read, `work` what the disks have been given to do.
     ///
     /// # Errors
     /// A sentence on what went wrong instead.
@@ -117,8 +117,8 @@ impl<'a> Watch<'a> {
                 self.line.set_bytes(self.reported.1, self.length_bytes, data_bytes());
             }
             let now = Some((self.reported, life()));
-            // A disk that has work and gets none of it done for a while is slow; that is not the guest's fault. But an honest
-            // guest does not ask for much more than there is: whoever does has no excuse.
+            // A disk that has work and gets none of it done for a while is slow; that is not the guest's fault. But an
+            // honest guest does not ask for much more than there is: whoever does has no excuse.
             let mut disk_is_slow = false;
             if last_sample.elapsed() >= SAMPLE_INTERVAL {
                 let now_work = work();

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a program may take to say its version: one of many libraries, from a disk that is slow, on a machine that is busy.
+/// How long a program may take to say its version: one of many libraries, from a disk that is slow, on a machine that
+/// is busy.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 

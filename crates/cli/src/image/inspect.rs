@@ -10,7 +10,8 @@ use blockyard_image::guest::OpenImage;
 use blockyard_image::inspection::{FileSystem, Inspection, System};
 use clap::Args;
 
-/// Say which operating systems an image has, and which file systems: version, machine, host name, packages, mount points.
+/// Say which operating systems an image has, and which file systems: version, machine, host name, packages, mount
+/// points.
 ///
 /// The first is the one whose files the other commands work on. With -m, only what is mounted so.
 #[derive(Args)]

@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 
-/// An error of a command that could not begin with `image`, and that another word of the command line looks more like one, if it does.
+/// An error of a command that could not begin with `image`, and that another word of the command line looks more like
+/// one, if it does.
 pub fn explain(error: anyhow::Error, image: &str) -> anyhow::Error {
     let words: Vec<_> = std::env::args_os().collect();
     let after = words.iter().skip_while(|word| *word != image).skip(1);

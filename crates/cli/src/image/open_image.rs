@@ -61,7 +61,8 @@ pub struct OpenArgs {
     /// With `unsafe`, do not wait for stable storage.
     #[arg(long, value_enum, default_value = "writeback")]
     cache: Cache,
-    /// Change the image as a whole or not at all: what is written goes beside it first, and is put in place when everything has been done.
+    /// Change the image as a whole or not at all: what is written goes beside it first, and is put in place when
+    /// everything has been done.
     #[arg(long)]
     atomic: bool,
     /// Give up when nothing has moved for so long, or nothing new for 30 times as long.
@@ -102,7 +103,8 @@ impl Default for OpenArgs {
 }
 
 impl ImageArgs {
-    /// The image's disks, opened, the change to the image with `--atomic`, and what the permission bits of all their files allow.
+    /// The image's disks, opened, the change to the image with `--atomic`, and what the permission bits of all their
+    /// files allow.
     fn disks(&self, image: &String, access: Access) -> Result<(Vec<ImageDisk>, Option<AtomicChange>, Option<u32>)> {
         if self.add.len() >= DISKS_MAX {
             return Err(UsageError(format!("an appliance has at most {DISKS_MAX} disks")).into());
@@ -122,11 +124,12 @@ impl ImageArgs {
 }
 
 impl OpenArgs {
-    /// Opens the disk of an image that somebody called `name`, and whose file may be open already, for no more than `access`. With `--atomic`, what is written to it is a change to the image, which must be one
-    /// file.
+    /// Opens the disk of an image that somebody called `name`, and whose file may be open already, for no more than
+    /// `access`. With `--atomic`, what is written to it is a change to the image, which must be one file.
     ///
     /// # Errors
-    /// When it cannot be opened so; [`UsageError`] when it is no file that can be changed as a whole; when no file can be made beside it.
+    /// When it cannot be opened so; [`UsageError`] when it is no file that can be changed as a whole; when no file can
+    /// be made beside it.
     pub fn open_disk(
         &self,
         name: &str,

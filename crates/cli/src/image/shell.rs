@@ -1,8 +1,9 @@
 //! `blockyard image shell` and `script`: many commands on the files of images, with one boot.
 //!
-//! [`line`] reads a line, [`commands`] knows what its first word means, [`workbench`] has the disks and the appliance that it works on. The
-//! commands are `image`'s own, without the image ([`own_command`]), and guestfish's everyday ones with its arguments: each file of these ([`disks`],
-//! [`files`] and so on) begins with the table of what it has, of [`verb::Verb`]s.
+//! [`line`] reads a line, [`commands`] knows what its first word means, [`workbench`] has the disks and the appliance
+//! that it works on. The commands are `image`'s own, without the image ([`own_command`]), and guestfish's everyday ones
+//! with its arguments: each file of these ([`disks`], [`files`] and so on) begins with the table of what it has, of
+//! [`verb::Verb`]s.
 
 mod arguments;
 mod commands;
@@ -75,9 +76,10 @@ impl Beginning {
 
 /// Work on images, command after command, with one boot.
 ///
-/// Commands are those of `image`, without the image, and guestfish's everyday ones: `help` lists them. !COMMAND is for the host's shell; a
-/// command that begins with - may fail. When stdin is no terminal, each line that comes from it is done at once, up to the first that fails. What was changed is on stable storage after `sync`, `umount`, or the
-/// end. Ctrl-C ends a command, Ctrl-D the shell.
+/// Commands are those of `image`, without the image, and guestfish's everyday ones: `help` lists them. !COMMAND is for
+/// the host's shell; a command that begins with - may fail. When stdin is no terminal, each line that comes from it is
+/// done at once, up to the first that fails. What was changed is on stable storage after `sync`, `umount`, or the end.
+/// Ctrl-C ends a command, Ctrl-D the shell.
 #[derive(Args)]
 pub struct ShellArgs {
     #[command(flatten)]
@@ -86,8 +88,9 @@ pub struct ShellArgs {
 
 /// Run a script of commands on images, with one boot.
 ///
-/// The commands are those of `image shell`. The first that fails ends the script, unless it begins with -. The script is read up to its end and
-/// looked through for mistakes before anything is done; whoever writes commands one by one, and reads what each says, gives them to `image shell`.
+/// The commands are those of `image shell`. The first that fails ends the script, unless it begins with -. The script
+/// is read up to its end and looked through for mistakes before anything is done; whoever writes commands one by one,
+/// and reads what each says, gives them to `image shell`.
 #[derive(Args)]
 pub struct ScriptArgs {
     /// The script; - for stdin.

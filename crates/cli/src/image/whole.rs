@@ -1,4 +1,5 @@
-//! Commands on images as a whole: the command line of what [`blockyard_image::whole`] does, which this process does itself, shut in ([`shut_in`]).
+//! Commands on images as a whole: the command line of what [`blockyard_image::whole`] does, which this process does
+//! itself, shut in ([`shut_in`]).
 
 mod behind;
 mod check;

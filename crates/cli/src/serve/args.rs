@@ -13,11 +13,12 @@ use std::time::Duration;
 
 /// Serve a disk, or confined partitions of it, to virtual machines over vhost-user-blk, or as a file.
 ///
-/// DISK is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img, disk.qcow2,ro or null:8G. It goes to one of: a
-/// socket (QEMU, User-Mode Linux, Cloud Hypervisor, crosvm and `session:SOCKET` connect to it), a socket for each of some
-/// partitions, or a file that dd, fio, mkfs and debugfs work on.
+/// DISK is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img, disk.qcow2,ro or null:8G. It goes to one
+/// of: a socket (QEMU, User-Mode Linux, Cloud Hypervisor, crosvm and `session:SOCKET` connect to it), a socket for each
+/// of some partitions, or a file that dd, fio, mkfs and debugfs work on.
 ///
-/// Serves until SIGINT or SIGTERM, or, with --once, until its client has left. SIGUSR1 prints latency histograms on stderr.
+/// Serves until SIGINT or SIGTERM, or, with --once, until its client has left. SIGUSR1 prints latency histograms on
+/// stderr.
 ///
 /// Exit status: 0 when it was told to end, 1 on failure or when somebody took its file away, 2 on wrong usage.
 #[derive(Args, Debug)]

@@ -1,4 +1,5 @@
-//! The clients that are served: attached when they may come in, counted while they are there, forgotten when they have gone.
+//! The clients that are served: attached when they may come in, counted while they are there, forgotten when they have
+//! gone.
 
 use super::screen::Screen;
 use super::view::{ClientView, ServerView};

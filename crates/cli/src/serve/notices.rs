@@ -1,5 +1,5 @@
-//! What is said on stderr while a disk is served: by a thread of its own, so that nobody waits for whoever is to read it, and not without
-//! limit, as clients decide how often something happens to them.
+//! What is said on stderr while a disk is served: by a thread of its own, so that nobody waits for whoever is to read
+//! it, and not without limit, as clients decide how often something happens to them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,8 @@ use std::{io, mem, thread};
 
 /// Messages that wait to be written.
 const WAITING_MAX: usize = 256;
-/// Messages on one topic that are written as they come. Then there is one in [`PAUSE`], which says how many it stands for.
+/// Messages on one topic that are written as they come. Then there is one in [`PAUSE`], which says how many it stands
+/// for.
 const BURST: u32 = 16;
 const PAUSE: Duration = Duration::from_secs(1);
 

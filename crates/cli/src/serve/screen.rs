@@ -51,7 +51,8 @@ impl Screen {
         NOTICES.tell(Notice::Said(what.to_owned()));
     }
 
-    /// Tells people of what may happen as often as clients like: all that has to do with `topic` in not more lines than people read.
+    /// Tells people of what may happen as often as clients like: all that has to do with `topic` in not more lines than
+    /// people read.
     pub fn tell_on(&self, topic: &str, what: &str) {
         NOTICES.tell_on(topic, what);
     }

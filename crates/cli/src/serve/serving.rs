@@ -83,8 +83,9 @@ impl Preparation {
         }
     }
 
-    /// Gives up what is not needed any more: all but `sockets`, which this process removes at the end, and making connections again
-    /// where the disk does that. `clients` at most come at a time, and each has the same number of queues.
+    /// Gives up what is not needed any more: all but `sockets`, which this process removes at the end, and making
+    /// connections again where the disk does that. `clients` at most come at a time, and each has the same number of
+    /// queues.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -146,8 +147,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Waits until one of `descriptors` is ready, a client has gone, a signal came or `patience` is over: the places of those that are ready;
-    /// `None` when it is time to stop.
+    /// Waits until one of `descriptors` is ready, a client has gone, a signal came or `patience` is over: the places of
+    /// those that are ready; `None` when it is time to stop.
     ///
     /// # Errors
     /// When waiting fails.
@@ -167,8 +168,8 @@ impl Serving {
     }
 }
 
-/// The first signal that asks for the end rings `stop`, the second one kills: whatever the first waits for may never end. SIGUSR1
-/// prints how long requests took.
+/// The first signal that asks for the end rings `stop`, the second one kills: whatever the first waits for may never
+/// end. SIGUSR1 prints how long requests took.
 fn obey_signals(stop: Arc<EventFd>, view: View, screen: Screen) -> Result<()> {
     EndSignals::catch()?;
     let mut signals = Signals::new(EndSignals::ALL.iter().chain(&[SIGUSR1])).context("catching signals")?;

@@ -78,7 +78,8 @@ fn a_command_that_is_killed_has_changed_nothing_or_all() {
     }
 }
 
-/// Whether a change has happened that may not be in place: its file lies there, and the image says so, where its file system keeps that.
+/// Whether a change has happened that may not be in place: its file lies there, and the image says so, where its file
+/// system keeps that.
 fn has_happened(rig: &Rig) -> bool {
     let mark = rustix::fs::getxattr(&rig.image, MARK, &mut [0; 100]);
     unfinished(rig) > 0 && mark != Err(rustix::io::Errno::NODATA)
@@ -202,7 +203,8 @@ fn a_change_to_one_image_is_never_put_in_another() {
     complete(&rig, &["check", "-r", "leaks", "disk.img"], &content);
 }
 
-/// By way of another image's file too: what its last command, killed before that, has not removed would have it called half-changed later.
+/// By way of another image's file too: what its last command, killed before that, has not removed would have it called
+/// half-changed later.
 #[test]
 fn who_writes_to_an_image_removes_what_is_left_of_a_change_that_is_in_place() {
     use std::os::unix::fs::FileExt;

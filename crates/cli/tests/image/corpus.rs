@@ -1,5 +1,5 @@
-//! A corpus of damaged file systems, made from seeds: whatever is in them, commands end, with exit status 0 or 1 and a sentence, and
-//! nothing is made on the host outside of where it was asked for.
+//! A corpus of damaged file systems, made from seeds: whatever is in them, commands end, with exit status 0 or 1 and a
+//! sentence, and nothing is made on the host outside of where it was asked for.
 
 use crate::rig::{Rig, noise, tool};
 use crate::root::is_root;

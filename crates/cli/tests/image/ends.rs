@@ -47,7 +47,8 @@ pub(crate) fn is_kernel(pid: u32) -> bool {
             .is_ok_and(|name| name.trim() == "kernel" || name.starts_with("linux"))
 }
 
-/// `put -`, in the middle of its stream: the file that it fills is there, since most of what it was given has been read.
+/// `put -`, in the middle of its stream: the file that it fills is there, since most of what it was given has been
+/// read.
 fn in_mid_copy(rig: &Rig) -> (Child, Vec<u32>) {
     try_in_mid_copy(rig, &[]).unwrap()
 }
@@ -114,8 +115,8 @@ fn a_killed_command_takes_its_appliance_along() {
     can_be_repaired(&rig);
 }
 
-/// Without namespaces, whose first process takes the others along: a program that computes for ever is a process of its own on the host, and so
-/// is what else the kernel has.
+/// Without namespaces, whose first process takes the others along: a program that computes for ever is a process of its
+/// own on the host, and so is what else the kernel has.
 #[test]
 fn a_command_that_ends_takes_all_along_without_namespaces_too() {
     let rig = Rig::new(32, |root| {
@@ -162,7 +163,8 @@ fn a_killed_kernel_is_noticed_at_once() {
     can_be_repaired(&rig);
 }
 
-/// Tries something with a timeout of so many seconds; where a machine that stands still for a while makes that pass before its time, with more.
+/// Tries something with a timeout of so many seconds; where a machine that stands still for a while makes that pass
+/// before its time, with more.
 fn with_timeout(attempt: impl Fn(u64) -> Result<(), String>) {
     let failed = |seconds| attempt(seconds).inspect_err(|said| eprintln!("with {seconds} s: {said}")).is_err();
     assert!(![5, 20, 80].into_iter().all(failed), "no time is enough");

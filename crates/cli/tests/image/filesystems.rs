@@ -1,4 +1,5 @@
-//! File systems that are made, checked, repaired, labelled and trimmed: each by its own tools, which have the last word.
+//! File systems that are made, checked, repaired, labelled and trimmed: each by its own tools, which have the last
+//! word.
 
 use crate::rig::{Rig, failure, noise, tool};
 use std::fs::{self, File};
@@ -228,7 +229,8 @@ fn damaged_xfs_and_fat_are_repaired() {
     let rig = without_image();
     rig.run("create", &["512M", "--table", "dos", "--part", "400M,fs=xfs", "--part", "rest,fs=vfat"]);
     let image = File::options().write(true).open(&rig.image).unwrap();
-    // The first allocation group's inodes (the third sector of 4096 bytes), and the first clusters of one of the two tables of FAT.
+    // The first allocation group's inodes (the third sector of 4096 bytes), and the first clusters of one of the two
+    // tables of FAT.
     image.write_all_at(&[0; 512], MEGABYTE + 2 * 4096).unwrap();
     image.write_all_at(&noise(64), 401 * MEGABYTE + 4 * 512 + 16).unwrap();
     let looked = rig.command("fsck", &["-n"]).output().unwrap();

@@ -1,4 +1,5 @@
-//! The shell's verbs with guestfish's names, each on a real image and judged by somebody else's tool where there is one.
+//! The shell's verbs with guestfish's names, each on a real image and judged by somebody else's tool where there is
+//! one.
 
 use crate::rig::{Rig, failure, tool};
 use crate::shell::{good, script};

@@ -1,5 +1,5 @@
-//! Commands that are ended anywhere: what is in the image from before is there, the rest can be repaired, and no file of the host is
-//! half written. The moments are random, with seeds; what holds, holds at every moment.
+//! Commands that are ended anywhere: what is in the image from before is there, the rest can be repaired, and no file
+//! of the host is half written. The moments are random, with seeds; what holds, holds at every moment.
 
 use crate::ends::{PATIENCE, all_gone, descendants, is_kernel};
 use crate::rig::{Rig, noise, tool};

@@ -67,7 +67,8 @@ fn partitions_that_cannot_be_mounted_are_said() {
     assert_eq!(usage.status.code(), Some(2));
 }
 
-/// Linux takes a disk for Acorn's when a checksum of eight bits in its seventh sector is right: one in 256 of the small ext4 and squashfs images is.
+/// Linux takes a disk for Acorn's when a checksum of eight bits in its seventh sector is right: one in 256 of the small
+/// ext4 and squashfs images is.
 #[test]
 fn a_file_system_is_not_taken_for_a_partition_table_by_chance() {
     let rig = Rig::empty(16);

@@ -49,7 +49,8 @@ impl Rig {
         self.directory.path().join(name)
     }
 
-    /// `blockyard image SUBCOMMAND [OPTIONS…] IMAGE ARGUMENTS…`, run in the directory: what one that is killed leaves goes with it.
+    /// `blockyard image SUBCOMMAND [OPTIONS…] IMAGE ARGUMENTS…`, run in the directory: what one that is killed leaves
+    /// goes with it.
     pub(crate) fn command(&self, subcommand: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
         command.args(["image", subcommand]).arg(&self.image).args(arguments).current_dir(self.directory.path());

@@ -1,5 +1,5 @@
-//! Who may read a file does not grow on its way: access control lists, modes and owners in images, in archives and on the host. Checked by
-//! debugfs, GNU tar, bsdtar, getfacl and getfattr.
+//! Who may read a file does not grow on its way: access control lists, modes and owners in images, in archives and on
+//! the host. Checked by debugfs, GNU tar, bsdtar, getfacl and getfattr.
 
 use crate::rig::{Rig, noise, tar_entry as entry, tool};
 use crate::root::is_root;

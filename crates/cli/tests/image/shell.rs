@@ -35,8 +35,8 @@ pub(crate) fn good(rig: &Rig, arguments: &[&str], text: &str) -> String {
 
 const IMAGE: &[&str] = &["disk.img"];
 
-/// libguestfs's upload benchmark (tests/data/upload-benchmark.sh) with its shebang and its options line changed, smaller sizes, one
-/// run instead of five, and each of its commands that are commented out.
+/// libguestfs's upload benchmark (tests/data/upload-benchmark.sh) with its shebang and its options line changed,
+/// smaller sizes, one run instead of five, and each of its commands that are commented out.
 #[test]
 fn guestfishs_upload_benchmark_runs() {
     let rig = Rig::empty(8);
@@ -474,7 +474,8 @@ fn the_shell_edits_completes_remembers_and_survives_ctrl_c() {
     terminal.wait_for("blockyard> ");
     terminal.type_in("nonsense\r");
     terminal.wait_for("there is no command nonsense");
-    // Something that waits for us, and is not waited for. What is typed before it begins is for the line that is edited.
+    // Something that waits for us, and is not waited for. What is typed before it begins is for the line that is
+    // edited.
     terminal.wait_for("blockyard> ");
     terminal.type_in("put - /typed\r");
     terminal.wait_for("\x1b[?2004l");
@@ -532,8 +533,8 @@ fn ctrl_c_ends_a_removal_and_a_tool_and_not_the_appliance() {
 /// A disk that discards so slowly that not all can be discarded before an appliance is given up, and flushes as slowly.
 #[test]
 fn ctrl_c_ends_fstrim_and_umount_and_not_the_appliance() {
-    // Each group of blocks of a file system of small blocks is discarded by itself: there are 16. Without a journal and barriers, what is unmounted is
-    // flushed once.
+    // Each group of blocks of a file system of small blocks is discarded by itself: there are 16. Without a journal and
+    // barriers, what is unmounted is flushed once.
     let rig = Rig::made(128, &["-b", "1024", "-m", "0", "-O", "^has_journal"], |_| {});
     let mut terminal =
         Terminal::open(&rig, &["-m", "sda:/:nobarrier", "disk.img,faults=discard-latency:1s+flush-latency:20s"]);

@@ -18,7 +18,8 @@ fn nothing_is_executed_but_this_program_and_the_kernel() {
     let log = rig.path("strace");
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-e", "trace=execve,execveat", "-e", "signal=none", "-o"]).arg(&log);
-    // User-Mode Linux traces its own processes, which nobody may do who is traced: what it executes before that is all there is.
+    // User-Mode Linux traces its own processes, which nobody may do who is traced: what it executes before that is all
+    // there is.
     command.arg(env!("CARGO_BIN_EXE_blockyard")).args(["image", "ls", "--timeout", "3"]).arg(&rig.image);
     command.output().unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
     let log = fs::read_to_string(log).unwrap();
@@ -28,7 +29,8 @@ fn nothing_is_executed_but_this_program_and_the_kernel() {
     assert_eq!(executed, BTreeSet::from(["/kernel", "/proc/self/exe", env!("CARGO_BIN_EXE_blockyard")]), "{log}");
 }
 
-/// A copy of a program. Were it written here, another thread's fork could hold it open for writing while it is executed.
+/// A copy of a program. Were it written here, another thread's fork could hold it open for writing while it is
+/// executed.
 fn copy(program: &str, to: &Path) {
     tool("cp", "coreutils", [program, to.to_str().unwrap()]);
 }

@@ -45,7 +45,8 @@ fn who_works_on_an_images_file_opens_it_once() {
     assert!(allocated_bytes(&yard.path("other-new.img")) >= 1_000_000 && allocated_bytes(&yard.path("new.img")) == 0);
 }
 
-/// A name in an image starts from where the image's own name is, a symbolic link or not: as QEMU has it, and in all commands alike.
+/// A name in an image starts from where the image's own name is, a symbolic link or not: as QEMU has it, and in all
+/// commands alike.
 #[test]
 fn a_backing_file_is_looked_for_beside_the_name_of_the_image() {
     let yard = Yard::new();

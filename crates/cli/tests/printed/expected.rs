@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Fails when `found` is not what the file `tests/data/NAME` holds; with `UPDATE_EXPECT` set, the file holds it afterwards.
+/// Fails when `found` is not what the file `tests/data/NAME` holds; with `UPDATE_EXPECT` set, the file holds it
+/// afterwards.
 #[track_caller]
 pub(crate) fn check(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);

@@ -1,5 +1,5 @@
-//! What somebody else has written into an image's header, a partition table or a file's name commands no terminal, and does nothing when it
-//! is pasted into a shell.
+//! What somebody else has written into an image's header, a partition table or a file's name commands no terminal, and
+//! does nothing when it is pasted into a shell.
 
 use crate::support::{Outcome, Yard, blockyard, run};
 use std::fs;
@@ -30,7 +30,8 @@ fn with_backing(yard: &Yard, name: &str, format: bool) {
     let name = format!("{:-<width$}", name.trim_end_matches('\u{fffd}'), width = HARMLESS.len());
     bytes[at..at + HARMLESS.len()].copy_from_slice(&name.as_bytes()[..HARMLESS.len()]);
     if !format {
-        // The header extension for a backing file's format, made one that nobody knows (docs/interop/qcow2.txt of QEMU).
+        // The header extension for a backing file's format, made one that nobody knows (docs/interop/qcow2.txt of
+        // QEMU).
         let at = find(&bytes, &0xe279_2aca_u32.to_be_bytes());
         bytes[at..at + 4].copy_from_slice(&0x7fff_fff0_u32.to_be_bytes());
     }

@@ -1,4 +1,5 @@
-//! What commands print: for people on terminals of any width, for programs, and whatever somebody else has written into an image.
+//! What commands print: for people on terminals of any width, for programs, and whatever somebody else has written into
+//! an image.
 
 mod closed;
 mod expected;

@@ -8,7 +8,8 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::symlink;
 
-/// Command lines without `blockyard`: words in the wrong place, files that are not there or are none, options that there are not.
+/// Command lines without `blockyard`: words in the wrong place, files that are not there or are none, options that
+/// there are not.
 const LINES: &str = "
 convert a.img b.qcow2
 info a.img

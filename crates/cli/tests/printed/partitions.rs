@@ -101,8 +101,8 @@ fn two_tables_need_a_choice() {
     assert!(gpt.contains("root"), "{gpt}");
 }
 
-/// As `qemu-img --force-share` would: listing is reading. What serves a disk has to have it for itself, even for reading only, as
-/// with QEMU: a guest that caches what it reads is none the wiser when it changes.
+/// As `qemu-img --force-share` would: listing is reading. What serves a disk has to have it for itself, even for
+/// reading only, as with QEMU: a guest that caches what it reads is none the wiser when it changes.
 #[test]
 fn a_disk_that_another_program_writes_is_listed_but_not_served() {
     let yard = Yard::new();

@@ -47,8 +47,8 @@ impl Terminal {
     }
 }
 
-/// The lines of what was written: what moves the cursor, chooses colours or clears is left out, and begins another line where it goes to
-/// another place.
+/// The lines of what was written: what moves the cursor, chooses colours or clears is left out, and begins another line
+/// where it goes to another place.
 pub(crate) fn lines(written: &str) -> Vec<String> {
     let (mut lines, mut line) = (Vec::new(), String::new());
     let mut letters = written.chars().peekable();

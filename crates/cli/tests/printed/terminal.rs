@@ -102,7 +102,8 @@ fn the_live_view_fits_the_terminal() {
         assert!(client.output().unwrap().status.success());
         kill_process(Pid::from_child(&serving.child), Signal::TERM).unwrap();
         let written = serving.finish();
-        // Its lines are as long as the terminal is wide, blanks at their ends, and one goes on where the one before ended.
+        // Its lines are as long as the terminal is wide, blanks at their ends, and one goes on where the one before
+        // ended.
         let view: Vec<_> = lines(&written).into_iter().filter(|line| line.starts_with('|')).collect();
         assert!(view.concat().contains("IOPS"), "{written:?}");
         for drawn in view.iter().map(|line| line.chars().collect::<Vec<_>>()) {

@@ -1,5 +1,5 @@
-//! What the tests of whole commands share: files with known contents, a way to run `blockyard`, and what must be left behind
-//! (nothing).
+//! What the tests of whole commands share: files with known contents, a way to run `blockyard`, and what must be left
+//! behind (nothing).
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(unreachable_pub, reason = "tests have no public interface")]
 

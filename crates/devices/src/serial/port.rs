@@ -80,8 +80,8 @@ impl SerialPort {
         Self { registers, output, input, pending: Vec::new(), taken: 0 }
     }
 
-    /// The guest writes `data`, byte by byte, to the register at `offset` from the window's start: the many bytes of one
-    /// string instruction, or the one of a plain `out`. Offsets outside the window are ignored.
+    /// The guest writes `data`, byte by byte, to the register at `offset` from the window's start: the many bytes of
+    /// one string instruction, or the one of a plain `out`. Offsets outside the window are ignored.
     pub fn write(&mut self, offset: u8, data: &[u8]) {
         let Some(&last) = data.last() else { return };
         match offset {
@@ -103,8 +103,8 @@ impl SerialPort {
         }
     }
 
-    /// The guest reads `data`, byte by byte, from the register at `offset` from the window's start. Zeros where there is
-    /// nothing to read.
+    /// The guest reads `data`, byte by byte, from the register at `offset` from the window's start. Zeros where there
+    /// is nothing to read.
     pub fn read(&mut self, offset: u8, data: &mut [u8]) {
         data.fill(0);
         if offset >= REGISTERS {

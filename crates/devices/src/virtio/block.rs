@@ -13,8 +13,8 @@ use std::sync::Arc;
 use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
-/// Receives the queues of a device whenever a driver has set it up, to run them; empty when the driver enabled none. Called on the thread
-/// that carries the driver's register write, and must not wait for the queues.
+/// Receives the queues of a device whenever a driver has set it up, to run them; empty when the driver enabled none.
+/// Called on the thread that carries the driver's register write, and must not wait for the queues.
 pub type QueueSink = Box<dyn FnMut(Vec<BlockQueue>) + Send>;
 
 /// What a [`BlockDevice`] is beside its disk.
@@ -44,8 +44,8 @@ pub enum BlockDeviceError {
     Serial(String),
 }
 
-/// A disk as a virtio block device. What it offers follows from the disk's geometry: capacity in 512-byte units whatever
-/// the block size, block size and topology, read-only, discard, write-zeroes; flush always.
+/// A disk as a virtio block device. What it offers follows from the disk's geometry: capacity in 512-byte units
+/// whatever the block size, block size and topology, read-only, discard, write-zeroes; flush always.
 pub struct BlockDevice {
     name: Arc<str>,
     serial: [u8; SERIAL_BYTES],

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A virtqueue of virtio-blk on a queue of a disk. Owned by one thread, which calls [`BlockQueue::process`] until there is no
-/// more progress, then [`BlockQueue::arm`], then [`BlockQueue::wait_any`]:
+/// A virtqueue of virtio-blk on a queue of a disk. Owned by one thread, which calls [`BlockQueue::process`] until there
+/// is no more progress, then [`BlockQueue::arm`], then [`BlockQueue::wait_any`]:
 ///
 /// ```
 /// # use blockyard_devices::virtio::BlockQueue;
@@ -62,8 +62,8 @@ impl BlockQueue {
         self.control.0.doorbell()
     }
 
-    /// The descriptor that becomes readable when the disk may have completed something; `None` for a disk that completes
-    /// everything within [`BlockQueue::process`].
+    /// The descriptor that becomes readable when the disk may have completed something; `None` for a disk that
+    /// completes everything within [`BlockQueue::process`].
     pub fn completion_event(&self) -> Option<BorrowedFd<'_>> {
         self.queue.completion_event()
     }
@@ -83,8 +83,8 @@ impl BlockQueue {
         self.queue.in_flight()
     }
 
-    /// Does what can be done without waiting: completes what the disk has done, hands it what the driver made available,
-    /// and notifies the driver if it wants that. Whether it did anything: if so, there may be more.
+    /// Does what can be done without waiting: completes what the disk has done, hands it what the driver made
+    /// available, and notifies the driver if it wants that. Whether it did anything: if so, there may be more.
     ///
     /// A disk that carries one request at a time has each request completed, and the driver notified, before the next.
     ///
@@ -95,8 +95,8 @@ impl BlockQueue {
         self.process_up_to(self.size)
     }
 
-    /// As [`BlockQueue::process`], but takes at most `budget` requests from the driver, and fewer large ones: for a thread that
-    /// serves several queues in turn.
+    /// As [`BlockQueue::process`], but takes at most `budget` requests from the driver, and fewer large ones: for a
+    /// thread that serves several queues in turn.
     ///
     /// # Errors
     /// As [`BlockQueue::process`].
@@ -120,8 +120,8 @@ impl BlockQueue {
         }
     }
 
-    /// Makes the driver ring the doorbell for what it makes available from now on, after [`BlockQueue::process`] found nothing
-    /// more. Whether to process again instead of waiting: something came in between, or the queue shall stop.
+    /// Makes the driver ring the doorbell for what it makes available from now on, after [`BlockQueue::process`] found
+    /// nothing more. Whether to process again instead of waiting: something came in between, or the queue shall stop.
     pub fn arm(&mut self) -> bool {
         // First, so that a ring after this is seen, and one before it is answered by looking at the ring below.
         self.queue.count_doorbells(self.doorbell().take());
@@ -129,8 +129,8 @@ impl BlockQueue {
         self.is_stopping() || self.queue.arm() && self.queue.in_flight_cost_bytes() < IN_FLIGHT_BYTES_MAX
     }
 
-    /// Waits until one of `queues` may have something to do, one of `events` is readable, or `timeout` has passed. All have been armed.
-    /// Returns at once if there is no queue.
+    /// Waits until one of `queues` may have something to do, one of `events` is readable, or `timeout` has passed. All
+    /// have been armed. Returns at once if there is no queue.
     ///
     /// # Errors
     /// When the wait itself fails.

@@ -1,7 +1,7 @@
 //! One request of virtio-blk (virtio 1.2 §5.2.6), from a chain of descriptors to something a disk can do.
 //!
-//! Framing makes no assumptions (§2.7.4): the header is the first 16 readable bytes however they are split, the status is the last
-//! writable byte, and the data are everything between.
+//! Framing makes no assumptions (§2.7.4): the header is the first 16 readable bytes however they are split, the status
+//! is the last writable byte, and the data are everything between.
 
 use super::ChainFault;
 use super::descriptor_chain::{Descriptor, DescriptorChain};
@@ -187,8 +187,8 @@ impl Frame {
         u64::from_le_bytes(sector)
     }
 
-    /// Bytes written to the chain's writable part from its start, as the used ring tells it (§2.7.8.2): the status, which is the
-    /// last byte, counts only when everything before it was written.
+    /// Bytes written to the chain's writable part from its start, as the used ring tells it (§2.7.8.2): the status,
+    /// which is the last byte, counts only when everything before it was written.
     pub(crate) fn used_bytes(&self, data_written_bytes: u32) -> u32 {
         if data_written_bytes == self.writable_bytes { data_written_bytes + 1 } else { data_written_bytes }
     }

@@ -42,8 +42,8 @@ pub struct BlockVirtqueueParts {
 pub struct Limit {
     /// Requests at most.
     pub requests: u16,
-    /// Bytes, counting at least [`REQUEST_COST_BYTES_MIN`] for each request: none is begun once they are used up, and the last
-    /// one may exceed them.
+    /// Bytes, counting at least [`REQUEST_COST_BYTES_MIN`] for each request: none is begun once they are used up, and
+    /// the last one may exceed them.
     pub cost_bytes: u64,
 }
 
@@ -134,11 +134,13 @@ impl Slot {
 }
 
 impl BlockVirtqueue {
-    /// Opens a queue of the disk for the virtqueue, as deep as the virtqueue is long, and tells the driver not to ring. With a
-    /// record of requests in flight it goes on where that ends: what was taken and not answered is done again, first.
+    /// Opens a queue of the disk for the virtqueue, as deep as the virtqueue is long, and tells the driver not to ring.
+    /// With a record of requests in flight it goes on where that ends: what was taken and not answered is done again,
+    /// first.
     ///
     /// # Errors
-    /// [`FailureCause::Backend`] when the disk opens no queue, [`FailureCause::InFlightRecord`] when the record is none.
+    /// [`FailureCause::Backend`] when the disk opens no queue, [`FailureCause::InFlightRecord`] when the record is
+    /// none.
     pub fn open(parts: BlockVirtqueueParts) -> Result<Self, FailureCause> {
         let BlockVirtqueueParts {
             device,
@@ -207,8 +209,8 @@ impl BlockVirtqueue {
         self.index
     }
 
-    /// The descriptor that becomes readable when the disk may have completed something; `None` for a disk that completes
-    /// everything within [`BlockVirtqueue::pass`].
+    /// The descriptor that becomes readable when the disk may have completed something; `None` for a disk that
+    /// completes everything within [`BlockVirtqueue::pass`].
     pub fn completion_event(&self) -> Option<BorrowedFd<'_>> {
         self.backend.completion_event()
     }
@@ -258,8 +260,8 @@ impl BlockVirtqueue {
         self.memory.is_intact()
     }
 
-    /// Does what can be done without waiting: hands the disk what the driver made available, up to `limit`, and shows the driver
-    /// what the disk has done. Does not notify it.
+    /// Does what can be done without waiting: hands the disk what the driver made available, up to `limit`, and shows
+    /// the driver what the disk has done. Does not notify it.
     ///
     /// # Errors
     /// When the ring or the disk is broken. The driver has been told (DEVICE_NEEDS_RESET); the queue takes no more
@@ -292,8 +294,8 @@ impl BlockVirtqueue {
         }
     }
 
-    /// Makes the driver ring the doorbell for what it makes available from now on, after [`BlockVirtqueue::pass`] found nothing
-    /// more. Whether to go on instead of waiting, because something came in between.
+    /// Makes the driver ring the doorbell for what it makes available from now on, after [`BlockVirtqueue::pass`] found
+    /// nothing more. Whether to go on instead of waiting, because something came in between.
     pub fn arm(&mut self) -> bool {
         if self.failed {
             return false;

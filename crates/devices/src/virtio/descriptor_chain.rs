@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const DESCRIPTOR_BYTES: u32 = 16;
 
-/// Descriptors that a chain may have, those of an indirect table included, unless its queue has more. A chain longer than its queue is
-/// against the rules (virtio 1.2 §2.7.5.3.1), but drivers make such, and this is as long as QEMU takes them.
+/// Descriptors that a chain may have, those of an indirect table included, unless its queue has more. A chain longer
+/// than its queue is against the rules (virtio 1.2 §2.7.5.3.1), but drivers make such, and this is as long as QEMU
+/// takes them.
 const CHAIN_DESCRIPTORS_MAX: u16 = 1024;
 
 /// A descriptor (virtio 1.2 §2.7.5), copied out of shared memory.
@@ -202,8 +203,8 @@ mod tests {
     const INDIRECT: u16 = 4;
     const MEMORY_BYTES: usize = 0x20_0000;
 
-    /// Addresses of the buffers of the chain from descriptor 0 of a table of four at 0x1000, and how it ends. The indirect
-    /// table is at 0x2000.
+    /// Addresses of the buffers of the chain from descriptor 0 of a table of four at 0x1000, and how it ends. The
+    /// indirect table is at 0x2000.
     fn follow(
         table: &[(u64, u32, u16, u16)],
         indirect_table: &[(u64, u32, u16, u16)],

@@ -1,7 +1,8 @@
 //! What a vhost-user client keeps for us, so that whoever takes our place knows which requests were in flight.
 //!
-//! The layout is the vhost-user specification's, "Inflight I/O tracking", for split virtqueues: 16 bytes about the queue, then 16
-//! for each descriptor that can be a chain's head. The client, and whoever was there before us, are believed nothing.
+//! The layout is the vhost-user specification's, "Inflight I/O tracking", for split virtqueues: 16 bytes about the
+//! queue, then 16 for each descriptor that can be a chain's head. The client, and whoever was there before us, are
+//! believed nothing.
 
 use super::FailureCause;
 use blockyard_block::SharedWords;
@@ -12,8 +13,9 @@ const VERSION: u64 = 1;
 /// Between queues, as libvhost-user has it: a cache line.
 const ALIGN_BYTES: u64 = 64;
 
-/// Words of 64 bits. The first says features, all zero; the second has version, desc_num, last_batch_head and used_idx, from the
-/// low end; then two for each descriptor: `inflight` in the lowest byte with `next` in the highest 16 bits, and `counter`.
+/// Words of 64 bits. The first says features, all zero; the second has version, desc_num, last_batch_head and used_idx,
+/// from the low end; then two for each descriptor: `inflight` in the lowest byte with `next` in the highest 16 bits,
+/// and `counter`.
 const QUEUE: usize = 1;
 const DESCRIPTORS: usize = 2;
 

@@ -28,9 +28,10 @@ const VENDOR: u32 = 0x4452_5942;
 
 /// A device behind a window of MMIO registers, as one driver sees it.
 ///
-/// Accesses that the specification does not know (other widths than four bytes outside the configuration space, unknown offsets,
-/// queues that do not exist) read as zero and write nothing. Whoever registers the [`MmioTransport::doorbells`] with the
-/// hypervisor takes those writes away from here; the others ring the same doorbells.
+/// Accesses that the specification does not know (other widths than four bytes outside the configuration space, unknown
+/// offsets, queues that do not exist) read as zero and write nothing. Whoever registers the
+/// [`MmioTransport::doorbells`] with the hypervisor takes those writes away from here; the others ring the same
+/// doorbells.
 pub struct MmioTransport<D> {
     device: D,
     interrupt: Arc<InterruptStatus>,
@@ -113,8 +114,8 @@ impl<D: VirtioDevice> MmioTransport<D> {
         }
     }
 
-    /// Takes the queues back and makes the device as after power-on. Returns when nothing touches the guest's memory any more; so
-    /// must not be called by a thread that runs one of the queues.
+    /// Takes the queues back and makes the device as after power-on. Returns when nothing touches the guest's memory
+    /// any more; so must not be called by a thread that runs one of the queues.
     pub fn reset(&mut self) {
         self.device.reset();
         self.interrupt.reset();
@@ -170,8 +171,8 @@ impl<D: VirtioDevice> MmioTransport<D> {
     /// The driver writes `data` at `offset` from the start of the window.
     ///
     /// # Errors
-    /// When that showed that the driver has set the device up in a way that cannot work, or the host cannot serve it. The driver
-    /// has been told already (DEVICE_NEEDS_RESET); a VMM that goes on may ignore it.
+    /// When that showed that the driver has set the device up in a way that cannot work, or the host cannot serve it.
+    /// The driver has been told already (DEVICE_NEEDS_RESET); a VMM that goes on may ignore it.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), DeviceFailure> {
         if let Some(offset) = offset.checked_sub(CONFIG_OFFSET) {
             self.device.write_config(offset, data);

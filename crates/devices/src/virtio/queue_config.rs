@@ -23,9 +23,9 @@ impl QueueConfig {
         Self { size: size.into(), descriptor_table: 0, available_ring: 0, used_ring: 0 }
     }
 
-    /// Checks the queue against `size_max`, the specification's alignments and the guest's memory, and gives the device's
-    /// side of it, ready to be used from its start. Each part has to lie in one region of memory, and not at address zero,
-    /// which is what an unset register says.
+    /// Checks the queue against `size_max`, the specification's alignments and the guest's memory, and gives the
+    /// device's side of it, ready to be used from its start. Each part has to lie in one region of memory, and not at
+    /// address zero, which is what an unset register says.
     ///
     /// # Errors
     /// With what is wrong; it is the driver's fault.

@@ -1,8 +1,8 @@
 //! The device's side of a split virtqueue (virtio 1.2 §2.7).
 //!
-//! Ours rather than the virtio-queue crate's, because that one shows the driver each used element by itself and looks each
-//! ring access up in the memory map: a batch costs one read of the available index and one write of the used one here, and what
-//! a vhost-user session must record of requests in flight needs the batch as such.
+//! Ours rather than the virtio-queue crate's, because that one shows the driver each used element by itself and looks
+//! each ring access up in the memory map: a batch costs one read of the available index and one write of the used one
+//! here, and what a vhost-user session must record of requests in flight needs the batch as such.
 
 use super::FailureCause;
 use blockyard_block::SharedWords;
@@ -45,7 +45,8 @@ impl SplitRing {
         self.next_available
     }
 
-    /// Goes on where another device stopped: at `next_available` of the available ring, and wherever the used ring says.
+    /// Goes on where another device stopped: at `next_available` of the available ring, and wherever the used ring
+    /// says.
     pub fn resume(&mut self, next_available: u16) {
         self.next_available = next_available;
         self.used_index = u16::from_le(self.used[INDEX].load(Acquire));
@@ -124,12 +125,14 @@ impl SplitRing {
         } else {
             self.used[FLAGS].store(0, Relaxed);
         }
-        // The wish must be visible before the index is read: else the driver could add something between the two unseen.
+        // The wish must be visible before the index is read: else the driver could add something between the two
+        // unseen.
         fence(SeqCst);
         self.has_available()
     }
 
-    /// Tells the driver that it need not notify. With EVENT_IDX the index that was asked for last stays behind, which says so.
+    /// Tells the driver that it need not notify. With EVENT_IDX the index that was asked for last stays behind, which
+    /// says so.
     pub(crate) fn disable_notification(&self) {
         if !self.event_index {
             self.used[FLAGS].store(SUPPRESSED.to_le(), Relaxed);

@@ -96,8 +96,8 @@ fn chains_with_a_place_for_a_status() {
     assert_broken(machine, queue, "a descriptor chain loops: it goes on after 16 descriptors, all that its table has");
 }
 
-/// A chain of `length` descriptors in an indirect table at an odd address, whose status is in its last one: a read, of which each
-/// buffer could be taken for the place of the status, or a write.
+/// A chain of `length` descriptors in an indirect table at an odd address, whose status is in its last one: a read, of
+/// which each buffer could be taken for the place of the status, or a write.
 fn publish_indirect(queue: &mut DriverQueue, request_type: u32, length: usize) {
     let table = 0x9_0001;
     queue.header(HEADER, request_type, 0);

@@ -203,8 +203,8 @@ impl Described {
     }
 }
 
-/// A driver that asks for very much at once, again and again, into the same memory: each request is nearly 2 GiB. Whoever stops its queue
-/// waits for one of them, and another queue of the thread has its turn after one.
+/// A driver that asks for very much at once, again and again, into the same memory: each request is nearly 2 GiB.
+/// Whoever stops its queue waits for one of them, and another queue of the thread has its turn after one.
 #[test]
 fn very_large_reads_are_taken_one_at_a_time() {
     const PIECE: u32 = 2 << 20;
@@ -234,8 +234,8 @@ fn within_memory(address: u64, length: u64) -> Range<u64> {
 /// What is looked at or filled at once: it stays in a processor's cache.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Memory that is kept from one input to the next, as pages that are touched for the first time cost more than all the rest, and what it
-/// holds.
+/// Memory that is kept from one input to the next, as pages that are touched for the first time cost more than all the
+/// rest, and what it holds.
 struct Watched {
     memory: MemoryMap,
     expected: Vec<u8>,
@@ -284,8 +284,9 @@ impl Watched {
     }
 }
 
-/// What may change is the used ring, and the buffers that a descriptor says are writable: as it was when the device could last read
-/// it. Where a request's own bytes may land in a table, requests are made available one by one, and each is judged by the tables that it found.
+/// What may change is the used ring, and the buffers that a descriptor says are writable: as it was when the device
+/// could last read it. Where a request's own bytes may land in a table, requests are made available one by one, and
+/// each is judged by the tables that it found.
 #[test]
 fn random_rings() {
     let disk = Arc::new(MemoryDisk::new(1 << 20, 512).unwrap());

@@ -1,8 +1,8 @@
 //! Fetching a vCPU out of KVM_RUN.
 //!
-//! A kick sets `immediate_exit` and then signals the thread that is in [`RunState::enter`]…[`RunState::leave`], if there
-//! is one. Whichever way the two threads interleave, the vCPU comes back: either its thread number was there to be
-//! signalled, so that a KVM_RUN under way is interrupted, or KVM_RUN has yet to begin and sees the flag. The flag
+//! A kick sets `immediate_exit` and then signals the thread that is in [`RunState::enter`]…[`RunState::leave`], if
+//! there is one. Whichever way the two threads interleave, the vCPU comes back: either its thread number was there to
+//! be signalled, so that a KVM_RUN under way is interrupted, or KVM_RUN has yet to begin and sees the flag. The flag
 //! stays set until a run reports it.
 
 use super::run_area::{Left, RunArea};

@@ -31,7 +31,8 @@ pub struct Probe {
     pub measured: Option<f64>,
 }
 
-/// Whether KVM here is PVM, which emulates guests that are not written for it. Costs one system call, and saves the probe.
+/// Whether KVM here is PVM, which emulates guests that are not written for it. Costs one system call, and saves the
+/// probe.
 pub fn emulates_guests() -> bool {
     is_loaded("kvm_pvm")
 }

@@ -244,8 +244,9 @@ struct Child {
     parent: libc::pid_t,
 }
 
-/// Makes a child that becomes the stub, with these descriptors numbered from 0 and the last one executed. The child shares this
-/// process's memory, so that no page table is copied, and this thread sleeps until it has executed the stub or ended.
+/// Makes a child that becomes the stub, with these descriptors numbered from 0 and the last one executed. The child
+/// shares this process's memory, so that no page table is copied, and this thread sleeps until it has executed the stub
+/// or ended.
 fn spawn_stub(descriptors: Vec<RawFd>) -> io::Result<Pid> {
     extern "C" fn run(child: *mut libc::c_void) -> c_int {
         // SAFETY: `child` points to a `Child` of which nobody else has a reference while its thread sleeps.
@@ -257,9 +258,10 @@ fn spawn_stub(descriptors: Vec<RawFd>) -> io::Result<Pid> {
     let mut child = Child { descriptors, parent: rustix::process::getpid().as_raw_nonzero().get() };
     let mut stack = vec![0_u128; CHILD_STACK_BYTES / size_of::<u128>()];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the child calls nothing but `become_stub`, which makes system calls only and does not return: no lock that another
-    // thread holds is touched, nothing is allocated, no destructor runs. Its stack and what it is told live until this thread goes
-    // on. No handler of this process runs in it: signals are blocked there, and the stub begins with handlers of its own.
+    // SAFETY: the child calls nothing but `become_stub`, which makes system calls only and does not return: no lock
+    // that another thread holds is touched, nothing is allocated, no destructor runs. Its stack and what it is told
+    // live until this thread goes on. No handler of this process runs in it: signals are blocked there, and the stub
+    // begins with handlers of its own.
     let pid = unsafe {
         let (mut all, mut before) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed::<libc::sigset_t>());
         libc::sigfillset(&raw mut all);

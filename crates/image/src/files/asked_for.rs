@@ -1,5 +1,5 @@
-//! What somebody asked the appliance for, against what it lists: names on the host come from there, and an image may have taken the
-//! appliance over.
+//! What somebody asked the appliance for, against what it lists: names on the host come from there, and an image may
+//! have taken the appliance over.
 
 use blockyard_protocol::pattern::{is_pattern, matches, plain};
 use std::collections::HashMap;
@@ -32,7 +32,8 @@ impl AskedFor {
     }
 }
 
-/// Whether a pattern may stand for a path: as many names, each of which matches, with a dot at the begin only where one is asked for.
+/// Whether a pattern may stand for a path: as many names, each of which matches, with a dot at the begin only where one
+/// is asked for.
 fn stands_for(pattern: &[u8], path: &[u8]) -> bool {
     let Some(path) = path.strip_prefix(b"/") else { return false };
     let mut names = path.split(|&byte| byte == b'/');

@@ -70,7 +70,8 @@ impl BlockCopy {
     /// Opens the host's file, if there is one: once, as what is written into a FIFO goes to those who have it open.
     ///
     /// # Errors
-    /// When it cannot be opened. When one end is a volume, and the other a file that has, or by its name would have, a disk in a format of its own.
+    /// When it cannot be opened. When one end is a volume, and the other a file that has, or by its name would have, a
+    /// disk in a format of its own.
     pub fn open(self) -> Result<OpenedBlockCopy> {
         let host = self.open_host()?;
         self.refuse_containers(host.as_ref())?;
@@ -116,7 +117,8 @@ impl BlockCopy {
         self.truncate && self.seek == 0
     }
 
-    /// The bytes of a disk and those of a file that has a disk in a format of its own are not each other's. `opened`: the host's file.
+    /// The bytes of a disk and those of a file that has a disk in a format of its own are not each other's. `opened`:
+    /// the host's file.
     fn refuse_containers(&self, opened: Option<&File>) -> Result<()> {
         let format = |path: &Path| opened.and_then(FileFormat::of_file).flatten().or_else(|| FileFormat::of_name(path));
         match (&self.from, &self.to) {
@@ -168,8 +170,9 @@ impl BlockCopy {
         }
     }
 
-    /// What is written of the host, from where it is written. All of a file is replaced when it is complete; a part of one is written in place. A
-    /// new one with the bytes of a disk is for nobody that the disk's `permissions` are not for.
+    /// What is written of the host, from where it is written. All of a file is replaced when it is complete; a part of
+    /// one is written in place. A new one with the bytes of a disk is for nobody that the disk's `permissions` are not
+    /// for.
     fn output<W: Write>(&self, host: Option<File>, stream: W, permissions: Option<u32>) -> Result<Output<W>> {
         let BlockEnd::Host(path) = &self.to else { return Ok(Output::Stream(stream)) };
         if host.is_none() && self.replaces() {
@@ -200,14 +203,14 @@ impl BlockCopy {
 }
 
 impl OpenImage {
-    /// Copies blocks. A file of the image must be mounted, a volume need not be, and to be written must not. `input` and `output` are what
-    /// [`BlockEnd::Stream`] means; they are left alone otherwise.
+    /// Copies blocks. A file of the image must be mounted, a volume need not be, and to be written must not. `input`
+    /// and `output` are what [`BlockEnd::Stream`] means; they are left alone otherwise.
     ///
     /// Bytes that were copied within the image, or into it; none for what came out of it.
     ///
     /// # Errors
-    /// When neither end is in the image, when one of them is not there, or cannot be read or written. All of a file of the host is replaced when it
-    /// is complete.
+    /// When neither end is in the image, when one of them is not there, or cannot be read or written. All of a file of
+    /// the host is replaced when it is complete.
     pub fn copy_blocks(
         &mut self,
         opened: OpenedBlockCopy,

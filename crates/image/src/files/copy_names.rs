@@ -25,7 +25,8 @@ impl Made {
     }
 }
 
-/// The name that a copy of `path` has in a directory; none for one that ends in `.` or `..`, by which what is in it is meant, and for the root.
+/// The name that a copy of `path` has in a directory; none for one that ends in `.` or `..`, by which what is in it is
+/// meant, and for the root.
 pub(super) fn name_of_copy(path: &Path) -> Option<&OsStr> {
     let bytes = path.as_os_str().as_bytes();
     let last = bytes.split(|&byte| byte == b'/').rfind(|name| !name.is_empty()).unwrap_or_default();

@@ -13,7 +13,8 @@ use std::path::Path;
 const BLOCK_BYTES: u64 = 512;
 /// Files with several names that are remembered; more than these count as often as they are met.
 const SEEN_MAX: usize = 1 << 20;
-/// Bytes of the paths of directories that are remembered until they are looked into; the blocks of others count for those that they are in.
+/// Bytes of the paths of directories that are remembered until they are looked into; the blocks of others count for
+/// those that they are in.
 const AHEAD_BYTES_MAX: usize = 16 << 20;
 /// Directories that one can be in: a path has no more.
 const DEPTH_MAX: usize = 4096;
@@ -46,7 +47,8 @@ pub trait DiskUsage: Send + 'static {
 }
 
 impl OpenImage {
-    /// Tells `listener` how much space files take, directories after those in them. Paths may be patterns, as a shell has them.
+    /// Tells `listener` how much space files take, directories after those in them. Paths may be patterns, as a shell
+    /// has them.
     ///
     /// # Errors
     /// When something cannot be looked at: `listener` was told of all the rest. When `listener` wants no more.

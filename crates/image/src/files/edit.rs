@@ -45,8 +45,8 @@ impl EditedFile {
 }
 
 impl OpenImage {
-    /// Copies a regular file of the image into a directory of the host, so that it can be edited there. The copy's name ends as the file's does and
-    /// has no letters that a shell would take for something else.
+    /// Copies a regular file of the image into a directory of the host, so that it can be edited there. The copy's name
+    /// ends as the file's does and has no letters that a shell would take for something else.
     ///
     /// # Errors
     /// When there is no such file, or no copy can be made.

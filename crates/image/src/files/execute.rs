@@ -39,8 +39,9 @@ pub enum ProgramEnd {
 }
 
 impl OpenImage {
-    /// Runs a program of the image, with its arguments, as root in the image, and waits for its end. It reads `input`; `ended` is called when it
-    /// has ended, in any thread and maybe more than once, so that nobody waits for more input.
+    /// Runs a program of the image, with its arguments, as root in the image, and waits for its end. It reads `input`;
+    /// `ended` is called when it has ended, in any thread and maybe more than once, so that nobody waits for more
+    /// input.
     ///
     /// It may take as long as it likes. The image must be mounted; it may be mounted for reading only.
     ///

@@ -34,7 +34,8 @@ pub struct GetOptions {
 }
 
 impl GetOptions {
-    /// Looks whether `sources` paths or patterns can go to `target`, for whoever wants to know before an image is opened.
+    /// Looks whether `sources` paths or patterns can go to `target`, for whoever wants to know before an image is
+    /// opened.
     ///
     /// # Errors
     /// [`Error::Usage`] when they are several and it is no directory of the host.
@@ -53,16 +54,17 @@ fn no_directory(target: &Path, files: usize) -> String {
 }
 
 impl OpenImage {
-    /// Copies files and trees of the image to the host, as cp(1) does: into `target` if that is a directory, else to that name. Paths may be
-    /// patterns, as a shell has them.
+    /// Copies files and trees of the image to the host, as cp(1) does: into `target` if that is a directory, else to
+    /// that name. Paths may be patterns, as a shell has them.
     ///
-    /// A file has its name when it is complete, and is on stable storage then if the image [is durable](OpenImage::is_durable). Permissions
-    /// without set-ID bits, times, `user.` attributes, hard links and holes are kept; what is copied belongs to whoever copies it. Access
-    /// control lists are not kept, and nobody gets more than they gave.
+    /// A file has its name when it is complete, and is on stable storage then if the image [is
+    /// durable](OpenImage::is_durable). Permissions without set-ID bits, times, `user.` attributes, hard links and
+    /// holes are kept; what is copied belongs to whoever copies it. Access control lists are not kept, and nobody gets
+    /// more than they gave.
     ///
     /// # Errors
-    /// When they are several and `target` is no directory. Otherwise a line for each of the first few that could not be copied; devices, fifos
-    /// and sockets are among those, and all else is there.
+    /// When they are several and `target` is no directory. Otherwise a line for each of the first few that could not be
+    /// copied; devices, fifos and sockets are among those, and all else is there.
     pub fn get<P: AsRef<Path>>(
         &mut self,
         sources: impl IntoIterator<Item = P>,

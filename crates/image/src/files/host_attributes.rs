@@ -7,7 +7,8 @@ use std::path::Path;
 /// What an attribute takes in a message besides its name and value.
 pub(super) const OVERHEAD_BYTES: usize = 16;
 
-/// All attributes of the file at `path` that belong to it, if they fit so many bytes and can be read. Those of a link are its own.
+/// All attributes of the file at `path` that belong to it, if they fit so many bytes and can be read. Those of a link
+/// are its own.
 pub(super) fn attributes_within(path: &Path, bytes_max: usize) -> Option<Vec<Attribute>> {
     let attributes = attributes(path).ok()?;
     let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len() + OVERHEAD_BYTES).sum();

@@ -1,4 +1,5 @@
-//! Trees of the host's files as streams: an archive that is made while it is read, and one that is unpacked while it is written.
+//! Trees of the host's files as streams: an archive that is made while it is read, and one that is unpacked while it is
+//! written.
 
 use crate::error::{Context, Error, Result};
 use blockyard_archive::{Source, UnpackOptions, pack, unpack};
@@ -71,8 +72,8 @@ pub(super) struct Unpacking {
 }
 
 impl Unpacking {
-    /// Starts to unpack into `directory`; the archive goes into what comes back with it. `durable`: what was unpacked is on stable storage
-    /// when that is finished.
+    /// Starts to unpack into `directory`; the archive goes into what comes back with it. `durable`: what was unpacked
+    /// is on stable storage when that is finished.
     ///
     /// # Errors
     /// When the system refuses a pipe or a thread.

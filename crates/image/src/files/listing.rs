@@ -92,7 +92,8 @@ pub struct File {
 }
 
 impl OpenImage {
-    /// What is at a path of the image: with `follow` through links, otherwise with owners' names and a link's target. `None` when nothing is.
+    /// What is at a path of the image: with `follow` through links, otherwise with owners' names and a link's target.
+    /// `None` when nothing is.
     ///
     /// # Errors
     /// When it cannot be looked at.
@@ -101,8 +102,8 @@ impl OpenImage {
         self.records_if_any(Operation::Walk(walk), First(None))
     }
 
-    /// Goes through files and directories, each of which is in order of name, and tells `visitor` of them. Paths may be patterns, as a shell has
-    /// them.
+    /// Goes through files and directories, each of which is in order of name, and tells `visitor` of them. Paths may be
+    /// patterns, as a shell has them.
     ///
     /// # Errors
     /// When something cannot be looked at: `visitor` was told of all the rest. When `visitor` wants no more.

@@ -38,7 +38,8 @@ pub struct PutOptions {
 }
 
 impl PutOptions {
-    /// Looks at files of the host, as [`OpenImage::put`] does before it copies the first: for whoever wants to know before an image is opened.
+    /// Looks at files of the host, as [`OpenImage::put`] does before it copies the first: for whoever wants to know
+    /// before an image is opened.
     ///
     /// # Errors
     /// When one of them is not there, or is none that may be copied.
@@ -67,14 +68,15 @@ impl<'source, P: AsRef<Path> + ?Sized> From<&'source P> for PutSource<'source> {
 }
 
 impl OpenImage {
-    /// Copies files and trees of the host into the image, as cp(1) does: into `target` if that is a directory of the image, else to that name.
-    /// Owners, permissions, access control lists, times, extended attributes, hard links within a tree, holes, devices and sockets are kept.
+    /// Copies files and trees of the host into the image, as cp(1) does: into `target` if that is a directory of the
+    /// image, else to that name. Owners, permissions, access control lists, times, extended attributes, hard links
+    /// within a tree, holes, devices and sockets are kept.
     ///
     /// What was copied before something could not be stays.
     ///
     /// # Errors
-    /// When a source is not there: then nothing is copied. When there are several sources and `target` is no directory. Otherwise a line for
-    /// each of the first few that could not be copied.
+    /// When a source is not there: then nothing is copied. When there are several sources and `target` is no directory.
+    /// Otherwise a line for each of the first few that could not be copied.
     pub fn put<'source, S: Into<PutSource<'source>>>(
         &mut self,
         sources: impl IntoIterator<Item = S>,
@@ -255,7 +257,8 @@ impl HostFile {
     }
 }
 
-/// Where a file has data: empty for everywhere, or when there are too many places. A file that is one hole has one empty range.
+/// Where a file has data: empty for everywhere, or when there are too many places. A file that is one hole has one
+/// empty range.
 fn data_ranges(disk: &FileDisk, length: u64) -> Result<Vec<Range>> {
     let (mut ranges, mut at, mut holes) = (Vec::new(), 0, false);
     let capacity = disk.geometry().capacity_bytes;

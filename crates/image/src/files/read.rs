@@ -9,7 +9,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 impl OpenImage {
-    /// Writes what files of the image hold to `output`, one behind the other, and gives it back. Paths may be patterns, as a shell has them.
+    /// Writes what files of the image hold to `output`, one behind the other, and gives it back. Paths may be patterns,
+    /// as a shell has them.
     ///
     /// # Errors
     /// When one of them cannot be read: the others are written. When the output takes no more.

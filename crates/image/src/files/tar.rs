@@ -42,8 +42,8 @@ pub fn compression_of(archive: &Path) -> Compression {
 }
 
 impl OpenImage {
-    /// Unpacks a tar archive, plain, gzip or zstd, into a directory of the image, which is made if it is not there. Owners, permissions, access
-    /// control lists, times, extended attributes, hard links, holes and devices are kept.
+    /// Unpacks a tar archive, plain, gzip or zstd, into a directory of the image, which is made if it is not there.
+    /// Owners, permissions, access control lists, times, extended attributes, hard links, holes and devices are kept.
     ///
     /// # Errors
     /// When it is no archive, cannot be read, or something in it cannot be made: what was made before stays.
@@ -57,8 +57,8 @@ impl OpenImage {
         read_in(self, Operation::TarIn(request), archive).map(drop)
     }
 
-    /// Packs what is in a directory of the image as a tar archive, which goes to a file or a pipe: names in it are relative to the directory. It
-    /// has all that [`OpenImage::tar_in`] keeps. Sockets are left out.
+    /// Packs what is in a directory of the image as a tar archive, which goes to a file or a pipe: names in it are
+    /// relative to the directory. It has all that [`OpenImage::tar_in`] keeps. Sockets are left out.
     ///
     /// # Errors
     /// When something cannot be packed: the archive has all the rest. When the output takes no more.

@@ -139,7 +139,8 @@ impl OpenImage {
         self.points = points;
     }
 
-    /// Mounts what was set, or what is found if that is nothing, instead of all that is mounted; says what is mounted then.
+    /// Mounts what was set, or what is found if that is nothing, instead of all that is mounted; says what is mounted
+    /// then.
     ///
     /// # Errors
     /// When one of them cannot be: then nothing is mounted.
@@ -180,7 +181,8 @@ impl OpenImage {
         self.disks.len() as u32
     }
 
-    /// Gives back, from now on, the storage of what is zeroed on the image's disks, and zeroes what is discarded; or not any more.
+    /// Gives back, from now on, the storage of what is zeroed on the image's disks, and zeroes what is discarded; or
+    /// not any more.
     pub fn zeros_as_holes(&self, on: bool) {
         self.disks.iter().for_each(|disk| disk.switch(on));
     }
@@ -294,8 +296,8 @@ impl OpenImage {
         Err(Error::refused(lines.join("\nblockyard: ")))
     }
 
-    /// Has the appliance list something, and gives each record to `take`, in a thread of its own. What could not be looked at is an
-    /// error when all the rest was.
+    /// Has the appliance list something, and gives each record to `take`, in a thread of its own. What could not be
+    /// looked at is an error when all the rest was.
     ///
     /// # Errors
     /// When it failed, or `take` did.
@@ -364,13 +366,15 @@ impl OpenImage {
         self.told(&failures, failures.len() as u64).map(|()| result)
     }
 
-    /// More than the files of the image can have, as files mostly are: what claims to be more goes where it does no harm, or is not honest.
+    /// More than the files of the image can have, as files mostly are: what claims to be more goes where it does no
+    /// harm, or is not honest.
     pub fn bytes_max(&self) -> u64 {
         self.capacity_bytes.saturating_mul(BYTES_PER_IMAGE_BYTE_MAX).saturating_add(1 << 30)
     }
 
-    /// The same for what goes to a file or a directory: there may be more, as a file system that compresses packs a thousand bytes into one,
-    /// while at least half of the room is left that is there. What goes through a pipe is for who reads it to bound.
+    /// The same for what goes to a file or a directory: there may be more, as a file system that compresses packs a
+    /// thousand bytes into one, while at least half of the room is left that is there. What goes through a pipe is for
+    /// who reads it to bound.
     pub fn bytes_max_into(&self, place: impl AsFd) -> u64 {
         let free = rustix::fs::fstatvfs(place).map_or(0, |found| match found.f_blocks {
             0 => u64::MAX,

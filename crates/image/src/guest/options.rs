@@ -39,7 +39,8 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// This machine's kernel, and this very program, which calls [`become_kernel`] when its arguments begin with `argument`.
+    /// This machine's kernel, and this very program, which calls [`become_kernel`] when its arguments begin with
+    /// `argument`.
     ///
     /// # Errors
     /// When this machine has no kernel for it.
@@ -53,7 +54,8 @@ impl Resources {
     }
 }
 
-/// Becomes the kernel of the appliance that started this process. `arguments` are those behind the one of [`Resources::find`].
+/// Becomes the kernel of the appliance that started this process. `arguments` are those behind the one of
+/// [`Resources::find`].
 ///
 /// # Errors
 /// When it cannot.

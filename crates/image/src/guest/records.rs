@@ -27,7 +27,8 @@ const PATH_BYTES_MAX: usize = 4096 + NAME_BYTES_MAX + 1;
 /// Longest name in a directory.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Bytes of records that are kept until all are there: an image may list any number of files, with attributes and long names.
+/// Bytes of records that are kept until all are there: an image may list any number of files, with attributes and long
+/// names.
 const KEPT_BYTES_MAX: usize = 512 << 20;
 
 /// Room for records that are kept.

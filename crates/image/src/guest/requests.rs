@@ -23,7 +23,8 @@ pub fn split(mut operation: Operation) -> Vec<Operation> {
     chunks.into_iter().map(with).collect()
 }
 
-/// The sources of a request that needs to know all of them, if they are more than it has room for: as a stream that goes with it.
+/// The sources of a request that needs to know all of them, if they are more than it has room for: as a stream that
+/// goes with it.
 pub fn streamed_sources(operation: &mut Operation) -> Option<Vec<u8>> {
     let (sources, streamed) = match operation {
         Operation::CopyFiles(request) => (&mut request.sources, &mut request.streamed),

@@ -99,8 +99,8 @@ pub(crate) struct Exchanged<W> {
 }
 
 impl OpenImage {
-    /// Has the appliance do something that reads `input`, a piece as soon as it is there, and writes `output`. `ended` is called when it is done,
-    /// so that nobody waits for more input.
+    /// Has the appliance do something that reads `input`, a piece as soon as it is there, and writes `output`. `ended`
+    /// is called when it is done, so that nobody waits for more input.
     ///
     /// # Errors
     /// When the appliance is of no more use.

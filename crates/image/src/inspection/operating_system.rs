@@ -1,5 +1,5 @@
-//! What the files of an image say of its operating system. An image may say anything: what does not look like a name or a version
-//! is left out, and text is cut and made harmless.
+//! What the files of an image say of its operating system. An image may say anything: what does not look like a name or
+//! a version is left out, and text is cut and made harmless.
 //!
 //! Names of distributions, package managers and of the whole (`osinfo`) are those of virt-inspector(1).
 

@@ -1,4 +1,5 @@
-//! Which packages an image's operating system has: by the databases of dpkg and apk, which are texts, and by its own rpm, which has several.
+//! Which packages an image's operating system has: by the databases of dpkg and apk, which are texts, and by its own
+//! rpm, which has several.
 //!
 //! An image may say anything: what does not look like a package is left out, and text is cut and made harmless.
 
@@ -66,7 +67,8 @@ impl Package {
 }
 
 impl OpenImage {
-    /// The packages of the system that is mounted, in order of name, whose format is `format`; `None` for one that is not known here.
+    /// The packages of the system that is mounted, in order of name, whose format is `format`; `None` for one that is
+    /// not known here.
     ///
     /// # Errors
     /// When its database cannot be read.

@@ -123,8 +123,9 @@ impl FileSystemKind {
         let (tool, call, label) = match self {
             Self::Ext2 | Self::Ext3 | Self::Ext4 => {
                 let call = call.arguments(["-q", "-F", "-t", self.name()]);
-                // Nothing is discarded: a preallocated image stays so. Where it costs a few requests, tables of inodes are zeroed here
-                // and not by whoever mounts it first. A journal is zeroed block by block, if not by extents.
+                // Nothing is discarded: a preallocated image stays so. Where it costs a few requests, tables of inodes
+                // are zeroed here and not by whoever mounts it first. A journal is zeroed block by block, if not by
+                // extents.
                 let tables = if new.is_zeros || new.cheap_zeros { "lazy_itable_init=0" } else { "lazy_itable_init=1" };
                 let journal = if new.is_zeros { ",lazy_journal_init=1" } else { "" };
                 let call = call.argument("-E").argument(format!("nodiscard,{tables}{journal}"));

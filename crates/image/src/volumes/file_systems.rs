@@ -72,8 +72,8 @@ impl OpenImage {
         done.with_context(|| format!("{}: cannot label {device}", self.name())).map(drop)
     }
 
-    /// Checks a file system, and repairs it as far as `how` allows; `hears` what its tool says when something is wrong. Whether it was repaired is
-    /// not for the tool to say that repaired it: another look tells.
+    /// Checks a file system, and repairs it as far as `how` allows; `hears` what its tool says when something is wrong.
+    /// Whether it was repaired is not for the tool to say that repaired it: another look tells.
     ///
     /// # Errors
     /// When its tool fails.

@@ -1,5 +1,5 @@
-//! Stacks: arrays, encrypted volumes, volume groups, upon each other or alone. They are opened before file systems are mounted, by the host's
-//! tools in the appliance, and closed when those are unmounted.
+//! Stacks: arrays, encrypted volumes, volume groups, upon each other or alone. They are opened before file systems are
+//! mounted, by the host's tools in the appliance, and closed when those are unmounted.
 
 use super::keys::Key;
 use super::tools::complaint;
@@ -26,7 +26,8 @@ const RAID_MEMBER: &str = "linux_raid_member";
 
 /// What the appliance has beside the memory that a key takes.
 const SYSTEM_BYTES: u64 = 128 << 20;
-/// What a header may ask for without being asked whether it is serious: what cryptsetup takes at most (cryptsetup(8), --pbkdf-memory).
+/// What a header may ask for without being asked whether it is serious: what cryptsetup takes at most (cryptsetup(8),
+/// --pbkdf-memory).
 const KEY_BYTES_MAX: u64 = 4 << 30;
 /// How long it may take to make a key of a passphrase: nothing moves meanwhile.
 pub const KEY_TIMEOUT: Duration = Duration::from_secs(600);
@@ -293,8 +294,8 @@ impl OpenImage {
         Ok(())
     }
 
-    /// A command of LVM's, without anybody who is not there: udev, polling and monitoring daemons, backups in /etc, and checkers of
-    /// metadata that are other programs. It looks at no disk but the image's.
+    /// A command of LVM's, without anybody who is not there: udev, polling and monitoring daemons, backups in /etc, and
+    /// checkers of metadata that are other programs. It looks at no disk but the image's.
     pub(crate) fn lvm(&self, command: &str, more: &str) -> ToolCall {
         // The transfer disks come behind the image's.
         let letter = |index: u32| char::from(b'a' + u8::try_from(index).unwrap_or(24).min(24));
@@ -349,8 +350,8 @@ fn encrypted_name(volume: &Volume) -> String {
     }
 }
 
-/// What an array is called: as it says itself behind the name of the machine that made it, md0 for 0, if that is harmless. The
-/// kernel counts from 127 down for names that are none of its numbers.
+/// What an array is called: as it says itself behind the name of the machine that made it, md0 for 0, if that is
+/// harmless. The kernel counts from 127 down for names that are none of its numbers.
 fn array_path(label: &str, arrays: usize) -> String {
     let name = label.rsplit(':').next().unwrap_or_default();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';

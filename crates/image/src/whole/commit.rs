@@ -22,8 +22,8 @@ pub struct Committed {
 }
 
 impl Commit {
-    /// Of the qcow2 image called `name`, which is open for writing and locked, into its backing file, or the one of its chain that `base` names. They
-    /// lie in `allow_dirs`.
+    /// Of the qcow2 image called `name`, which is open for writing and locked, into its backing file, or the one of its
+    /// chain that `base` names. They lie in `allow_dirs`.
     ///
     /// # Errors
     /// When there is no such backing file, or one of the files cannot be had.
@@ -33,8 +33,8 @@ impl Commit {
         Ok(Self { name: name.to_owned(), commit })
     }
 
-    /// Writes what the image holds to its base; `empties`: and empties it, for which the base must be its backing file. The image shows the
-    /// same at any time.
+    /// Writes what the image holds to its base; `empties`: and empties it, for which the base must be its backing file.
+    /// The image shows the same at any time.
     ///
     /// # Errors
     /// When one of them cannot be written, or `watch` ends it: then it can be done again.

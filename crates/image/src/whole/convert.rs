@@ -77,8 +77,8 @@ enum Writer {
 }
 
 impl Target {
-    /// A new image of `source`'s size, which is made here but for its name. `behind` is the disk of its backing file, if it has one; all that the image
-    /// refers to lies in `allow_dirs`.
+    /// A new image of `source`'s size, which is made here but for its name. `behind` is the disk of its backing file,
+    /// if it has one; all that the image refers to lies in `allow_dirs`.
     ///
     /// # Errors
     /// When the file cannot be made.
@@ -94,7 +94,8 @@ impl Target {
         Ok(Self(Kind::New { path: image.path.clone(), file, writer }))
     }
 
-    /// A disk that is there, called `name`, and written in place. `is_zero`: whoever calls knows that it reads as zeros.
+    /// A disk that is there, called `name`, and written in place. `is_zero`: whoever calls knows that it reads as
+    /// zeros.
     ///
     /// # Errors
     /// When it cannot be written, or has too little room for `source`.
@@ -127,8 +128,8 @@ impl Target {
         }
     }
 
-    /// An error of filling it. A new image does not appear, for which there may have been no room; a disk that was written in place is incomplete
-    /// now.
+    /// An error of filling it. A new image does not appear, for which there may have been no room; a disk that was
+    /// written in place is incomplete now.
     fn failed(&self, error: Error) -> Error {
         match &self.0 {
             Kind::New { path, .. } => error.or_no_space(path),
@@ -275,8 +276,8 @@ impl Conversion {
     }
 }
 
-/// Reserves storage for what the source calls data, which makes writing it a third faster on ext4; zeros that are found there give
-/// theirs back. False where there is not enough for that: there may be for what turns out to be needed.
+/// Reserves storage for what the source calls data, which makes writing it a third faster on ext4; zeros that are found
+/// there give theirs back. False where there is not enough for that: there may be for what turns out to be needed.
 fn reserve(file: &ReplacementFile, source: &dyn Disk) -> Result<bool> {
     const WORTH_A_CALL_BYTES: u64 = 1 << 20;
     let length_bytes = source.geometry().capacity_bytes;

@@ -54,8 +54,8 @@ impl Creation {
         }
     }
 
-    /// Makes it, under its name when all is there. Files behind it lie in `allow_dirs`; `resources` are what the guest is made of that makes
-    /// file systems.
+    /// Makes it, under its name when all is there. Files behind it lie in `allow_dirs`; `resources` are what the guest
+    /// is made of that makes file systems.
     ///
     /// # Errors
     /// When the partitions do not fit, the image cannot be written, or there is no guest. Then nothing has changed.
@@ -103,7 +103,8 @@ impl Creation {
         all.filter_map(|(number, wanted)| Some((number, wanted.as_ref()?))).collect()
     }
 
-    /// Makes them in an appliance. What zeros are written takes no storage in a sparse image; one without a backing file shows nothing but zeros.
+    /// Makes them in an appliance. What zeros are written takes no storage in a sparse image; one without a backing
+    /// file shows nothing but zeros.
     fn make_file_systems(
         &self,
         file_systems: &[(Option<usize>, &WantedFileSystem)],

@@ -113,7 +113,8 @@ impl Look {
         self.file.as_ref().map(|(file, _)| file)
     }
 
-    /// Takes its disk, or why there is none. What an image refers to lies in `allow_dirs`; `with_chain`: the images behind it are wanted too.
+    /// Takes its disk, or why there is none. What an image refers to lies in `allow_dirs`; `with_chain`: the images
+    /// behind it are wanted too.
     ///
     /// # Errors
     /// When one of those cannot be had.

@@ -43,8 +43,8 @@ impl Rebase {
         Ok(())
     }
 
-    /// What has to be written to the image so that it shows the same with `behind` as the disk that is behind it. What is behind it now lies in
-    /// `allow_dirs`. `None`: nothing, as there is nothing behind it before or after.
+    /// What has to be written to the image so that it shows the same with `behind` as the disk that is behind it. What
+    /// is behind it now lies in `allow_dirs`. `None`: nothing, as there is nothing behind it before or after.
     ///
     /// # Errors
     /// When it cannot be opened.

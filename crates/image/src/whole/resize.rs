@@ -42,8 +42,8 @@ pub struct Resize<'a> {
 }
 
 impl<'a> Resize<'a> {
-    /// Of the image in `file`, which is open for writing and locked, and whose disk has `old_bytes`. `shrinks`: what is behind the new end may be lost.
-    /// `preallocation`: what is allocated of what is new.
+    /// Of the image in `file`, which is open for writing and locked, and whose disk has `old_bytes`. `shrinks`: what is
+    /// behind the new end may be lost. `preallocation`: what is allocated of what is new.
     ///
     /// # Errors
     /// When the size is impossible, or something would be lost.
@@ -75,7 +75,8 @@ impl<'a> Resize<'a> {
         self.sizes.end
     }
 
-    /// Resizes it. What the image is based on lies in `allow_dirs`. Writing zeros to a raw file takes long, and ends when `watch` says so.
+    /// Resizes it. What the image is based on lies in `allow_dirs`. Writing zeros to a raw file takes long, and ends
+    /// when `watch` says so.
     ///
     /// # Errors
     /// When the image cannot be written: then it is as large as before.

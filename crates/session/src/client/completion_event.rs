@@ -1,14 +1,15 @@
 //! When the server is asked to ring, and when its ring is taken back.
 //!
-//! The server writes a completion into shared memory first and rings an eventfd then, if it was asked to. Asking is a store, ringing and
-//! taking the ring back are a system call each, so neither happens per request:
+//! The server writes a completion into shared memory first and rings an eventfd then, if it was asked to. Asking is a
+//! store, ringing and taking the ring back are a system call each, so neither happens per request:
 //!
-//! - A [`wait`](blockyard_block::Queue::wait) looks at the memory before it asks. With eight and more requests in flight it asks for a ring after half
-//!   of them, and if that does not come within [`COALESCE_TIME`], for one after the next. With fewer, latency counts: the next one rings.
-//! - An owner that polls the descriptor itself is asked for by the two things it does just before: a reap that finds nothing, and taking the
-//!   descriptor. Both ask for a ring at the next completion.
-//! - A ring is taken back where the next one is asked for, if it may have come since; and by an owner that keeps reaping nothing though it asked:
-//!   a ring may have come late.
+//! - A [`wait`](blockyard_block::Queue::wait) looks at the memory before it asks. With eight and more requests in
+//!   flight it asks for a ring after half of them, and if that does not come within [`COALESCE_TIME`], for one after
+//!   the next. With fewer, latency counts: the next one rings.
+//! - An owner that polls the descriptor itself is asked for by the two things it does just before: a reap that finds
+//!   nothing, and taking the descriptor. Both ask for a ring at the next completion.
+//! - A ring is taken back where the next one is asked for, if it may have come since; and by an owner that keeps
+//!   reaping nothing though it asked: a ring may have come late.
 
 use blockyard_block::EventFd;
 use std::cell::Cell;
@@ -67,8 +68,8 @@ impl CompletionEvent {
         }
     }
 
-    /// Nothing has come though a ring was asked for. The event may be readable nevertheless, from a ring that came late: every now and then,
-    /// less and less often, that is worth a system call.
+    /// Nothing has come though a ring was asked for. The event may be readable nevertheless, from a ring that came
+    /// late: every now and then, less and less often, that is worth a system call.
     pub(super) fn suspect(&self) -> bool {
         self.idle.set(self.idle.get().saturating_add(1));
         let suspicious = self.idle.get().is_power_of_two();

@@ -30,7 +30,8 @@ pub(super) struct RegionMessage<'a> {
 }
 
 impl RegionMessage<'_> {
-    /// Guest address, size, user address, offset in the file. Ours are no addresses of this process, which are none of the back end's business.
+    /// Guest address, size, user address, offset in the file. Ours are no addresses of this process, which are none of
+    /// the back end's business.
     fn body(&self) -> [u8; REGION_BYTES] {
         let mut body = [0; REGION_BYTES];
         let words = [self.address, self.length_bytes, self.address, self.file_offset_bytes];

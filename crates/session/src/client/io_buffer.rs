@@ -1,6 +1,7 @@
 //! Room in a queue's I/O buffer.
 
-/// What a range is a multiple of, its start too: a page, so that servers that read with O_DIRECT need not copy once more.
+/// What a range is a multiple of, its start too: a page, so that servers that read with O_DIRECT need not copy once
+/// more.
 pub(super) const GRANULE_BYTES: u64 = 4096;
 
 /// A range of the buffer.
@@ -13,12 +14,14 @@ pub(super) struct BufferRange {
 /// Which parts of an I/O buffer are free. Ranges are whole, and given back in any order.
 #[derive(Debug)]
 pub(super) struct IoBuffer {
-    /// In order, none touching the next. Never more than there are ranges taken, and one, so the room for them is there from the beginning.
+    /// In order, none touching the next. Never more than there are ranges taken, and one, so the room for them is there
+    /// from the beginning.
     free: Vec<BufferRange>,
 }
 
 impl IoBuffer {
-    /// An empty buffer of `bytes`, a multiple of [`GRANULE_BYTES`], of which at most `ranges_max` parts are taken at once.
+    /// An empty buffer of `bytes`, a multiple of [`GRANULE_BYTES`], of which at most `ranges_max` parts are taken at
+    /// once.
     pub(super) fn new(bytes: u64, ranges_max: usize) -> Self {
         let mut free = Vec::with_capacity(ranges_max + 1);
         free.push(BufferRange { offset_bytes: 0, length_bytes: bytes });

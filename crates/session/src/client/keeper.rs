@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 /// Pauses between two attempts to find a server: they double.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// A server that lasted as long, or completed a request, counts as back. One that does neither uses up the same time again and again.
+/// A server that lasted as long, or completed a request, counts as back. One that does neither uses up the same time
+/// again and again.
 const LASTED: Duration = Duration::from_secs(1);
 
 /// A session's owner: the thread ends, and the connection with it, when this is dropped.

@@ -1,4 +1,5 @@
-//! What a session's queues share: the connection, the memory table, the virtqueues. Nothing here is touched per request.
+//! What a session's queues share: the connection, the memory table, the virtqueues. Nothing here is touched per
+//! request.
 
 use super::connection::{Connection, VringMessage};
 use super::memory_table::{MemoryTable, RegionId};
@@ -114,8 +115,8 @@ struct State {
     table: MemoryTable,
     /// As many as the server has.
     vrings: Vec<Option<Running>>,
-    /// The memory of each virtqueue's last run. libvhost-user keeps a stopped ring's addresses, and gives up when it finds no memory behind
-    /// them as it learns of other memory: so it stays until the virtqueue runs again, elsewhere.
+    /// The memory of each virtqueue's last run. libvhost-user keeps a stopped ring's addresses, and gives up when it
+    /// finds no memory behind them as it learns of other memory: so it stays until the virtqueue runs again, elsewhere.
     retired: Vec<Option<RegionId>>,
     given_up: Option<GivenUp>,
     /// Why the session ended for good.
@@ -153,8 +154,8 @@ impl State {
         self.table.release(self.retired[index].take(), Some((connection, &self.offer)))
     }
 
-    /// Tells the server of new memory. One that wants its whole table anew must not look at it meanwhile: the virtqueues are
-    /// stopped, which ends what the server has begun, and go on where they were.
+    /// Tells the server of new memory. One that wants its whole table anew must not look at it meanwhile: the
+    /// virtqueues are stopped, which ends what the server has begun, and go on where they were.
     fn announce(&mut self, connection: &Connection) -> Result<(), SessionError> {
         if !self.table.has_news() {
             return Ok(());
@@ -306,7 +307,8 @@ impl Link {
         opened
     }
 
-    /// Announces a queue's memory and starts its virtqueue. A server that refuses the requests' own memory gets their data copied.
+    /// Announces a queue's memory and starts its virtqueue. A server that refuses the requests' own memory gets their
+    /// data copied.
     fn start_queue(state: &mut State, connection: &Connection, running: &mut Running) -> Result<(), SessionError> {
         match state.announce(connection) {
             Err(SessionError::Refused { .. }) if !running.shared.is_empty() => {
@@ -365,7 +367,8 @@ impl Link {
         }
     }
 
-    /// Goes on with another server: gives it all memory, and every queue an empty ring in memory that the last server never saw.
+    /// Goes on with another server: gives it all memory, and every queue an empty ring in memory that the last server
+    /// never saw.
     pub(super) fn resume(&self, connection: Connection, offer: &Offer) -> Result<(), SessionError> {
         let os = |error| SessionError::Os { socket: Arc::clone(&self.name), error };
         let mut guard = lock(&self.state);

@@ -9,8 +9,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-/// Where regions begin in the server's addresses, and what they are aligned to: whole huge pages. Addresses are this table's own
-/// choice, so the server learns none of this process's.
+/// Where regions begin in the server's addresses, and what they are aligned to: whole huge pages. Addresses are this
+/// table's own choice, so the server learns none of this process's.
 const ADDRESS_ALIGN: u64 = 2 << 20;
 /// Most of the slots that are kept for queues that are still to be opened.
 const RESERVED_SLOTS_MAX: usize = 4;
@@ -98,7 +98,8 @@ impl MemoryTable {
         Ok(Ok(self.insert(identity, file, true)))
     }
 
-    /// Takes all regions of a queue's memory map in, or none. Some slots stay free for the `queues_left` queues that can still be opened.
+    /// Takes all regions of a queue's memory map in, or none. Some slots stay free for the `queues_left` queues that
+    /// can still be opened.
     pub(super) fn share(&mut self, memory: &MemoryMap, queues_left: usize) -> io::Result<Option<Vec<RegionId>>> {
         self.forget_unused();
         let regions = describe(memory)?;
@@ -175,8 +176,8 @@ impl MemoryTable {
         id
     }
 
-    /// The lowest address that has room. There is always one: all regions are mapped here, too, so together they are smaller than
-    /// half of all addresses.
+    /// The lowest address that has room. There is always one: all regions are mapped here, too, so together they are
+    /// smaller than half of all addresses.
     fn free_address(&self, length_bytes: u64) -> u64 {
         let mut taken: Vec<_> =
             self.regions.iter().map(|region| (region.address, region.address + region.identity.length_bytes)).collect();

@@ -61,8 +61,8 @@ impl Offer {
         self.features & 1 << VIRTIO_RING_F_INDIRECT_DESC != 0
     }
 
-    /// Negotiates with a server on a new connection. `before` is what was agreed on the last one: no less will do, and no
-    /// more is taken.
+    /// Negotiates with a server on a new connection. `before` is what was agreed on the last one: no less will do, and
+    /// no more is taken.
     pub(super) fn negotiate(
         connection: &mut Connection,
         stop: &Arc<EventFd>,

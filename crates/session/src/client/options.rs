@@ -5,9 +5,9 @@ use std::time::Duration;
 /// How a session is held.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// Some: data are always copied through a buffer of this many bytes a queue (at least four of the disk's blocks, and
-    /// 16 KiB), so the server never sees the requests' own memory. None: the server maps that memory, and nothing is
-    /// copied; where it maps no more regions, data are copied through [`IO_BUFFER_BYTES`].
+    /// Some: data are always copied through a buffer of this many bytes a queue (at least four of the disk's blocks,
+    /// and 16 KiB), so the server never sees the requests' own memory. None: the server maps that memory, and nothing
+    /// is copied; where it maps no more regions, data are copied through [`IO_BUFFER_BYTES`].
     pub io_buffer_bytes: Option<u64>,
     /// How long a server that went away is waited for. Zero: its end fails every request at once.
     pub reconnect: Duration,

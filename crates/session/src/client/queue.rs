@@ -242,7 +242,8 @@ impl Queue for SessionQueue {
         self.vring.completed.store(completed.wrapping_add(reaped), Ordering::Relaxed);
     }
 
-    /// Polls readable when a completion may be ready. Take it anew before each wait for it: that is when the server is asked to ring.
+    /// Polls readable when a completion may be ready. Take it anew before each wait for it: that is when the server is
+    /// asked to ring.
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {
         // Who comes again without a reap in between was woken by something else, or by a ring that came late.
         if self.event.asked.get() == Asked::Next {

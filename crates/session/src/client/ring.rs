@@ -1,8 +1,9 @@
 //! A virtqueue and the memory that it lies in.
 //!
-//! One sealed memfd holds all that a queue shares with its server: the rings, a control block for each request (header, range,
-//! status, a short descriptor table), longer tables, zeros to write from, and the I/O buffer. What is written there is never believed
-//! when it is read back: only the used ring, judged by [`DriverQueue`], the status bytes, and data.
+//! One sealed memfd holds all that a queue shares with its server: the rings, a control block for each request (header,
+//! range, status, a short descriptor table), longer tables, zeros to write from, and the I/O buffer. What is written
+//! there is never believed when it is read back: only the used ring, judged by [`DriverQueue`], the status bytes, and
+//! data.
 
 use super::io_buffer::GRANULE_BYTES;
 use blockyard_block::{MemoryMap, QUEUE_DEPTH_MAX, Segment};
@@ -26,7 +27,8 @@ pub(super) const FRAME_DESCRIPTORS: usize = 2;
 /// Zeros that requests share where the server cannot write zeros by itself.
 pub(super) const ZEROS_BYTES: u64 = 64 << 10;
 
-/// A control block: header and range of 16 bytes each, the status byte, and a table of four descriptors. Two cache lines.
+/// A control block: header and range of 16 bytes each, the status byte, and a table of four descriptors. Two cache
+/// lines.
 const CONTROL_BYTES: u64 = 128;
 const HEADER: u64 = 0;
 const RANGE: u64 = 16;
@@ -122,16 +124,17 @@ impl Ring {
         MemoryMap::allocate(&[(0, bytes)]).map_err(io::Error::other)
     }
 
-    /// An empty virtqueue in `memory`, made by [`Ring::allocate`] for the same shape, that the server finds at `address`.
+    /// An empty virtqueue in `memory`, made by [`Ring::allocate`] for the same shape, that the server finds at
+    /// `address`.
     pub(super) fn new(memory: MemoryMap, shape: RingShape, address: u64) -> io::Result<Self> {
         let region = memory.guest_memory().iter().next();
         let base = region.filter(|region| region.size() as u64 >= shape.total_bytes()).map(|region| region.as_ptr());
         let base = base.ok_or_else(|| io::Error::other("no memory for a virtqueue"))?;
         let size = shape.size;
-        // SAFETY: the offsets are within the mapping, which is as long as `shape` says and page-aligned, and aligned for
-        // what lies there. It is shared with another process, hence atomics. The mapping lives as long as `memory`, which
-        // is in the same struct as the queue that keeps these slices, is dropped after it, and is never replaced; no
-        // function hands them out.
+        // SAFETY: the offsets are within the mapping, which is as long as `shape` says and page-aligned, and aligned
+        // for what lies there. It is shared with another process, hence atomics. The mapping lives as long as `memory`,
+        // which is in the same struct as the queue that keeps these slices, is dropped after it, and is never replaced;
+        // no function hands them out.
         let rings = unsafe {
             Rings::new(
                 size,
@@ -222,7 +225,8 @@ impl Ring {
             let entries = self.shape.table_entries();
             (self.shape.tables + u64::from(index) * entries as u64 * DESCRIPTOR_BYTES, entries)
         };
-        // SAFETY: the table of `index`, which is below the ring's size, lies within the mapping and is aligned to 16 bytes.
+        // SAFETY: the table of `index`, which is below the ring's size, lies within the mapping and is aligned to 16
+        // bytes.
         let words =
             unsafe { std::slice::from_raw_parts(self.base.add(offset as usize).cast::<AtomicU64>(), 2 * entries) };
         let table = write_table(words, self.address + offset, buffers)?;
@@ -254,7 +258,8 @@ impl Ring {
     }
 
     fn words(&self, offset: u64) -> &[AtomicU64; 2] {
-        // SAFETY: callers pass places in a control block of an index below the ring's size: within the mapping, and aligned to 16 bytes.
+        // SAFETY: callers pass places in a control block of an index below the ring's size: within the mapping, and
+        // aligned to 16 bytes.
         unsafe { &*self.base.add(offset as usize).cast() }
     }
 

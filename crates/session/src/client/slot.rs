@@ -149,7 +149,8 @@ impl Slot {
     }
 }
 
-/// One request to the server: all of a [`Slot`]'s, or a part. What is needed to ask again is here, not in shared memory.
+/// One request to the server: all of a [`Slot`]'s, or a part. What is needed to ask again is here, not in shared
+/// memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) busy: bool,

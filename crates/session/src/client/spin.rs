@@ -5,18 +5,19 @@ use std::time::{Duration, Instant};
 
 /// How often to look before the clock is read again.
 const LOOKS: u32 = 32;
-/// What has not come by then takes a while: other threads may use the CPU meanwhile, if any waits for it. With more threads
-/// that look than CPUs, whoever is looked for might be one of them.
+/// What has not come by then takes a while: other threads may use the CPU meanwhile, if any waits for it. With more
+/// threads that look than CPUs, whoever is looked for might be one of them.
 const YIELD_AFTER: Duration = Duration::from_micros(5);
 /// The first step up from not looking at all.
 const STEP: Duration = Duration::from_micros(5);
 
-/// Of how many sleeps without a look one is preceded by the longest look nevertheless. Falling asleep and waking up may take longer
-/// than the answer does, so that sleeps alone would never show that looking pays.
+/// Of how many sleeps without a look one is preceded by the longest look nevertheless. Falling asleep and waking up may
+/// take longer than the answer does, so that sleeps alone would never show that looking pays.
 const TRIAL: u32 = 16;
 
-/// For how long to look whether something has come, before sleeping until it does. The time doubles while the sleep turns out
-/// shorter than the longest look, and is halved otherwise: where answers take long, next to nothing is spent on looking.
+/// For how long to look whether something has come, before sleeping until it does. The time doubles while the sleep
+/// turns out shorter than the longest look, and is halved otherwise: where answers take long, next to nothing is spent
+/// on looking.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spin {
     now: Duration,
@@ -67,7 +68,8 @@ impl Spin {
         if self.sleeps.is_multiple_of(TRIAL) { self.max } else { Duration::ZERO }
     }
 
-    /// Learns from a sleep: whether it ended with what was waited for, and how long it and the look before it took together.
+    /// Learns from a sleep: whether it ended with what was waited for, and how long it and the look before it took
+    /// together.
     pub(super) fn learn(&mut self, came: bool, waited: Duration) {
         if came && waited <= self.max {
             self.now = (self.now * 2).max(STEP).min(self.max);

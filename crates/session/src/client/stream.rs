@@ -1,7 +1,7 @@
 //! The control socket: vhost-user messages, each with a time limit.
 //!
-//! The `vhost` crate's front end takes EAGAIN for "try again at once": with a time limit on the socket it would spin for
-//! ever on a server that does not answer, and without one it would sleep for ever. So this is our own.
+//! The `vhost` crate's front end takes EAGAIN for "try again at once": with a time limit on the socket it would spin
+//! for ever on a server that does not answer, and without one it would sleep for ever. So this is our own.
 
 use super::SessionError;
 use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX, VERSION, VERSION_MASK};
@@ -151,7 +151,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Receives a message into `body`. Descriptors that come with it are nobody's: the kernel closes them, because no room was given for them.
+    /// Receives a message into `body`. Descriptors that come with it are nobody's: the kernel closes them, because no
+    /// room was given for them.
     pub(super) fn receive(&self, body: &mut [u8], deadline: Instant) -> Result<Header, StreamError> {
         let mut header = [0; HEADER_BYTES];
         self.fill(&mut header, deadline)?;
@@ -204,7 +205,8 @@ impl AsFd for Stream {
 
 fn connect_error(errno: Errno, path: &Path, name: &Arc<str>, patience: Duration) -> SessionError {
     let socket = Arc::clone(name);
-    // The kernel refuses the connection to what is no socket, too. A server that starts anew takes the old socket away meanwhile.
+    // The kernel refuses the connection to what is no socket, too. A server that starts anew takes the old socket away
+    // meanwhile.
     let is_other = || path.metadata().is_ok_and(|metadata| !metadata.file_type().is_socket());
     match errno {
         Errno::NOENT => SessionError::NobodyListens(socket),

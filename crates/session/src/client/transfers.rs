@@ -33,7 +33,8 @@ pub(super) struct Transfers {
     pieces: Box<[Piece]>,
     free_pieces: Vec<u16>,
     io_buffer: IoBuffer,
-    /// Requests that need more of the server than there was room for, in their order. The first gets all there is, so that each gets its turn.
+    /// Requests that need more of the server than there was room for, in their order. The first gets all there is, so
+    /// that each gets its turn.
     backlog: VecDeque<u16>,
     /// Where a request's buffers are put together.
     buffers: Vec<Buffer>,
@@ -239,7 +240,8 @@ impl Transfers {
         }
     }
 
-    /// Most bytes that go through the I/O buffer in one piece: a quarter of it, so that copying and the server's work overlap.
+    /// Most bytes that go through the I/O buffer in one piece: a quarter of it, so that copying and the server's work
+    /// overlap.
     fn copied_bytes_max(&self) -> u64 {
         let shape = self.ring.shape();
         let unit = GRANULE_BYTES.max(u64::from(self.geometry.logical_block_bytes));
@@ -248,8 +250,8 @@ impl Transfers {
         (quarter - quarter % unit).max(unit).min(taken)
     }
 
-    /// Writes a piece's control block and descriptors, and adds it to the ring. Also what a fresh ring is filled with: everything comes out of
-    /// this process's memory.
+    /// Writes a piece's control block and descriptors, and adds it to the ring. Also what a fresh ring is filled with:
+    /// everything comes out of this process's memory.
     fn place(&mut self, index: u16) -> bool {
         let piece = self.pieces[usize::from(index)];
         let sector = piece.offset_bytes / SECTOR_BYTES;
@@ -374,7 +376,8 @@ impl Transfers {
         }
     }
 
-    /// Goes on with another, empty ring of the same shape: asks everything again that was not answered, in the order in which it was asked first.
+    /// Goes on with another, empty ring of the same shape: asks everything again that was not answered, in the order in
+    /// which it was asked first.
     pub(super) fn replace_ring(&mut self, ring: Ring, ended: &mut Vec<Completion>) {
         self.ring = ring;
         let mut order: Vec<(u64, u16)> = self

@@ -1,7 +1,7 @@
 //! A worker's memory for the requests it has in hand.
 //!
-//! Nobody knows how long the next message is before it was read, so it is read into a large buffer. What turns out to be
-//! small moves on to a small one: many requests at once need little memory. A buffer is
+//! Nobody knows how long the next message is before it was read, so it is read into a large buffer. What turns out to
+//! be small moves on to a small one: many requests at once need little memory. A buffer is
 //!
 //! ```text
 //! | a page whose end takes the message's header | payload: the data area | two blocks of scratch |

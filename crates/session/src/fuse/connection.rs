@@ -11,9 +11,9 @@ use std::os::fd::OwnedFd;
 /// default of 12 would be the depth that programs get.
 const BACKGROUND_MAX: u16 = 512;
 
-/// Wanted if the kernel has it. Reads of a file need not wait for each other, and transfers are longer than the 128 KiB of old; `O_TRUNC` comes
-/// with the open, where it can be told from truncate(2); asynchronous direct I/O stays asynchronous; what is mapped stays coherent with what is
-/// read directly.
+/// Wanted if the kernel has it. Reads of a file need not wait for each other, and transfers are longer than the 128 KiB
+/// of old; `O_TRUNC` comes with the open, where it can be told from truncate(2); asynchronous direct I/O stays
+/// asynchronous; what is mapped stays coherent with what is read directly.
 ///
 /// Not wanted: the write-back cache. A write is on its way to the disk before write(2) returns, so a disk error reaches
 /// the program that made it, a server that is killed loses nothing that was written, and other users of the same disk

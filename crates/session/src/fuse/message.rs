@@ -57,8 +57,8 @@ const FATTR_MTIME: u32 = 1 << 5;
 const FATTR_MTIME_NOW: u32 = 1 << 8;
 
 const FOPEN_DIRECT_IO: u32 = 1 << 0;
-/// close(2) asks nothing of us: there is nothing to write back, and a process that splits off while we stop would wait for
-/// an answer.
+/// close(2) asks nothing of us: there is nothing to write back, and a process that splits off while we stop would wait
+/// for an answer.
 const FOPEN_NOFLUSH: u32 = 1 << 5;
 const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 

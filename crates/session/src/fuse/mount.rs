@@ -69,7 +69,8 @@ fn mount_directly(
     rustix::mount::mount("blockyard", target, FILE_SYSTEM_TYPE, flags, Some(options.as_c_str()))
 }
 
-/// fusermount3 mounts for ordinary users and sends the connected /dev/fuse through the socket that `_FUSE_COMMFD` names.
+/// fusermount3 mounts for ordinary users and sends the connected /dev/fuse through the socket that `_FUSE_COMMFD`
+/// names.
 fn mount_by_fusermount(
     program: &PathBuf,
     mountpoint: &Mountpoint,

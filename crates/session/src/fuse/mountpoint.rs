@@ -31,13 +31,14 @@ pub(super) struct Mountpoint {
     pub(super) file: OwnedFd,
     /// The file that was made, to be removed again: nobody else's of that name is.
     pub(super) made: Option<FileIdentity>,
-    /// The same file, open so that it can be locked: whoever mounts over it or unmounts from it holds the lock meanwhile, as both
-    /// name a path, and what is mounted there may be another's by the time that they are heard. `None` if it may not be opened.
+    /// The same file, open so that it can be locked: whoever mounts over it or unmounts from it holds the lock
+    /// meanwhile, as both name a path, and what is mounted there may be another's by the time that they are heard.
+    /// `None` if it may not be opened.
     pub(super) turn: Option<OwnedFd>,
 }
 
-/// How often and how long to wait for one's turn: a dead server's unmounter needs a tenth of a second. Whoever holds the lock for
-/// longer is none of ours.
+/// How often and how long to wait for one's turn: a dead server's unmounter needs a tenth of a second. Whoever holds
+/// the lock for longer is none of ours.
 const TURN_TRIES: u32 = 500;
 const TURN_PAUSE: Duration = Duration::from_millis(10);
 
@@ -170,8 +171,8 @@ impl Mountpoint {
     }
 }
 
-/// STATX_MNT_ID_UNIQUE (Linux 6.8): a number that no other mount ever gets. Older kernels answer with STATX_MNT_ID, which
-/// is used again once its mount is gone, as is the device number.
+/// STATX_MNT_ID_UNIQUE (Linux 6.8): a number that no other mount ever gets. Older kernels answer with STATX_MNT_ID,
+/// which is used again once its mount is gone, as is the device number.
 const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// Which mount it is.
@@ -191,8 +192,8 @@ impl MountIdentity {
     }
 }
 
-/// Where `path` leads to, and its name without symbolic links. Its directory is resolved by the kernel, once; the last component is not: it
-/// may be a dead mount, or a symbolic link, which is refused.
+/// Where `path` leads to, and its name without symbolic links. Its directory is resolved by the kernel, once; the last
+/// component is not: it may be a dead mount, or a symbolic link, which is refused.
 fn resolved(path: &Path) -> Result<(Place, PathBuf), FuseError> {
     let failed = |error| FuseError::Path { path: path.to_owned(), error };
     let name = path.file_name().ok_or_else(|| FuseError::Directory { path: path.to_owned() })?;

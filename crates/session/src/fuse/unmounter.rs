@@ -2,8 +2,8 @@
 //!
 //! Once a server has confined itself it may neither unmount (Landlock refuses that to whoever it confines) nor start
 //! fusermount3 (a filtered process gets no rights from it); and a server that is killed does nothing at all. So a small
-//! process is split off before all that. It holds one end of a socket, and waits for a
-//! byte or for the end of the server. Beside the socket it keeps the file that it was mounted over, to lock it while it unmounts, and the
+//! process is split off before all that. It holds one end of a socket, and waits for a byte or for the end of the
+//! server. Beside the socket it keeps the file that it was mounted over, to lock it while it unmounts, and the
 //! directory of that file, where it unmounts whatever the directory is called by then.
 
 use super::mountpoint::{FileIdentity, MountIdentity, Mountpoint, Place, c_path, take_turn};

@@ -60,7 +60,8 @@ impl ControlSocket {
         Self { socket, spare: RefCell::new(SpareDescriptors::new(2)) }
     }
 
-    /// Sends a datagram; false when the other side has not read enough of the earlier ones and `patience` is [`Patience::Never`].
+    /// Sends a datagram; false when the other side has not read enough of the earlier ones and `patience` is
+    /// [`Patience::Never`].
     ///
     /// # Errors
     /// When the other side is gone (`BrokenPipe`, `ConnectionReset`) or the system fails.
@@ -88,8 +89,8 @@ impl ControlSocket {
         }
     }
 
-    /// Receives a datagram. The descriptor that may come with it is a unix stream socket: what else does is closed, where nobody waits
-    /// for that.
+    /// Receives a datagram. The descriptor that may come with it is a unix stream socket: what else does is closed,
+    /// where nobody waits for that.
     ///
     /// # Errors
     /// `InvalidData` for a datagram that is too long or comes with anything else, and the system's own.

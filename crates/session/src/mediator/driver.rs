@@ -60,7 +60,8 @@ pub enum MediatorNews {
 /// The driver's end of the control socket.
 ///
 /// It enforces what must hold whatever the mediator says: ranges lie within the disk in whole logical blocks, what one
-/// client writes no other client has, numbers of sessions are never used twice, and there are at most [`EXPORTS_MAX`] sessions.
+/// client writes no other client has, numbers of sessions are never used twice, and there are at most [`EXPORTS_MAX`]
+/// sessions.
 pub struct Driver {
     disk: Arc<dyn Disk>,
     /// `None` once the mediator is gone.
@@ -126,8 +127,8 @@ impl Driver {
         Ok(!polled[0].revents().is_empty())
     }
 
-    /// Does what there is to do, without waiting: for a loop of the caller's own, whenever [`Driver::event`] or one of the
-    /// grantor's is readable.
+    /// Does what there is to do, without waiting: for a loop of the caller's own, whenever [`Driver::event`] or one of
+    /// the grantor's is readable.
     pub fn turn(&mut self, grantor: &mut dyn Grantor) {
         for (session, why) in grantor.ended() {
             if self.sessions.remove(session) {

@@ -60,7 +60,8 @@ impl Gate {
         Ok(Self { places, spare: SpareDescriptors::new(1) })
     }
 
-    /// The sockets in the order of the offers, to be polled, and for how long at most: ready when somebody waits who can be let in or turned away.
+    /// The sockets in the order of the offers, to be polled, and for how long at most: ready when somebody waits who
+    /// can be let in or turned away.
     pub fn polled(&self) -> (impl ExactSizeIterator<Item = PollFd<'_>>, Option<Duration>) {
         let now = Instant::now();
         let resting = self.places.iter().filter(|place| place.rests(now)).filter_map(|place| place.rests_until);
@@ -79,8 +80,8 @@ impl Gate {
         self.places[place].taken
     }
 
-    /// Takes one connection at a place. When the system has no descriptor or memory for it, or too many who were turned away cannot be closed,
-    /// it waits for a while.
+    /// Takes one connection at a place. When the system has no descriptor or memory for it, or too many who were turned
+    /// away cannot be closed, it waits for a while.
     pub fn admit(&mut self, place: usize) -> Admission {
         let place = &mut self.places[place];
         let accepted = self.spare.receive(|| place.listener.accept());

@@ -50,7 +50,8 @@ pub(super) enum ToDriver {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) enum ToMediator {
-    /// Comes with a connection to the disk, to read its table through; says whether the disk cannot be written by anybody.
+    /// Comes with a connection to the disk, to read its table through; says whether the disk cannot be written by
+    /// anybody.
     Start { version: u32, read_only: bool },
     /// A session is over.
     Ended { session: u64, reason: String },

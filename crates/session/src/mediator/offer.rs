@@ -74,11 +74,12 @@ pub enum OfferError {
     ReadOnlyDisk(u32),
 }
 
-/// Reads the disk's table and finds what `exports` say. `read_only` is whether what clients get at cannot be written: the
-/// way that the table is read by usually cannot, whatever clients may.
+/// Reads the disk's table and finds what `exports` say. `read_only` is whether what clients get at cannot be written:
+/// the way that the table is read by usually cannot, whatever clients may.
 ///
 /// # Errors
-/// When the table cannot be read, a partition is not to be had with the rights asked for, or exports contradict each other.
+/// When the table cannot be read, a partition is not to be had with the rights asked for, or exports contradict each
+/// other.
 pub fn offers(
     disk: &dyn Disk,
     choice: TableChoice,

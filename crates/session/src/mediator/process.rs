@@ -50,8 +50,8 @@ impl From<MessageError> for MediatorError {
     }
 }
 
-/// Starts and runs the mediator at its end of the control socket until the driver is gone. `connect` makes a disk of the
-/// connection that the driver gives: a session of its own.
+/// Starts and runs the mediator at its end of the control socket until the driver is gone. `connect` makes a disk of
+/// the connection that the driver gives: a session of its own.
 ///
 /// # Errors
 /// Why it could not begin, when the driver was not told, or go on.
@@ -94,7 +94,8 @@ pub struct Mediator {
 /// A client that was passed on.
 struct In {
     session: u64,
-    /// Kept until the driver has closed it, so that what takes time to close holds up nobody but those at the same socket.
+    /// Kept until the driver has closed it, so that what takes time to close holds up nobody but those at the same
+    /// socket.
     _stream: ClientStream,
 }
 
@@ -114,8 +115,8 @@ enum Next {
 }
 
 impl Mediator {
-    /// Waits for the driver's connection, reads the table, and makes the sockets. `None` when the driver is gone, and when it was told
-    /// why there is no beginning.
+    /// Waits for the driver's connection, reads the table, and makes the sockets. `None` when the driver is gone, and
+    /// when it was told why there is no beginning.
     ///
     /// # Errors
     /// Why it cannot begin, when the driver was not told.

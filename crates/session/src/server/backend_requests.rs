@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The socket, and what there was no room to say. A client that is slow to read hears of several changes at once, but of the
-/// last one for certain.
+/// The socket, and what there was no room to say. A client that is slow to read hears of several changes at once, but
+/// of the last one for certain.
 #[derive(Debug)]
 pub(super) struct BackendRequests {
     socket: ClientDescriptor,

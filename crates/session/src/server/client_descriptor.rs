@@ -1,7 +1,7 @@
 //! Descriptors that a client has given us, closed where nobody waits for it.
 //!
-//! Closing one may take as long as its giver likes: a TCP socket with SO_LINGER waits until its peer has read, and a unix socket may have
-//! one in its queue. So each goes to a thread of its session that does nothing else.
+//! Closing one may take as long as its giver likes: a TCP socket with SO_LINGER waits until its peer has read, and a
+//! unix socket may have one in its queue. So each goes to a thread of its session that does nothing else.
 
 use super::session::Shared;
 use blockyard_block::wait_ready;
@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::thread;
 
-/// Sessions that a user has, and those that are over and of which something is left: descriptors that are not closed yet, a process that still looks
-/// at one. With so many, nobody of that user is served: clients that come and leave something behind, again and again, get no further.
+/// Sessions that a user has, and those that are over and of which something is left: descriptors that are not closed
+/// yet, a process that still looks at one. With so many, nobody of that user is served: clients that come and leave
+/// something behind, again and again, get no further.
 const CLOSERS_MAX: usize = 256;
 
 /// Descriptors of one session that wait to be closed. With so many, nothing more is heard from its client.
@@ -144,8 +145,8 @@ impl Drop for Counted {
     }
 }
 
-/// A client's descriptor, whatever it is: to be looked at and used where it is. Dropped, it is closed by its session's [`Closer`], and in no
-/// other way.
+/// A client's descriptor, whatever it is: to be looked at and used where it is. Dropped, it is closed by its session's
+/// [`Closer`], and in no other way.
 #[derive(Debug)]
 pub(super) struct ClientDescriptor {
     /// `None` only while it is dropped.

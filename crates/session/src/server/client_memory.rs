@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Regions a client may have (VHOST_USER_GET_MAX_MEM_SLOTS): as many as KVM offered once, and plenty.
 pub(super) const REGIONS_MAX: usize = 32;
 
-/// Memory that one client may have, by what this machine has with its swap space: no virtual machine that is of use has more than some of that, but
-/// where more was promised than there is. A file that is longer costs who made it nothing, but us: what we have touched of it takes 1/512 of that in page
-/// tables, which stay when the client takes the pages out of its file.
+/// Memory that one client may have, by what this machine has with its swap space: no virtual machine that is of use has
+/// more than some of that, but where more was promised than there is. A file that is longer costs who made it nothing,
+/// but us: what we have touched of it takes 1/512 of that in page tables, which stay when the client takes the pages
+/// out of its file.
 fn client_bytes_max(machine_bytes: u64) -> u64 {
     (2 * machine_bytes).clamp(16 << 30, 16 << 40)
 }
@@ -158,10 +159,11 @@ impl ClientMemory {
     }
 }
 
-/// The memory of User-Mode Linux, which is one file with each address at that offset, begins with its kernel's program, and that it does not tell
-/// us about: the file has a hole there. Newer kernels (Linux 7) have their page of zeros in the program and have it written to disks,
-/// as a RAID does that is zeroed (`blkdev_issue_zeroout`). So we take the file from its start, where all that we find is zeros. Any other client
-/// with such a region gives its guest's requests what its file begins with, which is said in SECURITY.md.
+/// The memory of User-Mode Linux, which is one file with each address at that offset, begins with its kernel's program,
+/// and that it does not tell us about: the file has a hole there. Newer kernels (Linux 7) have their page of zeros in
+/// the program and have it written to disks, as a RAID does that is zeroed (`blkdev_issue_zeroout`). So we take the
+/// file from its start, where all that we find is zeros. Any other client with such a region gives its guest's requests
+/// what its file begins with, which is said in SECURITY.md.
 fn with_its_program(region: Region) -> Region {
     let start = region.guest_address;
     if [region.user_address, region.file_offset_bytes] != [start; 2] {

@@ -8,8 +8,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// A client's connection that nobody serves. What the client has sent already may be descriptors whose closing takes as long as it likes, and
-/// they go with the connection; so, dropped, it is closed in a thread of its own.
+/// A client's connection that nobody serves. What the client has sent already may be descriptors whose closing takes as
+/// long as it likes, and they go with the connection; so, dropped, it is closed in a thread of its own.
 #[derive(Debug)]
 pub struct ClientStream {
     /// `None` only while it is dropped or given away.
@@ -46,8 +46,9 @@ impl Departures {
         self.stream(stream, false)
     }
 
-    /// As [`Departures::arrival`], of a connection that whoever passed it on has, too, until they hear that nobody serves it. So closing it takes no
-    /// time, and they, to whom it is a client, are the last to do so. Should they not have it, it is one of these.
+    /// As [`Departures::arrival`], of a connection that whoever passed it on has, too, until they hear that nobody
+    /// serves it. So closing it takes no time, and they, to whom it is a client, are the last to do so. Should they not
+    /// have it, it is one of these.
     pub(crate) fn held_arrival(&self, stream: impl Into<UnixStream>) -> ClientStream {
         self.stream(stream, true)
     }

@@ -1,27 +1,28 @@
 //! When a driver is notified: at once where it waits for one request, in batches where it keeps many outstanding.
 //!
-//! A notification costs the driver an interrupt, and in a guest whose system calls are slow that is most of what a request costs.
-//! Measured with User-Mode Linux, 4 KiB, depth 64 (one CPU each for guest and server): 74,000 requests a second when each is
-//! notified, 130,000 at 32 to a notification; but at depth 1 the same waiting takes a third away.
+//! A notification costs the driver an interrupt, and in a guest whose system calls are slow that is most of what a
+//! request costs. Measured with User-Mode Linux, 4 KiB, depth 64 (one CPU each for guest and server): 74,000 requests a
+//! second when each is notified, 130,000 at 32 to a notification; but at depth 1 the same waiting takes a third away.
 //!
 //! Whether it pays is tried (`payoff.rs`): a driver that is not kept busy by interrupts would only wait for longer.
 //!
-//! How deep a driver is cannot be seen: one that is told of each request at once never has more than a few outstanding. What can be
-//! seen is whether it goes on while completions are held. So the batch grows for as long as it fills; where the driver fell
-//! silent instead, it is as it was before, and the next try is later. And a disk that takes its time must not be kept from work
-//! that the driver would have for it: then nothing is held for more than a part of that time.
+//! How deep a driver is cannot be seen: one that is told of each request at once never has more than a few outstanding.
+//! What can be seen is whether it goes on while completions are held. So the batch grows for as long as it fills; where
+//! the driver fell silent instead, it is as it was before, and the next try is later. And a disk that takes its time
+//! must not be kept from work that the driver would have for it: then nothing is held for more than a part of that
+//! time.
 
 use super::payoff::Payoff;
 
 /// Completions in a notification at most.
 const BATCH_MAX: u32 = 32;
-/// A driver that has made nothing available for so many of its usual gaps between two requests waits for us; gaps in a guest
-/// whose system calls go through ptrace were 8 µs on one machine and 39 µs on another.
+/// A driver that has made nothing available for so many of its usual gaps between two requests waits for us; gaps in a
+/// guest whose system calls go through ptrace were 8 µs on one machine and 39 µs on another.
 const QUIET_GAPS: u64 = 6;
 const QUIET_NS_MIN: u64 = 15_000;
 const QUIET_NS_MAX: u64 = 400_000;
-/// No completion is held for longer than a full batch takes at the driver's pace, and for no longer than this part of what the
-/// disk's requests take when it has others.
+/// No completion is held for longer than a full batch takes at the driver's pace, and for no longer than this part of
+/// what the disk's requests take when it has others.
 const HELD_NS_MIN: u64 = 300_000;
 const HELD_NS_MAX: u64 = 2_000_000;
 const HELD_PART_OF_LATENCY: u64 = 8;
@@ -162,8 +163,8 @@ mod tests {
 
     const AT_ONCE: Option<u64> = None;
 
-    /// A driver that takes `gap_ns` for each request, and `interrupt_ns` for each notification, and has at most `depth` outstanding, on a
-    /// disk that does all at once.
+    /// A driver that takes `gap_ns` for each request, and `interrupt_ns` for each notification, and has at most `depth`
+    /// outstanding, on a disk that does all at once.
     #[derive(Clone, Copy)]
     struct Driver {
         depth: u32,
@@ -171,7 +172,8 @@ mod tests {
         interrupt_ns: u64,
     }
 
-    /// How long completions are held on average, and how many there are to a notification, over the last half of 400,000 requests.
+    /// How long completions are held on average, and how many there are to a notification, over the last half of
+    /// 400,000 requests.
     fn run(coalescing: &mut Coalescing, driver: Driver) -> (u64, f64) {
         const REQUESTS: u64 = 400_000;
         let (mut now, mut completed, mut held, mut notifications) = (coalescing.active_ns + 1_000_000, 0, 0, 0u64);

@@ -39,8 +39,8 @@ const PROTOCOL_FEATURES: u64 = protocol::MQ
 /// Largest virtqueue (virtio 1.2 §2.7).
 const QUEUE_SIZE_MAX: u16 = 32768;
 const _: () = assert!(QUEUE_SIZE_MAX as u32 == SEGMENTS_MAX);
-/// The size of queue that the number of segments in the configuration space is for. The client chooses its size later; this is
-/// the default of QEMU, and others' are larger.
+/// The size of queue that the number of segments in the configuration space is for. The client chooses its size later;
+/// this is the default of QEMU, and others' are larger.
 const QUEUE_SIZE_USUAL: u16 = 128;
 
 /// Why a request is not done.
@@ -235,7 +235,8 @@ impl Control {
         Ok(())
     }
 
-    /// Waits until not too many of the descriptors that the client gave wait to be closed. A client whose descriptors cannot be is left.
+    /// Waits until not too many of the descriptors that the client gave wait to be closed. A client whose descriptors
+    /// cannot be is left.
     fn await_closer(&self) -> Result<(), EndReason> {
         let deadline = Instant::now() + CLOSING;
         while self.connection.closer_is_behind() {

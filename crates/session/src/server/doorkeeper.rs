@@ -1,13 +1,15 @@
-//! The processes that receive what clients send, so that no descriptor which could hold a server up is ever one of its own.
+//! The processes that receive what clients send, so that no descriptor which could hold a server up is ever one of its
+//! own.
 //!
-//! Closing a file on a FUSE file system waits for that file system's server for as long as it likes, and nothing ends the wait, SIGKILL
-//! neither: who has such a descriptor cannot even end. Looking at one may wait, too; and who receives it has it. So each client's messages are
-//! received by a small process of its own, which passes them on, one datagram each, with descriptors that are harmless. A message
-//! with any other it does not pass on; it says why, and ends, however long that takes: nobody waits for it. When the session is over, a signal
-//! of the kernel's ends a process that is still looking at something ([`Door`]).
+//! Closing a file on a FUSE file system waits for that file system's server for as long as it likes, and nothing ends
+//! the wait, SIGKILL neither: who has such a descriptor cannot even end. Looking at one may wait, too; and who receives
+//! it has it. So each client's messages are received by a small process of its own, which passes them on, one datagram
+//! each, with descriptors that are harmless. A message with any other it does not pass on; it says why, and ends,
+//! however long that takes: nobody waits for it. When the session is over, a signal of the kernel's ends a process that
+//! is still looking at something ([`Door`]).
 //!
-//! These processes are split off by another one, the doorkeeper, which was split off before the server gave up making processes. It
-//! makes one for each client and has no descriptor of theirs itself.
+//! These processes are split off by another one, the doorkeeper, which was split off before the server gave up making
+//! processes. It makes one for each client and has no descriptor of theirs itself.
 
 use super::descriptor_kind::{is_unix_socket, kind_of};
 use super::message::PAYLOAD_BYTES_MAX;
@@ -50,13 +52,14 @@ pub struct Doorkeeper(Arc<OwnedFd>);
 pub(super) struct Door {
     /// Where it is passed on.
     pub(super) messages: OwnedFd,
-    /// Closed, however the session or the server ends, it has the kernel end that process with a signal, which also ends most of what it may wait
-    /// for.
+    /// Closed, however the session or the server ends, it has the kernel end that process with a signal, which also
+    /// ends most of what it may wait for.
     _life: OwnedFd,
 }
 
 impl Doorkeeper {
-    /// Splits the process off. To be called before the caller's process gives up making processes; one without threads is copied fastest.
+    /// Splits the process off. To be called before the caller's process gives up making processes; one without threads
+    /// is copied fastest.
     ///
     /// # Errors
     /// When the system refuses.
@@ -152,7 +155,8 @@ fn keep_door(control: OwnedFd, filter: &BpfProgram, of_receivers: &BpfProgram) -
         libc::setsid();
         close_all_but(control.as_raw_fd());
         libc::chdir(c"/".as_ptr());
-        // Whoever ends the server with a signal to its whole group or session does not mean this; and nobody waits for its children.
+        // Whoever ends the server with a signal to its whole group or session does not mean this; and nobody waits for
+        // its children.
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGUSR1, libc::SIGCHLD] {
             libc::signal(signal, libc::SIG_IGN);
         }
@@ -234,7 +238,8 @@ fn pass_on(control: OwnedFd, takes: OwnedFd, filter: &BpfProgram) -> ! {
     end()
 }
 
-/// Has the kernel end this process with SIGIO, whatever it does, when the other end of a socket is closed on which nothing is ever sent.
+/// Has the kernel end this process with SIGIO, whatever it does, when the other end of a socket is closed on which
+/// nothing is ever sent.
 fn end_with(life: &OwnedFd) -> io::Result<()> {
     let set = |command: i32, argument: i32| {
         // SAFETY: no memory is touched.
@@ -316,7 +321,8 @@ fn pass_messages(client: BorrowedFd<'_>, server: BorrowedFd<'_>) -> rustix::io::
         let judged = judged.and_then(|()| descriptors.0.iter().flatten().try_for_each(judge));
         if let Err(refusal) = judged {
             let _ = refuse(server, &refusal);
-            // They are not closed first: what that waits for no signal ends, and a process that ends does not wait (since Linux 6.3).
+            // They are not closed first: what that waits for no signal ends, and a process that ends does not wait
+            // (since Linux 6.3).
             end();
         }
         filled += count;
@@ -334,7 +340,8 @@ fn pass_messages(client: BorrowedFd<'_>, server: BorrowedFd<'_>) -> rustix::io::
     }
 }
 
-/// How long the message is that begins so, as far as that is known. What is longer than any message is the server's to refuse.
+/// How long the message is that begins so, as far as that is known. What is longer than any message is the server's to
+/// refuse.
 fn message_bytes(begun: &[u8]) -> usize {
     let Some(length) = begun.get(8..HEADER_BYTES).and_then(|bytes| bytes.try_into().ok()) else { return HEADER_BYTES };
     let payload_bytes = u32::from_ne_bytes(length) as usize;

@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// What a client rings: an eventfd, which only has to be waited for. Of other descriptors some would have to be read, and
-/// who else reads them could make that wait; an epoll could have us search what the client put into it.
+/// What a client rings: an eventfd, which only has to be waited for. Of other descriptors some would have to be read,
+/// and who else reads them could make that wait; an epoll could have us search what the client put into it.
 #[derive(Clone, Debug)]
 pub(super) struct Kick(Arc<ClientDescriptor>);
 

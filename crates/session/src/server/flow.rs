@@ -1,16 +1,16 @@
 //! What a thread does for one session, and how much of its time that may take.
 //!
-//! Sessions on a thread share it by deficit round robin (Shreedhar and Varghese, 1995), in bytes: each round gives each a quantum
-//! in proportion to its weight; a request that is larger than what is left is begun all the same and paid for in the
-//! rounds to come. That shares the thread. The disk behind it is shared by bounding what is in flight there: else whoever
-//! keeps a thousand requests outstanding would have everybody else's wait behind them.
+//! Sessions on a thread share it by deficit round robin (Shreedhar and Varghese, 1995), in bytes: each round gives each
+//! a quantum in proportion to its weight; a request that is larger than what is left is begun all the same and paid for
+//! in the rounds to come. That shares the thread. The disk behind it is shared by bounding what is in flight there:
+//! else whoever keeps a thousand requests outstanding would have everybody else's wait behind them.
 
 use super::task::Task;
 use blockyard_block::limits::IN_FLIGHT_BYTES_MAX;
 use blockyard_devices::virtio::Limit;
 
-/// What a round gives the heaviest session that has something to do: 32 requests of 4 KiB, some 50 µs of work, which is how long a
-/// session that just woke up waits for each of the others.
+/// What a round gives the heaviest session that has something to do: 32 requests of 4 KiB, some 50 µs of work, which is
+/// how long a session that just woke up waits for each of the others.
 const QUANTUM_BYTES: u64 = 128 << 10;
 /// And the lightest, at least.
 const QUANTUM_BYTES_MIN: u64 = 512;
@@ -19,19 +19,19 @@ const QUANTUM_BYTES_MIN: u64 = 512;
 /// busy that takes 300 µs to answer, and no more than 2 ms of one that moves 1 GB/s.
 const IN_FLIGHT_COST_BYTES: u64 = 2 << 20;
 const _: () = assert!(IN_FLIGHT_COST_BYTES <= IN_FLIGHT_BYTES_MAX);
-/// What a request counts as there at least: so 128 of the small ones, enough for most disks' queues. A disk that seeks takes long
-/// for each, however small.
+/// What a request counts as there at least: so 128 of the small ones, enough for most disks' queues. A disk that seeks
+/// takes long for each, however small.
 const IN_FLIGHT_REQUEST_COST_BYTES: u64 = 16 << 10;
 
 /// A session has something to do if it had within this time: a client at depth 1 is idle between any two requests.
 const ACTIVE_NS: u64 = 100_000_000;
 
-/// Requests taken from a queue at a time. More would be a longer wait for the driver, which could go on with those that are
-/// answered already; fewer would be more system calls for a disk that makes one for each batch.
+/// Requests taken from a queue at a time. More would be a longer wait for the driver, which could go on with those that
+/// are answered already; fewer would be more system calls for a disk that makes one for each batch.
 const REQUESTS_A_PASS: u16 = 16;
 
-/// And bytes, where no other session's share is less: what is in the page cache is copied while it is submitted, and the driver is to go on
-/// with the first large requests while the next are copied.
+/// And bytes, where no other session's share is less: what is in the page cache is copied while it is submitted, and
+/// the driver is to go on with the first large requests while the next are copied.
 const BYTES_A_PASS: u64 = 256 << 10;
 
 /// How many sessions have something to do, and what they weigh.

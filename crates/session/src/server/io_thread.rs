@@ -58,7 +58,8 @@ impl Inbox {
 }
 
 impl IoThread {
-    /// Starts a thread that looks for work for at most `poll` before it waits, once `prepare` has done what there is to be done on it.
+    /// Starts a thread that looks for work for at most `poll` before it waits, once `prepare` has done what there is to
+    /// be done on it.
     pub(super) fn start(
         index: usize,
         poll: Duration,
@@ -119,8 +120,8 @@ const INBOX: u64 = u64::MAX;
 const KICK: u64 = 0;
 const COMPLETION: u64 = 1;
 
-/// A thread that has found no work for so long lets others have the CPU between two looks, if any waits for it. With more
-/// threads that look than CPUs, a client might be one of them; or the kernel's, with a write of ours.
+/// A thread that has found no work for so long lets others have the CPU between two looks, if any waits for it. With
+/// more threads that look than CPUs, a client might be one of them; or the kernel's, with a write of ours.
 const YIELD_AFTER_NS: u64 = 5000;
 
 /// Descriptors that become ready and are heard of in one wait.

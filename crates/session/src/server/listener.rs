@@ -57,8 +57,8 @@ pub enum ListenerError {
     },
 }
 
-/// A listening socket in the file system, for its owner alone (mode 0600). It does not make anybody wait; poll it for reading.
-/// Dropped, it removes the socket, if that is still the one it made.
+/// A listening socket in the file system, for its owner alone (mode 0600). It does not make anybody wait; poll it for
+/// reading. Dropped, it removes the socket, if that is still the one it made.
 #[derive(Debug)]
 pub struct Listener {
     listener: UnixListener,
@@ -72,15 +72,17 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path` for clients of `allowed_uids`, or of this process's own user if there are none. A socket that a dead
-    /// process has left there is replaced, and nothing else. If this is root and one other user is allowed, the socket is theirs.
+    /// Listens at `path` for clients of `allowed_uids`, or of this process's own user if there are none. A socket that
+    /// a dead process has left there is replaced, and nothing else. If this is root and one other user is allowed, the
+    /// socket is theirs.
     ///
     /// # Errors
     /// When something is there, or the system refuses.
     pub fn bind(path: &Path, allowed_uids: &[u32]) -> Result<Self, ListenerError> {
         let io = |error: Errno| ListenerError::Io { path: path.to_owned(), error: error.into() };
         let (directory, name) = open_directory(path)?;
-        // In an address, the path is shown to who asks which sockets there are; one that is longer than an address has room for is not.
+        // In an address, the path is shown to who asks which sockets there are; one that is longer than an address has
+        // room for is not.
         let address = SocketAddrUnix::new(path).or_else(|_| address_in(&directory, &name)).map_err(io)?;
         remove_stale(path, &directory, &name, &address)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, socket_flags(), None).map_err(io)?;
@@ -111,8 +113,8 @@ impl Listener {
     /// The next client, if one has connected.
     ///
     /// # Errors
-    /// [`ListenerError::Peer`] for a client that is not allowed, [`ListenerError::Io`] when the system refuses, or too many that came
-    /// before and that nobody served cannot be closed; the listener goes on.
+    /// [`ListenerError::Peer`] for a client that is not allowed, [`ListenerError::Io`] when the system refuses, or too
+    /// many that came before and that nobody served cannot be closed; the listener goes on.
     pub fn accept(&self) -> Result<Option<ClientStream>, ListenerError> {
         let io = |error: io::Error| ListenerError::Io { path: self.path.clone(), error };
         if self.departures.are_too_many() {
@@ -147,8 +149,9 @@ fn its_user(allowed_uids: &[u32]) -> Option<Uid> {
     }
 }
 
-/// Makes the socket's file, and gives it to `user`: in a directory of ours, where nobody can put another file in its place before that is
-/// done; then it gets its name. The kernel makes such a file only by a path, and it belongs to whom the process does.
+/// Makes the socket's file, and gives it to `user`: in a directory of ours, where nobody can put another file in its
+/// place before that is done; then it gets its name. The kernel makes such a file only by a path, and it belongs to
+/// whom the process does.
 fn bind_for(socket: &OwnedFd, directory: &OwnedFd, name: &OsStr, user: Uid) -> Result<Stat, Errno> {
     const OWN: &str = "socket";
     let (private_name, private) = private_directory(directory)?;

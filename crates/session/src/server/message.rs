@@ -1,8 +1,9 @@
 //! The vhost-user messages that a client sends, parsed once.
 //!
-//! The format is the vhost-user specification's (QEMU, docs/interop/vhost-user.rst): a header of request, flags and size, 32
-//! bits each, then the payload; integers as the machine has them, which is little-endian here. We are lenient about payloads
-//! longer than they need be, because User-Mode Linux always sends room for two memory regions, and strict about the rest.
+//! The format is the vhost-user specification's (QEMU, docs/interop/vhost-user.rst): a header of request, flags and
+//! size, 32 bits each, then the payload; integers as the machine has them, which is little-endian here. We are lenient
+//! about payloads longer than they need be, because User-Mode Linux always sends room for two memory regions, and
+//! strict about the rest.
 
 use super::client_descriptor::ClientDescriptor;
 use crate::vhost_user::{

@@ -1,10 +1,11 @@
 //! Whether holding completions back pays: tried, not guessed.
 //!
-//! A driver whose time goes into interrupts gets more done when there are fewer. One that sends a request now and then because it
-//! has no more to ask for only waits longer for its answers. From outside they look the same, but for one thing: how fast requests
-//! come with and without. So both ways are tried in turn, the better one for longer.
+//! A driver whose time goes into interrupts gets more done when there are fewer. One that sends a request now and then
+//! because it has no more to ask for only waits longer for its answers. From outside they look the same, but for one
+//! thing: how fast requests come with and without. So both ways are tried in turn, the better one for longer.
 
-/// Requests that one trial of the other way lasts, and that the better way lasts between two trials, at first and at most.
+/// Requests that one trial of the other way lasts, and that the better way lasts between two trials, at first and at
+/// most.
 const TRIAL: u32 = 1024;
 const BETWEEN_MIN: u32 = 2048;
 const BETWEEN_MAX: u32 = 131_072;
@@ -12,7 +13,8 @@ const BETWEEN_MAX: u32 = 131_072;
 const JUDGED: u32 = 512;
 /// Holding must make requests come so much faster, in percent, to be worth what it adds to each.
 const GAIN_PERCENT: u64 = 10;
-/// Of a driver that takes longer for what is judged, either way, nothing can be said but that it has time for interrupts.
+/// Of a driver that takes longer for what is judged, either way, nothing can be said but that it has time for
+/// interrupts.
 const TRIAL_NS_MAX: u64 = 100_000_000;
 
 /// A queue's trials. Times are nanoseconds of the thread's own clock.
@@ -84,7 +86,8 @@ impl Payoff {
 mod tests {
     use super::*;
 
-    /// How many of 1,000,000 requests come while completions may be held, from a driver that takes so long for one, held or not.
+    /// How many of 1,000,000 requests come while completions may be held, from a driver that takes so long for one,
+    /// held or not.
     fn held(payoff: &mut Payoff, held_ns: u64, at_once_ns: u64) -> u32 {
         let mut now_ns = payoff.began_ns + 1_000_000;
         let mut held = 0;

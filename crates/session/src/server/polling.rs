@@ -1,9 +1,9 @@
 //! How long a thread looks for work before it waits: only where that pays.
 //!
-//! Looking costs a CPU; waiting costs a driver its notification and us a system call and the way back, some 10 µs. As KVM does with
-//! its halt polling (Linux, Documentation/virt/kvm/halt-polling.rst): a wait that was so short that looking a little longer
-//! would have found the work makes the next look longer, and a long wait makes it shorter, down to nothing. So an idle
-//! client costs nothing, and neither does one whose requests are far apart.
+//! Looking costs a CPU; waiting costs a driver its notification and us a system call and the way back, some 10 µs. As
+//! KVM does with its halt polling (Linux, Documentation/virt/kvm/halt-polling.rst): a wait that was so short that
+//! looking a little longer would have found the work makes the next look longer, and a long wait makes it shorter, down
+//! to nothing. So an idle client costs nothing, and neither does one whose requests are far apart.
 
 /// The first step up from not looking at all.
 const STEP_NS: u64 = 10_000;

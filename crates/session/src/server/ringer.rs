@@ -1,10 +1,10 @@
 //! Ringing an eventfd without waiting for it, whoever else holds it.
 //!
-//! Whether a write to an eventfd waits while the counter is full is said by O_NONBLOCK, which belongs to the open file and so to
-//! everybody who has it: a client can clear it at any moment, and no check before the write would help. An asynchronous
-//! read (io_submit(2)) that announces its completion on an eventfd (`IOCB_FLAG_RESFD`) has the kernel itself count the
-//! event, which never waits and leaves a full counter alone. It is one system call like the write, of 1.4 µs where a write
-//! takes 0.5.
+//! Whether a write to an eventfd waits while the counter is full is said by O_NONBLOCK, which belongs to the open file
+//! and so to everybody who has it: a client can clear it at any moment, and no check before the write would help. An
+//! asynchronous read (io_submit(2)) that announces its completion on an eventfd (`IOCB_FLAG_RESFD`) has the kernel
+//! itself count the event, which never waits and leaves a full counter alone. It is one system call like the write, of
+//! 1.4 µs where a write takes 0.5.
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -116,7 +116,8 @@ impl Ringer {
     fn take_completions(&self) {
         let mut completions = [Completion::default(); COMPLETIONS];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: there is room for as many completions as are asked for. None is waited for. They say nothing of interest.
+        // SAFETY: there is room for as many completions as are asked for. None is waited for. They say nothing of
+        // interest.
         unsafe {
             let into = completions.as_mut_ptr();
             libc::syscall(libc::SYS_io_getevents, self.context, 0 as libc::c_long, COMPLETIONS, into, &raw const now);

@@ -48,14 +48,15 @@ impl Session {
         SessionStatistics::of(&self.shared.queues)
     }
 
-    /// Ends the session: takes nothing more from the client, answers what is in flight, and closes the connection. Does not wait
-    /// for that; [`Session::ended`] tells of it.
+    /// Ends the session: takes nothing more from the client, answers what is in flight, and closes the connection. Does
+    /// not wait for that; [`Session::ended`] tells of it.
     pub fn revoke(&self) {
         self.shared.revoked.store(true, Ordering::SeqCst);
         self.shared.wake.ring();
     }
 
-    /// An event that is readable from when the session is over: then nothing of it touches the disk or the client's memory.
+    /// An event that is readable from when the session is over: then nothing of it touches the disk or the client's
+    /// memory.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.shared.ended.as_fd()
     }

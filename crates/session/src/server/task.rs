@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-/// How a queue says that its driver wants a notification: the task then rings whatever the client gave last. Set and taken by
-/// one thread.
+/// How a queue says that its driver wants a notification: the task then rings whatever the client gave last. Set and
+/// taken by one thread.
 #[derive(Debug, Default)]
 pub(super) struct Wish(AtomicBool);
 

@@ -88,7 +88,8 @@ fn a_server_with_any_set_of_features_works() {
     }
 }
 
-/// A server that takes its memory table as a whole has its other queues stopped and started while a queue comes or goes.
+/// A server that takes its memory table as a whole has its other queues stopped and started while a queue comes or
+/// goes.
 #[test]
 fn queues_come_and_go_under_load_with_a_server_that_takes_whole_tables() {
     let script = Script { protocol: scripted::CONFIG | 1, queues: 3, ..Script::good(DISK_BYTES) };
@@ -380,7 +381,8 @@ fn requests_are_asked_again_in_their_order() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let disk = contents(DISK_BYTES);
-    // The first server does nothing at all. The second is asked to write the same block again and again: the last one stays.
+    // The first server does nothing at all. The second is asked to write the same block again and again: the last one
+    // stays.
     let scripts = vec![
         Script::good(DISK_BYTES).on_request(|count| if count == 15 { Use::Close } else { Use::Never }),
         Script::good(DISK_BYTES),
@@ -446,7 +448,8 @@ fn word(kind: u8, value: u16) -> Say {
     }
 }
 
-/// A server that lies at random, to a client that copies: so what the server can reach is known, and the rest must stay as it is.
+/// A server that lies at random, to a client that copies: so what the server can reach is known, and the rest must stay
+/// as it is.
 #[test]
 fn fuzz_a_hostile_server_neither_hangs_nor_confuses_the_client() {
     const BLOCK: usize = 4096;

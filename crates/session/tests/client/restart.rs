@@ -8,7 +8,8 @@ use blockyard_session::client::{SessionDisk, SessionOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longest that something may take that waits for nobody, on a machine with much else to do: less than a server is waited for.
+/// Longest that something may take that waits for nobody, on a machine with much else to do: less than a server is
+/// waited for.
 const AT_ONCE: Duration = Duration::from_secs(120);
 
 #[test]

@@ -41,8 +41,8 @@ pub(crate) fn survive_restarts(server: &dyn Server, queues: u16, restarts: u32, 
     assert!(std::fs::read(&image).unwrap() == models.concat(), "what was flushed is there");
 }
 
-/// Writes and reads a share of the disk, several requests at once, until told to stop. Every request completes once, and what is read is
-/// what was written last. What the share must contain in the end.
+/// Writes and reads a share of the disk, several requests at once, until told to stop. Every request completes once,
+/// and what is read is what was written last. What the share must contain in the end.
 pub(crate) fn verify(disk: &SessionDisk, start: usize, length: usize, stop: &AtomicBool, done: &AtomicU64) -> Vec<u8> {
     const DEPTH: usize = 16;
     const BYTES: usize = 16384;

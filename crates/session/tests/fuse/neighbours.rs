@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// On which whoever does it wrong is found out: there is time for a neighbour between the read and the write of a block.
+/// On which whoever does it wrong is found out: there is time for a neighbour between the read and the write of a
+/// block.
 fn slow_to_change(block_bytes: u32) -> Mounted {
     Mounted::new(RecordingDisk::with_slow_reads(MemoryDisk::new(MIB, block_bytes).expect("a disk")))
 }

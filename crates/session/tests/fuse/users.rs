@@ -38,8 +38,8 @@ fn mount_as_whoever_runs_this() {
 fn mount_as_nobody(path: &Path, before: &str) -> String {
     let directory = path.parent().expect("a directory");
     fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).expect("set");
-    // Where nobody may read it, wherever the build is. Were it written here, another thread's fork could hold it open for writing
-    // while it is executed.
+    // Where nobody may read it, wherever the build is. Were it written here, another thread's fork could hold it open
+    // for writing while it is executed.
     let program = directory.join("test");
     let copied = Command::new("cp").arg(std::env::current_exe().expect("this test")).arg(&program).status();
     assert!(copied.expect("cp (package coreutils)").success());

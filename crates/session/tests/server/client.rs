@@ -81,8 +81,8 @@ pub(crate) fn send_on(stream: &UnixStream, bytes: &[u8], descriptors: &[Borrowed
     let _ = rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
 }
 
-/// A unix socket whose close waits for an hour: in its queue lies the last descriptor of a TCP connection that has to send what nobody reads.
-/// And who does not read.
+/// A unix socket whose close waits for an hour: in its queue lies the last descriptor of a TCP connection that has to
+/// send what nobody reads. And who does not read.
 pub(crate) fn lingering_socket() -> (UnixStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

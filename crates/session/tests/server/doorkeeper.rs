@@ -1,4 +1,5 @@
-//! Clients whose descriptors hold up whoever looks at them: a process of its own, which nobody waits for, and of which there are not too many.
+//! Clients whose descriptors hold up whoever looks at them: a process of its own, which nobody waits for, and of which
+//! there are not too many.
 
 use crate::client::*;
 use blockyard_block::EventFd;
@@ -104,8 +105,8 @@ fn attach_to(server: &Server, pair: (UnixStream, UnixStream)) -> io::Result<(Uni
     Ok((ours, session))
 }
 
-/// A process that looks at such a descriptor cannot even be killed once the request was taken: a user of whom too many hang gets no
-/// further, and nobody else notices.
+/// A process that looks at such a descriptor cannot even be killed once the request was taken: a user of whom too many
+/// hang gets no further, and nobody else notices.
 #[test]
 fn what_hangs_of_a_user_is_bounded() {
     let doorkeeper = Doorkeeper::start().unwrap();

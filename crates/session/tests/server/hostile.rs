@@ -84,7 +84,8 @@ fn descriptors_that_cannot_be() {
     assert!(with(5, &region, &[File::open("/proc/self/exe").unwrap().as_fd()]).contains("cannot be mapped"));
 }
 
-/// Closing what this client sends takes an hour, whatever it sends it as. Its session ends all the same, when the client hangs up at the latest.
+/// Closing what this client sends takes an hour, whatever it sends it as. Its session ends all the same, when the
+/// client hangs up at the latest.
 #[test]
 fn descriptors_whose_close_waits() {
     let server = server(Duration::from_micros(50));
@@ -251,8 +252,8 @@ fn memory_that_goes_away() {
     }
 }
 
-/// The client makes its call eventfd one that a write waits for, and keeps it full, again and again: others on the same I/O
-/// thread go on, and so does the client, which need not be waited for to be served.
+/// The client makes its call eventfd one that a write waits for, and keeps it full, again and again: others on the same
+/// I/O thread go on, and so does the client, which need not be waited for to be served.
 #[test]
 fn a_call_that_a_write_would_wait_for() {
     let server = server(Duration::ZERO);

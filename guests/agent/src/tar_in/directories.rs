@@ -1,5 +1,5 @@
-//! Directories of an archive, which are finished at its end: their times change with what is put into them, their permissions may forbid it,
-//! and what they give to new files is not for those of the archive.
+//! Directories of an archive, which are finished at its end: their times change with what is put into them, their
+//! permissions may forbid it, and what they give to new files is not for those of the archive.
 
 use super::metadata::{Lists, Metadata, finish_directory};
 use crate::failures::Failures;

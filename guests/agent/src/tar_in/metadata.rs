@@ -121,8 +121,9 @@ impl Metadata {
         self.is_roots() && self.lists.access.is_none() && inheritance == Inheritance::default()
     }
 
-    /// Gives a new file what it does not have from being made by root with [`Metadata::first_mode`], in the order that leaves nothing
-    /// changed by what comes after it: a new owner takes set-ID bits and capabilities away, and a list is also a mode.
+    /// Gives a new file what it does not have from being made by root with [`Metadata::first_mode`], in the order that
+    /// leaves nothing changed by what comes after it: a new owner takes set-ID bits and capabilities away, and a list
+    /// is also a mode.
     pub(super) fn set(&self, file: BorrowedFd<'_>, inheritance: Inheritance) -> io::Result<()> {
         if !self.is_roots() || inheritance.group {
             fchown(file, Some(self.user), Some(self.group))?;

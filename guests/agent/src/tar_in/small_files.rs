@@ -47,7 +47,8 @@ impl SmallFiles {
         bytes <= SMALL_BYTES
     }
 
-    /// Whether a small file can wait with the others. They are made in any order, so no two can have one name, in whichever case.
+    /// Whether a small file can wait with the others. They are made in any order, so no two can have one name, in
+    /// whichever case.
     pub(super) fn has_room(&self, path: &Path, bytes: u64) -> bool {
         let same = |file: &SmallFile| file.path.as_os_str().eq_ignore_ascii_case(path.as_os_str());
         self.files.len() < CALLS_MAX

@@ -1,5 +1,5 @@
-//! Writes to address 0, and reads where nothing is: no memory, no device, not even page tables. One backend stops it at the
-//! first, the other at the second: either way it crashed.
+//! Writes to address 0, and reads where nothing is: no memory, no device, not even page tables. One backend stops it at
+//! the first, the other at the second: either way it crashed.
 #![no_std]
 #![no_main]
 

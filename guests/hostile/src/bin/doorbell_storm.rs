@@ -1,5 +1,5 @@
-//! Rings doorbells as fast as it can while it resets the device and sets it up again. The VMM takes it; the guest then reports
-//! that an honest bring-up works.
+//! Rings doorbells as fast as it can while it resets the device and sets it up again. The VMM takes it; the guest then
+//! reports that an honest bring-up works.
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Says that it has copied everything, and has copied nothing. The VMM knows better: nothing was written. Only an input that
-//! is all holes could be copied so.
+//! Says that it has copied everything, and has copied nothing. The VMM knows better: nothing was written. Only an input
+//! that is all holes could be copied so.
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! Offers indirect tables that may not be: one in another, one followed by a descriptor, lengths that are none, one outside
-//! memory, one that is followed by itself, one with a next outside. The device needs a reset, or uses the chain with an error.
+//! Offers indirect tables that may not be: one in another, one followed by a descriptor, lengths that are none, one
+//! outside memory, one that is followed by itself, one with a next outside. The device needs a reset, or uses the chain
+//! with an error.
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Offers requests with absurd lengths: almost 4 GiB, several times 4 GiB in one chain, nothing, half a sector. Each fails
-//! with status 1, without much work.
+//! Offers requests with absurd lengths: almost 4 GiB, several times 4 GiB in one chain, nothing, half a sector. Each
+//! fails with status 1, without much work.
 #![no_std]
 #![no_main]
 

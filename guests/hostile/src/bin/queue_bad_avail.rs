@@ -1,5 +1,5 @@
-//! Lets the available ring's index jump further than the ring is long, and backwards. The device needs a reset, or uses no
-//! more than the ring has.
+//! Lets the available ring's index jump further than the ring is long, and backwards. The device needs a reset, or uses
+//! no more than the ring has.
 #![no_std]
 #![no_main]
 

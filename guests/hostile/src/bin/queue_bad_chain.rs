@@ -1,5 +1,5 @@
-//! Offers chains that are no requests: no status byte, a header that the device should write, a header too short, one in
-//! pieces (which is allowed: status 0), an unknown type (status 2), and a head or a next that is no descriptor.
+//! Offers chains that are no requests: no status byte, a header that the device should write, a header too short, one
+//! in pieces (which is allowed: status 0), an unknown type (status 2), and a head or a next that is no descriptor.
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Offers chains that never end: a descriptor that is followed by itself, and two that follow each other. The device counts
-//! to the queue's size at most and gives up: it needs a reset, or uses the chain with an error.
+//! Offers chains that never end: a descriptor that is followed by itself, and two that follow each other. The device
+//! counts to the queue's size at most and gives up: it needs a reset, or uses the chain with an error.
 #![no_std]
 #![no_main]
 

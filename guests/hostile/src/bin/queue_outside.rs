@@ -1,5 +1,5 @@
-//! Offers requests whose buffers lie outside memory, in part or as a whole. Each fails with status 1 where the status byte
-//! itself is inside; where it is not, the chain is used without one, or the device needs a reset.
+//! Offers requests whose buffers lie outside memory, in part or as a whole. Each fails with status 1 where the status
+//! byte itself is inside; where it is not, the chain is used without one, or the device needs a reset.
 #![no_std]
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! Writes a number to every register of both devices but the status register, reads them all back, and rings doorbells of
-//! virtqueues that do not exist: each number is an attempt. The last writes the status register too. The VMM takes it, and an
-//! honest request afterwards has status 0, or it says what rule the guest broke.
+//! Writes a number to every register of both devices but the status register, reads them all back, and rings doorbells
+//! of virtqueues that do not exist: each number is an attempt. The last writes the status register too. The VMM takes
+//! it, and an honest request afterwards has status 0, or it says what rule the guest broke.
 #![no_std]
 #![no_main]
 

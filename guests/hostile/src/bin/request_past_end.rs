@@ -1,5 +1,5 @@
-//! Reads and writes past the ends of the disks, in part or as a whole. Each fails with status 1, and no file is longer than
-//! it was.
+//! Reads and writes past the ends of the disks, in part or as a whole. Each fails with status 1, and no file is longer
+//! than it was.
 #![no_std]
 #![no_main]
 

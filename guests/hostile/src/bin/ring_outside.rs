@@ -1,5 +1,5 @@
-//! Puts the parts of a virtqueue outside memory, or where they are not aligned, and notifies. The device does not take it, or
-//! needs a reset.
+//! Puts the parts of a virtqueue outside memory, or where they are not aligned, and notifies. The device does not take
+//! it, or needs a reset.
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Writes to the input, makes it zero, and discards it. The device says status 1 (or 2 to what it does not offer), and the
-//! file is as it was.
+//! Writes to the input, makes it zero, and discards it. The device says status 1 (or 2 to what it does not offer), and
+//! the file is as it was.
 #![no_std]
 #![no_main]
 

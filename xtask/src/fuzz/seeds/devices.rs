@@ -240,8 +240,8 @@ impl Change {
     }
 }
 
-/// Chains 0 to 4 are descriptors 0 to 14 of the queue's table in threes: header, data, status. Descriptor 15 refers to an
-/// indirect table with one more.
+/// Chains 0 to 4 are descriptors 0 to 14 of the queue's table in threes: header, data, status. Descriptor 15 refers to
+/// an indirect table with one more.
 fn rings() -> Vec<(&'static str, Seed)> {
     const INDIRECT: u8 = 0x80;
     const NEXT: u8 = 1;

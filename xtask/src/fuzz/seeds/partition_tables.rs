@@ -8,7 +8,8 @@ const MODULES: &str = "fuzz";
 /// Block, offset in it, and bytes in hexadecimal: what is not zero.
 type Pieces = &'static [(u8, u16, &'static str)];
 
-/// What `sfdisk` of util-linux 2.38 writes on 256 blocks of 512 bytes: two primary partitions, an extended one, three in it.
+/// What `sfdisk` of util-linux 2.38 writes on 256 blocks of 512 bytes: two primary partitions, an extended one, three
+/// in it.
 const DOS: Pieces = &[
     (0, 440, "2d4a0cb100008000090083002800080000002000000000002900ef003000280000000800000000010200050303004000000080"),
     (0, 510, "55aa"),

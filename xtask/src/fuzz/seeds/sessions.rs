@@ -1,5 +1,5 @@
-//! What the other end of a session says: crates/session/src/server/message.rs has the messages of vhost-user clients, and
-//! each target's source says what its steps are.
+//! What the other end of a session says: crates/session/src/server/message.rs has the messages of vhost-user clients,
+//! and each target's source says what its steps are.
 
 use super::{Corpus, Seed};
 

@@ -54,8 +54,8 @@ impl Trapped<'_> {
     }
 
     fn after(self, mut seed: Seed) -> Seed {
-        // r8: a multiple of 8 means rip as it is. r9: even means the pointers as they are. r10: a multiple of 4 means the
-        // fault's address as it is, else the one that the instruction says.
+        // r8: a multiple of 8 means rip as it is. r9: even means the pointers as they are. r10: a multiple of 4 means
+        // the fault's address as it is, else the one that the instruction says.
         let r10 = if self.fault_address.is_some() { 0 } else { 1 };
         const COM1: u64 = 0x3f8;
         // In the order of a signal frame: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, rflags.

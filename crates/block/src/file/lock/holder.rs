@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// "NAME (process N)", if this process may look at the one that holds the lock.
 ///
-/// The kernel names no process with an open file's lock, not even in /proc/locks: such a file may be open in several. But each
-/// descriptor's fdinfo lists the locks of what it leads to (proc(5)).
+/// The kernel names no process with an open file's lock, not even in /proc/locks: such a file may be open in several.
+/// But each descriptor's fdinfo lists the locks of what it leads to (proc(5)).
 pub(super) fn find(file: &File, conflict: Conflict) -> Option<String> {
     if let Some(process) = conflict.process {
         return describe(process);

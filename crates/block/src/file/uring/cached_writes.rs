@@ -1,27 +1,29 @@
 //! Which writes the queue's own thread makes, ahead of the ring.
 //!
-//! A write into the page cache is a copy of some microseconds. Most file systems cannot promise io_uring that it will not
-//! wait (ext4 among them), so the ring hands each to a kernel thread: measured with 4 KiB through a session on ext4, 28,000 a
-//! second one at a time where a plain call does 150,000, and 103,000 against 152,000 with 64 in flight.
+//! A write into the page cache is a copy of some microseconds. Most file systems cannot promise io_uring that it will
+//! not wait (ext4 among them), so the ring hands each to a kernel thread: measured with 4 KiB through a session on
+//! ext4, 28,000 a second one at a time where a plain call does 150,000, and 103,000 against 152,000 with 64 in flight.
 //!
 //! That is so on the file systems listed here, which are local, too: one whose server is gone would stop this thread.
 //!
-//! A write may wait all the same: for a journal, or because too much is dirty already. One that did shows that others will, so
-//! they are the ring's for a while, in proportion: this thread, which has other requests to serve, waits for a small part of
-//! its time at most.
+//! A write may wait all the same: for a journal, or because too much is dirty already. One that did shows that others
+//! will, so they are the ring's for a while, in proportion: this thread, which has other requests to serve, waits for a
+//! small part of its time at most.
 
 use rustix::fs::fstatfs;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-/// Those that hand every buffered write over (linux/magic.h): ext2, ext3 and ext4; tmpfs; overlayfs, which containers have.
+/// Those that hand every buffered write over (linux/magic.h): ext2, ext3 and ext4; tmpfs; overlayfs, which containers
+/// have.
 const FILE_SYSTEMS: [u64; 3] = [0xef53, 0x0102_1994, 0x794c_7630];
 
-/// Handing over costs as much as copying some 32 KiB. What is longer, two threads do sooner than one: measured through a session with four
-/// in flight, thousands a second made here and handed over: 93 and 74 of 32 KiB, 45 and 49 of 64 KiB, 30 and 32 of 128 KiB, 16 and 18 of 256 KiB.
+/// Handing over costs as much as copying some 32 KiB. What is longer, two threads do sooner than one: measured through
+/// a session with four in flight, thousands a second made here and handed over: 93 and 74 of 32 KiB, 45 and 49 of 64
+/// KiB, 30 and 32 of 128 KiB, 16 and 18 of 256 KiB.
 const BYTES_MAX: u64 = 64 << 10;
-/// While nothing else is in flight there is nothing that this thread could do meanwhile: 38 and 22 of 64 KiB, 3.5 and 1.8 of 1 MiB. A
-/// larger one would keep requests that come waiting for longer than handing it over costs.
+/// While nothing else is in flight there is nothing that this thread could do meanwhile: 38 and 22 of 64 KiB, 3.5 and
+/// 1.8 of 1 MiB. A larger one would keep requests that come waiting for longer than handing it over costs.
 const BYTES_MAX_ALONE: u64 = 1 << 20;
 /// What is not whole pages may have to be read first.
 const PAGE_BYTES: u64 = 4096;

@@ -5,8 +5,8 @@ use crate::file::call::{Call, Transfer};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 
-/// What the kernel must know: all of it since Linux 5.6. Discards of block devices (5.19, and for them 6.12) may be missing:
-/// the job goes on to another way when they are refused.
+/// What the kernel must know: all of it since Linux 5.6. Discards of block devices (5.19, and for them 6.12) may be
+/// missing: the job goes on to another way when they are refused.
 pub(super) const OPCODES: [u8; 9] = [
     opcode::Nop::CODE,
     opcode::Read::CODE,
@@ -19,8 +19,8 @@ pub(super) const OPCODES: [u8; 9] = [
     opcode::Fallocate::CODE,
 ];
 
-/// BLOCK_URING_CMD_DISCARD, linux/blkdev.h: `_IO(0x12, 0)`. The range's start is in `addr`, its length in `addr3`, which is where a
-/// command's own bytes are.
+/// BLOCK_URING_CMD_DISCARD, linux/blkdev.h: `_IO(0x12, 0)`. The range's start is in `addr`, its length in `addr3`,
+/// which is where a command's own bytes are.
 const BLOCK_URING_CMD_DISCARD: u32 = 0x12 << 8;
 
 pub(super) fn entry(call: Call<'_>, registered: &Registered) -> squeue::Entry {

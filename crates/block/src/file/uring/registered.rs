@@ -1,4 +1,5 @@
-//! What a ring knows in advance: files, so that a request need not look them up, and memory, so that it need not pin it.
+//! What a ring knows in advance: files, so that a request need not look them up, and memory, so that it need not pin
+//! it.
 
 use crate::MemoryMap;
 use crate::file::backing::Backing;
@@ -7,8 +8,9 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Most memory that is registered. Registering pins all of it, used or not: for an I/O buffer that pays at once, for the
-/// memory of a large guest it would take what the guest never touches. Below the kernel's own limit of 1 GiB a buffer.
+/// Most memory that is registered. Registering pins all of it, used or not: for an I/O buffer that pays at once, for
+/// the memory of a large guest it would take what the guest never touches. Below the kernel's own limit of 1 GiB a
+/// buffer.
 const REGISTERED_BYTES_MAX: u64 = 256 << 20;
 
 /// Most regions that a request's memory is looked for in.
@@ -67,8 +69,8 @@ impl Registered {
     }
 }
 
-/// Registers all regions, or none. The memory counts against RLIMIT_MEMLOCK unless the process may lock any amount; memory in
-/// a file on a disk cannot be registered.
+/// Registers all regions, or none. The memory counts against RLIMIT_MEMLOCK unless the process may lock any amount;
+/// memory in a file on a disk cannot be registered.
 ///
 /// # Safety
 /// `memory` must stay mapped as long as the ring lives.

@@ -1,8 +1,8 @@
 //! Rings: what they may do, and those that are made ahead.
 //!
-//! A ring asks the kernel for anything, files and sockets among it, without a system call that a filter could see. So each is
-//! restricted, for good, to what requests take. A process that confines itself makes the rings that it will need before that
-//! ([`RingsAhead`]), and from then on no others: who has taken it over finds none that does more.
+//! A ring asks the kernel for anything, files and sockets among it, without a system call that a filter could see. So
+//! each is restricted, for good, to what requests take. A process that confines itself makes the rings that it will
+//! need before that ([`RingsAhead`]), and from then on no others: who has taken it over finds none that does more.
 
 use super::super::FileDisk;
 use super::entry::OPCODES;
@@ -13,13 +13,14 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Entries of a ring that is made ahead: QEMU's queues have 128 requests, User-Mode Linux's 256, and a long one takes several.
+/// Entries of a ring that is made ahead: QEMU's queues have 128 requests, User-Mode Linux's 256, and a long one takes
+/// several.
 const ENTRIES_AHEAD: u32 = 512;
 /// Most rings that are made ahead; each takes a descriptor and 50 KiB.
 const AHEAD_MAX: usize = 256;
 
-/// What a ring may be told with io_uring_register(2): IORING_REGISTER_BUFFERS, IORING_UNREGISTER_BUFFERS, IORING_REGISTER_FILES and
-/// IORING_UNREGISTER_FILES (linux/io_uring.h).
+/// What a ring may be told with io_uring_register(2): IORING_REGISTER_BUFFERS, IORING_UNREGISTER_BUFFERS,
+/// IORING_REGISTER_FILES and IORING_UNREGISTER_FILES (linux/io_uring.h).
 pub const RING_REGISTRATIONS: [u8; 4] = [0, 1, 2, 3];
 
 /// Files whose queues may want a ring.
@@ -46,9 +47,10 @@ impl Drop for RingUser {
 }
 
 impl FileDisk {
-    /// Makes the rings of `queues` queues to each file that is open as a disk, for a process that is about to lose the right to make any.
-    /// From then on queues are opened on these rings only; where they are too few, or the kernel has none that can be restricted
-    /// (Linux before 5.10), threads carry requests out, or [`Engine::Uring`](crate::Engine::Uring) is refused.
+    /// Makes the rings of `queues` queues to each file that is open as a disk, for a process that is about to lose the
+    /// right to make any. From then on queues are opened on these rings only; where they are too few, or the kernel has
+    /// none that can be restricted (Linux before 5.10), threads carry requests out, or
+    /// [`Engine::Uring`](crate::Engine::Uring) is refused.
     pub fn make_rings_ahead(queues: usize) {
         let wanted = FILES.load(Ordering::Relaxed).saturating_mul(queues).min(AHEAD_MAX);
         let rings = (0..wanted).map_while(|_| restricted(ENTRIES_AHEAD).ok()).collect();
@@ -81,11 +83,11 @@ pub(super) fn give_back(ring: IoUring) {
     }
 }
 
-/// A ring that completes requests when their thread enters the kernel anyway, rather than interrupting it (Linux 5.19), and
-/// says in its flags that it waits for that.
+/// A ring that completes requests when their thread enters the kernel anyway, rather than interrupting it (Linux 5.19),
+/// and says in its flags that it waits for that.
 ///
-/// Not IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN: those bind a ring to the thread that first used it, and a queue may
-/// be handed on, be it only to be dropped.
+/// Not IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN: those bind a ring to the thread that first used it, and a queue
+/// may be handed on, be it only to be dropped.
 fn restricted(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.dontfork().setup_r_disabled();

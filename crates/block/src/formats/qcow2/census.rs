@@ -1,8 +1,9 @@
-//! All that is wrong with an image: every reference in its tables is counted, and the counts are compared with its refcounts.
+//! All that is wrong with an image: every reference in its tables is counted, and the counts are compared with its
+//! refcounts.
 //!
-//! It counts as `qemu-img check` does, which finds the same, and says more where a cluster has two uses though its refcount
-//! knows. Nothing is read twice, whatever the image says: of a table that several snapshots share, each entry counts so often.
-//! So the work is bounded by the file's length, and the memory by two bytes for each of its clusters.
+//! It counts as `qemu-img check` does, which finds the same, and says more where a cluster has two uses though its
+//! refcount knows. Nothing is read twice, whatever the image says: of a table that several snapshots share, each entry
+//! counts so often. So the work is bounded by the file's length, and the memory by two bytes for each of its clusters.
 
 use super::check::CLUSTERS_MAX;
 use super::entries::{COPIED, ZERO};
@@ -206,7 +207,8 @@ impl<'a> Census<'a> {
         Ok(())
     }
 
-    /// Claims a directory and the tables that it names; those that can be looked into, each once, and how often it names them.
+    /// Claims a directory and the tables that it names; those that can be looked into, each once, and how often it
+    /// names them.
     fn claim_directory(&mut self, directory: &Directory) -> Vec<(Table, u64)> {
         if let Some(flaw) = &directory.flaw {
             self.is_incomplete = true;
@@ -388,8 +390,8 @@ impl<'a> Census<'a> {
         self.flags.get((offset >> self.header.cluster_bits) as usize).is_some_and(|flags| flags & flag != 0)
     }
 
-    /// Counts a reference to each cluster of a range, `users` times. False when it reaches out of the file, or into what
-    /// something else uses.
+    /// Counts a reference to each cluster of a range, `users` times. False when it reaches out of the file, or into
+    /// what something else uses.
     fn claim(&mut self, reference: &Reference, how: u8, users: u64) -> bool {
         let Reference { offset_bytes, length_bytes, .. } = *reference;
         if length_bytes == 0 {

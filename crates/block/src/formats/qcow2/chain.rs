@@ -25,7 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Most files in a chain of backing files.
 pub(super) const CHAIN_MAX: usize = 32;
 
-/// What L2 tables take of memory, for a whole chain: those of 64 GiB with clusters of 64 KiB, of 4 GiB with clusters of 4 KiB.
+/// What L2 tables take of memory, for a whole chain: those of 64 GiB with clusters of 64 KiB, of 4 GiB with clusters of
+/// 4 KiB.
 const L2_CACHE_BYTES: usize = 8 << 20;
 
 /// The unit of the page cache.
@@ -48,7 +49,8 @@ pub(super) fn open_in(
     chain.finish(top)
 }
 
-/// Opens the image in `file` with a disk that is larger than the image says, and goes on saying: to see and change what lies behind its end.
+/// Opens the image in `file` with a disk that is larger than the image says, and goes on saying: to see and change what
+/// lies behind its end.
 pub(super) fn open_larger(
     file: File,
     path: &Path,

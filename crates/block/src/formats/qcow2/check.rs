@@ -1,9 +1,9 @@
 //! What must hold before an image is written to: every cluster has one use, and its refcount knows.
 //!
-//! Images come from anybody, and from programs that a crash may have stopped between a table and its refcount. A cluster that is in
-//! use and called free would be given to other data as well: here its refcount is put right. Whatever else is wrong is
-//! refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of data. It ends at the first thing that is wrong;
-//! [`super::census`] finds all, of the same references.
+//! Images come from anybody, and from programs that a crash may have stopped between a table and its refcount. A
+//! cluster that is in use and called free would be given to other data as well: here its refcount is put right.
+//! Whatever else is wrong is refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of
+//! data. It ends at the first thing that is wrong; [`super::census`] finds all, of the same references.
 
 use super::header::Header;
 use super::image_file::ImageFile;
@@ -29,8 +29,8 @@ pub(super) fn check(file: &ImageFile, header: &Header) -> Result<(), String> {
     })
 }
 
-/// Looks at what whoever only reads an image goes by: no table stands for two parts of the disk, so that there are no more of them to look
-/// at than the file has. The error goes on after the image's path.
+/// Looks at what whoever only reads an image goes by: no table stands for two parts of the disk, so that there are no
+/// more of them to look at than the file has. The error goes on after the image's path.
 pub(super) fn check_to_read(file: &ImageFile, header: &Header) -> Result<(), String> {
     let tables = references::in_l1(file, header, header.l1).map_err(|error| format!("cannot be read: {error}"))?;
     let mut offsets: Vec<_> = tables.filter(Reference::is_used).map(|table| table.offset_bytes).collect();

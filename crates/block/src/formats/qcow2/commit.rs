@@ -1,7 +1,7 @@
 //! Folding an image into one that it is based on.
 //!
-//! At any time the image shows the same: what is written to the base is what it shows there. It is emptied only when that is stable, by
-//! zeroing its L1 table; its clusters, which nothing refers to then, are freed as leaked ones are.
+//! At any time the image shows the same: what is written to the base is what it shows there. It is emptied only when
+//! that is stable, by zeroing its L1 table; its clusters, which nothing refers to then, are freed as leaked ones are.
 
 use super::census::Repair;
 use super::chain::{open_above, read_header, refuse_snapshots};
@@ -29,8 +29,8 @@ pub struct Qcow2Commit {
 }
 
 impl Qcow2Commit {
-    /// Of an image that is open for writing, and locked: opens the one that it is folded into, its backing file, or the one of its chain that `base` names. A base
-    /// that is smaller than the image is made larger.
+    /// Of an image that is open for writing, and locked: opens the one that it is folded into, its backing file, or the
+    /// one of its chain that `base` names. A base that is smaller than the image is made larger.
     ///
     /// # Errors
     /// When it has no such backing file, and when one of them cannot be had for writing, or is not allowed.
@@ -79,8 +79,9 @@ impl Qcow2Commit {
         self.top.geometry().capacity_bytes
     }
 
-    /// Writes what the image holds to its base, on stable storage. `goes_on` hears where on the disk it is and how many bytes of data
-    /// it has written, and says whether to go on. Nothing is lost when this fails, and it can be done again.
+    /// Writes what the image holds to its base, on stable storage. `goes_on` hears where on the disk it is and how many
+    /// bytes of data it has written, and says whether to go on. Nothing is lost when this fails, and it can be done
+    /// again.
     ///
     /// # Errors
     /// When one of the disks fails, and [`io::ErrorKind::Interrupted`].
@@ -88,7 +89,8 @@ impl Qcow2Commit {
         fold(&self.top, |range| self.top.find_above_base(range), &*self.base, goes_on)
     }
 
-    /// Empties the image, which shows what its backing file holds then. Not for one between which and the base others are.
+    /// Empties the image, which shows what its backing file holds then. Not for one between which and the base others
+    /// are.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -9,7 +9,8 @@ pub(super) const COMPRESSED: u64 = 1 << 62;
 /// The same: the cluster reads as zeros, wherever it lies.
 pub(super) const ZERO: u64 = 1;
 
-/// Bits that must be zero, of an entry of an L1 table, of an L2 table. In a refcount table they make the offset one that no cluster has.
+/// Bits that must be zero, of an entry of an L1 table, of an L2 table. In a refcount table they make the offset one
+/// that no cluster has.
 pub(super) const L1_RESERVED: u64 = 0x7f00_0000_0000_01ff;
 pub(super) const L2_RESERVED: u64 = 0x3f00_0000_0000_01fe;
 

@@ -1,9 +1,10 @@
 //! When clusters that requests may still be using can be given away.
 //!
-//! A request looks up where its bytes lie, and uses that place until it completes. A place that a discard took away must not
-//! be given to other data meanwhile, and nobody shall wait for anybody because of that. So requests are counted by the parity of a
-//! phase. Once what was taken away cannot be looked up any more, the phase changes; once no request of the old phase is
-//! left, nobody uses it. (Phases are told apart by parity because at most two are in use: the next change waits for that.)
+//! A request looks up where its bytes lie, and uses that place until it completes. A place that a discard took away
+//! must not be given to other data meanwhile, and nobody shall wait for anybody because of that. So requests are
+//! counted by the parity of a phase. Once what was taken away cannot be looked up any more, the phase changes; once no
+//! request of the old phase is left, nobody uses it. (Phases are told apart by parity because at most two are in use:
+//! the next change waits for that.)
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,8 +67,8 @@ impl Member {
         }
     }
 
-    /// Begins a request in `phase`; `None` when that is over already: counted there, nobody would wait for it, as it would pass
-    /// for one of the phase after the next change.
+    /// Begins a request in `phase`; `None` when that is over already: counted there, nobody would wait for it, as it
+    /// would pass for one of the phase after the next change.
     fn enter_in(&self, phase: u64, grace: &Grace) -> Option<Ticket> {
         let ticket = Ticket((phase & 1) as u8);
         let count = &self.counts.in_flight[usize::from(ticket.0)];

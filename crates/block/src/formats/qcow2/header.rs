@@ -1,4 +1,5 @@
-//! What the first cluster of a qcow2 image says, checked: QEMU's docs/interop/qcow2.txt, "Header" and "Header extensions".
+//! What the first cluster of a qcow2 image says, checked: QEMU's docs/interop/qcow2.txt, "Header" and "Header
+//! extensions".
 
 use std::ops::Range;
 
@@ -104,8 +105,8 @@ pub(super) struct Reference {
 }
 
 impl Header {
-    /// Parses the beginning of a file of `file_bytes`: `first` is its first cluster, or more. The error goes on after the
-    /// image's path.
+    /// Parses the beginning of a file of `file_bytes`: `first` is its first cluster, or more. The error goes on after
+    /// the image's path.
     pub(super) fn parse(first: &[u8], file_bytes: u64) -> Result<Self, String> {
         Self::parse_for(first, file_bytes, Purpose::Use)
     }
@@ -115,7 +116,8 @@ impl Header {
         Self::parse_for(first, file_bytes, Purpose::Read)
     }
 
-    /// The same, of an image that may be unusable: what it says is not judged, but for what the rest could not be understood without.
+    /// The same, of an image that may be unusable: what it says is not judged, but for what the rest could not be
+    /// understood without.
     pub(super) fn parse_to_look(first: &[u8], file_bytes: u64) -> Result<Self, String> {
         Self::parse_for(first, file_bytes, Purpose::Look)
     }

@@ -1,7 +1,8 @@
 //! Changing which backing file an image's header names.
 //!
-//! A power cut leaves the header as it was or as it shall be: the new name is made stable in a part of the first cluster that the old header does not
-//! use, and then one sector, which disks write whole, puts it in force. All else that changes is kept in that sector.
+//! A power cut leaves the header as it was or as it shall be: the new name is made stable in a part of the first
+//! cluster that the old header does not use, and then one sector, which disks write whole, puts it in force. All else
+//! that changes is kept in that sector.
 
 use super::create::Qcow2Backing;
 use super::header::{AUTOCLEAR_AT, AUTOCLEAR_BITMAPS, EXTENSION_BACKING_FORMAT, Header};
@@ -66,9 +67,9 @@ pub(super) fn set_backing(file: &ImageFile, header: &Header, backing: Option<&Qc
     file.write_stable(&sector, 0)
 }
 
-/// Says that the bitmaps which other programs keep of changes are no longer true: those stay listed, so that nothing is leaked, and
-/// whoever made them can remove them. What else was kept beside the data is no longer said to be there. Cut off anywhere, nothing is said
-/// to be true that is not, and nothing that is listed is lost.
+/// Says that the bitmaps which other programs keep of changes are no longer true: those stay listed, so that nothing is
+/// leaked, and whoever made them can remove them. What else was kept beside the data is no longer said to be there. Cut
+/// off anywhere, nothing is said to be true that is not, and nothing that is listed is lost.
 ///
 /// # Errors
 /// When the image cannot be read or written.

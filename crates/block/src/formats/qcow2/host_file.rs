@@ -60,8 +60,8 @@ impl HostFile {
         fallocate(&self.0, mode, offset, length)
     }
 
-    /// Reads all of it if it is in memory; what is not is fetched meanwhile, and the error is [`io::ErrorKind::WouldBlock`]. False: that
-    /// cannot be done here.
+    /// Reads all of it if it is in memory; what is not is fetched meanwhile, and the error is
+    /// [`io::ErrorKind::WouldBlock`]. False: that cannot be done here.
     pub(super) fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
         match preadv2(&self.0, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT) {
             Ok(count) => Ok(count == buffer.len()),

@@ -283,7 +283,8 @@ impl Image {
         }
     }
 
-    /// The first run of `range` that is or is not in the first `depth` images of the chain; its length, and whether it is.
+    /// The first run of `range` that is or is not in the first `depth` images of the chain; its length, and whether it
+    /// is.
     pub(super) fn find_above(&self, depth: usize, range: Range<u64>) -> io::Result<(u64, bool)> {
         self.geometry.check_extent_range(&range)?;
         let (whole, start) = (range.end - range.start, range.start);

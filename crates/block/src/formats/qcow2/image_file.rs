@@ -1,4 +1,5 @@
-//! The file of an image, for its metadata, and for data that are copied here. What queues carry does not pass through it.
+//! The file of an image, for its metadata, and for data that are copied here. What queues carry does not pass through
+//! it.
 
 use super::entries::entries_of;
 use super::header::Table;

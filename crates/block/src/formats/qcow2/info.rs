@@ -65,7 +65,8 @@ pub struct Qcow2Bitmap {
 }
 
 impl Qcow2Info {
-    /// Reads what an open image says of itself. Nothing is locked, no other file is opened, and what cannot be used is told, too.
+    /// Reads what an open image says of itself. Nothing is locked, no other file is opened, and what cannot be used is
+    /// told, too.
     ///
     /// # Errors
     /// When it cannot be read, or no qcow2 header can be made out.

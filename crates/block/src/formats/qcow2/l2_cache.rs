@@ -1,7 +1,9 @@
-//! Slices of L2 tables, as many as a number of bytes holds: read by any number of threads without a lock, changed by one.
+//! Slices of L2 tables, as many as a number of bytes holds: read by any number of threads without a lock, changed by
+//! one.
 //!
-//! A slot has a version, which is odd while the slot changes: whoever reads looks at it before and after, and takes nothing
-//! that changed meanwhile (a sequence lock). Everything is atomic, so a torn look is a wrong number and never worse.
+//! A slot has a version, which is odd while the slot changes: whoever reads looks at it before and after, and takes
+//! nothing that changed meanwhile (a sequence lock). Everything is atomic, so a torn look is a wrong number and never
+//! worse.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -75,8 +77,8 @@ impl L2Cache {
         Some((set, way))
     }
 
-    /// What `look` makes of a slice's entries, or of there being no table for them. `None` when the slice is not here, or
-    /// changes at this moment. What `look` sees may be torn; then what it makes of it is dropped.
+    /// What `look` makes of a slice's entries, or of there being no table for them. `None` when the slice is not here,
+    /// or changes at this moment. What `look` sees may be torn; then what it makes of it is dropped.
     pub(super) fn look<R>(&self, key: SliceKey, look: impl FnOnce(Option<&[AtomicU64]>) -> R) -> Option<R> {
         let (set, way) = self.place_of(key)?;
         let slot = &set.slots[way];
@@ -103,7 +105,8 @@ impl L2Cache {
         self.place_of(key).is_some()
     }
 
-    /// Puts a slice in, or what it is now, in the place of what was not used for long. `None`: there is no table for it.
+    /// Puts a slice in, or what it is now, in the place of what was not used for long. `None`: there is no table for
+    /// it.
     pub(super) fn put(&self, key: SliceKey, entries: Option<&[u64]>) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.time.fetch_add(1, Ordering::Relaxed) + 1;

@@ -124,7 +124,8 @@ impl Layer {
         Ok(Some(&buffer.entries[..self.slice_entries()]))
     }
 
-    /// How many of `length` bytes from `offset`, for which there is no table, have none: an L1 table may be shorter than its disk.
+    /// How many of `length` bytes from `offset`, for which there is no table, have none: an L1 table may be shorter
+    /// than its disk.
     pub(super) fn cut_without_table(&self, offset: u64, length: u64, patience: Patience) -> io::Result<u64> {
         let table_covers_bits = self.cluster_bits + self.cluster_bits - 3;
         let is_behind = offset >> table_covers_bits >= self.l1(patience)?.length_bytes / 8;
@@ -164,8 +165,8 @@ impl Layer {
         }
     }
 
-    /// What a slice says of the first bytes of `length` from `offset`, and of how many; all of them lie on the disk and, as
-    /// far as they are looked up here, in the slice. Its entries are asked for by their index.
+    /// What a slice says of the first bytes of `length` from `offset`, and of how many; all of them lie on the disk
+    /// and, as far as they are looked up here, in the slice. Its entries are asked for by their index.
     pub(super) fn own(&self, offset: u64, length: u64, entry: impl Fn(usize) -> u64) -> (Own, u64) {
         let (cluster_bytes, cluster_mask) = (1_u64 << self.cluster_bits, (1_u64 << self.cluster_bits) - 1);
         let entries = self.slice_entries();

@@ -218,9 +218,9 @@ impl imago::Storage for Medium {
     }
 }
 
-/// Takes marks out of a part of a header. Who only reads needs no refcounts, which is all that an image marked dirty may have wrong, and
-/// imago opens none that is. And it would take away the marks of what others keep beside the data, whatever that is, before those who know
-/// better ([`super::header_change`]) can say what is still true.
+/// Takes marks out of a part of a header. Who only reads needs no refcounts, which is all that an image marked dirty
+/// may have wrong, and imago opens none that is. And it would take away the marks of what others keep beside the data,
+/// whatever that is, before those who know better ([`super::header_change`]) can say what is still true.
 fn hide_features(bytes: &mut [u8], offset: u64, is_read_only: bool) {
     let mut mask = |at: u64, kept: u8| {
         if let Some(byte) = at.checked_sub(offset).and_then(|at| bytes.get_mut(usize::try_from(at).ok()?)) {

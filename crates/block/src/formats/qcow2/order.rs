@@ -3,19 +3,20 @@
 //! imago writes metadata in an order that suits a killed process. A power cut keeps any part of what was not synced, so
 //! here, where all that imago writes passes through, each write first waits for what it relies on:
 //!
-//! - A table entry that refers to a cluster relies on the cluster's refcount, which is stable from when it grows. Where there
-//!   was more than zeros before, or the cluster may hold something old, it relies on the contents, too. Else what a cut
-//!   leaves is zeros, as before: a file reads as zeros where it was never written.
+//! - A table entry that refers to a cluster relies on the cluster's refcount, which is stable from when it grows. Where
+//!   there was more than zeros before, or the cluster may hold something old, it relies on the contents, too. Else what
+//!   a cut leaves is zeros, as before: a file reads as zeros where it was never written.
 //! - A refcount that is lowered relies on the entry being gone.
 //! - Tables that move rely on all that is in them; and whoever uses their old place, on their being gone from it.
 //!
 //! Two things make that cheap. A refcount that grows takes those of the free clusters behind it along, for
-//! [`RESERVE_CLUSTERS`]: the [`Reserve`]. imago does not know of it. What is allocated there waits for no refcount, and the file is
-//! long enough for it. After a cut or a kill these clusters are leaked; an image that is closed gives them back. And copied data wait for one sync for all
-//! writes of a batch, which are as many as arrived during the sync before.
+//! [`RESERVE_CLUSTERS`]: the [`Reserve`]. imago does not know of it. What is allocated there waits for no refcount, and
+//! the file is long enough for it. After a cut or a kill these clusters are leaked; an image that is closed gives them
+//! back. And copied data wait for one sync for all writes of a batch, which are as many as arrived during the sync
+//! before.
 //!
-//! Nothing is held back until a flush, as QEMU does: what was acknowledged must outlive the process, so its entries have to be
-//! in the page cache, and the kernel may write that at any time.
+//! Nothing is held back until a flush, as QEMU does: what was acknowledged must outlive the process, so its entries
+//! have to be in the page cache, and the kernel may write that at any time.
 
 use super::entries::{OFFSET_MASK, entries_of};
 use super::header::{Header, Table};

@@ -12,7 +12,8 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-/// What is compared at once: the largest cluster, since what is written to a part of one makes the rest of it the image's own.
+/// What is compared at once: the largest cluster, since what is written to a part of one makes the rest of it the
+/// image's own.
 const BUFFER_BYTES: u32 = 2 << 20;
 
 /// The unit in which differences are written.
@@ -48,7 +49,8 @@ impl Qcow2Rebase {
         Qcow2Disk::open_in(file, &self.path, &options, allowed)
     }
 
-    /// Names another backing file, or none, on stable storage. What shows through the image is that file's from now on; nothing is compared.
+    /// Names another backing file, or none, on stable storage. What shows through the image is that file's from now on;
+    /// nothing is compared.
     ///
     /// # Errors
     /// When the header has no room for the name, or the file cannot be written. Then it is as it was.
@@ -65,9 +67,9 @@ impl Qcow2Rebase {
     }
 }
 
-/// Writes to `top` what `source` holds and the disk `behind`, or nothing but zeros without one, does not: so that `top` holds what `source` does when that
-/// is behind it. What `top` holds itself is left alone: the two must agree there. `goes_on` hears where on the disk it is and how
-/// many bytes of data it has compared, and says whether to go on.
+/// Writes to `top` what `source` holds and the disk `behind`, or nothing but zeros without one, does not: so that `top`
+/// holds what `source` does when that is behind it. What `top` holds itself is left alone: the two must agree there.
+/// `goes_on` hears where on the disk it is and how many bytes of data it has compared, and says whether to go on.
 ///
 /// # Errors
 /// When a disk fails, and [`io::ErrorKind::Interrupted`].
@@ -149,7 +151,8 @@ impl<'a> Differences<'a> {
         Ok(Self { top: top.open_queue(&memory, 1)?, memory, source, behind, data_bytes: 0 })
     }
 
-    /// Looks at the beginning of a range, all of it that is zeros or else a buffer's length at most, and writes what differs; to where.
+    /// Looks at the beginning of a range, all of it that is zeros or else a buffer's length at most, and writes what
+    /// differs; to where.
     fn write(&mut self, start: u64, end: u64) -> io::Result<u64> {
         let zeros = self.source.zeros(start, end)?;
         let zeros = match &self.behind {

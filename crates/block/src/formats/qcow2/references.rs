@@ -1,5 +1,5 @@
-//! The references that an image's tables make to parts of its file: QEMU's docs/interop/qcow2.txt, "Cluster mapping", "Host
-//! cluster management", "Snapshots" and "Bitmaps".
+//! The references that an image's tables make to parts of its file: QEMU's docs/interop/qcow2.txt, "Cluster mapping",
+//! "Host cluster management", "Snapshots" and "Bitmaps".
 //!
 //! Who counts them decides what may be referred to twice, and what is wrong. What an entry says is decided here.
 
@@ -95,8 +95,8 @@ pub(super) fn in_l1(file: &ImageFile, header: &Header, l1: Table) -> io::Result<
     }))
 }
 
-/// The clusters that the L2 table at an offset refers to; also entries that refer to none, at offset 0, but have bits that mean
-/// nothing. In an external data file there are none but compressed ones, which cannot be.
+/// The clusters that the L2 table at an offset refers to; also entries that refer to none, at offset 0, but have bits
+/// that mean nothing. In an external data file there are none but compressed ones, which cannot be.
 pub(super) fn in_l2(file: &ImageFile, header: &Header, table: u64) -> io::Result<impl Iterator<Item = Reference>> {
     let cluster_bytes = header.cluster_bytes();
     let (cluster_bits, is_elsewhere) = (header.cluster_bits, header.data_file.is_some());

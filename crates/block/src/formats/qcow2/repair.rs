@@ -1,9 +1,9 @@
 //! Checking an image as a whole, and putting right what can be.
 //!
-//! Each step is safe by itself, so that a crash leaves an image that is no worse: a cluster that nothing refers to is freed; a
-//! refcount grows to what there is; an entry says what the refcount is. Refcounts that have no place, or a bad one, are written
-//! anew behind the file's end, made stable, and then put in force by one write of the header. That nobody else uses the image is
-//! the caller's to know.
+//! Each step is safe by itself, so that a crash leaves an image that is no worse: a cluster that nothing refers to is
+//! freed; a refcount grows to what there is; an entry says what the refcount is. Refcounts that have no place, or a bad
+//! one, are written anew behind the file's end, made stable, and then put in force by one write of the header. That
+//! nobody else uses the image is the caller's to know.
 
 use super::census::{Census, CheckReport, Repair, Tell};
 use super::header::{FIRST_CLUSTER_MAX_BYTES, Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table};
@@ -23,7 +23,8 @@ pub struct Qcow2Check {
 }
 
 impl Qcow2Check {
-    /// Of an image that is open, and locked if nobody else is to write to it meanwhile; `is_writable`: for writing too, so that it can be repaired.
+    /// Of an image that is open, and locked if nobody else is to write to it meanwhile; `is_writable`: for writing too,
+    /// so that it can be repaired.
     ///
     /// # Errors
     /// When its header cannot be read or understood.
@@ -48,7 +49,8 @@ impl Qcow2Check {
         self.file.truncate(length_bytes)
     }
 
-    /// Checks it, after repairing what `repair` allows, which is on stable storage then. `tell` hears of each thing that is wrong, in a line.
+    /// Checks it, after repairing what `repair` allows, which is on stable storage then. `tell` hears of each thing
+    /// that is wrong, in a line.
     ///
     /// # Errors
     /// When the image cannot be read or written.

@@ -78,8 +78,8 @@ fn change(image: &mut Image, size_bytes: u64, preallocation: Preallocation) -> i
     image.access.sync()
 }
 
-/// Sees to it that the disk is zeros from an offset on, on stable storage: the rest of a cluster may hold what a larger disk held there, and an image
-/// behind this one may be longer than this one was.
+/// Sees to it that the disk is zeros from an offset on, on stable storage: the rest of a cluster may hold what a larger
+/// disk held there, and an image behind this one may be longer than this one was.
 fn zero_from(disk: &Qcow2Disk, offset_bytes: u64) -> io::Result<()> {
     let Geometry { capacity_bytes, logical_block_bytes, .. } = disk.geometry();
     let memory = MemoryMap::allocate(&[(0, logical_block_bytes as usize)]).map_err(io::Error::other)?;

@@ -1,4 +1,5 @@
-//! What an image refers to beside its disk: tables of snapshots and of bitmaps. QEMU's docs/interop/qcow2.txt, "Snapshots" and "Bitmaps".
+//! What an image refers to beside its disk: tables of snapshots and of bitmaps. QEMU's docs/interop/qcow2.txt,
+//! "Snapshots" and "Bitmaps".
 
 use super::header::{Header, Table};
 use super::image_file::ImageFile;
@@ -118,8 +119,8 @@ pub(super) fn bitmaps(file: &ImageFile, header: &Header) -> io::Result<Directory
     walk_bitmaps(file, header, |_, _| ())
 }
 
-/// Goes through the entries of the bitmap directory, and shows each with where it begins to `see`: 24 bytes, and as many as there are of the
-/// rest.
+/// Goes through the entries of the bitmap directory, and shows each with where it begins to `see`: 24 bytes, and as
+/// many as there are of the rest.
 pub(super) fn walk_bitmaps(
     file: &ImageFile,
     header: &Header,

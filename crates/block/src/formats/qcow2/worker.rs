@@ -2,13 +2,14 @@
 //!
 //! It looks up for the queues what they do not find in memory, before anything else.
 //!
-//! It takes jobs in batches. The changes of a batch are in the file (not yet stable) before any of them is acknowledged,
-//! so a killed process loses nothing; and only
-//! what is in the file do the queues find. Only this thread changes mappings, so what it looks up stays true while it works.
+//! It takes jobs in batches. The changes of a batch are in the file (not yet stable) before any of them is
+//! acknowledged, so a killed process loses nothing; and only what is in the file do the queues find. Only this thread
+//! changes mappings, so what it looks up stays true while it works.
 //!
-//! A cluster that is discarded or zeroed keeps its place at first, marked as zeros: requests on their way to it do no harm.
-//! Once they are all done ([`super::grace`]) it is freed, and its storage given back. That is stable before anything else
-//! is put there ([`super::order`]): else a power cut could leave the cluster with two users, or old data as a new table.
+//! A cluster that is discarded or zeroed keeps its place at first, marked as zeros: requests on their way to it do no
+//! harm. Once they are all done ([`super::grace`]) it is freed, and its storage given back. That is stable before
+//! anything else is put there ([`super::order`]): else a power cut could leave the cluster with two users, or old data
+//! as a new table.
 
 use super::image::Image;
 use super::layer::{Overwrites, Patience, SliceBuffer};
@@ -44,7 +45,8 @@ const GRACE_PAUSE: Duration = Duration::from_millis(20);
 /// Most changed ranges that are told apart: of several batches.
 const CHANGED_MAX: usize = 16 * BATCH_MAX;
 
-/// Most ranges that wait to be freed. What is discarded beyond that keeps its storage until it is written or discarded again.
+/// Most ranges that wait to be freed. What is discarded beyond that keeps its storage until it is written or discarded
+/// again.
 const DISCARDED_MAX: usize = 4096;
 
 /// Something for the worker to do.
@@ -161,7 +163,8 @@ impl Shared {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the jobs that are there, or waits for some, if `pause` is given only that long. `None` when there will be none.
+    /// Takes the jobs that are there, or waits for some, if `pause` is given only that long. `None` when there will be
+    /// none.
     fn jobs(&self, pause: Option<Duration>, batch: &mut Vec<Job>) -> Option<()> {
         let mut inbox = self.inbox();
         while inbox.jobs.is_empty() && !inbox.is_closed {
@@ -459,8 +462,8 @@ impl<'a> Working<'a> {
         let mut written = 0;
         while written < inside {
             let mut step = inside - written;
-            // A cluster whose old place may still be written to must get that place again, not have it given away: so it is
-            // not written together with its neighbour, whose place decides then.
+            // A cluster whose old place may still be written to must get that place again, not have it given away: so
+            // it is not written together with its neighbour, whose place decides then.
             let is_discarded = self.is_discarded(offset..offset + step as u64);
             if is_discarded || frees {
                 let room = image.cluster_bytes - offset % image.cluster_bytes;
@@ -640,8 +643,8 @@ impl<'a> Working<'a> {
                         self.order().into_iter().for_each(|mut order| order.frees_keep_contents());
                     }
                 }
-                // SAFETY: nobody uses these clusters: they have been zeros for longer than any request in flight, and requests
-                // that look them up see no place. What imago itself looks up is used in this thread only.
+                // SAFETY: nobody uses these clusters: they have been zeros for longer than any request in flight, and
+                // requests that look them up see no place. What imago itself looks up is used in this thread only.
                 unsafe { self.image.access.discard_to_zero_unsafe(at, next - at) }?;
             }
             at = next;

@@ -1,10 +1,12 @@
 //! Writing a new qcow2 image from its beginning to its end: no table is read, and each is written once.
 //!
-//! Any number of threads take room in the file, write there what they like and say which clusters of the disk it is. Every byte of
-//! the disk is settled once, zeros included; a table whose disk bytes are all settled is written and forgotten, so a large
-//! disk costs no more memory than a small one. The refcounts follow at the end: all that was taken is in use.
+//! Any number of threads take room in the file, write there what they like and say which clusters of the disk it is.
+//! Every byte of the disk is settled once, zeros included; a table whose disk bytes are all settled is written and
+//! forgotten, so a large disk costs no more memory than a small one. The refcounts follow at the end: all that was
+//! taken is in use.
 //!
-//! QEMU's docs/interop/qcow2.txt is the format. The image is of version 3, has refcounts of 16 bits, and is compressed by zlib if at all.
+//! QEMU's docs/interop/qcow2.txt is the format. The image is of version 3, has refcounts of 16 bits, and is compressed
+//! by zlib if at all.
 
 use super::create::Qcow2CreateOptions;
 use super::entries::{COMPRESSED, COPIED};
@@ -110,8 +112,8 @@ impl Qcow2Writer {
         self.disk.open_queue(memory, depth)
     }
 
-    /// Takes room for `count` whole clusters of the disk, those that begin at the offsets `clusters`: one after the other in the file, from the
-    /// offset that comes back. The caller writes each in full.
+    /// Takes room for `count` whole clusters of the disk, those that begin at the offsets `clusters`: one after the
+    /// other in the file, from the offset that comes back. The caller writes each in full.
     pub fn place(&self, count: usize, clusters: impl Iterator<Item = u64>) -> u64 {
         let mut layout = self.layout();
         let start = layout.take_clusters(count as u64, self.cluster_bits);
@@ -123,8 +125,8 @@ impl Qcow2Writer {
         start
     }
 
-    /// Takes room for compressed clusters of the disk, each (its offset on the disk, its compressed length): one after the other in
-    /// the file, from the offset that comes back.
+    /// Takes room for compressed clusters of the disk, each (its offset on the disk, its compressed length): one after
+    /// the other in the file, from the offset that comes back.
     pub fn place_compressed(&self, clusters: &[(u64, u32)]) -> u64 {
         let mut layout = self.layout();
         let length_bytes = clusters.iter().map(|&(_, length)| u64::from(length)).sum();
@@ -140,7 +142,8 @@ impl Qcow2Writer {
         start
     }
 
-    /// "Compressed Clusters Descriptor": the offset, and above it how many more units of 512 bytes the data touch than the first.
+    /// "Compressed Clusters Descriptor": the offset, and above it how many more units of 512 bytes the data touch than
+    /// the first.
     fn compressed_entry(&self, start: u64, end: u64) -> u64 {
         let offset_bits = 62 - (self.cluster_bits - 8);
         let more = (end - 1) / COMPRESSED_UNIT_BYTES - start / COMPRESSED_UNIT_BYTES;
@@ -168,7 +171,8 @@ impl Qcow2Writer {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Says that all of a range of the disk has been placed, or is zeros. Each byte is settled once, after it was placed.
+    /// Says that all of a range of the disk has been placed, or is zeros. Each byte is settled once, after it was
+    /// placed.
     ///
     /// # Errors
     /// When a table cannot be written.

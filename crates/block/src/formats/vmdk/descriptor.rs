@@ -2,7 +2,8 @@
 
 use super::SECTOR_BYTES;
 
-/// Longest descriptor: VMware's own tools keep embedded ones within 20 sectors; a twoGbMaxExtentFlat disk of 2 TiB has 60 KiB.
+/// Longest descriptor: VMware's own tools keep embedded ones within 20 sectors; a twoGbMaxExtentFlat disk of 2 TiB has
+/// 60 KiB.
 pub(super) const DESCRIPTOR_MAX_BYTES: usize = 256 << 10;
 
 /// Most extents: 2 TiB in pieces of 2 GiB.

@@ -72,7 +72,8 @@ fn fuzz_a_descriptor_is_understood_or_refused_but_never_half() {
     });
 }
 
-/// Bytes that are read, and extents that are looked at, follow from the length of the descriptor, wherever its extents lie.
+/// Bytes that are read, and extents that are looked at, follow from the length of the descriptor, wherever its extents
+/// lie.
 #[test]
 fn extents_that_are_all_one_range_of_one_file_cost_no_more_than_their_lines() {
     let directory = tempfile::tempdir().unwrap();

@@ -39,8 +39,8 @@ impl WritesInFlight {
 
     /// Marks the writes that overlap `range`. Whoever merges must have made that known before this.
     ///
-    /// A slot that changes hands meanwhile may be marked for nothing: then a write is done twice for nothing. One that was
-    /// published after this looked is not missed, because its queue sees the merge.
+    /// A slot that changes hands meanwhile may be marked for nothing: then a write is done twice for nothing. One that
+    /// was published after this looked is not missed, because its queue sees the merge.
     pub(super) fn mark(&self, range: &Range<u64>) {
         for slot in &self.slots {
             let end = slot.end_and_mark.load(Ordering::Acquire) & !MARK;

@@ -114,7 +114,8 @@ impl Merger {
         range.start..range.end.min(most)
     }
 
-    /// Makes a job of a change, whose bytes `fill` puts where it is told to. False when there is no job free: `mailbox` is rung when one is.
+    /// Makes a job of a change, whose bytes `fill` puts where it is told to. False when there is no job free: `mailbox`
+    /// is rung when one is.
     ///
     /// # Errors
     /// When `fill` finds no bytes.

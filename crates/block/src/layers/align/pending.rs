@@ -125,8 +125,8 @@ impl Pending {
         })
     }
 
-    /// The longest piece that can go to the disk from where it lies, `ahead_bytes` from here: its length, and its segments in
-    /// `segments`. Zero when there is none.
+    /// The longest piece that can go to the disk from where it lies, `ahead_bytes` from here: its length, and its
+    /// segments in `segments`. Zero when there is none.
     pub(super) fn longest_piece(&self, limits: &Limits, ahead_bytes: u64, segments: &mut Vec<Segment>) -> u64 {
         segments.clear();
         let unit = limits.block_bytes.max(limits.memory_align_bytes);

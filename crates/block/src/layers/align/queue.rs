@@ -18,7 +18,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// See [`super`]. A piece's token is its request's slot, and above that the number of its bounce buffer, counted from one.
+/// See [`super`]. A piece's token is its request's slot, and above that the number of its bounce buffer, counted from
+/// one.
 pub(super) struct AlignedQueue {
     disk: Arc<dyn Disk>,
     limits: Limits,
@@ -278,7 +279,8 @@ impl AlignedQueue {
         }
     }
 
-    /// Shows what ended since the last reap: without a reap that finds nothing, the inner event need not become readable.
+    /// Shows what ended since the last reap: without a reap that finds nothing, the inner event need not become
+    /// readable.
     fn show_gathered(&mut self) {
         let mut ended = std::mem::take(&mut self.ended);
         let before = ended.len();

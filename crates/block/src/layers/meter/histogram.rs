@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// within a thirty-second of itself.
 ///
 /// The hdrhistogram crate is not used because its histograms cannot be read while they are written: its way to do that
-/// (`SyncHistogram`) hands histograms through a channel when the writer records next, and a queue that is stuck in a slow
-/// request, which is when somebody looks, records nothing.
+/// (`SyncHistogram`) hands histograms through a channel when the writer records next, and a queue that is stuck in a
+/// slow request, which is when somebody looks, records nothing.
 const PARTS_SHIFT: u32 = 5;
 const PARTS: usize = 1 << PARTS_SHIFT;
 

@@ -145,7 +145,8 @@ impl LatencySnapshot {
         if index == BUCKETS - 1 { self.max_ns } else { bucket_end_ns(index).min(self.max_ns) }
     }
 
-    /// What was recorded after `earlier`, a snapshot of the same histograms; its largest is only known to within its bucket.
+    /// What was recorded after `earlier`, a snapshot of the same histograms; its largest is only known to within its
+    /// bucket.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let counts: Vec<_> =

@@ -7,9 +7,9 @@ use std::time::Duration;
 const SECOND_NS: u128 = 1_000_000_000;
 
 /// A token bucket, kept as the time up to which its tokens are spent. That is the generic cell rate algorithm of ITU-T
-/// I.371 (virtual scheduling): the level in tokens is the time since then, at most the burst, and a level below zero is debt. Each
-/// reservation is one compare-and-swap, so the queues of a disk share a bucket without a lock, and get on in the order in
-/// which they came.
+/// I.371 (virtual scheduling): the level in tokens is the time since then, at most the burst, and a level below zero is
+/// debt. Each reservation is one compare-and-swap, so the queues of a disk share a bucket without a lock, and get on in
+/// the order in which they came.
 pub(super) struct Bucket {
     tokens_per_second: NonZeroU64,
     burst_ns: u64,
@@ -81,8 +81,8 @@ mod tests {
         assert!(bucket.reserve(u64::MAX, u64::MAX) > 1 << 62);
     }
 
-    /// In no stretch of time may more be spent than the burst and the rate allow, but for what is spent last, which may be
-    /// as much as it likes.
+    /// In no stretch of time may more be spent than the burst and the rate allow, but for what is spent last, which may
+    /// be as much as it likes.
     #[test]
     fn fuzz_no_stretch_of_time_allows_too_much() {
         let input = blockyard_fuzz::check!(100_000).with_type::<(u32, u16, Vec<(u16, u16)>)>();

@@ -59,11 +59,11 @@ impl Image for File {
 
 /// Plays a recording and cuts the power at ascending places.
 ///
-/// What is certain after a cut: every write that succeeded before a flush was issued which succeeded before the cut, and
-/// every write with forced unit access that succeeded before the cut. Of the others that were issued before the cut, failed
-/// ones too, any may be there, or not, or be torn at a block's boundary, each by chance; so a block holds what is certain
-/// or any later write to it, whatever the order in which the disk took them. A discard counts as a zeroing. Of writes to
-/// the same place that were in flight at once, the one issued later wins.
+/// What is certain after a cut: every write that succeeded before a flush was issued which succeeded before the cut,
+/// and every write with forced unit access that succeeded before the cut. Of the others that were issued before the
+/// cut, failed ones too, any may be there, or not, or be torn at a block's boundary, each by chance; so a block holds
+/// what is certain or any later write to it, whatever the order in which the disk took them. A discard counts as a
+/// zeroing. Of writes to the same place that were in flight at once, the one issued later wins.
 ///
 /// The image holds what is certain; what a cut adds is taken back at the next one, so a cut costs what was not flushed
 /// and not the whole image.

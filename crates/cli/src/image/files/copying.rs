@@ -36,8 +36,8 @@ impl FileCommand for Cat {
 
 /// Copy files and trees of the host into an image.
 ///
-/// As with cp: into DST if that is a directory, else to that name. Owners, permissions, access control lists, times, extended attributes, hard
-/// links within a tree, holes, devices and sockets are kept.
+/// As with cp: into DST if that is a directory, else to that name. Owners, permissions, access control lists, times,
+/// extended attributes, hard links within a tree, holes, devices and sockets are kept.
 #[derive(Args)]
 pub struct Put {
     /// What to copy (- for stdin); the last is DST: where to in the image.
@@ -94,13 +94,14 @@ fn from_stdin(stdin: Stdin) -> PutSource<'static> {
 
 /// Copy files and trees of an image to the host.
 ///
-/// As with cp: into DST if that is a directory, else to that name; - writes one file to stdout. A file has its name when it is complete, and
-/// success means that it is on stable storage (but with --cache unsafe, as after cp). Permissions without set-ID bits, times, `user.`
-/// attributes (where the host's file system has any), hard links and holes are kept; what is copied belongs to whoever copies it. Access control
-/// lists are not kept, and nobody gets more than they gave.
+/// As with cp: into DST if that is a directory, else to that name; - writes one file to stdout. A file has its name
+/// when it is complete, and success means that it is on stable storage (but with --cache unsafe, as after cp).
+/// Permissions without set-ID bits, times, `user.` attributes (where the host's file system has any), hard links and
+/// holes are kept; what is copied belongs to whoever copies it. Access control lists are not kept, and nobody gets more
+/// than they gave.
 ///
-/// Devices, fifos and sockets are left out, each is named, and the exit status is 1 then, though all else is there: so do cp -a and tar -x for who
-/// may not make devices. tar-out keeps devices and fifos.
+/// Devices, fifos and sockets are left out, each is named, and the exit status is 1 then, though all else is there: so
+/// do cp -a and tar -x for who may not make devices. tar-out keeps devices and fifos.
 #[derive(Args)]
 pub struct Get {
     /// Copy the regular files that links lead to, and nothing else.

@@ -24,8 +24,8 @@ const STDOUT: &str = "stdout";
 
 /// Copy blocks, as dd does: if=FROM of=TO [bs=SIZE] [count=N] [skip=N] [seek=N] [conv=notrunc].
 ///
-/// FROM and TO are disks or partitions of the image (/dev/sda, sda1), files in it (image:/PATH), or files of the host (anything else; - for
-/// stdin and stdout). A device must not be mounted to be written.
+/// FROM and TO are disks or partitions of the image (/dev/sda, sda1), files in it (image:/PATH), or files of the host
+/// (anything else; - for stdin and stdout). A device must not be mounted to be written.
 #[derive(Args)]
 pub struct Dd {
     /// KEY=VALUE, as dd has them.

@@ -12,7 +12,8 @@ use serde::Serialize;
 use std::io;
 use std::path::PathBuf;
 
-/// Say how much space files of an image take, in KiB: directories with all below them. What has several names counts once.
+/// Say how much space files of an image take, in KiB: directories with all below them. What has several names counts
+/// once.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub struct Du {

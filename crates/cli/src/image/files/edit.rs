@@ -12,8 +12,8 @@ use std::process::Command;
 
 /// Edit a file of an image with $VISUAL or $EDITOR.
 ///
-/// The editor gets a copy in a directory that only you can read; it goes back if it was changed and the editor ended well. Owner, permissions and
-/// extended attributes stay.
+/// The editor gets a copy in a directory that only you can read; it goes back if it was changed and the editor ended
+/// well. Owner, permissions and extended attributes stay.
 #[derive(Args)]
 pub struct Edit {
     /// The file.

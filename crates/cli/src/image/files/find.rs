@@ -15,9 +15,10 @@ use std::time::SystemTime;
 
 /// Find files of an image: paths, then tests and actions as find(1) has them. Options of the image come first.
 ///
-/// Tests: -name PATTERN, -path PATTERN, -type f|d|l|b|c|p|s, -size [+-]N[ckMG], -perm [-/]MODE, -user NAME|ID, -group NAME|ID, -newer
-/// FILE (of the image), -mtime, -atime, -ctime [+-]DAYS, -mmin, -amin, -cmin [+-]MINUTES, -empty, -links [+-]N; between them ! -a -o ( ).
-/// Actions: -print, -print0, -ls, -printf FORMAT (times are UTC). Also -mindepth N, -maxdepth N, -xdev.
+/// Tests: -name PATTERN, -path PATTERN, -type f|d|l|b|c|p|s, -size [+-]N[ckMG], -perm [-/]MODE, -user NAME|ID, -group
+/// NAME|ID, -newer FILE (of the image), -mtime, -atime, -ctime [+-]DAYS, -mmin, -amin, -cmin [+-]MINUTES, -empty,
+/// -links [+-]N; between them ! -a -o ( ). Actions: -print, -print0, -ls, -printf FORMAT (times are UTC). Also
+/// -mindepth N, -maxdepth N, -xdev.
 #[derive(Args)]
 pub struct Find {
     /// Print a list of JSON objects on stdout.

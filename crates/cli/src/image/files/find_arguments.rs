@@ -44,7 +44,8 @@ pub enum Part {
     },
 }
 
-/// What arguments ask for at `now`, in seconds since 1970, and whether what is found is for a list of JSON objects: then no action prints it.
+/// What arguments ask for at `now`, in seconds since 1970, and whether what is found is for a list of JSON objects:
+/// then no action prints it.
 ///
 /// # Errors
 /// When they make no sense.

@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 /// Run a program of an image, in the image: in the appliance, as root, without a network.
 ///
-/// It has our stdin, stdout and stderr, though no terminal, and its exit status is ours: 127 when there is no such program, 126 when it is none. /proc, /sys and /dev are there if the image has
-/// the directories. Ctrl-C interrupts it. --timeout is for an appliance that gives no sign of life: a program may take as long as it likes.
+/// It has our stdin, stdout and stderr, though no terminal, and its exit status is ours: 127 when there is no such
+/// program, 126 when it is none. /proc, /sys and /dev are there if the image has the directories. Ctrl-C interrupts it.
+/// --timeout is for an appliance that gives no sign of life: a program may take as long as it likes.
 #[derive(Args)]
 pub struct Run {
     /// The program's stdin is empty, and ours is left to others: in a loop that reads it, say.

@@ -1,7 +1,8 @@
 //! A line of a script or of the shell, quoted as guestfish has it (guestfish(1), "QUOTING").
 //!
-//! Words are divided by blanks. A word in double quotes may hold blanks and the escapes of C (`\n`, `\x41`, `\101`, `\"`); in single quotes
-//! everything is itself; without quotes too, so a backslash stays, and what the word is for decides what it means.
+//! Words are divided by blanks. A word in double quotes may hold blanks and the escapes of C (`\n`, `\x41`, `\101`,
+//! `\"`); in single quotes everything is itself; without quotes too, so a backslash stays, and what the word is for
+//! decides what it means.
 //!
 //! | line begins with | means |
 //! |---|---|

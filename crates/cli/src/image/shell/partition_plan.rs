@@ -1,6 +1,7 @@
 //! How partition tables are made and changed.
 //!
-//! The host writes them, as `image create` does: they are small, and come from here. The appliance then reads them again.
+//! The host writes them, as `image create` does: they are small, and come from here. The appliance then reads them
+//! again.
 
 use super::devices::their_name;
 use super::workbench::Workbench;

@@ -319,7 +319,8 @@ fn part_get(workbench: &mut Workbench, words: &[OsString], what: fn(&Partition) 
     }
 }
 
-/// Whether a machine boots from a partition: MBR's active flag; in a GPT an EFI system partition, or bit 2 (UEFI 2.10, 5.3.3).
+/// Whether a machine boots from a partition: MBR's active flag; in a GPT an EFI system partition, or bit 2 (UEFI 2.10,
+/// 5.3.3).
 fn is_bootable(partition: &Partition) -> String {
     let is = match partition.kind {
         PartitionKind::Mbr(_) => partition.attributes & 0x80 != 0,

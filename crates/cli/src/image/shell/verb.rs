@@ -1,4 +1,5 @@
-//! What a command of the shell's own is. Which there are is in tables beside what they call: here is what those are made of.
+//! What a command of the shell's own is. Which there are is in tables beside what they call: here is what those are
+//! made of.
 
 use super::workbench::Workbench;
 use crate::usage_error::UsageError;

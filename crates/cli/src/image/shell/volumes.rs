@@ -1,4 +1,5 @@
-//! Commands on what volumes are made of: logical volumes, arrays, encrypted volumes. With guestfish's names and arguments.
+//! Commands on what volumes are made of: logical volumes, arrays, encrypted volumes. With guestfish's names and
+//! arguments.
 
 use super::arguments::{options, text, truth, word_list};
 use super::devices::their_name;
@@ -481,7 +482,8 @@ fn array_details(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-/// An encrypted volume, and a key that opens it: the one that a command names, or one that was given for it, or what is typed.
+/// An encrypted volume, and a key that opens it: the one that a command names, or one that was given for it, or what is
+/// typed.
 fn volume_and_key(workbench: &mut Workbench, device: &str, key: Option<Key>, question: &str) -> Result<(Volume, Key)> {
     let image = workbench.changing()?;
     let volume = image.encrypted(device)?;

@@ -1,11 +1,11 @@
 //! What a shell or a script works on: disks, and an appliance that has them.
 //!
-//! A guest under User-Mode Linux cannot be given a disk while it runs. So when a disk is added later, what is mounted is unmounted, the
-//! appliance boots again with all disks, and the same is mounted again: that takes as long as a boot, a fifth of a second. An appliance that is
-//! gone is replaced in the same way when the next command needs it.
+//! A guest under User-Mode Linux cannot be given a disk while it runs. So when a disk is added later, what is mounted
+//! is unmounted, the appliance boots again with all disks, and the same is mounted again: that takes as long as a boot,
+//! a fifth of a second. An appliance that is gone is replaced in the same way when the next command needs it.
 //!
-//! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when all ends well:
-//! then all that was done has happened, or else nothing.
+//! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when all
+//! ends well: then all that was done has happened, or else nothing.
 
 use crate::image::file_command::FileCommand;
 use crate::image::open_image::{OpenArgs, OpenedDisk, both};
@@ -111,7 +111,8 @@ impl Workbench {
         if self.how.ro { Access::Read } else { Access::Write }
     }
 
-    /// Adds the disk that somebody called `name`, and whose file may be open already; if the appliance runs, it boots again when it is needed next.
+    /// Adds the disk that somebody called `name`, and whose file may be open already; if the appliance runs, it boots
+    /// again when it is needed next.
     ///
     /// # Errors
     /// When it cannot be opened, or what is mounted cannot be unmounted.
@@ -423,7 +424,8 @@ impl Workbench {
         self.change.is_some()
     }
 
-    /// Ends it: unmounts everything, and with `--atomic` makes what was done happen, unless `done` says that something failed.
+    /// Ends it: unmounts everything, and with `--atomic` makes what was done happen, unless `done` says that something
+    /// failed.
     ///
     /// # Errors
     /// What failed; when what was written is not on stable storage.

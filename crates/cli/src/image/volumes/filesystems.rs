@@ -13,7 +13,8 @@ use blockyard_image::guest::OpenImage;
 use blockyard_image::volumes::stacks::Asking;
 use clap::Args;
 
-/// List what is on an image's partitions, or on its disk if it has none: file systems with their labels, swap space, and other things.
+/// List what is on an image's partitions, or on its disk if it has none: file systems with their labels, swap space,
+/// and other things.
 ///
 /// What lies in volume groups and arrays is listed too, and what lies in encrypted volumes whose keys are given.
 #[derive(Args)]

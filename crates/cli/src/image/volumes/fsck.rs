@@ -12,8 +12,9 @@ use clap::Args;
 
 /// Check the file systems of an image, and repair them.
 ///
-/// Without options it repairs what is repaired safely, as Linux does when it boots; of Btrfs it only looks. This machine's own tools do it, in the
-/// appliance: e2fsck, xfs_repair, btrfs check and fsck.vfat, whose words are shown when something is wrong.
+/// Without options it repairs what is repaired safely, as Linux does when it boots; of Btrfs it only looks. This
+/// machine's own tools do it, in the appliance: e2fsck, xfs_repair, btrfs check and fsck.vfat, whose words are shown
+/// when something is wrong.
 ///
 /// Exit status: 0 when all is well, or was repaired; 1 when something is damaged.
 #[derive(Args)]

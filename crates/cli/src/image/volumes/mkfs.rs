@@ -10,13 +10,15 @@ use clap::Args;
 
 /// Make a file system on a partition of an image, or on a disk without any.
 ///
-/// What holds something that is known already, a file system, swap space, LUKS, a part of a volume group or of an array, is left alone without -f.
+/// What holds something that is known already, a file system, swap space, LUKS, a part of a volume group or of an
+/// array, is left alone without -f.
 ///
-/// The kinds are ext2, ext3, ext4, xfs, btrfs, vfat and swap. This machine's own tools make them, in the appliance: mke2fs, mkfs.xfs, mkfs.btrfs,
-/// mkfs.vfat and mkswap, whose other options may follow --.
+/// The kinds are ext2, ext3, ext4, xfs, btrfs, vfat and swap. This machine's own tools make them, in the appliance:
+/// mke2fs, mkfs.xfs, mkfs.btrfs, mkfs.vfat and mkswap, whose other options may follow --.
 #[derive(Args)]
 pub struct Mkfs {
-    /// The kind, and before it the partition, such as sda1, vda1, 1 or vg/root; the kind alone for a disk without partitions.
+    /// The kind, and before it the partition, such as sda1, vda1, 1 or vg/root; the kind alone for a disk without
+    /// partitions.
     #[arg(value_name = "TYPE", num_args = 1..=2, required = true)]
     words: Vec<String>,
     /// Whatever is there: it is lost.

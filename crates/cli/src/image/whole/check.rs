@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 
 /// Check an image: refcounts, clusters that nobody uses or two use, entries that lead out of the file.
 ///
-/// What is found and said, and the exit status, are qemu-img's: 0 when the image is in order, 1 when it could not be checked, 2 when it
-/// is damaged (and, as with every command, on wrong usage), 3 when clusters are leaked, 63 for what cannot be checked: a raw image
-/// is nothing but the disk. One cluster with two uses is damage here even where its refcount knows. Of a VMDK, it is checked that its
-/// files are there and long enough.
+/// What is found and said, and the exit status, are qemu-img's: 0 when the image is in order, 1 when it could not be
+/// checked, 2 when it is damaged (and, as with every command, on wrong usage), 3 when clusters are leaked, 63 for what
+/// cannot be checked: a raw image is nothing but the disk. One cluster with two uses is damage here even where its
+/// refcount knows. Of a VMDK, it is checked that its files are there and long enough.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Image: a file name.
@@ -26,7 +26,8 @@ pub struct CheckArgs {
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
-    /// Complete a change with --atomic that was cut off, and repair what is leaked, or all that can be. A cluster with two uses cannot: convert the image to a new one.
+    /// Complete a change with --atomic that was cut off, and repair what is leaked, or all that can be. A cluster with
+    /// two uses cannot: convert the image to a new one.
     #[arg(short, long, value_name = "WHAT", value_enum)]
     repair: Option<What>,
     /// Look at an image that somebody writes to: what is found may come of that.

@@ -23,8 +23,8 @@ pub struct CommitArgs {
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
-    /// Commit into this file of the chain of backing files [default: the nearest]. The image is not emptied then, and images
-    /// between the two are of no more use.
+    /// Commit into this file of the chain of backing files [default: the nearest]. The image is not emptied then, and
+    /// images between the two are of no more use.
     #[arg(short, long, value_name = "FILE")]
     base: Option<PathBuf>,
     /// Do not empty the image: it is of no more use.

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 
 /// Compare two disks.
 ///
-/// Of disks of different size, the longer one must go on with zeros. Exit status: 0 when they hold the same, 1 when they do not, 2 on
-/// wrong usage and when they cannot be compared.
+/// Of disks of different size, the longer one must go on with zeros. Exit status: 0 when they hold the same, 1 when
+/// they do not, 2 on wrong usage and when they cannot be compared.
 #[derive(Args)]
 pub struct CompareArgs {
     /// A disk: [KIND:]PATH[,KEY=VALUE...]

@@ -21,8 +21,8 @@ use std::time::Instant;
 
 /// Convert a disk into a new image, or write it to a disk that is there.
 ///
-/// SRC is a disk in any format. DST is a new image, raw or qcow2, which takes its name when all is there; with -n, and when it
-/// is a block device or no file, it is a disk that is written in place. What reads as zeros takes no room.
+/// SRC is a disk in any format. DST is a new image, raw or qcow2, which takes its name when all is there; with -n, and
+/// when it is a block device or no file, it is a disk that is written in place. What reads as zeros takes no room.
 #[derive(Args)]
 pub struct ConvertArgs {
     /// Disk to read: [KIND:]PATH[,KEY=VALUE...]
@@ -35,11 +35,12 @@ pub struct ConvertArgs {
     /// Format of DST [default: what its name's ending says].
     #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_formats())]
     output_format: Option<Format>,
-    /// Options of a new image: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT.
+    /// Options of a new image: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME,
+    /// backing_fmt=FORMAT.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
-    /// Backing file of a new image (qcow2), which then holds only what differs from it. A name that is not absolute starts from DST's
-    /// directory.
+    /// Backing file of a new image (qcow2), which then holds only what differs from it. A name that is not absolute
+    /// starts from DST's directory.
     #[arg(short = 'B', value_name = "FILE", conflicts_with_all = ["compress", "no_create"])]
     backing: Option<String>,
     /// Format of the backing file.

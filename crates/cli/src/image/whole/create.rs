@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 /// Make an empty image, with a partition table and file systems if they are wanted.
 ///
-/// An image that is there is replaced, unless somebody uses it. The size may be left out with a backing file: it is the backing file's then.
+/// An image that is there is replaced, unless somebody uses it. The size may be left out with a backing file: it is the
+/// backing file's then.
 #[derive(Args)]
 pub struct CreateArgs {
     /// New image: a file name; its ending says the format (.qcow2, else raw).
@@ -33,10 +34,12 @@ pub struct CreateArgs {
     /// Format of the image.
     #[arg(short, long, value_parser = named_image::made_formats())]
     format: Option<Format>,
-    /// Options: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT, size=SIZE.
+    /// Options: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT,
+    /// size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
-    /// Backing file, which shows where the image holds nothing. A name that is not absolute starts from the image's directory.
+    /// Backing file, which shows where the image holds nothing. A name that is not absolute starts from the image's
+    /// directory.
     #[arg(short, long, value_name = "FILE")]
     backing: Option<String>,
     /// Format of the backing file.
@@ -48,7 +51,8 @@ pub struct CreateArgs {
     /// Put a partition table on the disk.
     #[arg(long, value_enum)]
     table: Option<TableKind>,
-    /// A partition: SIZE or rest, then ,type=TYPE, ,name=NAME, ,bootable, ,fs=KIND, ,label=LABEL; may be given more than once.
+    /// A partition: SIZE or rest, then ,type=TYPE, ,name=NAME, ,bootable, ,fs=KIND, ,label=LABEL; may be given more
+    /// than once.
     #[arg(long, value_name = "SIZE,...", requires = "table", long_help = new_partitions::help())]
     part: Vec<String>,
     /// Make a file system on the disk, which has no partitions: ext2, ext3, ext4, xfs, btrfs, vfat or swap.

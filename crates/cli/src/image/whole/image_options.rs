@@ -46,7 +46,8 @@ impl ImageOptions {
         Ok(options)
     }
 
-    /// The backing file that `name` and `format` say, or else these options. `refused`: why there cannot be one; `option`: how one is named.
+    /// The backing file that `name` and `format` say, or else these options. `refused`: why there cannot be one;
+    /// `option`: how one is named.
     ///
     /// # Errors
     /// [`UsageError`] for one that there cannot be, and for half of what it takes.

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 
 /// Say how large the file of a new image would be.
 ///
-/// For an image converted as it is now, and for one in which everything has been written. What is counted for qcow2 is what
-/// qemu-img counts: tables for a full disk either way.
+/// For an image converted as it is now, and for one in which everything has been written. What is counted for qcow2 is
+/// what qemu-img counts: tables for a full disk either way.
 #[derive(Args)]
 #[command(
     override_usage = "blockyard image measure [OPTIONS] <IMAGE>\n       blockyard image measure [OPTIONS] --size <SIZE>"

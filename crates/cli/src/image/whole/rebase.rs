@@ -17,8 +17,9 @@ use std::path::PathBuf;
 
 /// Put another backing file behind an image, or none.
 ///
-/// The image shows the same afterwards: what the new backing file has not is written to it. With -u, only the name is changed, and what shows
-/// through is the new file's; that is for a backing file that was moved, or has got another format.
+/// The image shows the same afterwards: what the new backing file has not is written to it. With -u, only the name is
+/// changed, and what shows through is the new file's; that is for a backing file that was moved, or has got another
+/// format.
 #[derive(Args)]
 pub struct RebaseArgs {
     /// Image: a qcow2 file.
@@ -26,8 +27,8 @@ pub struct RebaseArgs {
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
-    /// The new backing file; a name that is not absolute starts from the image's directory. An empty name: none, so that the image
-    /// depends on nothing.
+    /// The new backing file; a name that is not absolute starts from the image's directory. An empty name: none, so
+    /// that the image depends on nothing.
     #[arg(short, long, value_name = "FILE")]
     backing: String,
     /// Format of the new backing file.

@@ -86,7 +86,8 @@ impl Forged {
 }
 
 impl Forged {
-    /// Goes through the whole disk as whoever converts or maps the image does, if it can be opened: what that read of the file, or why it cannot.
+    /// Goes through the whole disk as whoever converts or maps the image does, if it can be opened: what that read of
+    /// the file, or why it cannot.
     fn walked(&self) -> Result<u64, String> {
         let (nothing, path) = (AllowedDirectories::none(), PathBuf::from("forged"));
         let options = FileOptions { read_only: true, lock: false, ..FileOptions::default() };

@@ -1,4 +1,5 @@
-//! Power cuts while an image is repaired, emptied, or gets another backing file: at each of them it shows what it showed, and is no worse.
+//! Power cuts while an image is repaired, emptied, or gets another backing file: at each of them it shows what it
+//! showed, and is no worse.
 
 use super::super::census::Repair;
 use super::super::header::Header;

@@ -1,5 +1,5 @@
-//! Power cuts while an image is written to: in what its file may hold then nothing is wrong but that there are clusters that nobody
-//! uses, and when it is opened everything that was flushed is there.
+//! Power cuts while an image is written to: in what its file may hold then nothing is wrong but that there are clusters
+//! that nobody uses, and when it is opened everything that was flushed is there.
 
 use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
 use super::recorded_file::{LOG, SKIPS_BARRIERS};
