@@ -23,7 +23,7 @@
 //! The image has room for the change before it happens ([`room`]).
 
 use super::file_identity::FileIdentity;
-use super::journal_record::{IMAGE_MARK, JournalRecord, Stamp};
+use super::journal_record::{IMAGE_MARK, JournalRecord, Stamp, is_ours};
 use super::{ImageError, Qcow2Check, Repair, room};
 use crate::layers::{OverlayDisk, commit};
 use crate::place::{Place, is_mount_root};
@@ -226,6 +226,10 @@ impl FoundJournal {
         if let Some(problem) = foreign_because(&fstat(&journal).map_err(|errno| failed(errno.into()))?, &status) {
             return foreign(problem);
         }
+        // Any file of the owner's may have been moved here.
+        if !is_ours(&journal).map_err(failed)? {
+            return foreign(if JournalRecord::read(&journal).is_ok() { COPY } else { NO_CHANGE });
+        }
         // Those of before did not say which image they are of.
         if JournalRecord::is_of_another_version(&journal).map_err(failed)? {
             return Err(of_another_version(image, &place));
@@ -278,6 +282,7 @@ impl FoundJournal {
 
 /// Why the file of a change is none, in words that go on after "it is".
 const COPY: &str = "a copy of a change's file";
+const NO_CHANGE: &str = "not the file of a change";
 const ANOTHER_IMAGES: &str = "the file of a change to another image";
 
 fn of_another_version(image: &OpenedFile, place: &Place) -> ImageError {
@@ -700,6 +705,30 @@ mod tests {
         names.find(|found| found != path).unwrap()
     }
 
+    /// Who may rename files there moves another one of the owner's beside the image.
+    #[test]
+    fn any_file_under_a_journals_name_is_no_change() {
+        for content in [vec![], vec![0; 512], vec![7; BYTES]] {
+            let (directory, path) = killed();
+            let name = journal(&directory, &path);
+            unmark(&path);
+            fs::remove_file(&name).unwrap();
+            fs::write(&name, &content).unwrap();
+            if rustix::fs::setxattr(&name, "user.any", b"", rustix::fs::XattrFlags::empty()).is_err() {
+                eprintln!("no attributes here");
+                return;
+            }
+            fs::set_permissions(&name, fs::Permissions::from_mode(0o600)).unwrap();
+            for read_only in [true, false] {
+                let image = OpenedFile::open(&path, read_only).unwrap();
+                let found = FoundJournal::of(&image, read_only).unwrap();
+                assert!(matches!(&found, FoundJournal::Foreign(found) if found.problem == NO_CHANGE), "{found:?}");
+                FoundJournal::refuse_to_write(&image).unwrap();
+            }
+            assert_eq!(fs::read(&name).unwrap(), content);
+        }
+    }
+
     #[test]
     fn who_takes_a_change_away_while_it_is_put_in_place_cannot_bring_it_back() {
         for decoy in [false, true] {
@@ -937,7 +966,7 @@ mod tests {
         }
     }
 
-    /// It was not all there when it was looked at.
+    /// Neither before that nor then.
     #[test]
     fn what_somebody_is_being_sent_is_no_change_when_all_of_it_has_come() {
         let (directory, path) = killed();
@@ -953,10 +982,14 @@ mod tests {
         let whole = fs::read(&sent).unwrap();
         file.set_len(100).unwrap();
         fs::rename(&sent, &name).unwrap();
-        let (disk, change) = find_unlocked(&path);
-        fs::write(&name, whole).unwrap();
-        let error = change.complete(disk, false).unwrap_err().to_string();
-        assert!(error.contains("a copy of a change's file"), "{error}");
+        for problem in [NO_CHANGE, COPY] {
+            for read_only in [true, false] {
+                let image = OpenedFile::open(&path, read_only).unwrap();
+                let error = FoundJournal::of(&image, read_only).unwrap_err().to_string();
+                assert!(error.contains("is half-changed") && error.contains(problem), "{error}");
+            }
+            fs::write(&name, &whole).unwrap();
+        }
         assert_eq!(fs::read(&path).unwrap(), vec![1; BYTES]);
     }
 

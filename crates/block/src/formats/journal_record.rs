@@ -87,6 +87,15 @@ enum Marked {
     Unknown,
 }
 
+/// Whether a file says that it is itself the file of a change, whatever is in it; where its file system keeps that.
+pub(super) fn is_ours(journal: &File) -> io::Result<bool> {
+    Ok(match JOURNAL_MARK.look(journal)? {
+        Marked::With(own) => FileIdentity::of(journal)? == Some(own),
+        Marked::No => false,
+        Marked::Unknown => true,
+    })
+}
+
 impl Mark {
     pub(super) fn name(&self) -> &'static str {
         self.0
@@ -193,8 +202,7 @@ impl<'journal> JournalRecord<'journal> {
     /// Whether it lies in the file that it was written to first, by us. What somebody else had the owner copy does not,
     /// nor what he had him write down as it came.
     pub(super) fn is_original(&self) -> io::Result<bool> {
-        let is_ours = [Marked::With(self.own), Marked::Unknown].contains(&JOURNAL_MARK.look(self.journal)?);
-        Ok(is_ours && FileIdentity::of(self.journal)? == Some(self.own))
+        Ok(is_ours(self.journal)? && FileIdentity::of(self.journal)? == Some(self.own))
     }
 
     /// Whether it is the one that an image is marked with.
