@@ -37,8 +37,8 @@ pub enum Cause {
     Fruitless(Duration),
     /// There is no place for its memory.
     #[error(
-        "no directory takes the appliance's memory of {0} MiB: name one with room that is not mounted noexec in TMPDIR, or ask for less \
-         (--memory)"
+        "no directory takes the appliance's memory of {0} MiB: name one with room that is not mounted noexec, and where nobody else can \
+         rename files (chmod +t), in TMPDIR, or ask for less (--memory)"
     )]
     NoRoom(u64),
     /// It said what it must not.

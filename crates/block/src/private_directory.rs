@@ -30,7 +30,8 @@ pub fn private_directory(suits: impl Fn(&Path) -> bool) -> io::Result<TempDir> {
     let Some(first) = own.first() else {
         let places = places.map(|place| shown(&place).to_string());
         return Err(io::Error::other(format!(
-            "others can change what lies in each of {}: set TMPDIR to a directory that only you and root can change",
+            "others can change what lies in each of {}: set TMPDIR to a directory that only you and root can change, or make one of these sticky \
+             (chmod +t)",
             places.join(", ")
         )));
     };
