@@ -3,7 +3,7 @@
 use crate::channel::Channel;
 use crate::child_process::ChildProcess;
 use crate::confined::{Confined, LineStart};
-use crate::directory::{make_directory, new_file, of, permit, takes_memory};
+use crate::directory::{make_directory, new_file, permit, takes_memory};
 use crate::error::{ApplianceError, Cause};
 use crate::initramfs;
 use crate::kernel::Kernel;
@@ -13,7 +13,7 @@ use crate::kernel_process::{KernelArguments, PRELOAD_NAME, tasks_max};
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::{Tool, ToolCall, ToolEnd, ToolError, Tools, judged};
-use blockyard_block::{AdmittedMemory, Disk, wait_ready};
+use blockyard_block::{AdmittedMemory, Disk, error_at, wait_ready};
 use blockyard_confinement::program_filter::{AnsweredCalls, OwnProcesses};
 use blockyard_linux_guest::PRELOAD;
 use blockyard_protocol::appliance::{MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
@@ -528,7 +528,7 @@ impl Starting {
         let directory = make_directory(options.memory_bytes).map_err(start("making a directory"))?;
         let root = directory.path().join("root");
         let made = fs::create_dir(&root).and_then(|()| permit(&root, 0o700));
-        made.map_err(|error| Cause::Start("making a directory", of(&root, error)))?;
+        made.map_err(|error| Cause::Start("making a directory", error_at(&root, &error)))?;
         let initramfs = new_file(&directory.path().join("initramfs"));
         let written = initramfs.and_then(|file| initramfs::write(file, &options.kernel, options.agent));
         written.map_err(start("writing its initramfs"))?;

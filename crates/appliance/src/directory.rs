@@ -1,6 +1,6 @@
 //! The directory of an appliance: while it starts, its files and sockets have names there.
 
-use blockyard_block::{private_directory, shown};
+use blockyard_block::{error_at, private_directory};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, statvfs};
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -22,12 +22,7 @@ pub(crate) fn new_file(path: &Path) -> io::Result<File> {
 
 /// For this user, and this user alone, whatever the umask has left.
 pub(crate) fn permit(path: &Path, mode: u32) -> io::Result<()> {
-    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| of(path, error))
-}
-
-/// An error that names what it is about.
-pub(crate) fn of(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", shown(path)))
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| error_at(path, &error))
 }
 
 /// The longest path of a directory where sockets can have names, and are in one of ours, of 108 bytes at most

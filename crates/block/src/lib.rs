@@ -155,7 +155,7 @@ mod write;
 pub use counting_allocator::CountingAllocator;
 pub use disk::{Disk, Extent, ExtentKind, Geometry, Queue, QueueError};
 pub use event_fd::EventFd;
-pub use explain::explain;
+pub use explain::{error_at, explain};
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers, RING_REGISTRATIONS};
 pub use formats::{
     AllowedDirectories, AtomicChange, ChainImage, CheckReport, FileFormat, ForeignJournal, FoundJournal, ImageError,

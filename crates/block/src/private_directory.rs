@@ -4,6 +4,7 @@
 //! one with links of his own there under its name. So only a place counts whose way from the root on nobody else can
 //! change.
 
+use crate::explain::error_at;
 use crate::shown;
 use rustix::fs::{CWD, FileType, Mode, statat};
 use rustix::process::geteuid;
@@ -26,8 +27,9 @@ const OF_THE_SYSTEM: [&str; 6] = ["/", "/dev", "/dev/shm", "/tmp", "/var", "/var
 /// When others can change what lies in each of them, or none can be made.
 pub fn private_directory(suits: impl Fn(&Path) -> bool) -> io::Result<TempDir> {
     let places = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into(), "/var/tmp".into()];
-    let own: Vec<_> = places.iter().filter_map(|place| unchangeable(place).ok()).collect();
-    let Some(first) = own.first() else {
+    // A place is looked at when those before it do not suit.
+    let mut own = places.iter().filter_map(|place| unchangeable(place).ok());
+    let Some(first) = own.next() else {
         let places = places.map(|place| shown(&place).to_string());
         return Err(io::Error::other(format!(
             "others can change what lies in each of {}: set TMPDIR to a directory that only you and root can change, or make one of these sticky \
@@ -35,7 +37,8 @@ pub fn private_directory(suits: impl Fn(&Path) -> bool) -> io::Result<TempDir> {
             places.join(", ")
         )));
     };
-    make(own.iter().find(|place| suits(place)).unwrap_or(first), "blockyard-")
+    let suitable = if suits(&first) { None } else { own.find(|place| suits(place)) };
+    make(&suitable.unwrap_or(first), "blockyard-")
 }
 
 /// A new one in `directory`, which somebody has named, whose name begins with `prefix`.
@@ -43,19 +46,14 @@ pub fn private_directory(suits: impl Fn(&Path) -> bool) -> io::Result<TempDir> {
 /// # Errors
 /// When others can change what lies in `directory`, or it cannot be made.
 pub fn private_directory_in(directory: &Path, prefix: &str) -> io::Result<TempDir> {
-    make(&unchangeable(directory).map_err(|error| of(directory, &error))?, prefix)
+    make(&unchangeable(directory).map_err(|error| error_at(directory, &error))?, prefix)
 }
 
 fn make(place: &Path, prefix: &str) -> io::Result<TempDir> {
     let own = Permissions::from_mode(0o700);
     let made = tempfile::Builder::new().prefix(prefix).permissions(own.clone()).tempdir_in(place);
     // The umask may have left less of them.
-    made.and_then(|made| fs::set_permissions(made.path(), own).map(|()| made)).map_err(|error| of(place, &error))
-}
-
-/// An error that names what it is about.
-fn of(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", shown(path)))
+    made.and_then(|made| fs::set_permissions(made.path(), own).map(|()| made)).map_err(|error| error_at(place, &error))
 }
 
 /// The path of a directory without links, which leads to it until this user or root changes that.

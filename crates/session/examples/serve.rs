@@ -17,6 +17,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::start(&ServerOptions { doorkeeper, ..ServerOptions::default() })?;
     // This user's clients.
     let listener = Listener::bind(socket, &[rustix::process::geteuid().as_raw()])?;
+    println!("listening at {}", socket.display());
     loop {
         wait_readable(Some(listener.as_fd()), &[], None)?;
         let Some(client) = listener.accept()? else { continue };

@@ -8,8 +8,8 @@ mod serve;
 use blockyard_block::{Disk, read_bytes, write_bytes};
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use std::fs::{self, File};
-use std::process::{Child, Command, ExitCode};
-use std::time::Duration;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 /// Says that this program is to be the example.
 const EXAMPLE: &str = "BLOCKYARD_EXAMPLE";
@@ -44,11 +44,11 @@ fn a_client_reads_what_it_has_written() {
     let (file, socket) = (directory.path().join("disk.img"), directory.path().join("socket"));
     File::create(&file).unwrap().set_len(1 << 20).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let mut server = Server(command.args([&file, &socket]).env(EXAMPLE, "1").spawn().unwrap());
-    while !socket.exists() {
-        assert!(server.0.try_wait().unwrap().is_none(), "the server has ended");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let server = command.args([&file, &socket]).env(EXAMPLE, "1").stdout(Stdio::piped()).spawn();
+    let mut server = Server(server.unwrap());
+    let mut said = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("listening at "), "the server has ended");
     // One after the other.
     for number in 1..=2 {
         let disk = SessionDisk::connect(&socket, &SessionOptions::default()).unwrap();

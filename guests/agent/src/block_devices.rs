@@ -147,11 +147,16 @@ fn volumes_of(disk: &str) -> Vec<Volume> {
     let prefix = if disk.ends_with(|last: char| last.is_ascii_digit()) { separated.as_str() } else { disk };
     let partitions: Vec<_> = in_order(prefix, &names).collect();
     let aliases = array_names(disk);
+    let whole = || Volume::of_node(disk.to_owned(), disk.to_owned());
+    if partitions.is_empty() || content::is_mirrored_disk(disk, size) {
+        return vec![Volume { aliases, ..whole() }];
+    }
     let table = Table::read(disk, sector_bytes(disk));
-    let are_chance = || matches!(table, Table::Unsaid) && content::identify(disk, size).kind.is_some();
-    if partitions.is_empty() || content::is_mirrored_disk(disk, size) || are_chance() {
-        let whole = Volume::new(disk.to_owned(), disk.to_owned(), PartitionNames::default());
-        return vec![Volume { aliases, ..whole }];
+    if matches!(table, Table::Unsaid) {
+        let whole = whole();
+        if whole.content.kind.is_some() {
+            return vec![Volume { aliases, ..whole }];
+        }
     }
     let partitions = match table {
         Table::Guid(_) => partitions,

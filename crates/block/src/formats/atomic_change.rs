@@ -226,19 +226,19 @@ impl FoundJournal {
         if let Some(problem) = foreign_because(&fstat(&journal).map_err(|errno| failed(errno.into()))?, &status) {
             return foreign(problem);
         }
+        let record = JournalRecord::read(&journal);
         // Any file of the owner's may have been moved here.
-        if !is_ours(&journal).map_err(failed)? {
-            return foreign(if JournalRecord::read(&journal).is_ok() { COPY } else { NO_CHANGE });
+        match &record {
+            Ok(record) if !record.is_original().map_err(failed)? => return foreign(COPY),
+            Err(_) if !is_ours(&journal).map_err(failed)? => return foreign(NO_CHANGE),
+            _ => {}
         }
         // Those of before did not say which image they are of.
         if JournalRecord::is_of_another_version(&journal).map_err(failed)? {
             return Err(of_another_version(image, &place));
         }
         // One that is damaged, and may be real, is an error where it is needed.
-        if let Ok(record) = JournalRecord::read(&journal) {
-            if !record.is_original().map_err(failed)? {
-                return foreign(COPY);
-            }
+        if let Ok(record) = record {
             if !record.is_of(image.file()).map_err(failed)? {
                 return foreign(ANOTHER_IMAGES);
             }
