@@ -34,20 +34,28 @@ mod content;
 mod display;
 mod edit;
 mod error;
+mod format;
 mod keys;
+mod kinds;
 mod open;
+mod opening;
 mod parse;
+mod settings;
 #[cfg(test)]
 mod tests;
+mod written;
 
+use crate::Engine;
 use crate::layers::{Faults, Latency, ThrottleLimits};
 use crate::partition_table::TableChoice;
-use crate::{Engine, FileFormat};
 pub use error::SpecificationError;
-pub use open::{OpenContext, OpenError, OpenedDisk, OpenedImage};
+pub use format::Format;
+pub use kinds::Kind;
+use kinds::{Backend, FileSpecification};
+pub use open::{OpenedDisk, OpenedImage};
+pub use opening::{OpenContext, OpenError, SessionSpecification};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// A disk as somebody named it: checked, so that its parts fit each other. Made by [`str::parse`]; its `Display` gives
 /// a text that parses to the same (but for what only [`DiskSpecification::of_file`] and its like take: a path that is
@@ -64,53 +72,6 @@ pub struct DiskSpecification {
     faults: Option<Faults>,
 }
 
-/// The words that may stand before the first colon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A file or a block device.
-    File,
-    /// A disk served by another process.
-    Session,
-    /// A disk in memory.
-    Memory,
-    /// A disk that holds nothing.
-    Null,
-}
-
-/// What the blocks are in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Backend {
-    File(FileSpecification),
-    Session(SessionSpecification),
-    Memory { capacity_bytes: u64, logical_block_bytes: Option<u32> },
-    Null { capacity_bytes: u64, logical_block_bytes: Option<u32> },
-}
-
-/// A file or block device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FileSpecification {
-    path: PathBuf,
-    /// `None`: the name's ending decides.
-    format: Option<Format>,
-    direct: bool,
-    /// `None`: whoever opens it chooses.
-    engine: Option<Engine>,
-    cache_unsafe: bool,
-    /// `None`: whoever opens it chooses.
-    logical_block_bytes: Option<u32>,
-    /// Not said in text: what goes without is the command's choice.
-    lock: bool,
-}
-
-/// A disk served by another process, for whoever knows how to reach it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionSpecification {
-    /// The server's socket.
-    pub path: PathBuf,
-    /// Always copy through a buffer of this size, from 4 KiB to 1 GiB. `None`: only where memory cannot be shared.
-    pub io_buffer_bytes: Option<u64>,
-}
-
 /// Which part of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PartitionChoice {
@@ -125,38 +86,15 @@ enum Delta {
     Snapshot,
 }
 
-/// What a file's bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// The disk's own.
-    Raw,
-    /// An image in QEMU's format.
-    Qcow2,
-    /// An image in VMware's format, flat, which is only read.
-    Vmdk,
-}
-
-/// The logical block where nobody says another.
-const LOGICAL_BLOCK_BYTES: u32 = 512;
-
 impl DiskSpecification {
     /// Which kind of disk.
     pub fn kind(&self) -> Kind {
-        match self.backend {
-            Backend::File(_) => Kind::File,
-            Backend::Session(_) => Kind::Session,
-            Backend::Memory { .. } => Kind::Memory,
-            Backend::Null { .. } => Kind::Null,
-        }
+        self.backend.kind()
     }
 
     /// The file, device or socket; `None` for a disk that is in none.
     pub fn path(&self) -> Option<&Path> {
-        match &self.backend {
-            Backend::File(file) => Some(&file.path),
-            Backend::Session(session) => Some(&session.path),
-            Backend::Memory { .. } | Backend::Null { .. } => None,
-        }
+        self.backend.get().path()
     }
 
     /// Whether it says `ro`.
@@ -268,12 +206,7 @@ impl DiskSpecification {
 
     /// The logical block that it says.
     pub fn logical_block_bytes(&self) -> Option<u32> {
-        match self.backend {
-            Backend::File(FileSpecification { logical_block_bytes, .. })
-            | Backend::Memory { logical_block_bytes, .. }
-            | Backend::Null { logical_block_bytes, .. } => logical_block_bytes,
-            Backend::Session(_) => None,
-        }
+        self.backend.get().logical_block_bytes()
     }
 
     /// The same disk, with this logical block, a power of two from 512 to 65536, if it is in a file and does not say
@@ -301,55 +234,4 @@ impl DiskSpecification {
     }
 }
 
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 4] = [Self::File, Self::Session, Self::Memory, Self::Null];
-
-    /// Its word: `file`, `session`, `mem` or `null`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Session => "session",
-            Self::Memory => "mem",
-            Self::Null => "null",
-        }
-    }
-}
-
-impl Format {
-    /// Every format.
-    pub const ALL: [Self; 3] = [Self::Raw, Self::Qcow2, Self::Vmdk];
-
-    /// Its word: `raw`, `qcow2` or `vmdk`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::Qcow2 => "qcow2",
-            Self::Vmdk => "vmdk",
-        }
-    }
-
-    /// The one among those that are supported.
-    fn of(format: &FileFormat) -> Option<Self> {
-        Self::ALL.into_iter().find(|supported| supported.word() == format.word)
-    }
-
-    /// What a file of this name is unless somebody says otherwise. What is not supported is refused when it is opened.
-    fn of_name(path: &Path) -> Self {
-        FileFormat::of_name(path).and_then(Self::of).unwrap_or(Self::Raw)
-    }
-}
-
-impl FromStr for Format {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|format| format.word() == word);
-        found.ok_or_else(|| format!("there is no '{word}', only raw, qcow2 and vmdk"))
-    }
-}
-
 const TABLES: [(&str, TableChoice); 2] = [("mbr", TableChoice::Mbr), ("gpt", TableChoice::Gpt)];
-
-const ENGINES: [(&str, Engine); 4] =
-    [("auto", Engine::Auto), ("uring", Engine::Uring), ("threads", Engine::Threads), ("sync", Engine::Sync)];

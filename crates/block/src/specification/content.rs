@@ -1,6 +1,7 @@
 //! Whether a file is what its name or its user says.
 
-use super::{Format, OpenError};
+use super::format::Format;
+use super::opening::OpenError;
 use crate::FileFormat;
 use std::fs::File;
 use std::path::Path;

@@ -1,22 +1,14 @@
 //! What a command's options say of a disk besides its specification: said as one more key would say it, and refused as
 //! it would be.
 
-use super::{Backend, DiskSpecification, FileSpecification, Format, SessionSpecification, SpecificationError, parse};
+use super::kinds::{Backend, FileSpecification, NullSpecification, io_buffer};
+use super::{DiskSpecification, Format, SessionSpecification, SpecificationError};
 use std::path::{Path, PathBuf};
 
 impl DiskSpecification {
     /// The disk that is all of a file or block device, of which nothing more is said.
     pub fn of_file(path: impl Into<PathBuf>) -> Self {
-        let file = FileSpecification {
-            path: path.into(),
-            format: None,
-            direct: false,
-            engine: None,
-            cache_unsafe: false,
-            logical_block_bytes: None,
-            lock: true,
-        };
-        Self::of_backend(Backend::File(file))
+        Self::of_backend(Backend::File(FileSpecification::of(path.into())))
     }
 
     /// The disk that is served at this socket, of which nothing more is said.
@@ -26,7 +18,7 @@ impl DiskSpecification {
 
     /// A disk of this size that holds nothing, of which nothing more is said.
     pub fn of_nothing(capacity_bytes: u64) -> Self {
-        Self::of_backend(Backend::Null { capacity_bytes, logical_block_bytes: None })
+        Self::of_backend(Backend::Null(NullSpecification::of(capacity_bytes)))
     }
 
     /// The file or block device, if nothing more is said of it than its format.
@@ -93,7 +85,7 @@ impl DiskSpecification {
     pub fn with_io_buffer(mut self, bytes: u64) -> Result<Self, SpecificationError> {
         let word = bytes.to_string();
         match &mut self.backend {
-            Backend::Session(session) if session.io_buffer_bytes.is_none() => match parse::io_buffer(&word) {
+            Backend::Session(session) if session.io_buffer_bytes.is_none() => match io_buffer(&word) {
                 Ok(bytes) => session.io_buffer_bytes = Some(bytes),
                 Err(problem) => return Err(self.refused("io-buffer", Some(&word), Some(problem))),
             },
@@ -115,7 +107,7 @@ impl DiskSpecification {
                 SpecificationError::new(&text, span, format!("{key}: {problem}"))
             }
             None => {
-                let message = parse::key_refused(key, self.kind());
+                let message = self.kind().keys().refused(key);
                 SpecificationError::new(&text, before.len()..key_end, message)
             }
         }

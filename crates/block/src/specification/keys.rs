@@ -1,47 +1,79 @@
-//! Which keys there are, and which kind of disk takes which.
-
-use super::Kind;
+//! Which keys there are, and which of them a kind of disk takes.
 
 /// A key of a specification.
 pub(super) struct Key {
     pub(super) name: &'static str,
     /// What its value looks like; `None`: it takes none.
     pub(super) value: Option<&'static str>,
-    pub(super) kinds: &'static [Kind],
 }
-
-const ALL: &[Kind] = &Kind::ALL;
-const FILE: &[Kind] = &[Kind::File];
-const STORED: &[Kind] = &[Kind::File, Kind::Session];
 
 /// In the order in which they are written.
 pub(super) const KEYS: &[Key] = &[
-    Key { name: "format", value: Some("raw, qcow2 or vmdk"), kinds: FILE },
-    Key { name: "ro", value: None, kinds: ALL },
-    Key { name: "direct", value: None, kinds: FILE },
-    Key { name: "engine", value: Some("auto, uring, threads or sync"), kinds: FILE },
-    Key { name: "cache", value: Some("unsafe"), kinds: FILE },
-    Key {
-        name: "block-size",
-        value: Some("a size such as 4096 or 4K"),
-        kinds: &[Kind::File, Kind::Memory, Kind::Null],
-    },
-    Key { name: "io-buffer", value: Some("a size such as 128K or 4M"), kinds: &[Kind::Session] },
-    Key { name: "partition", value: Some("a number from 1"), kinds: STORED },
-    Key { name: "table", value: Some("mbr or gpt"), kinds: STORED },
-    Key { name: "overlay", value: Some("the path of a qcow2 image"), kinds: STORED },
-    Key { name: "snapshot", value: None, kinds: STORED },
-    Key { name: "iops", value: Some("a number of requests a second"), kinds: ALL },
-    Key { name: "bps", value: Some("a size a second such as 100M"), kinds: ALL },
-    Key { name: "burst", value: Some("a time such as 100ms"), kinds: ALL },
-    Key { name: "latency", value: Some("a time such as 5ms"), kinds: ALL },
-    Key { name: "faults", value: Some("faults such as read-error:0.01+seed:7"), kinds: ALL },
+    Key { name: "format", value: Some("raw, qcow2 or vmdk") },
+    Key { name: "ro", value: None },
+    Key { name: "direct", value: None },
+    Key { name: "engine", value: Some("auto, uring, threads or sync") },
+    Key { name: "cache", value: Some("unsafe") },
+    Key { name: "block-size", value: Some("a size such as 4096 or 4K") },
+    Key { name: "io-buffer", value: Some("a size such as 128K or 4M") },
+    Key { name: "partition", value: Some("a number from 1") },
+    Key { name: "table", value: Some("mbr or gpt") },
+    Key { name: "overlay", value: Some("the path of a qcow2 image") },
+    Key { name: "snapshot", value: None },
+    Key { name: "iops", value: Some("a number of requests a second") },
+    Key { name: "bps", value: Some("a size a second such as 100M") },
+    Key { name: "burst", value: Some("a time such as 100ms") },
+    Key { name: "latency", value: Some("a time such as 5ms") },
+    Key { name: "faults", value: Some("faults such as read-error:0.01+seed:7") },
 ];
 
-/// The names of the keys that a kind takes, as a list.
-pub(super) fn names(kind: Kind) -> String {
-    let names: Vec<_> = KEYS.iter().filter(|key| key.kinds.contains(&kind)).map(|key| key.name).collect();
-    names.join(", ")
+/// What every kind takes; what besides, a kind says itself.
+const OF_EVERY_KIND: [&str; 6] = ["ro", "iops", "bps", "burst", "latency", "faults"];
+
+/// The keys that a kind of disk takes.
+#[derive(Clone, Copy)]
+pub(super) struct KeysTaken {
+    /// What such a disk is called.
+    pub(super) taker: &'static str,
+    /// Those that not every kind takes.
+    pub(super) own: &'static [&'static str],
+}
+
+impl KeysTaken {
+    fn iter(self) -> impl Iterator<Item = &'static Key> {
+        KEYS.iter().filter(move |key| OF_EVERY_KIND.contains(&key.name) || self.own.contains(&key.name))
+    }
+
+    /// The one of this name.
+    pub(super) fn find(self, name: &str) -> Option<&'static Key> {
+        self.iter().find(|key| key.name == name)
+    }
+
+    /// Why a key that there is cannot be said once more: it has been, or is not for this kind of disk.
+    pub(super) fn refused(self, name: &str) -> String {
+        match self.find(name) {
+            Some(_) => format!("the key '{name}' is there twice; once is enough"),
+            None => self.unknown(name),
+        }
+    }
+
+    /// Why there is no key of this name.
+    pub(super) fn unknown(self, name: &str) -> String {
+        let taker = self.taker;
+        let known = self.iter().map(|key| key.name).collect::<Vec<_>>().join(", ");
+        if name.is_empty() {
+            return format!("there is nothing between two commas, or after the last; {taker} takes {known}");
+        }
+        if KEYS.iter().any(|key| key.name == name) {
+            return format!("'{name}' is not for {taker}, which takes {known}");
+        }
+        match nearest(name, self.iter().map(|key| key.name)) {
+            Some(nearest) => format!("there is no key '{name}'; did you mean '{nearest}'? {taker} takes {known}"),
+            None => format!(
+                "there is no key '{name}': {taker} takes {known}; a comma that belongs to the path is written twice"
+            ),
+        }
+    }
 }
 
 /// Of `words` the one that `word` most likely stands for; `None` when it is like none of them.

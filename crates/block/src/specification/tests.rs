@@ -34,6 +34,14 @@ fn what_has_no_kind_is_a_file() {
 }
 
 #[test]
+fn kinds_take_keys_that_there_are() {
+    let names: Vec<_> = super::keys::KEYS.iter().map(|key| key.name).collect();
+    for kind in Kind::ALL {
+        assert!(kind.keys().own.iter().all(|own| names.contains(own)), "{kind:?}");
+    }
+}
+
+#[test]
 fn every_kind_and_every_key_is_understood() {
     let kinds = ["disk.img", "session:/run/a.sock", "mem:1G", "null:8G"].map(|text| parse(text).kind());
     assert_eq!(kinds, Kind::ALL);

@@ -1,0 +1,242 @@
+//! A file or a block device.
+
+use super::{About, BehindKind, DiskKind, LOGICAL_BLOCK_BYTES, logical_block};
+use crate::specification::content;
+use crate::specification::error::SpecificationError;
+use crate::specification::format::Format;
+use crate::specification::keys::KeysTaken;
+use crate::specification::opening::{OnBackend, OpenContext, OpenError};
+use crate::specification::settings::Settings;
+use crate::specification::written::{escaped, flag, key};
+use crate::{
+    AllowedDirectories, Disk, Engine, FileDisk, FileOptions, ForeignJournal, FoundJournal, OpenedFile, Qcow2Backing,
+    Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
+};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+const ENGINES: [(&str, Engine); 4] =
+    [("auto", Engine::Auto), ("uring", Engine::Uring), ("threads", Engine::Threads), ("sync", Engine::Sync)];
+
+/// A file or block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::specification) struct FileSpecification {
+    pub(in crate::specification) path: PathBuf,
+    /// `None`: the name's ending decides.
+    pub(in crate::specification) format: Option<Format>,
+    pub(in crate::specification) direct: bool,
+    /// `None`: whoever opens it chooses.
+    pub(in crate::specification) engine: Option<Engine>,
+    pub(in crate::specification) cache_unsafe: bool,
+    /// `None`: whoever opens it chooses.
+    pub(in crate::specification) logical_block_bytes: Option<u32>,
+    /// Not said in text: what goes without is the command's choice.
+    pub(in crate::specification) lock: bool,
+}
+
+/// The disk on a file, bytes in a raw one, and what the permission bits of all its files allow.
+type OnFile = (Arc<dyn Disk>, Option<u64>, u32);
+
+/// A file that was opened, is what it is called, and is locked.
+pub(in crate::specification) struct Taken {
+    pub(in crate::specification) file: OpenedFile,
+    pub(in crate::specification) format: Format,
+    /// The change to it that was cut off.
+    pub(in crate::specification) unfinished: Option<UnfinishedChange>,
+}
+
+impl DiskKind for FileSpecification {
+    fn about() -> About {
+        let own = &["format", "direct", "engine", "cache", "block-size", "partition", "table", "overlay", "snapshot"];
+        let keys = KeysTaken { taker: "a file", own };
+        About { word: "file", needs: "the path of a file or block device", keys }
+    }
+
+    fn read(behind: &BehindKind, settings: &Settings<'_>) -> Result<Self, SpecificationError> {
+        let logical_block_bytes = logical_block(settings)?;
+        Ok(Self {
+            format: settings.value("format", Format::from_str)?,
+            direct: settings.has("direct"),
+            engine: settings.value("engine", engine)?,
+            cache_unsafe: settings.value("cache", cache)?.is_some(),
+            logical_block_bytes,
+            ..Self::of(PathBuf::from(&behind.text))
+        })
+    }
+
+    fn write_start(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A colon before any slash would be taken for the end of a kind, and - alone for stdin.
+        let text = escaped(&self.path);
+        let looks_like_a_kind = text.split('/').next().is_some_and(|start| start.contains(':'));
+        write!(f, "{}{text}", if looks_like_a_kind || text == "-" { "file:" } else { "" })
+    }
+
+    fn write_first_keys(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        key(f, "format", self.format.map(Format::word))
+    }
+
+    fn write_keys(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        flag(f, "direct", self.direct)?;
+        let engine = ENGINES.iter().find(|(_, engine)| Some(*engine) == self.engine);
+        key(f, "engine", engine.map(|(word, _)| word))?;
+        key(f, "cache", self.cache_unsafe.then_some("unsafe"))?;
+        key(f, "block-size", self.logical_block_bytes)
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn logical_block_bytes(&self) -> Option<u32> {
+        self.logical_block_bytes
+    }
+
+    /// Its path is resolved here, once. A change to it that was cut off is completed if it is opened for writing, and
+    /// otherwise seen through.
+    fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<OnBackend, OpenError> {
+        let options = self.options(read_only);
+        let Taken { file, format, unfinished } = self.take(read_only, context)?;
+        let opened = |options: &FileOptions| self.open_in(&file, format, options, context.allow_dirs);
+        let ((disk, length_bytes, permissions), unfinished) = match unfinished {
+            None => (opened(&options)?, None),
+            Some(change) if read_only => {
+                let (base, length_bytes, permissions) = opened(&options)?;
+                let unfinished = change.path().to_owned();
+                ((change.shown_on(base)?, length_bytes, permissions), Some(unfinished))
+            }
+            Some(change) => {
+                self.complete(change, &file, format, context.allow_dirs)?;
+                (opened(&options)?, None)
+            }
+        };
+        Ok(OnBackend { disk, length_bytes, file: Some(file), permissions: Some(permissions), unfinished })
+    }
+
+    /// As the header of an image on top of this one names it: by a path that does not depend on where that image lies.
+    fn as_backing(&self) -> Result<Option<Qcow2Backing>, OpenError> {
+        let path = self.path.canonicalize().map_err(|error| OpenError::other(shown(&self.path).to_string(), error))?;
+        let format = self.format.unwrap_or_else(|| Format::of_name(&self.path));
+        // QEMU could open nothing else there.
+        let name = path.to_str().filter(|_| matches!(format, Format::Raw | Format::Qcow2));
+        Ok(name.map(|name| Qcow2Backing { name: name.to_owned(), format: format.word().to_owned() }))
+    }
+
+    fn file_options(&self, read_only: bool) -> FileOptions {
+        self.options(read_only)
+    }
+}
+
+impl FileSpecification {
+    /// One of which nothing more is said.
+    pub(in crate::specification) fn of(path: PathBuf) -> Self {
+        Self {
+            path,
+            format: None,
+            direct: false,
+            engine: None,
+            cache_unsafe: false,
+            logical_block_bytes: None,
+            lock: true,
+        }
+    }
+
+    pub(in crate::specification) fn is_raw(&self) -> bool {
+        self.format.unwrap_or_else(|| Format::of_name(&self.path)) == Format::Raw
+    }
+
+    /// Opens the file, if nobody has yet, makes sure that it is what it is called, and locks it.
+    pub(in crate::specification) fn take(
+        &self,
+        read_only: bool,
+        context: &OpenContext<'_>,
+    ) -> Result<Taken, OpenError> {
+        let file = match context.file {
+            Some(file) => file.try_clone().map_err(|error| OpenError::other(shown(&self.path).to_string(), error))?,
+            None => OpenedFile::open(&self.path, read_only)?,
+        };
+        let format = content::check(file.file(), &self.path, self.format)?;
+        file.lock(&self.options(read_only))?;
+        // Who looks at what somebody else may be writing wants it as it is.
+        let looks_at_it_as_it_is = read_only && !self.lock;
+        let found = if looks_at_it_as_it_is { FoundJournal::None } else { FoundJournal::of(&file, read_only)? };
+        let unfinished = match found {
+            FoundJournal::None => None,
+            FoundJournal::Foreign(ForeignJournal { path, problem }) => {
+                let (journal, image) = (shown(&path), shown(&self.path));
+                (context.note)(&format!(
+                    "{journal} counts as no change to {image}, as it is {problem}: it is left alone"
+                ));
+                None
+            }
+            FoundJournal::Unfinished(change) => Some(change),
+        };
+        Ok(Taken { file, format, unfinished })
+    }
+
+    pub(in crate::specification) fn complete(
+        &self,
+        change: UnfinishedChange,
+        file: &OpenedFile,
+        format: Format,
+        allow_dirs: &[PathBuf],
+    ) -> Result<(), OpenError> {
+        // Whatever the specification says of flushes: the journal goes when the image is stable.
+        let options = FileOptions { cache_unsafe: false, ..self.options(false) };
+        let (base, ..) = self.open_in(file, format, &options, allow_dirs)?;
+        Ok(change.complete(base, format == Format::Qcow2)?)
+    }
+
+    /// The disk on this file, what is known of its length, and what the permission bits of all its files allow.
+    fn open_in(
+        &self,
+        file: &OpenedFile,
+        format: Format,
+        options: &FileOptions,
+        allow_dirs: &[PathBuf],
+    ) -> Result<OnFile, OpenError> {
+        let failed = |error| OpenError::other(shown(&self.path).to_string(), error);
+        let handle = file.file().try_clone().map_err(failed)?;
+        let permissions = file.permissions().map_err(failed)?;
+        let allowed = || AllowedDirectories::new(allow_dirs);
+        Ok(match format {
+            Format::Raw => {
+                let disk = FileDisk::on_opened(handle, &self.path, options)?;
+                let length_bytes = disk.length_bytes();
+                (Arc::new(disk), Some(length_bytes), permissions)
+            }
+            Format::Qcow2 => {
+                let disk = Qcow2Disk::open_in(handle, &self.path, options, &allowed()?)?;
+                let permissions = permissions & disk.permissions();
+                (Arc::new(disk), None, permissions)
+            }
+            Format::Vmdk => {
+                let disk = VmdkDisk::open_in(&handle, &self.path, options, &allowed()?)?;
+                let permissions = permissions & disk.permissions();
+                (Arc::new(disk), None, permissions)
+            }
+        })
+    }
+
+    pub(in crate::specification) fn options(&self, read_only: bool) -> FileOptions {
+        FileOptions {
+            read_only,
+            engine: self.engine.unwrap_or_default(),
+            logical_block_bytes: self.logical_block_bytes.unwrap_or(LOGICAL_BLOCK_BYTES),
+            cache_unsafe: self.cache_unsafe,
+            direct: self.direct,
+            lock: self.lock,
+        }
+    }
+}
+
+fn engine(text: &str) -> Result<Engine, String> {
+    let found = ENGINES.into_iter().find(|(word, _)| *word == text);
+    found.map(|(_, engine)| engine).ok_or_else(|| format!("there is no '{text}', only auto, uring, threads and sync"))
+}
+
+fn cache(text: &str) -> Result<(), String> {
+    let message = || format!("there is no '{text}', only unsafe; leave it out for flushes that flush");
+    (text == "unsafe").then_some(()).ok_or_else(message)
+}
