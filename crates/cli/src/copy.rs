@@ -12,9 +12,9 @@ mod report;
 mod source;
 mod watch;
 
-use crate::terminal::{self, print};
 use anyhow::Result;
 use args::CopyArgs;
+use blockyard_command_line::terminal::{self, print};
 
 /// Runs the command.
 ///

@@ -6,9 +6,9 @@ mod program;
 mod tools;
 mod user_mode_linux;
 
-use crate::terminal::{self, print};
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap};
+use blockyard_command_line::terminal::{self, print};
 use blockyard_session::server::{Server, ServerOptions};
 use blockyard_vmm::backend::{self, BackendReport};
 use clap::Args;

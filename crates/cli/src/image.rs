@@ -1,30 +1,21 @@
 //! `blockyard image`: disk images, and the files in them.
 //!
 //! This file lists the subcommands. Those on images as a whole ([`whole`]) work on them in this process, shut in; those
-//! on files boot an appliance ([`open_image`]), which has the kernel that reads file systems.
+//! on files ([`file_commands`]) boot an appliance, which has the kernel that reads file systems.
 
-mod at_terminal;
-pub mod failures;
-mod file_command;
+mod appliance_kernel;
 mod file_commands;
 mod files;
 mod inspect;
-mod misplaced;
-mod mount_point;
-mod named_image;
-mod open_image;
 mod shell;
-mod stdin;
-mod verdict;
 mod volumes;
 mod whole;
 
 use anyhow::Result;
+pub use appliance_kernel::{KernelArgs, run_kernel, try_appliance};
 use clap::{Args, Subcommand};
 use file_commands::OnImageCommand;
-pub use open_image::{KernelArgs, run_kernel, try_appliance};
 pub use shell::{VerbLine, is_verb, run_verb, verb_line};
-pub use verdict::{EndsWith, Verdict};
 pub use whole::NotComparable;
 use whole::WholeCommand;
 

@@ -6,24 +6,17 @@
 #![allow(unreachable_pub, reason = "a binary has no public interface")]
 
 mod bench;
-mod clap_error;
 mod command_line;
 mod copy;
-mod destination;
-mod disk;
 mod doctor;
 mod ending;
 mod examples;
 mod image;
 mod partitions;
-mod progress;
 mod serve;
-mod signals;
-mod terminal;
-mod time;
 mod usage;
-mod usage_error;
 
+use blockyard_command_line::{signals, terminal};
 use command_line::Command;
 use ending::end;
 use std::process::ExitCode;

@@ -1,8 +1,5 @@
 //! `blockyard partitions`: which partitions a disk has.
 
-use crate::disk::{self, Access};
-use crate::terminal::{self, print};
-use crate::usage_error::UsageLines;
 use anyhow::{Result, anyhow};
 use blockyard_bench::table::Table;
 use blockyard_block::partition_table::{
@@ -10,6 +7,9 @@ use blockyard_block::partition_table::{
 };
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Disk, size};
+use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::terminal::{self, print};
+use blockyard_command_line::usage_error::UsageLines;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;

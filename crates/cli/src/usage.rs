@@ -1,10 +1,11 @@
 //! The command line: what was asked for, or what is wrong with it and what would be right.
 
-use crate::clap_error::{name_what_is_not_utf8, text};
 use crate::command_line::{Cli, Command, every_command};
 use crate::ending::end;
-use crate::{examples, image, terminal};
+use crate::{examples, image};
 use blockyard_block::FileFormat;
+use blockyard_command_line::clap_error::{name_what_is_not_utf8, text};
+use blockyard_command_line::terminal;
 use clap::Parser;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};

@@ -1,9 +1,9 @@
 //! `blockyard bench api`.
 
 use super::comparison::{ComparisonArgs, Progress, this_program};
-use crate::terminal;
 use anyhow::Result;
 use blockyard_bench::api::{self, ApiBench};
+use blockyard_command_line::terminal;
 use clap::Args;
 
 /// Many small operations on one image, one boot, beside guestfish.

@@ -1,10 +1,10 @@
 //! What the measurements beside guestfish share: their options, their bar.
 
-use crate::progress::Line;
-use crate::signals::EndSignals;
-use crate::terminal::print;
 use anyhow::{Context, Result, bail};
 use blockyard_bench::guestfish::Guestfish;
+use blockyard_command_line::progress::Line;
+use blockyard_command_line::signals::EndSignals;
+use blockyard_command_line::terminal::print;
 use blockyard_vmm::backend;
 use clap::Args;
 use std::ops::ControlFlow;
@@ -53,7 +53,7 @@ impl Progress {
     /// # Errors
     /// When signals cannot be caught.
     pub fn start() -> Result<Self> {
-        let line = Line::new();
+        let line = Line::hidden();
         line.show();
         Ok(Self { line, signals: EndSignals::catch()? })
     }

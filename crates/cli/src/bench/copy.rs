@@ -1,10 +1,10 @@
 //! `blockyard bench copy`.
 
 use super::comparison::Progress;
-use crate::terminal;
 use anyhow::{Context, Result};
 use blockyard_bench::copy::CopyBench;
 use blockyard_block::size;
+use blockyard_command_line::terminal;
 use clap::Args;
 use std::path::PathBuf;
 

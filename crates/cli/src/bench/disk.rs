@@ -1,11 +1,6 @@
 //! `blockyard bench disk`: the block tester.
 
 use super::contents;
-use crate::progress::Line;
-use crate::signals::EndSignals;
-use crate::terminal::{self, print};
-use crate::time;
-use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Context, Result, bail};
 use blockyard_bench::cpu_idle::percent_text;
 use blockyard_bench::disk::replay;
@@ -13,6 +8,11 @@ use blockyard_bench::disk::{self, AccessOrder, Operations, Progress, Report, Sta
 use blockyard_bench::table::Table;
 use blockyard_block::specification::{DiskSpecification, Kind};
 use blockyard_block::{shown, size};
+use blockyard_command_line::progress::Line;
+use blockyard_command_line::signals::EndSignals;
+use blockyard_command_line::terminal::{self, print};
+use blockyard_command_line::time;
+use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -131,8 +131,12 @@ pub fn run(args: &DiskBenchArgs) -> Result<()> {
     let workload = args.workload()?;
     let named = args.specification()?;
     let read_only = workload.operations == Operations::Read;
-    let access = crate::disk::Access { read_only, allow_dirs: &args.allow_dir, ..crate::disk::Access::default() };
-    let disk = crate::disk::open(&named, &access)?.disk;
+    let access = blockyard_command_line::disk::Access {
+        read_only,
+        allow_dirs: &args.allow_dir,
+        ..blockyard_command_line::disk::Access::default()
+    };
+    let disk = blockyard_command_line::disk::open(&named, &access)?.disk;
     // What is in no file or session holds nothing yet.
     let keeps = matches!(named.kind(), Kind::File | Kind::Session);
     if keeps && workload.operations != Operations::Read && !args.force && !disk.geometry().read_only {
@@ -326,7 +330,7 @@ impl Bar {
     const AFTER: Duration = Duration::from_secs(1);
 
     fn new() -> Self {
-        Self { line: Line::new(), is_shown: false }
+        Self { line: Line::hidden(), is_shown: false }
     }
 
     fn show(&mut self, progress: &Progress) {

@@ -8,15 +8,15 @@ mod targets;
 mod yard;
 
 use super::disk::{Copying, explain};
-use crate::progress::Line;
-use crate::signals::EndSignals;
-use crate::terminal::{self, print};
-use crate::time;
-use crate::usage_error::UsageError;
 use anyhow::{Result, bail};
 use blockyard_bench::disk::{AccessOrder, Operations, Workload};
 use blockyard_bench::layer_costs::{self, LayersBench};
 use blockyard_block::size;
+use blockyard_command_line::progress::Line;
+use blockyard_command_line::signals::EndSignals;
+use blockyard_command_line::terminal::{self, print};
+use blockyard_command_line::time;
+use blockyard_command_line::usage_error::UsageError;
 use clap::Args;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ pub fn run(args: &LayersBenchArgs) -> Result<()> {
     let chosen =
         TARGETS.iter().filter(|target| args.target.is_empty() || args.target.iter().any(|name| name == target.name));
     let targets = chosen.map(|target| target.on(&yard)).collect();
-    let line = Line::new();
+    let line = Line::hidden();
     line.show();
     let watch = |done: usize, count: usize| {
         line.set_count(done, count, "");

@@ -1,9 +1,9 @@
 //! `blockyard bench startup`.
 
 use super::comparison::{ComparisonArgs, Progress, this_program};
-use crate::terminal;
 use anyhow::Result;
 use blockyard_bench::startup::{self, StartupBench};
+use blockyard_command_line::terminal;
 use clap::Args;
 
 /// How long until something can be done with an image, beside guestfish.

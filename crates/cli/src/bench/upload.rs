@@ -1,11 +1,11 @@
 //! `blockyard bench upload`.
 
 use super::comparison::{ComparisonArgs, Progress, this_program};
-use crate::terminal;
-use crate::usage_error::UsageError;
 use anyhow::Result;
 use blockyard_bench::upload::{self, UploadBench};
 use blockyard_block::size;
+use blockyard_command_line::terminal;
+use blockyard_command_line::usage_error::UsageError;
 use clap::Args;
 
 /// Put data into images of every kind, beside guestfish.

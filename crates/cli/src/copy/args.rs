@@ -1,11 +1,11 @@
 //! `blockyard copy`: its options, and what they may be.
 
-use crate::disk::{Access, RECONNECT};
-use crate::time;
-use crate::usage_error::{UsageError, UsageLines};
 use anyhow::Result;
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Engine, shown, size};
+use blockyard_command_line::disk::{Access, RECONNECT};
+use blockyard_command_line::time;
+use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_protocol::layout;
 use blockyard_vmm::backend::BackendChoice;
 use blockyard_vmm::placement::{CpuList, Placement};

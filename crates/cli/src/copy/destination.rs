@@ -3,11 +3,11 @@
 use super::args::{CopyOptions, SECTOR_BYTES_DEFAULT};
 use super::disk_end::DiskEnd;
 use super::source::Source;
-use crate::destination::{refuse_same_disk, replaced_file, suggest_in_place};
-use crate::disk::{self, OpenDisk};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros, shell_word, shown};
+use blockyard_command_line::destination::{refuse_same_disk, replaced_file, suggest_in_place};
+use blockyard_command_line::disk::{self, OpenDisk};
 use std::path::Path;
 
 /// The disk that is written.

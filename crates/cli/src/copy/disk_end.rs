@@ -1,11 +1,11 @@
 //! One of the two disks, as the guest sees it.
 
 use super::args::{DiskOptions, SECTOR_BYTES_DEFAULT};
-use crate::disk::OpenDisk;
 use anyhow::{Context, Result};
 use blockyard_block::Disk;
 use blockyard_block::layers::WatchedDisk;
 use blockyard_block::layers::{AlignOptions, AlignedDisk};
+use blockyard_command_line::disk::OpenDisk;
 use blockyard_protocol::layout::SECTOR_SIZE_MAX;
 use blockyard_session::client::SessionDisk;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 
 use super::args::{CopyOptions, SECTOR_BYTES_DEFAULT};
 use super::disk_end::DiskEnd;
-use crate::disk;
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Extent, ExtentKind, walk_extents};
+use blockyard_command_line::disk;
 use std::ops::Range;
 
 /// The disk that is read.

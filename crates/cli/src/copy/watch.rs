@@ -2,11 +2,11 @@
 
 use super::args::CopyOptions;
 use super::conversation::Device;
-use crate::progress::Line;
-use crate::signals::EndSignals;
-use crate::terminal;
 use anyhow::{Result, anyhow, bail};
 use blockyard_block::layers::Work;
+use blockyard_command_line::progress::Line;
+use blockyard_command_line::signals::EndSignals;
+use blockyard_command_line::terminal;
 use blockyard_protocol::frame::FrameError;
 use blockyard_protocol::messages::{self, Complete, GuestMessage, GuestOperation, Stage};
 use blockyard_vmm::event::{MachineEvent, VcpuEnd};
@@ -68,7 +68,7 @@ impl<'a> Watch<'a> {
             signals,
             length_bytes,
             sector_bytes,
-            line: Line::new(),
+            line: Line::hidden(),
             complete: None,
             frames: 0,
             reported: (-1, 0),

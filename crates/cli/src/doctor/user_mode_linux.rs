@@ -2,8 +2,9 @@
 
 use super::facility::{Facility, Lack};
 use super::program::{self, Asked};
-use crate::image::{failures, try_appliance};
+use crate::image::try_appliance;
 use blockyard_appliance::{Confined, Kernel};
+use blockyard_command_line::failures;
 use std::path::PathBuf;
 
 const REMEDY: &str = "apt-get install user-mode-linux; or, without being root, apt-get download user-mode-linux, dpkg-deb -x \

@@ -1,52 +1,14 @@
 //! The commands on the files of an image: which there are, and how one is run on an image.
 
-use super::file_command::FileCommand;
+use super::appliance_kernel::resources;
 use super::files::{changes, copying, dd, df, du, edit, find, ls, making, read_in, run, stat, tar};
-use super::open_image::{self, ImageArgs};
+use super::inspect;
 use super::volumes::{filesystems, fsck, label, mkfs, trim};
-use super::{inspect, misplaced};
 use anyhow::Result;
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::image::on_image::OnImage;
+use clap::Subcommand;
 use clap::builder::{Resettable, StyledStr};
-use clap::{Args, Subcommand};
-
-// A file command with the image that it is for. No documentation comment: clap would show it instead of the command's.
-#[derive(Args)]
-pub struct OnImage<C: Args> {
-    /// The image: a disk specification.
-    #[arg(value_name = "IMAGE")]
-    image: String,
-    #[command(flatten)]
-    command: C,
-    #[command(flatten, next_help_heading = "Options of the image")]
-    how: ImageArgs,
-}
-
-impl<C: Args + FileCommand> OnImage<C> {
-    /// As [`run_on`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn run(&self) -> Result<()> {
-        run_on(&self.image, &self.how, &self.command)
-    }
-}
-
-/// Opens the image, does something, and closes the image, so that what was changed is on stable storage.
-///
-/// # Errors
-/// When one of these fails.
-pub fn run_on(image: &String, how: &ImageArgs, command: &dyn FileCommand) -> Result<()> {
-    let open = || {
-        command.check()?;
-        open_image::open(image, how, command)
-    };
-    let mut image = open().map_err(|error| misplaced::explain(error, image))?;
-    let done = command.run(&mut image);
-    match done {
-        Err(error) if image.is_atomic() => Err(error.context(image.give_up())),
-        done => done.and(image.close().map_err(Into::into)),
-    }
-}
 
 /// The usage of a command that has a synopsis of its own; what those are called is one word.
 fn usage<C: FileCommand>(program: &str, name: &str, image: &str) -> Resettable<StyledStr> {
@@ -67,7 +29,7 @@ macro_rules! file_commands {
         impl OnImageCommand {
             pub fn run(&self) -> Result<()> {
                 match self {
-                    $(Self::$name(command) => command.run()),+
+                    $(Self::$name(command) => command.run(resources)),+
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The commands on the files of an image: their arguments, and how what they say looks.
+//! The commands on the files of an image: their arguments, and what they say.
 
 pub mod changes;
 pub mod copying;
@@ -10,7 +10,6 @@ pub mod file_json;
 mod file_mode;
 pub mod find;
 mod find_arguments;
-pub mod listing;
 pub mod ls;
 pub mod making;
 pub mod read_in;

@@ -1,10 +1,10 @@
 //! `blockyard image inspect`: which operating systems an image has.
 
-use super::file_command::FileCommand;
-use super::files::listing::human_size;
-use crate::terminal::{self, print};
 use anyhow::Result;
 use blockyard_bench::table::Table;
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::image::listing::human_size;
+use blockyard_command_line::terminal::{self, print};
 use blockyard_image::Access;
 use blockyard_image::guest::OpenImage;
 use blockyard_image::inspection::{FileSystem, Inspection, System};
@@ -70,16 +70,6 @@ fn render(inspection: &Inspection, columns: Option<usize>) -> String {
     let notes: String = notes.map(|note| format!("\n{note}")).collect();
     let packages: String = inspection.operatingsystems.iter().map(render_packages).collect();
     format!("{systems}\n{}\n{packages}{notes}", file_systems.render_within(columns))
-}
-
-/// What guestfish -i says of the first: a line for the system, and one for each mount point.
-pub fn greeting(inspection: &Inspection) -> Vec<String> {
-    let Some(system) = inspection.operatingsystems.first() else {
-        return vec!["no operating system was found".to_owned()];
-    };
-    let mut lines = vec![format!("operating system: {}", system.title())];
-    lines.extend(system.mountpoints.iter().map(|point| format!("{} mounted on {}", point.dev, point.mountpoint)));
-    lines
 }
 
 fn render_packages(system: &System) -> String {

@@ -30,10 +30,10 @@ mod verb;
 mod volumes;
 mod workbench;
 
-use super::named_image;
-use super::open_image::OpenArgs;
-use crate::usage_error::UsageError;
 use anyhow::Result;
+use blockyard_command_line::image::named_image;
+use blockyard_command_line::image::open_image::OpenArgs;
+use blockyard_command_line::usage_error::UsageError;
 use clap::Args;
 pub use image_verb::{VerbLine, is_verb, run_verb, verb_line};
 use std::io::IsTerminal;

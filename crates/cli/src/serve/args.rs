@@ -1,9 +1,9 @@
 //! `blockyard serve`: its options, and what they may be.
 
-use crate::usage_error::{UsageError, UsageLines};
 use anyhow::Result;
 use blockyard_block::partition_table::TableChoice;
 use blockyard_block::specification::DiskSpecification;
+use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_session::mediator::PartitionExport;
 use blockyard_vmm::placement::CpuList;
 use clap::{Args, ValueEnum};

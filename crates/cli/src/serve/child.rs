@@ -3,10 +3,10 @@
 use super::args::{Running, ServeOptions, TableArg};
 use super::gate::{Until, serve_gate};
 use super::serving::Preparation;
-use crate::usage_error::UsageError;
 use anyhow::{Context, Result};
 use blockyard_block::Disk;
 use blockyard_block::partition_table::TableChoice;
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use blockyard_session::mediator::{self, Gate, Mediator, MediatorConfig, PartitionExport, offers};
 use blockyard_vmm::placement::CpuList;

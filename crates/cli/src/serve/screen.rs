@@ -2,7 +2,7 @@
 
 use super::notices::{Notice, Notices};
 use super::view::Look;
-use crate::terminal;
+use blockyard_command_line::terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 use std::thread;

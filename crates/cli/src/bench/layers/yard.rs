@@ -1,11 +1,11 @@
 //! Where `bench layers` works: a file with an MBR of one partition, and names for sockets.
 
-use crate::disk::{self, Access};
 use anyhow::{Context, Result};
 use blockyard_bench::layer_costs::OpenTarget;
 use blockyard_bench::random_file;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Disk, private_directory, private_directory_in};
+use blockyard_command_line::disk::{self, Access};
 use std::any::Any;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,9 +1,9 @@
 //! `blockyard image rm`, `mkdir`, `mv`, `ln`, `chmod` and `chown`: one request each.
 
 use super::file_mode;
-use crate::image::file_command::{FileCommand, sources_and_destination};
-use crate::usage_error::UsageError;
 use anyhow::Result;
+use blockyard_command_line::image::file_command::{FileCommand, sources_and_destination};
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Access;
 use blockyard_image::guest::{OpenImage, image_path, image_paths};
 use blockyard_protocol::appliance::{ChangeMode, ChangeOwner, Link, MakeDirectory, Operation, Remove, Rename};
@@ -25,23 +25,29 @@ trait Change {
     fn operation(&self) -> Result<Operation>;
 }
 
-impl<C: Change> FileCommand for C {
-    fn synopsis() -> Option<&'static str> {
-        <C as Change>::synopsis()
-    }
+macro_rules! file_commands {
+    ($($change:ty),+) => {$(
+        impl FileCommand for $change {
+            fn synopsis() -> Option<&'static str> {
+                <$change as Change>::synopsis()
+            }
 
-    fn access(&self) -> Access {
-        Access::Write
-    }
+            fn access(&self) -> Access {
+                Access::Write
+            }
 
-    fn check(&self) -> Result<()> {
-        self.operation().map(drop)
-    }
+            fn check(&self) -> Result<()> {
+                self.operation().map(drop)
+            }
 
-    fn run(&self, image: &mut OpenImage) -> Result<()> {
-        Ok(image.call(self.operation()?).map(drop)?)
-    }
+            fn run(&self, image: &mut OpenImage) -> Result<()> {
+                Ok(image.call(self.operation()?).map(drop)?)
+            }
+        }
+    )+};
 }
+
+file_commands!(Rm, Mkdir, Mv, Ln, Chmod, Chown);
 
 /// Remove files of an image.
 #[derive(Args)]

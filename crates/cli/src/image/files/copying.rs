@@ -1,8 +1,8 @@
 //! `blockyard image cat`, `put` and `get`: data of files, between an image and the host.
 
-use crate::image::file_command::{FileCommand, sources_and_destination};
-use crate::image::stdin::{self, Stdin};
 use anyhow::Result;
+use blockyard_command_line::image::file_command::{FileCommand, sources_and_destination};
+use blockyard_command_line::stdin::{self, Stdin};
 use blockyard_image::guest::OpenImage;
 use blockyard_image::{Access, Error, GetOptions, PutOptions, PutSource};
 use clap::Args;

@@ -1,11 +1,11 @@
 //! `blockyard image dd`: blocks between an image's disks, files in it, and files of the host.
 
-use crate::image::file_command::FileCommand;
-use crate::image::stdin;
-use crate::terminal::print;
-use crate::usage_error::UsageError;
 use anyhow::Result;
 use blockyard_block::{shown, size};
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::stdin;
+use blockyard_command_line::terminal::print;
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Access;
 use blockyard_image::files::copy_blocks::{BlockCopy, BlockEnd, OpenedBlockCopy};
 use blockyard_image::guest::{OpenImage, image_path};

@@ -1,13 +1,13 @@
 //! `blockyard image df`.
 
 use super::file_json::JsonList;
-use super::listing::human_size;
-use crate::image::file_command::FileCommand;
-use crate::terminal::print;
-use crate::terminal::{OutputError, output_columns};
 use anyhow::Result;
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::image::listing::human_size;
+use blockyard_command_line::terminal::print;
+use blockyard_command_line::terminal::{OutputError, output_columns};
 use blockyard_image::Access;
 use blockyard_image::files::FileSystem;
 use blockyard_image::guest::OpenImage;

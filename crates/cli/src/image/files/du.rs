@@ -1,9 +1,9 @@
 //! `blockyard image du`.
 
 use super::file_json::{JsonList, Name};
-use super::listing::{Names, human_size};
-use crate::image::file_command::FileCommand;
 use anyhow::Result;
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::image::listing::{Names, human_size};
 use blockyard_image::Access;
 use blockyard_image::files::disk_usage::{DiskUsage, DiskUsageOptions};
 use blockyard_image::guest::OpenImage;
@@ -44,7 +44,7 @@ impl FileCommand for Du {
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let options = DiskUsageOptions { summarize: self.summarize, one_file_system: self.one_file_system };
-        let printer = Printer { names: Names::new(), list: self.json.then(JsonList::new), human: self.human };
+        let printer = Printer { names: Names::to_stdout(), list: self.json.then(JsonList::new), human: self.human };
         Ok(image.disk_usage(&self.paths, &options, printer)?)
     }
 }

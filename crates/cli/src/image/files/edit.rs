@@ -1,9 +1,9 @@
 //! `blockyard image edit`: a file of an image in the user's editor.
 
-use crate::image::file_command::FileCommand;
-use crate::terminal;
 use anyhow::{Context, Result, bail};
 use blockyard_block::{private_directory, shell_word, shown};
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::terminal;
 use blockyard_image::Access;
 use blockyard_image::guest::OpenImage;
 use clap::Args;

@@ -1,7 +1,7 @@
 //! Files of an image for programs: JSON.
 
-use super::listing::{time_text, type_name};
-use crate::terminal;
+use blockyard_command_line::image::listing::{time_text, type_name};
+use blockyard_command_line::terminal;
 use blockyard_image::files::Entry;
 use blockyard_image::files::file_type::type_letter;
 use blockyard_image::files::listing::{Place, Visitor};

@@ -2,9 +2,9 @@
 
 use super::file_json::{File, JsonList};
 use super::find_arguments::{Action, parse};
-use super::listing::Names;
-use crate::image::file_command::FileCommand;
 use anyhow::Result;
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::image::listing::Names;
 use blockyard_image::Access;
 use blockyard_image::files::find::{Actions, Found, Search};
 use blockyard_image::guest::OpenImage;
@@ -52,7 +52,7 @@ impl FileCommand for Find {
 
     fn run(&self, image: &mut OpenImage) -> Result<()> {
         let (search, is_json) = self.search()?;
-        let printer = Printer { names: Names::new(), list: is_json.then(JsonList::new) };
+        let printer = Printer { names: Names::to_stdout(), list: is_json.then(JsonList::new) };
         Ok(image.find(search, printer)?)
     }
 }

@@ -1,9 +1,9 @@
 //! What find(1) is asked for, in its own words, and what its actions print.
 
 use super::file_mode;
-use super::listing::{Names, civil, mode_text, owner, size_text};
-use crate::usage_error::UsageError;
 use blockyard_block::shown;
+use blockyard_command_line::image::listing::{Names, civil, mode_text, owner, size_text};
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::files::file_type::{is_link, type_letter};
 use blockyard_image::files::find::{Count, Expression, FileTime, Found, Search, Test};
 use blockyard_image::guest::image_path;

@@ -1,9 +1,9 @@
 //! `blockyard image ls`.
 
 use super::file_json::Files;
-use super::listing::{Names, mode_text, owner, size_text, time_text};
-use crate::image::file_command::FileCommand;
 use anyhow::Result;
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::image::listing::{Names, mode_text, owner, size_text, time_text};
 use blockyard_image::Access;
 use blockyard_image::files::Entry;
 use blockyard_image::files::file_type::{is_directory, is_link};
@@ -77,7 +77,7 @@ impl FileCommand for Ls {
             return Ok(image.walk(&self.paths, &options, Files::new(is_wanted))?);
         }
         let lister = Lister {
-            names: Names::new(),
+            names: Names::to_stdout(),
             long: self.long,
             all: self.all,
             human: self.human,

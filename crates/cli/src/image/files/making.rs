@@ -1,9 +1,9 @@
 //! `blockyard image cp`, `touch` and `fill`: files that are made of others, or of nothing.
 
-use crate::image::file_command::{FileCommand, sources_and_destination};
-use crate::usage_error::UsageError;
 use anyhow::Result;
 use blockyard_block::size;
+use blockyard_command_line::image::file_command::{FileCommand, sources_and_destination};
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Access;
 use blockyard_image::guest::{OpenImage, image_path, image_paths};
 use blockyard_protocol::appliance::{CopyFiles, Fill as FillRequest, Operation, Touch as TouchRequest};

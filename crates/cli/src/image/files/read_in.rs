@@ -1,8 +1,8 @@
 //! `blockyard image read-in`: what `blockyard bench upload` calls upload-no-write.
 
-use crate::image::file_command::FileCommand;
 use anyhow::Result;
 use blockyard_block::{FileDisk, FileOptions};
+use blockyard_command_line::image::file_command::FileCommand;
 use blockyard_image::Access;
 use blockyard_image::guest::OpenImage;
 use blockyard_protocol::appliance::{Discard, Operation};

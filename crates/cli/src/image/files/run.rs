@@ -1,10 +1,10 @@
 //! `blockyard image run`: a program of the image, in the image.
 
-use crate::image::file_command::FileCommand;
-use crate::image::stdin::{self, Stdin};
-use crate::image::verdict::{EndsWith, Verdict};
 use anyhow::{Context, Result};
 use blockyard_block::EventFd;
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::stdin::{self, Stdin};
+use blockyard_command_line::verdict::{EndsWith, Verdict};
 use blockyard_image::Access;
 use blockyard_image::files::ProgramEnd;
 use blockyard_image::files::execute::ProgramOutput;

@@ -1,9 +1,9 @@
 //! `blockyard image stat`.
 
 use super::file_json::Files;
-use super::listing::{Names, mode_text, owner, time_text, type_name};
-use crate::image::file_command::FileCommand;
 use anyhow::Result;
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::image::listing::{Names, mode_text, owner, time_text, type_name};
 use blockyard_image::Access;
 use blockyard_image::files::Entry;
 use blockyard_image::files::file_type::is_link;
@@ -37,7 +37,7 @@ impl FileCommand for Stat {
         if self.json {
             return Ok(image.walk(&self.paths, &options, Files::new(|_: &Entry| true))?);
         }
-        Ok(image.walk(&self.paths, &options, Printer(Names::new()))?)
+        Ok(image.walk(&self.paths, &options, Printer(Names::to_stdout()))?)
     }
 }
 

@@ -1,11 +1,11 @@
 //! `blockyard image tar-in` and `tar-out`.
 
-use crate::image::file_command::FileCommand;
-use crate::image::stdin::{self, Stdin};
-use crate::terminal::OutputError;
-use crate::usage_error::UsageError;
 use anyhow::{Context, Result};
 use blockyard_block::shown;
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::stdin::{self, Stdin};
+use blockyard_command_line::terminal::OutputError;
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Access;
 use blockyard_image::files::tar::{Compression, TarInOptions, TarOutOptions, compression_of};
 use blockyard_image::guest::OpenImage;

@@ -1,9 +1,9 @@
 //! What the words of a command are: texts, sizes, options, names of the host.
 
 use super::line::{self, Request};
-use crate::usage_error::UsageError;
 use anyhow::{Result, bail};
 use blockyard_block::{shown, size};
+use blockyard_command_line::usage_error::UsageError;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 

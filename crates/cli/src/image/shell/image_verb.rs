@@ -4,13 +4,14 @@ use super::commands::{self, Understood};
 use super::own_command::OwnCommand;
 use super::verb::{Subject, Verb};
 use super::workbench::Workbench;
-use crate::image::file_commands::run_on;
-use crate::image::misplaced;
-use crate::image::named_image;
-use crate::image::open_image::ImageArgs;
-use crate::terminal::print;
-use crate::usage_error::UsageError;
+use crate::image::appliance_kernel::resources;
 use anyhow::{Result, bail};
+use blockyard_command_line::image::misplaced;
+use blockyard_command_line::image::named_image;
+use blockyard_command_line::image::on_image::run_on;
+use blockyard_command_line::image::open_image::ImageArgs;
+use blockyard_command_line::terminal::print;
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Access;
 use clap::error::ErrorKind;
 use clap::{Args, FromArgMatches};
@@ -79,7 +80,7 @@ pub fn run_verb(line: VerbLine) -> Result<()> {
     };
     match understood.map_err(|error| misplaced::explain(error, &image))? {
         Understood::Own(command) => match &*command {
-            OwnCommand::File(command) => run_on(&image, &how, command.get()),
+            OwnCommand::File(command) => run_on(&image, &how, command.get(), resources),
             OwnCommand::Create(_) | OwnCommand::Info(_) => bail!("{}: it has an image of its own", verb.names[0]),
         },
         Understood::Verb(call, words) => {

@@ -1,11 +1,11 @@
 //! Commands of `image` in the shell: the same words, without the image.
 
 use super::arguments::home;
-use crate::clap_error;
 use crate::image::file_commands::AnyFileCommand;
 use crate::image::whole::{create, info};
-use crate::usage_error::UsageLines;
 use anyhow::Result;
+use blockyard_command_line::clap_error;
+use blockyard_command_line::usage_error::UsageLines;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};

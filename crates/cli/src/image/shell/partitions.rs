@@ -7,11 +7,11 @@ use super::verb::Action::Call;
 use super::verb::Verb;
 use super::verb::on_disks::{changes, tells};
 use super::workbench::Workbench;
-use crate::terminal::print;
-use crate::usage_error::UsageError;
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{self, EntryChange, Guid, Partition, PartitionKind, Scheme, TableChange};
 use blockyard_block::{printable, shown};
+use blockyard_command_line::terminal::print;
+use blockyard_command_line::usage_error::UsageError;
 use std::ffi::{OsStr, OsString};
 
 /// On the tables of disks, and what is in them.

@@ -1,9 +1,9 @@
 //! Output of a command as the input of one of the host's.
 
-use crate::image::failures;
-use crate::terminal::OutputError;
 use anyhow::{Context, Result, bail};
 use blockyard_block::shown;
+use blockyard_command_line::failures;
+use blockyard_command_line::terminal::OutputError;
 use rustix::stdio::{dup2_stdout, stdout};
 use std::ffi::OsStr;
 use std::io::{self, Seek, Write};

@@ -4,10 +4,10 @@ use super::verb::Action::{Call, Words};
 use super::verb::Verb;
 use super::verb::on_files::tells;
 use super::workbench::Workbench;
-use crate::image::files::listing::Names;
-use crate::terminal::print;
 use anyhow::{Context, Result, bail};
 use blockyard_block::{printable, shown};
+use blockyard_command_line::image::listing::Names;
+use blockyard_command_line::terminal::print;
 use blockyard_image::files::file_type::{is_directory, is_link, is_regular};
 use blockyard_image::files::listing::{Place, Visitor, WalkOptions, is_named};
 use blockyard_image::guest::records::{Room, attribute_bytes};
@@ -225,7 +225,7 @@ impl Visitor for Below {
 
     fn finish(mut self) -> io::Result<()> {
         self.paths.sort_unstable();
-        let mut names = Names::new();
+        let mut names = Names::to_stdout();
         for path in &self.paths {
             names.name(path)?;
             names.text("\n")?;
@@ -245,7 +245,7 @@ fn equal(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
 fn resolve(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let path = image_path(Path::new(&words[0]));
     let resolved = write_out(workbench.image()?, Operation::ResolvePath(ResolvePath { path }), Vec::new())?;
-    let mut names = Names::new();
+    let mut names = Names::to_stdout();
     names.name(&resolved)?;
     names.text("\n")?;
     Ok(names.finish()?)
@@ -255,7 +255,7 @@ fn resolve(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
 fn attributes(workbench: &mut Workbench, words: &[OsString], follow: bool) -> Result<()> {
     let request = ReadAttributes { path: image_path(Path::new(&words[0])), follow };
     let all = workbench.image()?.records(Operation::ReadAttributes(request), Attributes::default())?;
-    let mut names = Names::new();
+    let mut names = Names::to_stdout();
     match words.get(1) {
         Some(name) => {
             let found = all.iter().find(|attribute| attribute.name == name.as_bytes());

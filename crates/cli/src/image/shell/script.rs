@@ -3,9 +3,9 @@
 use super::commands;
 use super::line::{self, LINE_BYTES_MAX, Request};
 use super::workbench::Workbench;
-use crate::terminal;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::shown;
+use blockyard_command_line::terminal;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;

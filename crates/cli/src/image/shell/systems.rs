@@ -5,9 +5,9 @@ use super::verb::Action::Call;
 use super::verb::Verb;
 use super::verb::on_disks::tells;
 use super::workbench::Workbench;
-use crate::terminal::print;
 use anyhow::{Context, Result};
 use blockyard_block::shown;
+use blockyard_command_line::terminal::print;
 use std::ffi::{OsStr, OsString};
 
 /// What is known of operating systems.

@@ -2,8 +2,8 @@
 //! made of.
 
 use super::workbench::Workbench;
-use crate::usage_error::UsageError;
 use anyhow::Result;
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Access;
 use std::ffi::OsString;
 

@@ -7,17 +7,18 @@
 //! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when all
 //! ends well: then all that was done has happened, or else nothing.
 
-use crate::image::file_command::FileCommand;
-use crate::image::open_image::{OpenArgs, OpenedDisk, both};
-use crate::image::verdict::EndsWith;
-use crate::image::{failures, stdin};
-use crate::signals::{self, EndSignals};
-use crate::terminal;
-use crate::usage_error::UsageError;
+use crate::image::appliance_kernel::resources;
 use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, ImageDisk};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{AtomicChange, OpenedFile};
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::image::open_image::{OpenArgs, OpenedDisk, both};
+use blockyard_command_line::signals::{self, EndSignals};
+use blockyard_command_line::terminal;
+use blockyard_command_line::usage_error::UsageError;
+use blockyard_command_line::verdict::EndsWith;
+use blockyard_command_line::{failures, stdin};
 use blockyard_image::Access;
 use blockyard_image::Needs;
 use blockyard_image::guest::{DISKS_MAX, OpenImage, image_path, path_of};
@@ -196,7 +197,7 @@ impl Workbench {
         }
         let disks: Vec<_> = self.drives.iter().map(|drive| drive.image.clone()).collect();
         let options = self.how.options(disks, self.access())?.lives_on(true).permissions(self.permissions);
-        let mut image = self.how.boot(options, self.signals.clone())?;
+        let mut image = self.how.boot(options, resources, self.signals.clone())?;
         for mapping in &self.mappings {
             image.install_modules()?;
             if image.encrypted(&mapping.device).is_err() {

@@ -1,12 +1,12 @@
 //! `blockyard image filesystems`.
 
-use crate::image::file_command::FileCommand;
-use crate::terminal::output_columns;
-use crate::terminal::print;
 use anyhow::Result;
 use blockyard_appliance::tools::ToolError;
 use blockyard_bench::table::Table;
 use blockyard_block::{printable, size};
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::terminal::output_columns;
+use blockyard_command_line::terminal::print;
 use blockyard_image::Access;
 use blockyard_image::Error;
 use blockyard_image::guest::OpenImage;

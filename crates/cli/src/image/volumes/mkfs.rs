@@ -1,8 +1,8 @@
 //! `blockyard image mkfs`.
 
-use crate::image::file_command::FileCommand;
-use crate::usage_error::UsageError;
 use anyhow::Result;
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Access;
 use blockyard_image::guest::OpenImage;
 use blockyard_image::volumes::file_system_kind::{FileSystemKind, NewFileSystem};

@@ -1,9 +1,9 @@
 //! `blockyard image fstrim` and `zero-free`.
 
-use crate::image::file_command::FileCommand;
-use crate::terminal::print;
 use anyhow::Result;
 use blockyard_block::{printable, size};
+use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::terminal::print;
 use blockyard_image::Access;
 use blockyard_image::guest::OpenImage;
 use blockyard_protocol::appliance::Trimmed;

@@ -1,9 +1,9 @@
 //! What is to be behind an image.
 
-use crate::disk::{self, Access};
-use crate::usage_error::UsageLines;
 use anyhow::{Context, Result};
 use blockyard_block::{Disk, Qcow2Backing};
+use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::usage_error::UsageLines;
 use blockyard_image::whole::{self, backing_path, directory_of};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

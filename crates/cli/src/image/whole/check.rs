@@ -1,13 +1,13 @@
 //! `blockyard image check`: whether an image's tables are in order.
 
 use super::shut_in::shut_in;
-use crate::disk::{self, Access};
-use crate::image::named_image::{self, ImageFile};
-use crate::image::verdict::Verdict;
-use crate::terminal::{self, print};
 use anyhow::{Context, Result};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
 use blockyard_block::{CheckReport, OpenedFile, Qcow2Check, Repair, shown, size};
+use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::image::named_image::{self, ImageFile};
+use blockyard_command_line::terminal::{self, print};
+use blockyard_command_line::verdict::Verdict;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;

@@ -1,13 +1,13 @@
 //! `blockyard image commit`: what an image holds goes into the one that it is based on.
 
 use super::shut_in::shut_in;
-use crate::disk::{self, Access};
-use crate::image::at_terminal::AtTerminal;
-use crate::image::named_image;
-use crate::terminal::print;
 use anyhow::Result;
 use blockyard_block::shown;
 use blockyard_block::specification::Format;
+use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::image::at_terminal::AtTerminal;
+use blockyard_command_line::image::named_image;
+use blockyard_command_line::terminal::print;
 use blockyard_image::whole::commit::{Commit, Committed};
 use clap::Args;
 use std::path::PathBuf;

@@ -1,13 +1,13 @@
 //! `blockyard image compare`: whether two disks hold the same.
 
 use super::shut_in::shut_in;
-use crate::disk::{self, Access};
-use crate::image::at_terminal::AtTerminal;
-use crate::image::named_image;
-use crate::image::verdict::Verdict;
-use crate::terminal::print;
 use anyhow::Result;
 use blockyard_block::specification::Format;
+use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::image::at_terminal::AtTerminal;
+use blockyard_command_line::image::named_image;
+use blockyard_command_line::terminal::print;
+use blockyard_command_line::verdict::Verdict;
 use blockyard_image::whole::compare::{Compared, Comparison};
 use clap::Args;
 use std::path::PathBuf;

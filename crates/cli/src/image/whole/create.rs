@@ -3,15 +3,15 @@
 use super::behind;
 use super::image_options::ImageOptions;
 use super::new_partitions::{self, TableKind};
-use crate::image::at_terminal::AtTerminal;
-use crate::image::named_image::{self, ImageFile};
-use crate::image::open_image;
-use crate::terminal::print;
-use crate::usage_error::UsageError;
+use crate::image::appliance_kernel::resources;
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::Scheme;
 use blockyard_block::specification::Format;
 use blockyard_block::{Qcow2Backing, shown, size};
+use blockyard_command_line::image::at_terminal::AtTerminal;
+use blockyard_command_line::image::named_image::{self, ImageFile};
+use blockyard_command_line::terminal::print;
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Watch;
 use blockyard_image::whole::NewImage;
 use blockyard_image::whole::create::{Creation, WantedFileSystem};
@@ -109,7 +109,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     };
     let creation = Creation { image, table, partitions, file_system };
     let watch: Arc<dyn Watch> = Arc::new(AtTerminal::catch()?);
-    creation.run(&allow_dirs, open_image::resources, &watch)?;
+    creation.run(&allow_dirs, resources, &watch)?;
     if args.quiet { Ok(()) } else { tell(&creation) }
 }
 

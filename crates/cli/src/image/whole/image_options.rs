@@ -1,9 +1,9 @@
 //! What `-o` says of a new image: qemu-img's names and values, as far as there is a choice here.
 
-use crate::usage_error::UsageError;
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{Preallocation, Qcow2Backing, size};
+use blockyard_command_line::usage_error::UsageError;
 
 /// Options of a new image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

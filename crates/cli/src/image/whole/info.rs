@@ -3,13 +3,13 @@
 use super::qcow2_report::Qcow2Report;
 use super::shut_in::shut_in;
 use super::vmdk_report::VmdkReport;
-use crate::disk::{self, Access, OpenDisk};
-use crate::image::named_image;
-use crate::terminal::{self, print};
 use anyhow::Result;
 use blockyard_block::partition_table::{PartitionTable, Scheme};
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{ChainImage, printable, size};
+use blockyard_command_line::disk::{self, Access, OpenDisk};
+use blockyard_command_line::image::named_image;
+use blockyard_command_line::terminal::{self, print};
 use blockyard_image::whole::info::{ImageInfo, Look, LookedAtDisk, Partitions};
 use clap::Args;
 use serde::Serialize;

@@ -1,12 +1,12 @@
 //! `blockyard image map`: where a disk's bytes lie.
 
 use super::shut_in::shut_in;
-use crate::disk::{self, Access};
-use crate::image::named_image;
-use crate::terminal::OutputError;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{Format, Kind};
 use blockyard_block::{printable, size};
+use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::image::named_image;
+use blockyard_command_line::terminal::OutputError;
 use blockyard_image::whole::map::{Map, MapEntry};
 use clap::Args;
 use std::io::{self, BufWriter, Write};

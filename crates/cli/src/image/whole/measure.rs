@@ -2,13 +2,13 @@
 
 use super::image_options::ImageOptions;
 use super::shut_in::shut_in;
-use crate::disk::{self, Access};
-use crate::image::named_image;
-use crate::terminal::{self, print};
-use crate::usage_error::UsageError;
 use anyhow::{Result, bail};
 use blockyard_block::size;
 use blockyard_block::specification::Format;
+use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::image::named_image;
+use blockyard_command_line::terminal::{self, print};
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::whole::measure::{Contents, Measured, Measuring};
 use clap::Args;
 use serde::Serialize;

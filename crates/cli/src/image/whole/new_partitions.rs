@@ -1,9 +1,9 @@
 //! `--table` and `--part`: the partitions of a new image, and the file systems on them.
 
-use crate::usage_error::UsageError;
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::{NewPartition, PartitionKind, Scheme};
 use blockyard_block::size;
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::volumes::file_system_kind::FileSystemKind;
 use blockyard_image::whole::create::{WantedFileSystem, WantedPartition};
 use clap::ValueEnum;

@@ -1,13 +1,13 @@
 //! `blockyard image resize`: a larger or smaller disk.
 
 use super::image_options::ImageOptions;
-use crate::disk::{self, Access};
-use crate::image::at_terminal::AtTerminal;
-use crate::image::named_image::{self, ImageFile};
-use crate::terminal::print;
 use anyhow::Result;
 use blockyard_block::specification::Format;
 use blockyard_block::{shown, size};
+use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::image::at_terminal::AtTerminal;
+use blockyard_command_line::image::named_image::{self, ImageFile};
+use blockyard_command_line::terminal::print;
 use blockyard_image::Nobody;
 use blockyard_image::whole::resize::{NewSize, Resize};
 use clap::Args;

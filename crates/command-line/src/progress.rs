@@ -30,7 +30,7 @@ struct Said {
 
 impl Line {
     /// Nothing is done, and nothing is drawn yet.
-    pub fn new() -> Self {
+    pub fn hidden() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         let said = Arc::new(Mutex::new(Said::default()));
         let drawn = Arc::clone(&said);

@@ -98,7 +98,8 @@ pub struct Names {
 }
 
 impl Names {
-    pub fn new() -> Self {
+    /// Nothing is said yet.
+    pub fn to_stdout() -> Self {
         let output = io::stdout();
         Self { terminal: output.is_terminal(), output: io::BufWriter::with_capacity(64 << 10, output) }
     }

@@ -39,7 +39,7 @@ impl AtTerminal {
     /// # Errors
     /// As [`AtTerminal::catch`].
     pub fn watching(shows_progress: bool) -> Result<Self> {
-        let line = shows_progress.then(Line::new);
+        let line = shows_progress.then(Line::hidden);
         line.iter().for_each(Line::show);
         Ok(Self { line, ..Self::catch()? })
     }

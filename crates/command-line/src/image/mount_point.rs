@@ -11,7 +11,7 @@ const SUBVOLUME: &str = "btrfsvol:";
 ///
 /// # Errors
 /// [`UsageError`] when it is none.
-pub fn parse(text: &str) -> Result<MountPoint> {
+pub(super) fn parse(text: &str) -> Result<MountPoint> {
     let bad =
         || UsageError(format!("-m {text}: it is PART[:DIR[:OPTIONS[:TYPE]]], such as sda1 or sda2:/boot:noatime"));
     let (prefix, rest) = match text.strip_prefix(SUBVOLUME) {

@@ -1,6 +1,6 @@
 //! How a disk that somebody names as a destination is written.
 
-use crate::image::failures;
+use crate::failures;
 use anyhow::{Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{ReplacementError, same_file, shown};

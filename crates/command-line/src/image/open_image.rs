@@ -8,36 +8,38 @@ use crate::disk;
 use crate::signals::EndSignals;
 use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
-use blockyard_appliance::{Confined, Kernel};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{AtomicChange, Disk, OpenedFile};
-use blockyard_image::guest::{self, DISKS_MAX};
+use blockyard_image::guest::DISKS_MAX;
+use blockyard_image::inspection::Inspection;
 use blockyard_image::{Access, ImageDisk, ImageOptions, Keys, OpenImage, Resources};
 use blockyard_protocol::appliance::MountPoint;
 use clap::{Args, ValueEnum};
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The command that becomes the appliance's kernel.
-const KERNEL_COMMAND: &str = "appliance-kernel";
+/// What appliances are made of, as the program finds it that can become their kernel.
+pub type FindResources = fn() -> blockyard_image::Result<Resources>;
 
 /// What an appliance has, and is given, unless somebody says otherwise.
 const MEMORY_MIB: u64 = ImageOptions::MEMORY_BYTES >> 20;
 const TIMEOUT_SECONDS: u64 = ImageOptions::TIMEOUT.as_secs();
 
-// An image's other disks, and how it is opened. No documentation comment: clap would show it instead of the command's.
+// An image's other disks, and how it is opened.
+#[allow(missing_docs, reason = "clap would show it instead of the command's documentation")]
 #[derive(Args, Debug)]
 pub struct ImageArgs {
     /// Another disk, for what lies on several, after IMAGE; may be repeated.
     #[arg(long, value_name = "DISK")]
     pub add: Vec<String>,
+    /// How it is opened.
     #[command(flatten)]
     pub how: OpenArgs,
 }
 
-// How an image is opened: options of every command on its files. No documentation comment, as above.
+// How an image is opened: options of every command on its files.
+#[allow(missing_docs, reason = "clap would show it instead of the command's documentation")]
 #[derive(Args, Debug)]
 pub struct OpenArgs {
     /// Mount partition PART (such as sda1, vda1, 1 or vg/root) on DIR [default: /]; may be repeated, the root first.
@@ -197,43 +199,16 @@ enum Cache {
     Unsafe,
 }
 
-/// A hidden command: the process that becomes the appliance's kernel.
-#[derive(Args)]
-pub struct KernelArgs {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    arguments: Vec<OsString>,
-}
-
-/// Becomes the appliance's kernel.
-///
-/// # Errors
-/// When it cannot.
-pub fn run_kernel(args: &KernelArgs) -> Result<()> {
-    Ok(guest::become_kernel(&args.arguments, KERNEL_COMMAND).map(|never| match never {})?)
-}
-
-/// What appliances are made of.
-///
-/// # Errors
-/// When this machine has no kernel for them.
-pub fn resources() -> blockyard_image::Result<Resources> {
-    Resources::find(KERNEL_COMMAND)
-}
-
-/// Boots an appliance without a disk, as a trial; how far it is shut in.
-///
-/// # Errors
-/// When it does not come up.
-pub fn try_appliance(kernel: Kernel) -> Result<Confined> {
-    let watch = AtTerminal::catch()?;
-    Ok(guest::try_appliance(Resources::with_kernel(kernel, KERNEL_COMMAND), Arc::new(watch))?)
-}
-
 /// Opens an image as `command` needs it, and mounts its file systems if it wants them.
 ///
 /// # Errors
 /// When the image or the appliance cannot be had, or it has no file system that can be mounted.
-pub fn open(image: &String, args: &ImageArgs, command: &dyn FileCommand) -> Result<OpenImage> {
+pub fn open(
+    image: &String,
+    args: &ImageArgs,
+    command: &dyn FileCommand,
+    resources: FindResources,
+) -> Result<OpenImage> {
     let access = if args.how.ro && command.may_only_read() { Access::Read } else { command.access() };
     if access == Access::Write && args.how.ro {
         return Err(UsageError("--ro is for commands that only look".to_owned()).into());
@@ -242,7 +217,7 @@ pub fn open(image: &String, args: &ImageArgs, command: &dyn FileCommand) -> Resu
     let (disks, change, permissions) = args.disks(image, access)?;
     let options = args.how.options(disks, access)?.lives_on(command.lives_on());
     let options = options.change(change).permissions(permissions);
-    let mut image = args.how.boot(options, EndSignals::catch()?)?;
+    let mut image = args.how.boot(options, resources, EndSignals::catch()?)?;
     let mounts = command.mounts() || !points.is_empty();
     image.set_points(points);
     if mounts {
@@ -267,7 +242,7 @@ impl OpenArgs {
     ///
     /// # Errors
     /// When it does not come up.
-    pub fn boot(&self, options: ImageOptions, signals: EndSignals) -> Result<OpenImage> {
+    pub fn boot(&self, options: ImageOptions, resources: FindResources, signals: EndSignals) -> Result<OpenImage> {
         Ok(options.boot(resources()?, Arc::new(AtTerminal::new(signals, self.verbose)))?)
     }
 
@@ -278,8 +253,18 @@ impl OpenArgs {
     pub fn mount(&self, image: &mut OpenImage) -> Result<Vec<MountPoint>> {
         if self.inspect {
             let found = image.inspect()?;
-            super::inspect::greeting(&found).iter().for_each(|line| image.note(line));
+            greeting(&found).iter().for_each(|line| image.note(line));
         }
         Ok(image.mount()?)
     }
+}
+
+/// What guestfish -i says of the first: a line for the system, and one for each mount point.
+fn greeting(inspection: &Inspection) -> Vec<String> {
+    let Some(system) = inspection.operatingsystems.first() else {
+        return vec!["no operating system was found".to_owned()];
+    };
+    let mut lines = vec![format!("operating system: {}", system.title())];
+    lines.extend(system.mountpoints.iter().map(|point| format!("{} mounted on {}", point.dev, point.mountpoint)));
+    lines
 }

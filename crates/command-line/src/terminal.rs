@@ -2,7 +2,7 @@
 //! nothing out of an image, of a client, or of somebody's file name commands the terminal.
 //!
 //! What is asked for as it is goes past it: the contents of files, archives, what a program of an image writes, and
-//! names in listings when stdout is no terminal (`image::files::listing`).
+//! names in listings when stdout is no terminal ([`crate::image::listing`]).
 
 use anyhow::Result;
 use blockyard_block::{misleads, printable_lines};
