@@ -55,7 +55,7 @@ const TARGETS: &[Target] = &[
         binary: &["--test", "server"],
         test: "hostile::fuzz_any_client_harms_only_itself",
     },
-    in_command("image::shell::line::tests::fuzz_any_line_is_understood_or_refused_and_its_words_can_be_written"),
+    in_library("blockyard-shell", "line::tests::fuzz_any_line_is_understood_or_refused_and_its_words_can_be_written"),
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
     in_library("blockyard-block", "formats::qcow2::tests::fuzz::fuzz_what_the_checker_calls_clean_opens"),
     in_library("blockyard-block", "formats::qcow2::tests::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
@@ -118,10 +118,6 @@ const TARGETS: &[Target] = &[
     aligned("direct::uring::random_requests_past_the_page_cache"),
     aligned("direct::threads::random_requests_past_the_page_cache"),
 ];
-
-const fn in_command(test: &'static str) -> Target {
-    Target { package: "blockyard", binary: &["--bin", "blockyard"], test }
-}
 
 const fn model(test: &'static str) -> Target {
     Target { package: "blockyard-block", binary: &["--test", "conformance"], test }

@@ -7,15 +7,16 @@ mod appliance_kernel;
 mod file_commands;
 mod files;
 mod inspect;
-mod shell;
+mod own_commands;
 mod volumes;
 mod whole;
 
 use anyhow::Result;
 pub use appliance_kernel::{KernelArgs, run_kernel, try_appliance};
+use blockyard_shell::{ScriptArgs, ShellArgs, VerbLine, run_script, run_shell};
 use clap::{Args, Subcommand};
 use file_commands::OnImageCommand;
-pub use shell::{VerbLine, is_verb, run_verb, verb_line};
+use own_commands::PROGRAM;
 pub use whole::NotComparable;
 use whole::WholeCommand;
 
@@ -45,8 +46,8 @@ enum Command {
     Whole(WholeCommand),
     #[command(flatten)]
     Files(OnImageCommand),
-    Shell(shell::ShellArgs),
-    Script(shell::ScriptArgs),
+    Shell(ShellArgs),
+    Script(ScriptArgs),
 }
 
 /// Runs the command.
@@ -57,7 +58,15 @@ pub fn run(args: ImageCommandArgs) -> Result<()> {
     match args.command {
         Command::Whole(command) => command.run(),
         Command::Files(command) => command.run(),
-        Command::Shell(args) => shell::run_shell(args),
-        Command::Script(args) => shell::run_script(args),
+        Command::Shell(args) => run_shell(args, PROGRAM),
+        Command::Script(args) => run_script(args, PROGRAM),
     }
+}
+
+/// Runs a command of the shell's on an image.
+///
+/// # Errors
+/// As [`blockyard_shell::run_verb`].
+pub fn run_verb(line: VerbLine) -> Result<()> {
+    blockyard_shell::run_verb(line, PROGRAM)
 }

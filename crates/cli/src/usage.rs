@@ -2,10 +2,11 @@
 
 use crate::command_line::{Cli, Command, every_command};
 use crate::ending::end;
-use crate::{examples, image};
+use crate::examples;
 use blockyard_block::FileFormat;
 use blockyard_command_line::clap_error::{name_what_is_not_utf8, text};
 use blockyard_command_line::terminal;
+use blockyard_shell::{VerbLine, is_verb, verb_line};
 use clap::Parser;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -16,7 +17,7 @@ pub enum Asked {
     /// A command.
     Command(Box<Command>),
     /// A command of `image shell`, on an image.
-    Verb(Box<image::VerbLine>),
+    Verb(Box<VerbLine>),
 }
 
 /// Reads the command line.
@@ -27,10 +28,10 @@ pub fn parse() -> Result<Asked, u8> {
     let words: Vec<OsString> = std::env::args_os().collect();
     match Cli::try_parse_from(&words) {
         Ok(cli) => Ok(Asked::Command(Box::new(cli.command))),
-        Err(error) if error.kind() == ErrorKind::InvalidSubcommand => match image::verb_line(&words) {
+        Err(error) if error.kind() == ErrorKind::InvalidSubcommand => match verb_line(&words) {
             Some(Ok(line)) => Ok(Asked::Verb(Box::new(line))),
             Some(Err(error)) if error.kind() == ErrorKind::InvalidUtf8 => {
-                Err(tell(name_what_is_not_utf8(error, &words, |words| image::verb_line(words)?.err())))
+                Err(tell(name_what_is_not_utf8(error, &words, |words| verb_line(words)?.err())))
             }
             Some(Err(error)) => Err(tell(error)),
             None => Err(tell(advise(error))),
@@ -125,7 +126,7 @@ fn elsewhere(word: &str) -> Vec<String> {
     if all.get_subcommands().any(|command| command.get_name() == word && !command.is_hide_set()) {
         tips.push(format!("did you mean `blockyard {word}`?"));
     }
-    if image::is_verb(word) {
+    if is_verb(word) {
         tips.push(format!("did you mean `blockyard image {word}`?"));
     }
     tips

@@ -41,9 +41,9 @@ macro_rules! file_commands {
         }
 
         impl AnyFileCommand {
-            pub fn get(&self) -> &dyn FileCommand {
+            pub fn into_boxed(self) -> Box<dyn FileCommand> {
                 match self {
-                    $(Self::$name(command) => command),+
+                    $(Self::$name(command) => Box::new(command)),+
                 }
             }
         }

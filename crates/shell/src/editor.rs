@@ -1,9 +1,9 @@
 //! The shell with somebody in front of it: prompt, line editing, history, completion.
 
-use super::commands;
-use super::completion::Completion;
-use super::line;
-use super::workbench::Workbench;
+use crate::commands;
+use crate::completion::Completion;
+use crate::line;
+use crate::workbench::Workbench;
 use anyhow::{Context, Result, bail};
 use blockyard_command_line::terminal;
 use rustyline::error::ReadlineError;
@@ -22,7 +22,7 @@ const HISTORY_LINES: usize = 1000;
 ///
 /// # Errors
 /// When the terminal cannot be read, or the images cannot be closed.
-pub fn run(mut workbench: Workbench) -> Result<()> {
+pub(crate) fn run(mut workbench: Workbench) -> Result<()> {
     workbench.is_interactive = true;
     workbench.signals.forgive();
     let workbench = Rc::new(RefCell::new(workbench));

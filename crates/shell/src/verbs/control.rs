@@ -1,11 +1,12 @@
 //! Commands on the shell itself.
 
-use super::arguments::{text, truth};
-use super::devices::{disk_name, their_name};
-use super::verb::Action::Call;
-use super::verb::on_disks::changes;
-use super::verb::{Verb, of_shell};
-use super::workbench::Workbench;
+use crate::arguments::{text, truth};
+use crate::devices::{disk_name, their_name};
+use crate::program::OnHost;
+use crate::verb::Action::Call;
+use crate::verb::on_disks::changes;
+use crate::verb::{Verb, of_shell};
+use crate::workbench::Workbench;
 use anyhow::{Context, Result, bail};
 use blockyard_block::shown;
 use blockyard_command_line::terminal::print;
@@ -16,10 +17,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
 /// They say how commands are run, and when that is over.
-pub const VERBS: &[Verb] = &[
+pub(crate) const VERBS: &[Verb] = &[
     of_shell(&["exit", "quit", "q"], "", "End; what was changed is on stable storage then", Call(exit)),
     of_shell(&["abort"], "", "End, and with --atomic leave the image as it was", Call(abort)),
-    of_shell(&["lcd"], "DIR", "Change to a directory of the host", Call(lcd)),
+    of_shell(&["lcd"], "DIR", "Change to a directory of the host", Call(lcd)).on_host(OnHost::All),
     of_shell(&["echo"], "[WORD]…", "Print words", Call(echo)),
     of_shell(&["time"], "COMMAND…", "Run a command and say how long it took", Call(time)),
     of_shell(

@@ -1,11 +1,11 @@
 //! Commands that print what files hold, or what the host's programs say of it.
 
-use super::arguments::text;
-use super::pipe;
-use super::verb::Action::{Call, Words};
-use super::verb::Verb;
-use super::verb::on_files::tells;
-use super::workbench::Workbench;
+use crate::arguments::text;
+use crate::pipe;
+use crate::verb::Action::{Call, Words};
+use crate::verb::Verb;
+use crate::verb::on_files::tells;
+use crate::workbench::Workbench;
 use anyhow::{Result, bail};
 use blockyard_block::shown;
 use blockyard_command_line::usage_error::UsageError;
@@ -16,7 +16,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 /// On what files hold.
-pub const VERBS: &[Verb] = &[
+pub(crate) const VERBS: &[Verb] = &[
     tells(&["more", "less"], "PATH", "Show a file page by page", Call(page)),
     tells(&["head"], "PATH", "Print the first ten lines of a file", Call(head)),
     tells(

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 /// guestfish's arguments where one of our commands has the same name and others.
-pub fn as_ours(words: &[OsString]) -> Vec<OsString> {
+pub(crate) fn as_ours(words: &[OsString]) -> Vec<OsString> {
     let texts: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match texts[..] {

@@ -1,11 +1,11 @@
 //! Commands on what is mounted.
 
-use super::arguments::text;
-use super::devices::{disk_index, their_name};
-use super::verb::Action::Call;
-use super::verb::on_files::{changes, tells};
-use super::verb::{Verb, of_shell, on_disks};
-use super::workbench::Workbench;
+use crate::arguments::text;
+use crate::devices::{disk_index, their_name};
+use crate::verb::Action::Call;
+use crate::verb::on_files::{changes, tells};
+use crate::verb::{Verb, of_shell, on_disks};
+use crate::workbench::Workbench;
 use anyhow::{Result, bail};
 use blockyard_block::{printable, shown};
 use blockyard_command_line::terminal::print;
@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 /// On what is mounted where.
-pub const VERBS: &[Verb] = &[
+pub(crate) const VERBS: &[Verb] = &[
     of_shell(
         &["mount"],
         "DEVICE DIR",
@@ -62,7 +62,13 @@ pub const VERBS: &[Verb] = &[
 ///
 /// # Errors
 /// When it cannot be mounted.
-pub fn mount(workbench: &mut Workbench, device: &OsStr, directory: &OsStr, options: &str, kind: &str) -> Result<()> {
+pub(crate) fn mount(
+    workbench: &mut Workbench,
+    device: &OsStr,
+    directory: &OsStr,
+    options: &str,
+    kind: &str,
+) -> Result<()> {
     if !directory.as_bytes().starts_with(b"/") {
         bail!(UsageError(format!("{}: a directory begins with /", shown(directory))));
     }

@@ -1,10 +1,11 @@
 //! Commands that change files, copy them, and run programs of the image.
 
-use super::arguments::{bytes, options, text, truth, word_list};
-use super::verb::Action::{Call, Words};
-use super::verb::Verb;
-use super::verb::on_files::{changes, tells};
-use super::workbench::Workbench;
+use crate::arguments::{bytes, options, text, truth, word_list};
+use crate::program::OnHost;
+use crate::verb::Action::{Call, Words};
+use crate::verb::Verb;
+use crate::verb::on_files::{changes, tells};
+use crate::workbench::Workbench;
 use anyhow::{Result, bail};
 use blockyard_block::shown;
 use blockyard_command_line::usage_error::UsageError;
@@ -17,28 +18,31 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// On files.
-pub const VERBS: &[Verb] = &[
+pub(crate) const VERBS: &[Verb] = &[
     changes(
         &["upload"],
         "FILE PATH",
         "Copy a file of the host into the image; - is stdin",
         Words(&["put", "-L", "--root-owned", "--", "$1", "$2"]),
-    ),
+    )
+    .on_host(OnHost::Only(1)),
     tells(
         &["download"],
         "PATH FILE",
         "Copy a file of the image to the host; - is stdout",
         Words(&["get", "-L", "--", "$1", "$2"]),
-    ),
-    changes(&["copy-in"], "FILE… DIR", "Copy files and trees of the host into a directory of the image", Call(copy_in)),
-    tells(&["copy-out"], "PATH… DIR", "Copy files and trees of the image into a directory of the host", Call(copy_out)),
-    changes(&["tgz-in"], "FILE DIR", "Unpack a tar.gz into the image", Words(&["tar-in", "--", "$1", "$2"])),
+    )
+    .on_host(OnHost::Only(2)),
+    changes(&["copy-in"], "FILE… DIR", "Copy files and trees of the host into a directory of the image", Call(copy_in)).on_host(OnHost::Only(1)),
+    tells(&["copy-out"], "PATH… DIR", "Copy files and trees of the image into a directory of the host", Call(copy_out)).on_host(OnHost::From(2)),
+    changes(&["tgz-in"], "FILE DIR", "Unpack a tar.gz into the image", Words(&["tar-in", "--", "$1", "$2"])).on_host(OnHost::Only(1)),
     tells(
         &["tgz-out"],
         "DIR FILE",
         "Pack files of the image as a tar.gz",
         Words(&["tar-out", "--compress", "gzip", "--", "$1", "$2"]),
-    ),
+    )
+    .on_host(OnHost::Only(2)),
     changes(
         &["write"],
         "PATH CONTENT",
@@ -114,13 +118,15 @@ pub const VERBS: &[Verb] = &[
         "FILE DIR [KEY:VALUE]…",
         "Unpack an archive: compress:gzip|zstd, xattrs:true, acls:true and selinux:true are what happens anyway",
         Call(tar_in),
-    ),
+    )
+    .on_host(OnHost::Only(1)),
     tells(
         &["tar-out"],
         "DIR FILE [KEY:VALUE]…",
         "Pack a directory: compress:gzip|zstd, excludes:PATTERNS; numericowner:true, xattrs:true, acls:true and selinux:true are what happens anyway",
         Call(tar_out),
-    ),
+    )
+    .on_host(OnHost::Only(2)),
     changes(
         &["copy-device-to-device", "copy-device-to-file", "copy-file-to-device", "copy-file-to-file"],
         "SRC DST",

@@ -1,59 +1,64 @@
-//! Commands of `image` in the shell: the same words, without the image.
+//! Commands of `image` in the shell: the same words, without the image; and what else the shell has of this program.
 
-use super::arguments::home;
-use crate::image::file_commands::AnyFileCommand;
-use crate::image::whole::{create, info};
+use super::appliance_kernel::resources;
+use super::file_commands::AnyFileCommand;
+use super::whole::{create, info};
 use anyhow::Result;
 use blockyard_command_line::clap_error;
 use blockyard_command_line::usage_error::UsageLines;
+use blockyard_shell::{OnHost, OwnCommand, OwnWords, Program};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
+
+/// What the shell has of this program.
+pub const PROGRAM: Program = Program { read, all, help, on_host, create: create_quietly, resources };
 
 /// A line that begins with one of our own commands.
 #[derive(Parser)]
 #[command(no_binary_name = true, disable_help_subcommand = true, name = "", bin_name = "", max_term_width = 100)]
 struct OwnLine {
     #[command(subcommand)]
-    command: OwnCommand,
+    command: Command,
 }
 
 /// Commands of `image`, without the image that they are for.
 #[derive(Subcommand)]
-pub enum OwnCommand {
+enum Command {
     #[command(flatten)]
     File(AnyFileCommand),
     Create(create::CreateArgs),
     Info(info::InfoArgs),
 }
 
-/// What words that begin with one of their names are.
-pub enum OwnWords {
-    /// A command.
-    Command(Box<OwnCommand>),
-    /// A question for its help, which is this.
-    Help(String),
+impl From<Command> for OwnCommand {
+    fn from(command: Command) -> Self {
+        match command {
+            Command::File(command) => Self::OnFiles(command.into_boxed()),
+            Command::Create(args) => Self::OnItsOwn(Box::new(move || create::run(&args))),
+            Command::Info(args) => Self::OnItsOwn(Box::new(move || info::run(&args))),
+        }
+    }
 }
 
 /// Reads one.
 ///
 /// # Errors
 /// [`UsageLines`] when its words make no sense.
-pub fn read(words: &[OsString]) -> Result<OwnWords> {
-    let words: Vec<_> = words.iter().map(|word| home(word)).collect();
-    match OwnLine::try_parse_from(&words) {
-        Ok(line) => Ok(OwnWords::Command(Box::new(line.command))),
+fn read(words: &[OsString]) -> Result<OwnWords> {
+    match OwnLine::try_parse_from(words) {
+        Ok(line) => Ok(OwnWords::Command(line.command.into())),
         Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(OwnWords::Help(error.render().to_string())),
         Err(error) if error.kind() == ErrorKind::InvalidUtf8 => {
             let read = |words: &[OsString]| OwnLine::try_parse_from(words).err();
-            Err(UsageLines(sentence(&clap_error::name_what_is_not_utf8(error, &words, read))).into())
+            Err(UsageLines(sentence(&clap_error::name_what_is_not_utf8(error, words, read))).into())
         }
         Err(error) => Err(UsageLines(sentence(&error)).into()),
     }
 }
 
 /// Clap's message without what it says on a command line only.
-pub fn sentence(error: &clap::Error) -> String {
+fn sentence(error: &clap::Error) -> String {
     if let (ErrorKind::InvalidSubcommand, Some(word)) = (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
         let similar = error.get(ContextKind::SuggestedSubcommand).map(|names| format!(", but {names}"));
         return format!("there is no command {word}{}: `help` lists them", similar.unwrap_or_default());
@@ -65,7 +70,7 @@ pub fn sentence(error: &clap::Error) -> String {
 }
 
 /// Their names, and what they are for.
-pub fn all() -> Vec<(String, String)> {
+fn all() -> Vec<(String, String)> {
     let about = |command: &clap::Command| command.get_about().map_or_else(String::new, ToString::to_string);
     let line = OwnLine::command();
     let visible = line.get_subcommands().filter(|command| !command.is_hide_set());
@@ -73,6 +78,41 @@ pub fn all() -> Vec<(String, String)> {
 }
 
 /// The help of one, if there is one of that name.
-pub fn help(name: &OsStr) -> Option<String> {
+fn help(name: &OsStr) -> Option<String> {
     OwnLine::command().find_subcommand_mut(name).map(|command| command.render_long_help().to_string())
+}
+
+/// Which of their arguments are names on the host.
+fn on_host(name: &str) -> OnHost {
+    match name {
+        "info" | "create" => OnHost::All,
+        // Where the last argument is, nobody knows yet: the first one is certain.
+        "put" => OnHost::Only(1),
+        "get" => OnHost::From(2),
+        _ => OnHost::Nothing,
+    }
+}
+
+/// `create` with these words, and -q.
+fn create_quietly(words: &[OsString]) -> Result<()> {
+    #[derive(Parser)]
+    #[command(no_binary_name = true)]
+    struct Line {
+        #[command(flatten)]
+        create: create::CreateArgs,
+    }
+    let words = [&["-q".into()], words].concat();
+    let line = Line::try_parse_from(words).map_err(|error| UsageLines(sentence(&error)))?;
+    create::run(&line.create)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_shell::check_stand_ins;
+
+    #[test]
+    fn what_the_shell_has_for_these_is_understood() {
+        check_stand_ins(&PROGRAM).unwrap();
+    }
 }

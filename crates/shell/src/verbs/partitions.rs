@@ -1,12 +1,12 @@
 //! Commands on partition tables.
 
-use super::arguments::{text, truth};
-use super::devices::disk_index;
 use super::partition_plan::{self, Plan, usual_kind};
-use super::verb::Action::Call;
-use super::verb::Verb;
-use super::verb::on_disks::{changes, tells};
-use super::workbench::Workbench;
+use crate::arguments::{text, truth};
+use crate::devices::disk_index;
+use crate::verb::Action::Call;
+use crate::verb::Verb;
+use crate::verb::on_disks::{changes, tells};
+use crate::workbench::Workbench;
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{self, EntryChange, Guid, Partition, PartitionKind, Scheme, TableChange};
 use blockyard_block::{printable, shown};
@@ -15,7 +15,7 @@ use blockyard_command_line::usage_error::UsageError;
 use std::ffi::{OsStr, OsString};
 
 /// On the tables of disks, and what is in them.
-pub const VERBS: &[Verb] = &[
+pub(crate) const VERBS: &[Verb] = &[
     changes(
         &["part-init"],
         "DEVICE gpt|mbr",

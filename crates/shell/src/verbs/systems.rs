@@ -1,17 +1,17 @@
 //! Commands on the operating systems of images.
 
-use super::devices::their_name;
-use super::verb::Action::Call;
-use super::verb::Verb;
-use super::verb::on_disks::tells;
-use super::workbench::Workbench;
+use crate::devices::their_name;
+use crate::verb::Action::Call;
+use crate::verb::Verb;
+use crate::verb::on_disks::tells;
+use crate::workbench::Workbench;
 use anyhow::{Context, Result};
 use blockyard_block::shown;
 use blockyard_command_line::terminal::print;
 use std::ffi::{OsStr, OsString};
 
 /// What is known of operating systems.
-pub const VERBS: &[Verb] = &[
+pub(crate) const VERBS: &[Verb] = &[
     tells(&["inspect-os"], "", "List the roots of operating systems", Call(roots)),
     tells(
         &["inspect-get-type"],

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 ///
 /// # Errors
 /// When either fails.
-pub fn into(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn into(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
     between(command, Stdio::inherit(), act)
 }
 
@@ -21,7 +21,7 @@ pub fn into(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
 ///
 /// # Errors
 /// As there.
-pub fn sum(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn sum(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let mut said = tempfile::tempfile().context("making a temporary file")?;
     let output = said.try_clone().context("making a temporary file")?;
     between(command, output.into(), act)?;

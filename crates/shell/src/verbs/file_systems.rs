@@ -1,12 +1,12 @@
 //! Commands on file systems as a whole, and on what else is on a device.
 
-use super::arguments::{bytes, text};
-use super::devices::their_name;
 use super::mounts::mount;
-use super::verb::Action::{Call, Words};
-use super::verb::on_disks::{changes, tells};
-use super::verb::{Verb, on_files};
-use super::workbench::Workbench;
+use crate::arguments::{bytes, text};
+use crate::devices::their_name;
+use crate::verb::Action::{Call, Words};
+use crate::verb::on_disks::{changes, tells};
+use crate::verb::{Verb, on_files};
+use crate::workbench::Workbench;
 use anyhow::{Result, bail};
 use blockyard_appliance::tools::{BLKID, RESIZE2FS, TUNE2FS, ToolCall, WIPEFS};
 use blockyard_block::printable;
@@ -17,7 +17,7 @@ use blockyard_protocol::appliance::Volume;
 use std::ffi::{OsStr, OsString};
 
 /// On what is on devices.
-pub const VERBS: &[Verb] = &[
+pub(crate) const VERBS: &[Verb] = &[
     tells(&["list-filesystems"], "", "List the devices with what is on them", Call(list_file_systems)),
     tells(
         &["vfs-type"],

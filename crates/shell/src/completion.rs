@@ -1,7 +1,8 @@
 //! What Tab adds: commands, files of the image, files of the host.
 
-use super::commands;
-use super::workbench::Workbench;
+use crate::commands;
+use crate::program::{OnHost, Program};
+use crate::workbench::Workbench;
 use blockyard_block::printable;
 use blockyard_image::files::file_type::is_directory;
 use blockyard_image::guest::RecordTaker;
@@ -20,34 +21,18 @@ use std::rc::Rc;
 /// Names of a directory that are offered.
 const NAMES_MAX: usize = 10_000;
 
-/// Commands whose arguments are files of the host, by the argument's number: all of them for `None`.
-const HOST: [(&str, Option<usize>); 14] = [
-    ("lcd", None),
-    ("add", None),
-    ("add-drive", None),
-    ("add-ro", None),
-    ("add-drive-ro", None),
-    ("upload", Some(1)),
-    ("download", Some(2)),
-    ("tar-in", Some(1)),
-    ("tgz-in", Some(1)),
-    ("tar-out", Some(2)),
-    ("tgz-out", Some(2)),
-    ("info", None),
-    ("create", None),
-    ("sparse", None),
-];
-
 /// Completes lines with what a workbench has.
-pub struct Completion {
+pub(crate) struct Completion {
     workbench: Rc<RefCell<Workbench>>,
     names: Vec<String>,
+    program: Program,
 }
 
 impl Completion {
     /// For the commands of this program, and the files on this workbench.
-    pub fn new(workbench: Rc<RefCell<Workbench>>) -> Self {
-        Self { workbench, names: commands::names() }
+    pub(crate) fn new(workbench: Rc<RefCell<Workbench>>) -> Self {
+        let program = workbench.borrow().program;
+        Self { workbench, names: commands::names(&program), program }
     }
 
     /// Names in a directory of the image; directories end with a slash.
@@ -106,16 +91,11 @@ fn last_word(line: &str) -> (usize, Option<char>, &str, Vec<&str>) {
     (begin, quote, text, line[..begin].split_whitespace().collect())
 }
 
-/// Whether a word of a command is a file of the host.
-fn is_of_host(before: &[&str]) -> bool {
+/// Whether a word of a command is a file of the host; `own` says so of the program's commands.
+fn is_of_host(before: &[&str], own: fn(&str) -> OnHost) -> bool {
     let first = before[0].trim_start_matches('-');
-    let number = before.len();
-    match first {
-        // Where the last argument is, nobody knows yet: the first one is certain.
-        "put" | "copy-in" => number == 1,
-        "get" | "copy-out" => number > 1,
-        _ => HOST.iter().any(|&(name, argument)| name == first && argument.is_none_or(|argument| argument == number)),
-    }
+    let verb = commands::verbs().find(|verb| verb.names.contains(&first));
+    verb.is_some_and(|verb| verb.on_host.has(before.len())) || own(first).has(before.len())
 }
 
 impl Completer for Completion {
@@ -133,7 +113,7 @@ impl Completer for Completion {
             return Ok(pairs(begin, self.names.clone(), word, dash));
         }
         let (directory, prefix) = word.rfind('/').map_or(("", word), |at| word.split_at(at + 1));
-        let names = match line.trim_start().starts_with('!') || is_of_host(&before) {
+        let names = match line.trim_start().starts_with('!') || is_of_host(&before, self.program.on_host) {
             true => outside(directory),
             false => self.inside(directory),
         };
@@ -220,6 +200,8 @@ mod tests {
 
     #[test]
     fn it_is_known_which_words_are_files_of_the_host() {
+        let own = |name: &str| if name == "get" { OnHost::From(2) } else { OnHost::Nothing };
+        let is_of_host = |before: &[&str]| is_of_host(before, own);
         assert!(is_of_host(&["upload"]) && !is_of_host(&["upload", "a"]));
         assert!(!is_of_host(&["get"]) && is_of_host(&["get", "/etc/fstab"]));
         assert!(is_of_host(&["lcd"]) && !is_of_host(&["rm"]) && is_of_host(&["-add"]));

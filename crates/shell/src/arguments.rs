@@ -1,24 +1,25 @@
 //! What the words of a command are: texts, sizes, options, names of the host.
 
-use super::line::{self, Request};
+use crate::line::{self, Request};
 use anyhow::{Result, bail};
 use blockyard_block::{shown, size};
 use blockyard_command_line::usage_error::UsageError;
+use blockyard_image::volumes::stacks::is_group_name;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 /// A word that is a text: [`UsageError`] when it is not.
-pub fn text(word: &OsStr) -> Result<&str> {
+pub(crate) fn text(word: &OsStr) -> Result<&str> {
     word.to_str().ok_or_else(|| UsageError(format!("{} is not UTF-8, as this argument has to be", shown(word))).into())
 }
 
 /// A word that is a size: a number of bytes, or with a suffix such as 10M.
-pub fn bytes(word: &OsStr) -> Result<u64> {
+pub(crate) fn bytes(word: &OsStr) -> Result<u64> {
     size::parse(text(word)?).map_err(|problem| UsageError(problem).into())
 }
 
 /// true, false and what else guestfish takes for them.
-pub fn truth(word: &OsStr) -> Result<bool> {
+pub(crate) fn truth(word: &OsStr) -> Result<bool> {
     match word.to_str().map(str::to_ascii_lowercase).as_deref() {
         Some("true" | "t" | "1" | "yes" | "y" | "on") => Ok(true),
         Some("false" | "f" | "0" | "no" | "n" | "off") => Ok(false),
@@ -27,7 +28,7 @@ pub fn truth(word: &OsStr) -> Result<bool> {
 }
 
 /// `key:value` arguments.
-pub fn options(words: &[OsString]) -> Result<Vec<(&str, &str)>> {
+pub(crate) fn options(words: &[OsString]) -> Result<Vec<(&str, &str)>> {
     words
         .iter()
         .map(|word| {
@@ -41,7 +42,7 @@ pub fn options(words: &[OsString]) -> Result<Vec<(&str, &str)>> {
 ///
 /// # Errors
 /// When it is not well formed.
-pub fn word_list(text: &OsStr) -> Result<Vec<OsString>> {
+pub(crate) fn word_list(text: &OsStr) -> Result<Vec<OsString>> {
     match line::parse(&[b"list ", text.as_bytes()].concat())?.request {
         Request::Command { words, pipe: None } => Ok(words.into_iter().skip(1).collect()),
         _ => bail!(UsageError(format!("{} is no list of words", shown(text)))),
@@ -49,7 +50,7 @@ pub fn word_list(text: &OsStr) -> Result<Vec<OsString>> {
 }
 
 /// `~` and `~/…` are the user's own directory on the host.
-pub fn home(word: &OsStr) -> OsString {
+pub(crate) fn home(word: &OsStr) -> OsString {
     let bytes = word.as_bytes();
     match (bytes, std::env::var_os("HOME")) {
         (b"~" | [b'~', b'/', ..], Some(home)) => {
@@ -58,5 +59,21 @@ pub fn home(word: &OsStr) -> OsString {
             path
         }
         _ => word.to_owned(),
+    }
+}
+
+/// The words of one list, or of several.
+pub(crate) fn device_list(words: &[OsString]) -> Result<Vec<String>> {
+    let lists: Vec<_> = words.iter().map(|word| word_list(word)).collect::<Result<_>>()?;
+    let names: Vec<_> = lists.iter().flatten().map(|name| text(name).map(str::to_owned)).collect::<Result<_>>()?;
+    if names.is_empty() { bail!(UsageError("which devices?".to_owned())) } else { Ok(names) }
+}
+
+/// A name for something new.
+pub(crate) fn new_name(word: &OsStr) -> Result<&str> {
+    let name = text(word)?;
+    match is_group_name(name) && name != "." && name != ".." {
+        true => Ok(name),
+        false => bail!(UsageError(format!("{name} is no name: letters, digits and + _ . -, and no - in front"))),
     }
 }

@@ -15,11 +15,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 /// Longest line, which no honest script has.
-pub const LINE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub(crate) struct Line {
     /// What it asks for may fail.
     pub may_fail: bool,
     /// What it asks for.
@@ -28,7 +28,7 @@ pub struct Line {
 
 /// What a line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub(crate) enum Request {
     /// Nothing: it is empty, or a comment.
     Nothing,
     /// A command of the host's shell.
@@ -44,7 +44,7 @@ pub enum Request {
 
 /// Why a line is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LineError {
+pub(crate) enum LineError {
     #[error("a quote is not closed")]
     Unclosed,
     #[error("a word goes on behind its closing quote: put a blank there")]
@@ -65,7 +65,7 @@ pub enum LineError {
 ///
 /// # Errors
 /// When it is not well formed.
-pub fn parse(line: &[u8]) -> Result<Line, LineError> {
+pub(crate) fn parse(line: &[u8]) -> Result<Line, LineError> {
     if line.len() > LINE_BYTES_MAX {
         return Err(LineError::TooLong);
     }
@@ -173,7 +173,7 @@ fn is_blank(byte: u8) -> bool {
 
 /// A word as it can be written in a line.
 #[cfg(test)]
-pub fn quoted(word: &[u8]) -> Vec<u8> {
+pub(crate) fn quoted(word: &[u8]) -> Vec<u8> {
     let mut text = vec![b'"'];
     for &byte in word {
         text.extend(format!("\\x{byte:02x}").bytes());

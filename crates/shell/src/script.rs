@@ -1,8 +1,9 @@
 //! Scripts: lines of commands, up to the first that fails.
 
-use super::commands;
-use super::line::{self, LINE_BYTES_MAX, Request};
-use super::workbench::Workbench;
+use crate::commands;
+use crate::line::{self, LINE_BYTES_MAX, Request};
+use crate::program::Program;
+use crate::workbench::Workbench;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::shown;
 use blockyard_command_line::terminal;
@@ -16,7 +17,7 @@ const STDIN: &str = "stdin";
 const SCRIPT_BYTES_MAX: u64 = 16 << 20;
 
 /// A script that was read, and whose lines make sense.
-pub struct Script {
+pub(crate) struct Script {
     name: String,
     text: Vec<u8>,
 }
@@ -26,20 +27,20 @@ impl Script {
     ///
     /// # Errors
     /// When it cannot be read, or with the first line that makes no sense.
-    pub fn read(path: &Path) -> Result<Self> {
+    pub(crate) fn read(path: &Path, program: Program) -> Result<Self> {
         let name = shown(path).to_string();
-        Self::read_from(File::open(path).with_context(|| name.clone())?, name)
+        Self::read_from(File::open(path).with_context(|| name.clone())?, name, &program)
     }
 
     /// The same, of what stdin has up to its end.
     ///
     /// # Errors
     /// As [`Script::read`].
-    pub fn read_stdin() -> Result<Self> {
-        Self::read_from(io::stdin(), STDIN.to_owned())
+    pub(crate) fn read_stdin(program: Program) -> Result<Self> {
+        Self::read_from(io::stdin(), STDIN.to_owned(), &program)
     }
 
-    fn read_from(input: impl Read, name: String) -> Result<Self> {
+    fn read_from(input: impl Read, name: String, program: &Program) -> Result<Self> {
         let mut text = Vec::new();
         input.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut text).with_context(|| name.clone())?;
         if text.len() as u64 > SCRIPT_BYTES_MAX {
@@ -47,7 +48,7 @@ impl Script {
         }
         let script = Self { name, text };
         for (number, line) in script.lines() {
-            check(line).map_err(|error| at(&script.name, number, &error))?;
+            check(program, line).map_err(|error| at(&script.name, number, &error))?;
         }
         Ok(script)
     }
@@ -61,7 +62,7 @@ impl Script {
     ///
     /// # Errors
     /// With the line that failed, or when the images cannot be closed.
-    pub fn run(&self, mut workbench: Workbench) -> Result<()> {
+    pub(crate) fn run(&self, mut workbench: Workbench) -> Result<()> {
         let done = self.lines().try_for_each(|(number, line)| run_line(&mut workbench, &self.name, number, line));
         workbench.finish(done)
     }
@@ -71,7 +72,7 @@ impl Script {
 ///
 /// # Errors
 /// As [`Script::run`].
-pub fn run_stdin(mut workbench: Workbench) -> Result<()> {
+pub(crate) fn run_stdin(mut workbench: Workbench) -> Result<()> {
     workbench.commands_come_from_stdin();
     let mut input = BufReader::new(io::stdin());
     let mut number = 0;
@@ -121,10 +122,10 @@ fn at(name: &str, number: u64, error: &anyhow::Error) -> anyhow::Error {
     anyhow!("{name}:{number}: {error:#}")
 }
 
-fn check(text: &[u8]) -> Result<()> {
+fn check(program: &Program, text: &[u8]) -> Result<()> {
     let line = line::parse(text)?;
     match line.request {
-        Request::Command { words, .. } if !line.may_fail => commands::understand(&words).map(drop),
+        Request::Command { words, .. } if !line.may_fail => commands::understand(program, &words).map(drop),
         _ => Ok(()),
     }
 }

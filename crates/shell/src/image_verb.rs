@@ -1,10 +1,9 @@
 //! One of the shell's commands on an image, as a command line: `blockyard image upload IMAGE FILE PATH`.
 
-use super::commands::{self, Understood};
-use super::own_command::OwnCommand;
-use super::verb::{Subject, Verb};
-use super::workbench::Workbench;
-use crate::image::appliance_kernel::resources;
+use crate::commands::{self, Understood};
+use crate::program::{OwnCommand, Program};
+use crate::verb::{Subject, Verb};
+use crate::workbench::Workbench;
 use anyhow::{Result, bail};
 use blockyard_command_line::image::misplaced;
 use blockyard_command_line::image::named_image;
@@ -72,22 +71,20 @@ pub fn verb_line(words: &[OsString]) -> Option<Result<VerbLine, clap::Error>> {
 ///
 /// # Errors
 /// [`UsageError`] when its arguments make no sense; when the image cannot be had, or it fails.
-pub fn run_verb(line: VerbLine) -> Result<()> {
+pub fn run_verb(line: VerbLine, program: Program) -> Result<()> {
     let VerbLine { verb, name, arguments: VerbArgs { image, words, how } } = line;
     let understood = match verb.takes(words.len()) {
-        true => commands::understand(&[&[name.into()], &words[..]].concat()),
+        true => commands::understand(&program, &[&[name.into()], &words[..]].concat()),
         false => Err(UsageError(format!("{name}: it is `{}`", verb.command_line(name, ""))).into()),
     };
     match understood.map_err(|error| misplaced::explain(error, &image))? {
-        Understood::Own(command) => match &*command {
-            OwnCommand::File(command) => run_on(&image, &how, command.get(), resources),
-            OwnCommand::Create(_) | OwnCommand::Info(_) => bail!("{}: it has an image of its own", verb.names[0]),
-        },
+        Understood::Own(OwnCommand::OnFiles(command)) => run_on(&image, &how, &*command, program.resources),
+        Understood::Own(OwnCommand::OnItsOwn(_)) => bail!("{}: it has an image of its own", verb.names[0]),
         Understood::Verb(call, words) => {
             let ImageArgs { add, mut how } = how;
             how.ro |= matches!(verb.subject, Subject::Disks(Access::Read) | Subject::Files(Access::Read));
             let points = how.mount_points()?;
-            let mut workbench = Workbench::new(how, commands::perform_words)?;
+            let mut workbench = Workbench::new(how, program, commands::perform_words)?;
             let mut begin = || {
                 let mut add = [&image].into_iter().chain(&add);
                 add.try_for_each(|image| workbench.add(image, named_image::parse(image, None)?, None, false))?;

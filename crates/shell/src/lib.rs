@@ -1,33 +1,25 @@
 //! `blockyard image shell` and `script`: many commands on the files of images, with one boot.
 //!
-//! [`line`] reads a line, [`commands`] knows what its first word means, [`workbench`] has the disks and the appliance
-//! that it works on. The commands are `image`'s own, without the image ([`own_command`]), and guestfish's everyday ones
-//! with its arguments: each file of these ([`disks`], [`files`] and so on) begins with the table of what it has, of
-//! [`verb::Verb`]s.
+//! `line.rs` reads a line, `commands.rs` knows what its first word means, `workbench.rs` has the disks and the
+//! appliance that it works on. The commands are those of the [`Program`] that this is a part of, without the image, and
+//! guestfish's everyday ones with its arguments, in tables, each beside what it calls (`verbs/`).
+//!
+//! A command of these tables is a command line too, if it is not on the shell itself: [`verb_line`].
+#![forbid(unsafe_code)]
 
 mod arguments;
 mod commands;
 mod completion;
-mod contents;
-mod control;
 mod devices;
-mod disks;
 mod editor;
-mod file_systems;
-mod files;
 mod image_verb;
 mod line;
-mod mounts;
-mod own_command;
-mod partition_plan;
-mod partitions;
 mod pipe;
-mod queries;
+mod program;
 mod script;
-mod systems;
 mod theirs;
 mod verb;
-mod volumes;
+mod verbs;
 mod workbench;
 
 use anyhow::Result;
@@ -35,7 +27,9 @@ use blockyard_command_line::image::named_image;
 use blockyard_command_line::image::open_image::OpenArgs;
 use blockyard_command_line::usage_error::UsageError;
 use clap::Args;
+pub use commands::check_stand_ins;
 pub use image_verb::{VerbLine, is_verb, run_verb, verb_line};
+pub use program::{OnHost, OwnCommand, OwnWords, Program};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use workbench::Workbench;
@@ -57,13 +51,13 @@ struct Beginning {
 }
 
 impl Beginning {
-    fn into_workbench(self) -> Result<Workbench> {
+    fn into_workbench(self, program: Program) -> Result<Workbench> {
         let mounts = self.inspector || !self.images.is_empty();
         let points = self.how.mount_points()?;
         if mounts && self.images.is_empty() && self.add.is_empty() {
             return Err(UsageError("-i is for images: name one".to_owned()).into());
         }
-        let mut workbench = Workbench::new(self.how, commands::perform_words)?;
+        let mut workbench = Workbench::new(self.how, program, commands::perform_words)?;
         for image in self.images.iter().chain(&self.add) {
             workbench.add(image, named_image::parse(image, None)?, None, false)?;
         }
@@ -104,9 +98,9 @@ pub struct ScriptArgs {
 ///
 /// # Errors
 /// When the images cannot be had; in a script, when a command failed.
-pub fn run_shell(args: ShellArgs) -> Result<()> {
+pub fn run_shell(args: ShellArgs, program: Program) -> Result<()> {
     let interactive = std::io::stdin().is_terminal();
-    let workbench = args.beginning.into_workbench()?;
+    let workbench = args.beginning.into_workbench(program)?;
     if interactive { editor::run(workbench) } else { script::run_stdin(workbench) }
 }
 
@@ -114,16 +108,16 @@ pub fn run_shell(args: ShellArgs) -> Result<()> {
 ///
 /// # Errors
 /// When the images cannot be had, the script is not well formed, or a command failed.
-pub fn run_script(args: ScriptArgs) -> Result<()> {
+pub fn run_script(args: ScriptArgs, program: Program) -> Result<()> {
     if args.script.as_os_str() != "-" {
-        let script = script::Script::read(&args.script)?;
-        return script.run(args.beginning.into_workbench()?);
+        let script = script::Script::read(&args.script, program)?;
+        return script.run(args.beginning.into_workbench(program)?);
     }
     if std::io::stdin().is_terminal() {
-        return script::run_stdin(args.beginning.into_workbench()?);
+        return script::run_stdin(args.beginning.into_workbench(program)?);
     }
-    let script = script::Script::read_stdin()?;
-    let mut workbench = args.beginning.into_workbench()?;
+    let script = script::Script::read_stdin(program)?;
+    let mut workbench = args.beginning.into_workbench(program)?;
     workbench.commands_come_from_stdin();
     script.run(workbench)
 }

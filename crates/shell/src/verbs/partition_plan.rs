@@ -3,8 +3,8 @@
 //! The host writes them, as `image create` does: they are small, and come from here. The appliance then reads them
 //! again.
 
-use super::devices::their_name;
-use super::workbench::Workbench;
+use crate::devices::their_name;
+use crate::workbench::Workbench;
 use anyhow::{Context, Result, bail};
 use blockyard_block::partition_table::{NewPartition, PartitionKind, PartitionTable, Scheme, TableChange};
 use blockyard_block::{Disk, flush, write_bytes};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 const CLEARED_BYTES: u64 = 1 << 20;
 
 /// What becomes of a disk's partition table.
-pub enum Plan {
+pub(crate) enum Plan {
     /// A new one without partitions takes the place of all that was there.
     Empty(Scheme),
     /// The same with one partition, which is the whole disk.
@@ -29,7 +29,7 @@ pub enum Plan {
 ///
 /// # Errors
 /// When there is none for Linux.
-pub fn usual_kind(scheme: Scheme) -> Result<PartitionKind> {
+pub(crate) fn usual_kind(scheme: Scheme) -> Result<PartitionKind> {
     PartitionKind::of_word("linux", scheme).context("there is no kind of partition for Linux")
 }
 
@@ -37,7 +37,7 @@ pub fn usual_kind(scheme: Scheme) -> Result<PartitionKind> {
 ///
 /// # Errors
 /// When the disk is in use or is not to be written, or the partitions do not fit.
-pub fn write(workbench: &mut Workbench, index: usize, plan: &Plan) -> Result<()> {
+pub(crate) fn write(workbench: &mut Workbench, index: usize, plan: &Plan) -> Result<()> {
     let drive = &workbench.drives()[index];
     if drive.read_only {
         bail!("{} is open for reading only", drive.image.name);

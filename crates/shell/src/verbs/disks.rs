@@ -1,13 +1,12 @@
 //! Commands on disks: adding them, making them, what is known of them.
 
-use super::arguments::{bytes, options, text, truth};
-use super::devices::{disk_index, disk_name, their_name};
-use super::own_command;
-use super::verb::Action::Call;
-use super::verb::on_disks::{changes, tells};
-use super::verb::{Verb, of_shell};
-use super::workbench::{Drive, Workbench};
-use crate::image::whole::create;
+use crate::arguments::{bytes, options, text, truth};
+use crate::devices::{disk_index, disk_name, their_name};
+use crate::program::OnHost;
+use crate::verb::Action::Call;
+use crate::verb::on_disks::{changes, tells};
+use crate::verb::{Verb, of_shell};
+use crate::workbench::{Drive, Workbench};
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Preallocation, private_directory};
@@ -17,25 +16,27 @@ use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_image::whole::NewImage;
 use blockyard_protocol::appliance::Volume;
-use clap::Parser;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 
 /// On disks as a whole.
-pub const VERBS: &[Verb] = &[
+pub(crate) const VERBS: &[Verb] = &[
     of_shell(
         &["add", "add-drive"],
         "IMAGE [KEY:VALUE]…",
         "Add a disk: readonly:true and format:raw|qcow2 are understood",
         Call(add),
-    ),
-    of_shell(&["add-ro", "add-drive-ro"], "IMAGE [KEY:VALUE]…", "Add a disk that is only read", Call(add_read_only)),
+    )
+    .on_host(OnHost::All),
+    of_shell(&["add-ro", "add-drive-ro"], "IMAGE [KEY:VALUE]…", "Add a disk that is only read", Call(add_read_only))
+        .on_host(OnHost::All),
     of_shell(
         &["sparse"],
         "FILE SIZE",
         "Make a sparse raw image, and add it",
         Call(|workbench, words| make(workbench, words, false)),
-    ),
+    )
+    .on_host(OnHost::All),
     of_shell(
         &["alloc", "allocate"],
         "FILE SIZE",
@@ -121,7 +122,7 @@ fn make(workbench: &mut Workbench, words: &[OsString], allocated: bool) -> Resul
 }
 
 /// `disk-create`.
-fn create(_: &mut Workbench, words: &[OsString]) -> Result<()> {
+fn create(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     let mut arguments = vec!["-f".to_owned(), text(&words[1])?.to_owned()];
     for (key, value) in options(&words[3..])? {
         match key {
@@ -136,23 +137,11 @@ fn create(_: &mut Workbench, words: &[OsString]) -> Result<()> {
             ))),
         }
     }
-    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-    create_image(&arguments, &words[0], &words[2])
-}
-
-fn create_image(options: &[&str], path: &OsStr, size: &OsStr) -> Result<()> {
-    #[derive(Parser)]
-    #[command(no_binary_name = true)]
-    struct Line {
-        #[command(flatten)]
-        create: create::CreateArgs,
-    }
-    let mut words: Vec<OsString> = options.iter().map(OsString::from).collect();
-    words.extend(["-q".into(), "--".into(), path.to_owned()]);
+    let mut create: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
+    create.extend(["--".into(), words[0].clone()]);
     // guestfish has -1 for the backing file's size.
-    words.extend((size != "-1").then(|| size.to_owned()));
-    let line = Line::try_parse_from(words).map_err(|error| UsageLines(own_command::sentence(&error)))?;
-    create::run(&line.create)
+    create.extend((words[2] != "-1").then(|| words[2].clone()));
+    (workbench.program.create)(&create)
 }
 
 /// `scratch`: a disk that is gone at the end.

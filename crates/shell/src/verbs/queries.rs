@@ -1,9 +1,9 @@
 //! Commands that say what is known of files, in guestfish's form.
 
-use super::verb::Action::{Call, Words};
-use super::verb::Verb;
-use super::verb::on_files::tells;
-use super::workbench::Workbench;
+use crate::verb::Action::{Call, Words};
+use crate::verb::Verb;
+use crate::verb::on_files::tells;
+use crate::workbench::Workbench;
 use anyhow::{Context, Result, bail};
 use blockyard_block::{printable, shown};
 use blockyard_command_line::image::listing::Names;
@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// On what files are.
-pub const VERBS: &[Verb] = &[
+pub(crate) const VERBS: &[Verb] = &[
     tells(&["ll"], "PATH", "List files with all that is known of them", Words(&["ls", "-l", "-a", "--", "$1"])),
     tells(
         &["statns"],

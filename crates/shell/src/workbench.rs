@@ -7,7 +7,7 @@
 //! With `--atomic` one image is written, by way of a change that begins when the image is added and happens when all
 //! ends well: then all that was done has happened, or else nothing.
 
-use crate::image::appliance_kernel::resources;
+use crate::program::Program;
 use anyhow::{Result, anyhow, bail};
 use blockyard_appliance::{ApplianceError, ImageDisk};
 use blockyard_block::specification::DiskSpecification;
@@ -29,9 +29,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// Disks, the appliance that has them if it runs, and what is mounted in it.
-pub struct Workbench {
+pub(crate) struct Workbench {
     /// How images are opened, and the appliance boots.
     pub how: OpenArgs,
+    /// Whose commands there are.
+    pub program: Program,
     /// Does what words ask for: the commands stand above this, and some are made of others.
     interpret: Interpret,
     /// What ends a command.
@@ -54,10 +56,10 @@ pub struct Workbench {
 }
 
 /// Does what the words of a line ask for.
-pub type Interpret = fn(&mut Workbench, &[OsString]) -> Result<()>;
+pub(crate) type Interpret = fn(&mut Workbench, &[OsString]) -> Result<()>;
 
 /// A disk that was added.
-pub struct Drive {
+pub(crate) struct Drive {
     /// The disk.
     pub image: ImageDisk,
     /// It is not written.
@@ -66,7 +68,7 @@ pub struct Drive {
 
 /// An encrypted volume that is opened as /dev/mapper/`name`.
 #[derive(Clone, Debug)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     /// As somebody calls it.
     pub device: String,
     /// What it is called when it is open.
@@ -81,7 +83,7 @@ pub struct Mapping {
 ///
 /// # Errors
 /// When it is none, or cannot be opened; that the appliance needs more.
-pub fn open_as(image: &mut OpenImage, mapping: &Mapping) -> Result<bool> {
+pub(crate) fn open_as(image: &mut OpenImage, mapping: &Mapping) -> Result<bool> {
     let Mapping { device, name, read_only, key } = mapping;
     Ok(image.open_encrypted_as(device, name, *read_only, key)?)
 }
@@ -91,9 +93,10 @@ impl Workbench {
     ///
     /// # Errors
     /// When signals cannot be caught.
-    pub fn new(how: OpenArgs, interpret: Interpret) -> Result<Self> {
+    pub(crate) fn new(how: OpenArgs, program: Program, interpret: Interpret) -> Result<Self> {
         Ok(Self {
             how,
+            program,
             interpret,
             signals: EndSignals::catch()?,
             drives: Vec::new(),
@@ -117,7 +120,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When it cannot be opened, or what is mounted cannot be unmounted.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         name: &str,
         named: DiskSpecification,
@@ -145,7 +148,7 @@ impl Workbench {
     ///
     /// # Errors
     /// With `--atomic`, where that has an end of its own; when what was written is not on stable storage.
-    pub fn reopen(&mut self) -> Result<()> {
+    pub(crate) fn reopen(&mut self) -> Result<()> {
         if self.is_atomic() {
             bail!("with --atomic the change happens at the end: `exit` is that");
         }
@@ -158,17 +161,17 @@ impl Workbench {
     }
 
     /// The disks, in the order of their names in the appliance.
-    pub fn drives(&self) -> &[Drive] {
+    pub(crate) fn drives(&self) -> &[Drive] {
         &self.drives
     }
 
     /// What is mounted, in the order in which it was.
-    pub fn points(&self) -> &[MountPoint] {
+    pub(crate) fn points(&self) -> &[MountPoint] {
         &self.points
     }
 
     /// Whether the appliance runs.
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.image.is_some()
     }
 
@@ -176,7 +179,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When it does not come up, or what was mounted cannot be mounted again.
-    pub fn image(&mut self) -> Result<&mut OpenImage> {
+    pub(crate) fn image(&mut self) -> Result<&mut OpenImage> {
         if self.image.is_none() {
             self.boot()?;
         }
@@ -187,7 +190,7 @@ impl Workbench {
     }
 
     /// Stdin is no command's to read.
-    pub fn commands_come_from_stdin(&mut self) {
+    pub(crate) fn commands_come_from_stdin(&mut self) {
         stdin::is_where_commands_come_from();
     }
 
@@ -197,7 +200,7 @@ impl Workbench {
         }
         let disks: Vec<_> = self.drives.iter().map(|drive| drive.image.clone()).collect();
         let options = self.how.options(disks, self.access())?.lives_on(true).permissions(self.permissions);
-        let mut image = self.how.boot(options, resources, self.signals.clone())?;
+        let mut image = self.how.boot(options, self.program.resources, self.signals.clone())?;
         for mapping in &self.mappings {
             image.install_modules()?;
             if image.encrypted(&mapping.device).is_err() {
@@ -220,7 +223,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When it cannot be.
-    pub fn mount_as_found(&mut self, points: Vec<MountPoint>) -> Result<()> {
+    pub(crate) fn mount_as_found(&mut self, points: Vec<MountPoint>) -> Result<()> {
         self.image()?;
         let Some(image) = &mut self.image else { return Ok(()) };
         image.set_points(points.clone());
@@ -233,7 +236,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When it cannot be: what was mounted stays mounted.
-    pub fn mount(&mut self, point: MountPoint) -> Result<()> {
+    pub(crate) fn mount(&mut self, point: MountPoint) -> Result<()> {
         if self.points.is_empty() && point.directory != b"/" {
             bail!("nothing is mounted: mount something on / first");
         }
@@ -247,7 +250,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When there is none, or it cannot be unmounted.
-    pub fn unmount(&mut self, is_it: impl Fn(&MountPoint) -> bool) -> Result<bool> {
+    pub(crate) fn unmount(&mut self, is_it: impl Fn(&MountPoint) -> bool) -> Result<bool> {
         let mut points = self.points.clone();
         points.retain(|point| !is_it(point));
         if points.len() == self.points.len() {
@@ -296,7 +299,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When what was written is not on stable storage.
-    pub fn unmount_all(&mut self) -> Result<()> {
+    pub(crate) fn unmount_all(&mut self) -> Result<()> {
         self.points.clear();
         match &mut self.image {
             Some(image) => Ok(image.unmount()?),
@@ -308,7 +311,7 @@ impl Workbench {
     ///
     /// # Errors
     /// What it fails with; when no such appliance can be had.
-    pub fn needing<T>(&mut self, mut act: impl FnMut(&mut OpenImage) -> Result<T>) -> Result<T> {
+    pub(crate) fn needing<T>(&mut self, mut act: impl FnMut(&mut OpenImage) -> Result<T>) -> Result<T> {
         for _ in 0..BOOTS_MAX {
             let done = act(self.image()?);
             let Err(Some(Needs { memory_bytes, raid6 })) = done.as_ref().map_err(failures::needs) else {
@@ -325,7 +328,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When a key is wrong, or a tool is missing.
-    pub fn open_stacks(&mut self) -> Result<()> {
+    pub(crate) fn open_stacks(&mut self) -> Result<()> {
         self.needing(|image| Ok(image.open_all(Asking::Nobody).map(drop)?))
     }
 
@@ -333,7 +336,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When nothing is to be written; as [`Workbench::open_stacks`].
-    pub fn changing(&mut self) -> Result<&mut OpenImage> {
+    pub(crate) fn changing(&mut self) -> Result<&mut OpenImage> {
         if self.how.ro {
             bail!("the images are open for reading only");
         }
@@ -347,7 +350,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When something is not.
-    pub fn sync(&mut self) -> Result<()> {
+    pub(crate) fn sync(&mut self) -> Result<()> {
         match &mut self.image {
             Some(image) => Ok(image.call(Operation::Sync).map(drop)?),
             None => Ok(()),
@@ -358,7 +361,7 @@ impl Workbench {
     ///
     /// # Errors
     /// The command's own.
-    pub fn run(&mut self, command: &dyn FileCommand) -> Result<()> {
+    pub(crate) fn run(&mut self, command: &dyn FileCommand) -> Result<()> {
         if command.access() == Access::Write && self.how.ro && !command.may_only_read() {
             bail!("the images are open for reading only");
         }
@@ -378,7 +381,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When it fails.
-    pub fn perform(&mut self, words: &[OsString]) -> Result<()> {
+    pub(crate) fn perform(&mut self, words: &[OsString]) -> Result<()> {
         (self.interpret)(self, words)
     }
 
@@ -386,7 +389,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When it cannot be looked at.
-    pub fn entry(&mut self, path: &OsStr, follow: bool) -> Result<Option<Entry>> {
+    pub(crate) fn entry(&mut self, path: &OsStr, follow: bool) -> Result<Option<Entry>> {
         Ok(self.image()?.entry(&path_of(image_path(Path::new(path))), follow)?)
     }
 
@@ -394,13 +397,13 @@ impl Workbench {
     ///
     /// # Errors
     /// When it cannot be.
-    pub fn mount_again(&mut self) -> Result<()> {
+    pub(crate) fn mount_again(&mut self) -> Result<()> {
         let points = self.points.clone();
         if points.is_empty() { Ok(()) } else { self.change_points(points) }
     }
 
     /// Takes note of an error: an appliance that is gone is not asked again.
-    pub fn take_note(&mut self, error: &anyhow::Error) {
+    pub(crate) fn take_note(&mut self, error: &anyhow::Error) {
         if is_alive(error) {
             return;
         }
@@ -415,13 +418,13 @@ impl Workbench {
     }
 
     /// Ends it without the change that `--atomic` makes.
-    pub fn give_up(&mut self, why: &'static str) {
+    pub(crate) fn give_up(&mut self, why: &'static str) {
         self.given_up = self.given_up.or(Some(why));
         self.is_over = true;
     }
 
     /// Whether what was done happens at the end, as a whole.
-    pub fn is_atomic(&self) -> bool {
+    pub(crate) fn is_atomic(&self) -> bool {
         self.change.is_some()
     }
 
@@ -430,7 +433,7 @@ impl Workbench {
     ///
     /// # Errors
     /// What failed; when what was written is not on stable storage.
-    pub fn finish(&mut self, done: Result<()>) -> Result<()> {
+    pub(crate) fn finish(&mut self, done: Result<()>) -> Result<()> {
         let status = signals::exit_status();
         // An error that came of a signal has that one's exit status.
         self.end(done).map_err(|error| match status {
@@ -460,7 +463,7 @@ impl Workbench {
     ///
     /// # Errors
     /// When what was written is not on stable storage.
-    pub fn stop(&mut self) -> Result<()> {
+    pub(crate) fn stop(&mut self) -> Result<()> {
         match self.image.take() {
             Some(image) => Ok(image.close()?),
             None => Ok(()),

@@ -1,14 +1,15 @@
 //! What a command of the shell's own is. Which there are is in tables beside what they call: here is what those are
 //! made of.
 
-use super::workbench::Workbench;
+use crate::program::OnHost;
+use crate::workbench::Workbench;
 use anyhow::Result;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Access;
 use std::ffi::OsString;
 
 /// A command.
-pub struct Verb {
+pub(crate) struct Verb {
     /// What it is called; the first is its usual name.
     pub names: &'static [&'static str],
     /// What follows: `X` is needed, `[X]` is not, `X…` may be repeated, and so may `[X]…`.
@@ -17,13 +18,15 @@ pub struct Verb {
     pub summary: &'static str,
     /// What it is about.
     pub subject: Subject,
+    /// Which of its arguments are names on the host.
+    pub on_host: OnHost,
     /// How.
     pub action: Action,
 }
 
 /// What a command is about, and what it needs of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// The shell itself: on a command line, with an image of its own, it would be nothing.
     Shell,
     /// Disks, and what lies on them.
@@ -34,7 +37,7 @@ pub enum Subject {
 
 /// How a command is done.
 #[derive(Clone, Copy)]
-pub enum Action {
+pub(crate) enum Action {
     /// As another: `$1` to `$3` stand for the arguments, `$*` for all of them.
     Words(&'static [&'static str]),
     /// By calling something that has checked arguments.
@@ -42,51 +45,56 @@ pub enum Action {
 }
 
 /// What has a command's arguments, as many as it takes.
-pub type Call = fn(&mut Workbench, &[OsString]) -> Result<()>;
+pub(crate) type Call = fn(&mut Workbench, &[OsString]) -> Result<()>;
 
 type Names = &'static [&'static str];
 
 /// A command on the shell itself.
-pub const fn of_shell(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
-    Verb { names, arguments, summary, subject: Subject::Shell, action }
+pub(crate) const fn of_shell(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+    Verb { names, arguments, summary, subject: Subject::Shell, on_host: OnHost::Nothing, action }
 }
 
 /// Commands on disks, and what lies on them.
-pub mod on_disks {
-    use super::{Access, Action, Names, Subject, Verb};
+pub(crate) mod on_disks {
+    use super::{Access, Action, Names, OnHost, Subject, Verb};
 
     /// One that changes nothing.
-    pub const fn tells(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
-        Verb { names, arguments, summary, subject: Subject::Disks(Access::Read), action }
+    pub(crate) const fn tells(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+        Verb { names, arguments, summary, subject: Subject::Disks(Access::Read), on_host: OnHost::Nothing, action }
     }
 
     /// One that changes them.
-    pub const fn changes(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
-        Verb { names, arguments, summary, subject: Subject::Disks(Access::Write), action }
+    pub(crate) const fn changes(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+        Verb { names, arguments, summary, subject: Subject::Disks(Access::Write), on_host: OnHost::Nothing, action }
     }
 }
 
 /// Commands on files.
-pub mod on_files {
-    use super::{Access, Action, Names, Subject, Verb};
+pub(crate) mod on_files {
+    use super::{Access, Action, Names, OnHost, Subject, Verb};
 
     /// One that changes nothing.
-    pub const fn tells(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
-        Verb { names, arguments, summary, subject: Subject::Files(Access::Read), action }
+    pub(crate) const fn tells(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+        Verb { names, arguments, summary, subject: Subject::Files(Access::Read), on_host: OnHost::Nothing, action }
     }
 
     /// One that changes them.
-    pub const fn changes(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
-        Verb { names, arguments, summary, subject: Subject::Files(Access::Write), action }
+    pub(crate) const fn changes(names: Names, arguments: &'static str, summary: &'static str, action: Action) -> Verb {
+        Verb { names, arguments, summary, subject: Subject::Files(Access::Write), on_host: OnHost::Nothing, action }
     }
 }
 
 impl Verb {
+    /// The same, with arguments that are names on the host.
+    pub(crate) const fn on_host(self, on_host: OnHost) -> Self {
+        Self { on_host, ..self }
+    }
+
     /// Fails unless there are as many arguments as it takes.
     ///
     /// # Errors
     /// [`UsageError`].
-    pub fn check(&self, arguments: &[OsString]) -> Result<()> {
+    pub(crate) fn check(&self, arguments: &[OsString]) -> Result<()> {
         match self.takes(arguments.len()) {
             true => Ok(()),
             false => Err(UsageError(format!("{}: it is {}", self.names[0], self.usage())).into()),
@@ -94,7 +102,7 @@ impl Verb {
     }
 
     /// Whether it can have so many arguments.
-    pub fn takes(&self, count: usize) -> bool {
+    pub(crate) fn takes(&self, count: usize) -> bool {
         let parts: Vec<_> = self.arguments.split_whitespace().collect();
         let needed = parts.iter().filter(|part| !part.starts_with('[')).count();
         let endless = parts.iter().any(|part| part.ends_with('…'));
@@ -106,7 +114,7 @@ impl Verb {
     }
 
     /// What it does, and how it is called.
-    pub fn help(&self) -> String {
+    pub(crate) fn help(&self) -> String {
         let also = match &self.names[1..] {
             [] => String::new(),
             others => format!("\n\nAlso called {}.", others.join(", ")),
@@ -116,7 +124,7 @@ impl Verb {
 }
 
 /// The words that another command is.
-pub fn substituted(words: &[&str], arguments: &[OsString]) -> Vec<OsString> {
+pub(crate) fn substituted(words: &[&str], arguments: &[OsString]) -> Vec<OsString> {
     let mut all = Vec::new();
     for word in words {
         match word.strip_prefix('$') {
