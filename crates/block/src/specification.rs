@@ -31,6 +31,7 @@
 //! together.
 
 mod content;
+mod destination;
 mod display;
 mod edit;
 mod error;
@@ -48,6 +49,7 @@ mod written;
 use crate::Engine;
 use crate::layers::{Faults, Latency, ThrottleLimits};
 use crate::partition_table::TableChoice;
+pub use destination::SameDisk;
 pub use error::SpecificationError;
 pub use format::Format;
 pub use kinds::Kind;

@@ -1,35 +1,93 @@
 //! `blockyard copy`: a disk goes through a virtual machine.
 //!
-//! [`args`] says what is wanted, [`source`] and [`destination`] open both ends, [`job`] builds the machine and runs it,
-//! [`conversation`] is what is said over COM1, [`watch`] follows the guest, [`report`] says what it cost.
+//! [`args`] says what is wanted, [`report`] what it cost; the copy itself is `blockyard-copy`'s.
 
 pub mod args;
-mod conversation;
-mod destination;
-mod disk_end;
-mod job;
 mod report;
-mod source;
-mod watch;
 
 use anyhow::Result;
 use args::CopyArgs;
+use blockyard_block::specification::DiskSpecification;
+use blockyard_command_line::destination::suggest_in_place;
+use blockyard_command_line::disk::{self, OpenDisk};
+use blockyard_command_line::progress::Line;
+use blockyard_command_line::signals::EndSignals;
 use blockyard_command_line::terminal::{self, print};
+use blockyard_copy::{Audience, OpenedEnd};
+use std::cell::{Cell, OnceCell};
+use std::time::{Duration, Instant};
+
+/// The progress line is for copies that take longer than this.
+const LINE_AFTER: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 ///
 /// # Errors
 /// When the destination is not what it should be; it is what it was then, unless it is written in place.
 pub fn run(args: &CopyArgs) -> Result<()> {
-    let mut options = args.options()?;
-    let report = job::copy(&mut options)?;
+    let options = args.options()?;
+    let audience = AtTerminal { signals: EndSignals::catch()?, line: OnceCell::new() };
+    let open = |specification: &DiskSpecification, read_only| {
+        let OpenDisk { disk, length_bytes, permissions, session, .. } =
+            disk::open(specification, &options.access(read_only))?;
+        Ok(OpenedEnd { disk, length_bytes, permissions, session })
+    };
+    let report = blockyard_copy::copy(&options.plan, &open, &audience).map_err(suggest_in_place)?;
     if options.json {
         print(&terminal::json(&report)?)?;
     } else {
-        print(&report.summary(&options))?;
+        print(&report::summary(&report, &options.plan))?;
     }
     if options.stats {
-        terminal::tell(report.statistics().trim_end());
+        terminal::tell(report::statistics(&report).trim_end());
     }
     Ok(())
+}
+
+/// Somebody at a terminal.
+struct AtTerminal {
+    signals: EndSignals,
+    /// Measures speed from when the guest begins.
+    line: OnceCell<ProgressLine>,
+}
+
+struct ProgressLine {
+    line: Line,
+    began: Instant,
+    is_shown: Cell<bool>,
+}
+
+impl AtTerminal {
+    fn line(&self) -> &ProgressLine {
+        self.line.get_or_init(|| ProgressLine {
+            line: Line::hidden(),
+            began: Instant::now(),
+            is_shown: Cell::new(false),
+        })
+    }
+}
+
+impl Audience for AtTerminal {
+    fn asks_to_end(&self) -> Option<String> {
+        self.signals.name()
+    }
+
+    fn progress(&self, done_bytes: u64, length_bytes: u64, data_bytes: u64) {
+        let ProgressLine { line, began, is_shown } = self.line();
+        if began.elapsed() <= LINE_AFTER {
+            return;
+        }
+        if !is_shown.replace(true) {
+            line.show();
+        }
+        line.set_bytes(done_bytes, length_bytes, data_bytes);
+    }
+
+    fn debug(&self, line: &str) {
+        self.line().line.suspend(|| terminal::tell(line));
+    }
+
+    fn is_done(&self) {
+        self.line().line.clear();
+    }
 }

@@ -6,6 +6,7 @@ use blockyard_block::{Engine, shown, size};
 use blockyard_command_line::disk::{Access, RECONNECT};
 use blockyard_command_line::time;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
+use blockyard_copy::{CopyPlan, DiskPlan, SECTOR_BYTES_DEFAULT};
 use blockyard_protocol::layout;
 use blockyard_vmm::backend::BackendChoice;
 use blockyard_vmm::placement::{CpuList, Placement};
@@ -120,77 +121,29 @@ enum Affinity {
     Io(CpuList),
 }
 
-/// One end of a copy.
-#[derive(Clone, Debug)]
-pub struct DiskOptions {
-    /// The disk as it was named.
-    pub named: DiskSpecification,
-    /// The disk as it is to be opened: with an engine.
-    pub specification: DiskSpecification,
-    /// Bytes in a sector; `None`: in one of the disk's own blocks.
-    pub sector_bytes: Option<u32>,
-}
-
-/// A copy that makes sense.
+/// A copy that makes sense, and how it is told of.
 #[derive(Clone, Debug)]
 pub struct CopyOptions {
-    /// Disk to read.
-    pub input: DiskOptions,
-    /// Disk to write.
-    pub output: DiskOptions,
+    /// What is to be done.
+    pub plan: CopyPlan,
     /// Where images' other files may lie.
     pub allow_dirs: Vec<PathBuf>,
-    /// Flat binary to run instead of the built-in guest.
-    pub guest: Option<PathBuf>,
-    /// As the protocol has it.
-    pub progress_percent: u32,
-    /// Bytes in the largest request.
-    pub request_bytes: u32,
-    /// Requests in flight.
-    pub queue_depth: u32,
-    /// Virtqueues a disk, and I/O threads.
-    pub queues: u32,
-    /// Guest memory.
-    pub memory_bytes: u64,
-    /// Which hypervisor.
-    pub backend: BackendChoice,
-    /// Where threads run.
-    pub placement: Placement,
-    /// Longest time without progress; `None` waits for ever.
-    pub timeout: Option<Duration>,
-    /// Whether the result must be on stable storage.
-    pub flush: bool,
-    /// Whether a raw file that is there is written in place.
-    pub in_place: bool,
-    /// Whether the guest looks for zeros.
-    pub detect_zeroes: bool,
     /// Whether to print counters.
     pub stats: bool,
     /// Whether to print JSON.
     pub json: bool,
-    /// Whether to show debug text.
-    pub debug: bool,
 }
 
 /// 1 MiB requests, eight in flight: an 8 MiB pool stays in the CPU's cache, and smaller requests are clearly slower.
 const REQUEST_BYTES_DEFAULT: u64 = 1 << 20;
 const QUEUE_DEPTH_DEFAULT: u32 = 8;
 const QUEUES_DEFAULT: u32 = 2;
-/// Bytes in a sector, if neither the user nor the disk says otherwise.
-pub const SECTOR_BYTES_DEFAULT: u32 = 512;
 
 impl CopyOptions {
-    /// Asks for no more queues than a copy of `length_bytes` has requests, as each costs some twenty register accesses,
-    /// nor more than both disks have.
-    pub fn fit_to(&mut self, length_bytes: u64, queues_max: u32) {
-        let requests = length_bytes.div_ceil(u64::from(self.request_bytes)).max(1);
-        self.queues = u64::from(self.queues.min(queues_max)).min(requests) as u32;
-    }
-
     /// How to open one of the disks.
     pub fn access(&self, read_only: bool) -> Access<'_> {
         // Whoever wants to hear of a copy that hangs does not want to wait longer for a server.
-        let reconnect = self.timeout.map_or(RECONNECT, |timeout| timeout.min(RECONNECT));
+        let reconnect = self.plan.timeout.map_or(RECONNECT, |timeout| timeout.min(RECONNECT));
         Access { read_only, allow_dirs: &self.allow_dirs, reconnect, ..Access::default() }
     }
 }
@@ -219,10 +172,9 @@ impl CopyArgs {
             return usage(format!("--queues {queues} is more than the {queue_depth} requests in flight"));
         }
         let memory_bytes = self.memory_bytes(request_bytes, queue_depth)?;
-        Ok(CopyOptions {
+        let plan = CopyPlan {
             input,
             output,
-            allow_dirs: self.allow_dir.clone(),
             guest,
             progress_percent: self.progress_percent,
             // It fits guest memory, so it fits 32 bits.
@@ -240,10 +192,9 @@ impl CopyArgs {
             flush: !self.no_flush,
             in_place: self.no_create,
             detect_zeroes: self.detect_zeroes,
-            stats: self.stats,
-            json: self.json,
             debug: self.debug,
-        })
+        };
+        Ok(CopyOptions { plan, allow_dirs: self.allow_dir.clone(), stats: self.stats, json: self.json })
     }
 
     fn disks(&self) -> Result<(OsString, OsString, Option<PathBuf>)> {
@@ -258,7 +209,7 @@ impl CopyArgs {
         }
     }
 
-    fn disk(&self, text: &OsStr, option: &str, sector_bytes: Option<u32>) -> Result<DiskOptions> {
+    fn disk(&self, text: &OsStr, option: &str, sector_bytes: Option<u32>) -> Result<DiskPlan> {
         let Some(text) = text.to_str() else {
             return usage(format!("{} is not UTF-8: name the disk by a link that is", shown(text)));
         };
@@ -280,7 +231,7 @@ impl CopyArgs {
             None => Engine::Auto,
         };
         let specification = named.clone().or_engine(engine);
-        Ok(DiskOptions { named, specification, sector_bytes: sector_bytes.or(block_bytes) })
+        Ok(DiskPlan { named, specification, sector_bytes: sector_bytes.or(block_bytes) })
     }
 
     fn memory_bytes(&self, request_bytes: u64, queue_depth: u32) -> Result<u64> {
@@ -364,9 +315,9 @@ mod tests {
         copy: CopyArgs,
     }
 
-    fn options(arguments: &[&str]) -> Result<CopyOptions, String> {
+    fn options(arguments: &[&str]) -> Result<CopyPlan, String> {
         let command = Command::try_parse_from([&["copy"], arguments].concat()).map_err(|error| error.to_string())?;
-        command.copy.options().map_err(|error| error.to_string())
+        command.copy.options().map(|options| options.plan).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Preallocation, size};
-use blockyard_command_line::destination::{refuse_same_disk, replaced_file, suggest_in_place};
+use blockyard_command_line::destination::suggest_in_place;
 use blockyard_command_line::disk::{self, Access};
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
@@ -92,10 +92,10 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let started = Instant::now();
     let from = named_image::parse(&args.source, args.format)?.read_only();
     let to = named_image::parse(&args.target, args.output_format)?;
-    refuse_same_disk(&from, &to)?;
+    from.differs_from(&to)?;
     let source = disk::open(&from, &Access::to_read_once(&args.allow_dir))?.into();
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
-    let target = match replaced_file(&to, args.no_create)? {
+    let target = match to.replaced_file(args.no_create)? {
         Some(path) => args.new_image(path, &to, &source, &watch)?,
         None => args.in_place(&to, &source)?,
     };

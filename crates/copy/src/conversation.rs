@@ -1,8 +1,8 @@
 //! What is said over COM1: the VMM's frames, made as the guest asks for them, and the guest's, put together.
 
-use super::args::CopyOptions;
-use super::destination::Destination;
-use super::source::Source;
+use crate::destination::Destination;
+use crate::plan::CopyPlan;
+use crate::source::Source;
 use blockyard_block::{Disk, ExtentKind};
 use blockyard_devices::serial::SerialInput;
 use blockyard_protocol::frame::{self, FrameError, FrameReader, HOST_FRAME_BYTES_MAX};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The devices, by their place on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Device {
+pub(crate) enum Device {
     /// The disk that is read.
     Input,
     /// The disk that is written.
@@ -21,7 +21,7 @@ pub enum Device {
 
 impl Device {
     /// What both sides call it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Input => "input",
             Self::Output => "output",
@@ -29,18 +29,18 @@ impl Device {
     }
 
     /// Guest-physical address of its registers.
-    pub fn address(self) -> u64 {
+    pub(crate) fn address(self) -> u64 {
         VIRTIO_MMIO.start + self as u64 * VIRTIO_MMIO_STRIDE
     }
 }
 
 /// The first frame: what the guest shall do.
-pub fn config(options: &CopyOptions, source: &Source, destination: &Destination) -> VmmConfig {
+pub(crate) fn config(plan: &CopyPlan, queues: u32, source: &Source, destination: &Destination) -> VmmConfig {
     let device = |device: Device, sector_size, zeroed| DeviceConfig {
         name: name(device),
         sector_size,
         address: device.address(),
-        queues: options.queues,
+        queues,
         zeroed,
     };
     let devices = [
@@ -49,13 +49,13 @@ pub fn config(options: &CopyOptions, source: &Source, destination: &Destination)
     ];
     VmmConfig {
         devices: devices.into_iter().collect(),
-        progress_percent: options.progress_percent,
+        progress_percent: plan.progress_percent,
         length: source.length_bytes,
-        request_size: options.request_bytes,
-        queue_depth: options.queue_depth,
-        memory_size: options.memory_bytes,
-        flush: options.flush,
-        detect_zeroes: options.detect_zeroes,
+        request_size: plan.request_bytes,
+        queue_depth: plan.queue_depth,
+        memory_size: plan.memory_bytes,
+        flush: plan.flush,
+        detect_zeroes: plan.detect_zeroes,
     }
 }
 
@@ -67,7 +67,7 @@ fn name(device: Device) -> messages::String<32> {
 }
 
 /// COM1's input: the configuration, then the source's extents, a frame at a time as the guest reads on.
-pub struct HostFrames {
+pub(crate) struct HostFrames {
     config: Option<VmmConfig>,
     disk: Arc<dyn Disk>,
     position_bytes: u64,
@@ -77,7 +77,7 @@ pub struct HostFrames {
 
 impl HostFrames {
     /// Frames that tell of `config` and of `disk`'s extents.
-    pub fn new(config: VmmConfig, disk: Arc<dyn Disk>) -> Self {
+    pub(crate) fn new(config: VmmConfig, disk: Arc<dyn Disk>) -> Self {
         let length_bytes = config.length;
         let buffer = Box::new([0; HOST_FRAME_BYTES_MAX]);
         Self { config: Some(config), disk, position_bytes: 0, length_bytes, buffer }
@@ -125,7 +125,7 @@ impl SerialInput for HostFrames {
 }
 
 /// COM1's output: gives each of the guest's messages, or the error that ends the conversation, to `take`.
-pub fn guest_frames(
+pub(crate) fn guest_frames(
     mut take: impl FnMut(Result<GuestMessage, FrameError>) + Send + 'static,
 ) -> impl FnMut(&[u8]) + Send + 'static {
     let mut reader = FrameReader::new();

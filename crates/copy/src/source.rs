@@ -1,20 +1,19 @@
 //! The disk that a copy reads.
 
-use super::args::{CopyOptions, SECTOR_BYTES_DEFAULT};
-use super::disk_end::DiskEnd;
+use crate::disk_end::DiskEnd;
+use crate::plan::{CopyPlan, OpenEnd, SECTOR_BYTES_DEFAULT};
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Extent, ExtentKind, walk_extents};
-use blockyard_command_line::disk;
 use std::ops::Range;
 
 /// The disk that is read.
-pub struct Source {
+pub(crate) struct Source {
     /// The disk as the guest sees it.
-    pub end: DiskEnd,
+    pub(crate) end: DiskEnd,
     /// Bytes to copy: what the disk has, before it was rounded up to whole sectors.
-    pub length_bytes: u64,
+    pub(crate) length_bytes: u64,
     /// What the permission bits of its files allow.
-    pub permissions: Option<u32>,
+    pub(crate) permissions: Option<u32>,
 }
 
 impl Source {
@@ -22,17 +21,17 @@ impl Source {
     ///
     /// # Errors
     /// When it cannot be read as a disk.
-    pub fn open(options: &CopyOptions) -> Result<Self> {
-        let input = &options.input;
+    pub(crate) fn open(plan: &CopyPlan, open: OpenEnd<'_>) -> Result<Self> {
+        let input = &plan.input;
         let block_bytes = input.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT);
         // What `snapshot` would spare is spared anyway.
         let mut specification = input.specification.clone().read_only();
         if specification.raw_file().is_some() {
             specification = specification.or_logical_block(block_bytes);
         }
-        let opened = disk::open(&specification, &options.access(true))?;
+        let opened = open(&specification, true)?;
         let (length_bytes, permissions) = (opened.length_bytes, opened.permissions);
-        let end = DiskEnd::new(opened, input, options.request_bytes)?;
+        let end = DiskEnd::new(opened, input, plan.request_bytes)?;
         let whole_bytes = end.disk.geometry().capacity_bytes;
         if whole_bytes < length_bytes {
             bail!(
@@ -48,7 +47,7 @@ impl Source {
     ///
     /// # Errors
     /// When the disk cannot be asked, or `take` fails.
-    pub fn for_data(&self, mut take: impl FnMut(Range<u64>) -> Result<()>) -> Result<u64> {
+    pub(crate) fn for_data(&self, mut take: impl FnMut(Range<u64>) -> Result<()>) -> Result<u64> {
         let mut data_bytes = 0;
         for extent in walk_extents(&*self.end.disk, 0..self.length_bytes) {
             let Extent { offset_bytes, length_bytes, kind } = extent?;

@@ -1,12 +1,9 @@
 //! Watching the guest work: its messages, its end, and whether it gets on.
 
-use super::args::CopyOptions;
-use super::conversation::Device;
+use crate::conversation::Device;
+use crate::plan::{Audience, CopyPlan};
 use anyhow::{Result, anyhow, bail};
 use blockyard_block::layers::Work;
-use blockyard_command_line::progress::Line;
-use blockyard_command_line::signals::EndSignals;
-use blockyard_command_line::terminal;
 use blockyard_protocol::frame::FrameError;
 use blockyard_protocol::messages::{self, Complete, GuestMessage, GuestOperation, Stage};
 use blockyard_vmm::event::{MachineEvent, VcpuEnd};
@@ -16,7 +13,7 @@ use std::time::{Duration, Instant};
 /// What reaches the thread that watches.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "few wait at a time, and messages are the usual ones")]
-pub enum Event {
+pub(crate) enum Event {
     /// The guest sent a message, or something that is none.
     Guest(Result<GuestMessage, FrameError>),
     /// A line of debug text.
@@ -26,23 +23,22 @@ pub enum Event {
 }
 
 /// How far the copy has come, and how much longer without progress is too long.
-pub struct Watch<'a> {
-    options: &'a CopyOptions,
+pub(crate) struct Watch<'a> {
+    plan: &'a CopyPlan,
     events: Receiver<Event>,
-    signals: &'a EndSignals,
+    audience: &'a dyn Audience,
     length_bytes: u64,
     /// Bytes in a sector of each device.
     sector_bytes: [u32; 2],
-    line: Line,
     complete: Option<Complete>,
     /// Messages so far.
-    pub frames: u64,
+    pub(crate) frames: u64,
     /// The furthest the guest says it has come: a stage, and bytes. Saying the same again is no sign of life.
     reported: (i32, u64),
     /// When the guest began to copy, and to flush.
-    pub copying: Option<Instant>,
+    pub(crate) copying: Option<Instant>,
     /// See `copying`.
-    pub flushing: Option<Instant>,
+    pub(crate) flushing: Option<Instant>,
 }
 
 /// How often to look whether a disk is slow.
@@ -50,25 +46,21 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// What an honest guest may ask a disk for beyond the copy itself: padding, mostly.
 const BYTES_SLACK: u64 = 1 << 20;
 
-/// The progress line is for copies that take longer than this.
-const LINE_AFTER: Duration = Duration::from_secs(1);
-
 impl<'a> Watch<'a> {
     /// Watches a guest that is to copy `length_bytes` from one device to the other, in sectors of `sector_bytes`.
-    pub fn new(
-        options: &'a CopyOptions,
+    pub(crate) fn new(
+        plan: &'a CopyPlan,
         events: Receiver<Event>,
-        signals: &'a EndSignals,
+        audience: &'a dyn Audience,
         length_bytes: u64,
         sector_bytes: [u32; 2],
     ) -> Self {
         Self {
-            options,
+            plan,
             events,
-            signals,
+            audience,
             length_bytes,
             sector_bytes,
-            line: Line::hidden(),
             complete: None,
             frames: 0,
             reported: (-1, 0),
@@ -83,15 +75,13 @@ impl<'a> Watch<'a> {
     ///
     /// # Errors
     /// A sentence on what went wrong instead.
-    pub fn until_done(
+    pub(crate) fn until_done(
         &mut self,
         life: impl Fn() -> u64,
         data_bytes: impl Fn() -> u64,
         work: impl Fn() -> [Work; 2],
         disk_error: impl Fn(Device) -> Option<String>,
     ) -> Result<Complete> {
-        let started = Instant::now();
-        let mut line_shown = false;
         let (mut last_life, mut last_sign) = (None, Instant::now());
         let (mut last_work, mut last_sample) = (work(), Instant::now());
         loop {
@@ -100,22 +90,16 @@ impl<'a> Watch<'a> {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => bail!("the virtual machine is gone"),
             };
-            if let Some(signal) = self.signals.name() {
+            if let Some(signal) = self.audience.asks_to_end() {
                 bail!("stopped by {signal}");
             }
             if let Some(event) = event
                 && let Some(complete) = self.take(event, &disk_error)?
             {
-                self.line.clear();
+                self.audience.is_done();
                 return Ok(complete);
             }
-            if !line_shown && started.elapsed() > LINE_AFTER {
-                line_shown = true;
-                self.line.show();
-            }
-            if line_shown {
-                self.line.set_bytes(self.reported.1, self.length_bytes, data_bytes());
-            }
+            self.audience.progress(self.reported.1, self.length_bytes, data_bytes());
             let now = Some((self.reported, life()));
             // A disk that has work and gets none of it done for a while is slow; that is not the guest's fault. But an
             // honest guest does not ask for much more than there is: whoever does has no excuse.
@@ -130,7 +114,7 @@ impl<'a> Watch<'a> {
             if now != last_life || disk_is_slow {
                 (last_life, last_sign) = (now, Instant::now());
             }
-            if let Some(timeout) = self.options.timeout
+            if let Some(timeout) = self.plan.timeout
                 && last_sign.elapsed() >= timeout
             {
                 bail!("the guest has shown no progress for {} s: --timeout gives it longer", timeout.as_secs_f64());
@@ -199,8 +183,8 @@ impl<'a> Watch<'a> {
     fn guest_error(&self, error: &messages::Error, disk_error: &impl Fn(Device) -> Option<String>) -> anyhow::Error {
         let device = if error.device.as_str() == Device::Output.name() { Device::Output } else { Device::Input };
         let disk = match device {
-            Device::Input => &self.options.input.named,
-            Device::Output => &self.options.output.named,
+            Device::Input => &self.plan.input.named,
+            Device::Output => &self.plan.output.named,
         };
         let sector_bytes = self.sector_bytes[device as usize];
         let verb = match error.operation {
@@ -230,8 +214,8 @@ impl<'a> Watch<'a> {
     }
 
     fn debug(&self, line: impl FnOnce() -> String) {
-        if self.options.debug {
-            self.line.suspend(|| terminal::tell(&line()));
+        if self.plan.debug {
+            self.audience.debug(&line());
         }
     }
 }

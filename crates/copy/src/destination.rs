@@ -1,23 +1,21 @@
 //! The disk that a copy writes: a file that takes its name when all is there, or a disk written in place.
 
-use super::args::{CopyOptions, SECTOR_BYTES_DEFAULT};
-use super::disk_end::DiskEnd;
-use super::source::Source;
+use crate::disk_end::DiskEnd;
+use crate::plan::{CopyPlan, OpenEnd, OpenedEnd, SECTOR_BYTES_DEFAULT};
+use crate::source::Source;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros, shell_word, shown};
-use blockyard_command_line::destination::{refuse_same_disk, replaced_file, suggest_in_place};
-use blockyard_command_line::disk::{self, OpenDisk};
 use std::path::Path;
 
 /// The disk that is written.
-pub struct Destination {
+pub(crate) struct Destination {
     /// The disk as the guest sees it.
-    pub end: DiskEnd,
+    pub(crate) end: DiskEnd,
     /// Whether it reads as zeros wherever nothing was written.
-    pub zeroed: bool,
+    pub(crate) zeroed: bool,
     /// Bytes that a guest has to write or zero at least: the others read as zeros already.
-    pub must_write_bytes: u64,
+    pub(crate) must_write_bytes: u64,
     named: DiskSpecification,
     /// The file that takes its name at the end; `None` for a disk that is written in place.
     replacement: Option<ReplacementFile>,
@@ -28,31 +26,37 @@ impl Destination {
     ///
     /// # Errors
     /// When it is the input, is not there, cannot be written, or has too little room.
-    pub fn open(options: &CopyOptions, source: &Source) -> Result<Self> {
-        let (input, output) = (&options.input.named, &options.output.named);
-        refuse_same_disk(input, output)?;
+    pub(crate) fn open(plan: &CopyPlan, source: &Source, open: OpenEnd<'_>) -> Result<Self> {
+        let (input, output) = (&plan.input.named, &plan.output.named);
+        input.differs_from(output)?;
         // Of images, only the data can be copied into one that is there.
-        match replaced_file(output, options.in_place)?.filter(|_| output.raw_file().is_some()) {
-            Some(path) => Self::replacement(options, source, path),
-            None => Self::in_place(options, source),
+        match output.replaced_file(plan.in_place)?.filter(|_| output.raw_file().is_some()) {
+            Some(path) => Self::replacement(plan, source, path),
+            None => Self::in_place(plan, source, open),
         }
     }
 
     /// Storage for the data is had beforehand, holes stay holes.
-    fn replacement(options: &CopyOptions, source: &Source, path: &Path) -> Result<Self> {
-        let output = &options.output;
-        let replacement = ReplacementFile::create_like(path, source.permissions).map_err(suggest_in_place)?;
+    fn replacement(plan: &CopyPlan, source: &Source, path: &Path) -> Result<Self> {
+        let output = &plan.output;
+        let replacement = ReplacementFile::create_like(path, source.permissions)?;
         replacement.set_length(source.length_bytes)?;
         // Where zeros are looked for, what is not written stays a hole.
-        let must_write_bytes = match options.detect_zeroes {
+        let must_write_bytes = match plan.detect_zeroes {
             true => 0,
             false => source.for_data(|range| preallocate(&replacement, range))?,
         };
         let file = replacement.file().try_clone().context("duplicating a file descriptor")?;
         let sector_bytes = output.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT);
         let opened = output.specification.clone().or_logical_block(sector_bytes).open_file(file)?;
+        let opened = OpenedEnd {
+            disk: opened.disk,
+            length_bytes: opened.length_bytes,
+            permissions: opened.permissions,
+            session: None,
+        };
         Ok(Self {
-            end: DiskEnd::new(OpenDisk::new_file(opened), output, options.request_bytes)?,
+            end: DiskEnd::new(opened, output, plan.request_bytes)?,
             zeroed: true,
             must_write_bytes,
             named: output.named.clone(),
@@ -60,24 +64,24 @@ impl Destination {
         })
     }
 
-    fn in_place(options: &CopyOptions, source: &Source) -> Result<Self> {
-        let (output, needed) = (&options.output, source.length_bytes);
+    fn in_place(plan: &CopyPlan, source: &Source, open: OpenEnd<'_>) -> Result<Self> {
+        let (output, needed) = (&plan.output, source.length_bytes);
         refuse_missing_image(&output.named, needed)?;
-        if let (true, Some(path)) = (options.in_place, output.named.image_file().filter(|path| !path.exists())) {
+        if let (true, Some(path)) = (plan.in_place, output.named.image_file().filter(|path| !path.exists())) {
             bail!("there is no {} to write into: leave out -n", shown(path));
         }
         let mut specification = output.specification.clone();
         if specification.raw_file().is_some() {
             specification = specification.or_logical_block(output.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT));
         }
-        let opened = disk::open(&specification, &options.access(false))?;
+        let opened = open(&specification, false)?;
         let room = opened.length_bytes;
-        let end = DiskEnd::new(opened, output, options.request_bytes)?;
+        let end = DiskEnd::new(opened, output, plan.request_bytes)?;
         let geometry = end.disk.geometry();
         if geometry.read_only {
             bail!("{} is read-only: nothing can be copied there", output.named);
         }
-        let (named, input) = (&output.named, &options.input.named);
+        let (named, input) = (&output.named, &plan.input.named);
         if room < needed {
             bail!("{named} has {room} bytes, too few for the {needed} bytes of {input}");
         }
@@ -86,7 +90,7 @@ impl Destination {
             bail!("{named} has {room} bytes, too few for the {needed} bytes of {input} in sectors of {sector_bytes}");
         }
         let zeroed = reads_as_zeros(&*end.disk, needed).with_context(|| format!("cannot tell what is on {named}"))?;
-        let must_write_bytes = match (zeroed, options.detect_zeroes) {
+        let must_write_bytes = match (zeroed, plan.detect_zeroes) {
             (false, _) => needed,
             (true, true) => 0,
             (true, false) => source.for_data(|_| Ok(()))?,
@@ -95,7 +99,7 @@ impl Destination {
     }
 
     /// A copy that failed: says what has become of a destination that was written in place.
-    pub fn failed(&self, error: anyhow::Error) -> anyhow::Error {
+    pub(crate) fn failed(&self, error: anyhow::Error) -> anyhow::Error {
         let touched = self.replacement.is_none() && self.end.disk.work().bytes_taken > 0;
         if touched { error.context(format!("{} is incomplete", self.named)) } else { error }
     }
@@ -104,7 +108,7 @@ impl Destination {
     ///
     /// # Errors
     /// When the operating system refuses; the old file is still there then.
-    pub fn finish(self, durable: bool) -> Result<()> {
+    pub(crate) fn finish(self, durable: bool) -> Result<()> {
         let durable = durable && !self.named.is_cache_unsafe();
         match self.replacement {
             Some(replacement) => Ok(replacement.commit(durable)?),

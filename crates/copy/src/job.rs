@@ -1,14 +1,13 @@
 //! One copy from beginning to end.
 
-use super::args::CopyOptions;
-use super::conversation::{self, Device, HostFrames};
-use super::destination::Destination;
-use super::report::{CopyReport, Exits, Phases};
-use super::source::Source;
-use super::watch::{Event, Watch};
+use crate::conversation::{self, Device, HostFrames};
+use crate::destination::Destination;
+use crate::plan::{Audience, CopyPlan, OpenEnd};
+use crate::report::{CopyReport, Exits, Phases};
+use crate::source::Source;
+use crate::watch::{Event, Watch};
 use anyhow::{Context, Result, bail};
 use blockyard_block::{Disk, MemoryMap, shown};
-use blockyard_command_line::signals::EndSignals;
 use blockyard_devices::serial::{LineBuffer, NoInput, SerialInput, SerialOutput, SerialPort};
 use blockyard_hypervisor::{Entry, Hypervisor};
 use blockyard_protocol::layout;
@@ -28,27 +27,24 @@ static COPY_GUEST: &[u8] = include_bytes!(env!("BLOCKYARD_COPY_GUEST"));
 /// Events that may wait to be looked at. A guest that sends more waits too: it cannot fill our memory.
 const EVENTS_MAX: usize = 256;
 
-/// Copies as `options` say.
+/// Copies as planned; `open` opens both ends.
 ///
 /// # Errors
-/// A sentence on what went wrong. A destination that is a raw file is what it was then; one that is written in place is
+/// A sentence on what went wrong, or the signal that ended it. A destination that is a raw file is what it was then; one that is written in place is
 /// incomplete, and the sentence says so.
-pub fn copy(options: &mut CopyOptions) -> Result<CopyReport> {
+pub fn copy(plan: &CopyPlan, open: OpenEnd<'_>, audience: &dyn Audience) -> Result<CopyReport> {
     let started = Instant::now();
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
-    let signals = EndSignals::catch()?;
-    let source = Source::open(options)?;
-    let destination = Destination::open(options, &source)?;
-    options.fit_to(source.length_bytes, source.end.queues_max().min(destination.end.queues_max()));
+    let source = Source::open(plan, open)?;
+    let destination = Destination::open(plan, &source, open)?;
     let mut report = if source.length_bytes == 0 {
         CopyReport::default()
     } else {
         let channel = (sender, events);
-        run_guest(options, &source, &destination, &signals, channel, started)
-            .map_err(|error| destination.failed(error))?
+        run_guest(plan, &source, &destination, audience, channel, started).map_err(|error| destination.failed(error))?
     };
     let stopping = Instant::now();
-    destination.finish(options.flush)?;
+    destination.finish(plan.flush)?;
     report.phases.finish_seconds += stopping.elapsed().as_secs_f64();
     report.bytes = source.length_bytes;
     report.seconds = started.elapsed().as_secs_f64();
@@ -56,15 +52,15 @@ pub fn copy(options: &mut CopyOptions) -> Result<CopyReport> {
 }
 
 fn run_guest(
-    options: &CopyOptions,
+    plan: &CopyPlan,
     source: &Source,
     destination: &Destination,
-    signals: &EndSignals,
+    audience: &dyn Audience,
     (sender, events): (SyncSender<Event>, Receiver<Event>),
     started: Instant,
 ) -> Result<CopyReport> {
-    let hypervisor = backend::open(options.backend).context("cannot use this backend")?;
-    let (machine, disks) = build(hypervisor.as_ref(), options, source, destination, sender)?;
+    let hypervisor = backend::open(plan.backend).context("cannot use this backend")?;
+    let (machine, disks) = build(hypervisor.as_ref(), plan, source, destination, sender)?;
     let entry = Entry::Flat64 {
         entry: layout::CODE.start,
         stack_top: layout::STACK_TOP,
@@ -75,7 +71,7 @@ fn run_guest(
     let mut machine = machine.start(&entry).context("cannot start the guest")?;
     // Dropped before the machine, and the events with it: nobody waits to send one while the machine stops.
     let sectors = [source.end.sector_bytes, destination.end.sector_bytes];
-    let mut watch = Watch::new(options, events, signals, source.length_bytes, sectors);
+    let mut watch = Watch::new(plan, events, audience, source.length_bytes, sectors);
     let [input, output] = &disks;
     watch.until_done(
         // Neither number grows for ever: reading or writing more than there is counts for nothing.
@@ -92,7 +88,7 @@ fn run_guest(
     drop(watch);
     machine.stop();
     if let Some(why) = destination.end.first_error() {
-        bail!("cannot write {}: {why}, and the guest took no notice", options.output.named);
+        bail!("cannot write {}: {why}, and the guest took no notice", plan.output.named);
     }
     let wrote = written(&output.counts());
     if wrote < destination.must_write_bytes {
@@ -120,6 +116,14 @@ fn run_guest(
     })
 }
 
+/// No more queues than the copy has requests, as each costs some twenty register accesses, nor more than both disks
+/// have.
+fn queues(plan: &CopyPlan, source: &Source, destination: &Destination) -> u16 {
+    let requests = source.length_bytes.div_ceil(plan.request_bytes.into()).max(1);
+    let possible = source.end.queues_max().min(destination.end.queues_max());
+    u64::from(plan.queues.min(possible)).min(requests) as u16
+}
+
 fn written(counts: &DiskStatistics) -> u64 {
     counts.bytes_written + counts.bytes_zeroed
 }
@@ -127,25 +131,26 @@ fn written(counts: &DiskStatistics) -> u64 {
 /// Puts the machine together: memory with the guest in it, two serial ports, two disks, a port to wait at.
 fn build(
     hypervisor: &dyn Hypervisor,
-    options: &CopyOptions,
+    plan: &CopyPlan,
     source: &Source,
     destination: &Destination,
     sender: SyncSender<Event>,
 ) -> Result<(Machine, [VirtioDisk; 2])> {
-    let memory = MemoryMap::allocate(&[(0, options.memory_bytes as usize)])?;
+    let queues = queues(plan, source, destination);
+    let memory = MemoryMap::allocate(&[(0, plan.memory_bytes as usize)])?;
     let machine_sender = sender.clone();
     // A receiver that is gone has stopped caring.
     let events: EventSink = Arc::new(move |event| _ = machine_sender.send(Event::Machine(event)));
-    let mut machine = Machine::new(hypervisor, memory, options.queues as usize, options.placement.clone(), events)?;
-    load_guest(&machine, options)?;
+    let mut machine = Machine::new(hypervisor, memory, queues.into(), plan.placement.clone(), events)?;
+    load_guest(&machine, plan)?;
 
-    let config = conversation::config(options, source, destination);
+    let config = conversation::config(plan, queues.into(), source, destination);
     let frames = HostFrames::new(config, Arc::clone(&source.end.disk) as Arc<dyn Disk>);
     let guest_sender = sender.clone();
     let take = conversation::guest_frames(move |message| _ = guest_sender.send(Event::Guest(message)));
     attach_serial(&mut machine, layout::COM1_PORT, Box::new(take), Box::new(frames))?;
     let mut lines = LineBuffer::default();
-    let debug = options.debug;
+    let debug = plan.debug;
     let print = move |bytes: &[u8]| {
         if debug {
             lines.push(bytes, |line| _ = sender.send(Event::Debug(line.to_owned())));
@@ -154,7 +159,6 @@ fn build(
     attach_serial(&mut machine, layout::COM2_PORT, Box::new(print), Box::new(NoInput))?;
     machine.attach_wait_port(layout::WAIT_PORT)?;
 
-    let queues = options.queues as u16;
     let mut attach = |device: Device, disk: Arc<dyn Disk>| {
         VirtioDisk::attach(&mut machine, device.name(), device as u32, device.address(), disk, queues)
             .with_context(|| format!("cannot attach the {} disk", device.name()))
@@ -170,8 +174,8 @@ fn attach_serial(machine: &mut Machine, port: u16, output: SerialOutput, input: 
     Ok(machine.attach_port_device(port, PORTS, Arc::new(Mutex::new(blockyard_vmm::serial::SerialWindow(serial))))?)
 }
 
-fn load_guest(machine: &Machine, options: &CopyOptions) -> Result<()> {
-    let (image, name) = match &options.guest {
+fn load_guest(machine: &Machine, plan: &CopyPlan) -> Result<()> {
+    let (image, name) = match &plan.guest {
         None => (Cow::Borrowed(COPY_GUEST), "the built-in guest".to_owned()),
         Some(path) => {
             let name = format!("guest {}", shown(path));

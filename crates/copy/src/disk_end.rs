@@ -1,21 +1,20 @@
 //! One of the two disks, as the guest sees it.
 
-use super::args::{DiskOptions, SECTOR_BYTES_DEFAULT};
+use crate::plan::{DiskPlan, OpenedEnd, SECTOR_BYTES_DEFAULT};
 use anyhow::{Context, Result};
 use blockyard_block::Disk;
 use blockyard_block::layers::WatchedDisk;
 use blockyard_block::layers::{AlignOptions, AlignedDisk};
-use blockyard_command_line::disk::OpenDisk;
 use blockyard_protocol::layout::SECTOR_SIZE_MAX;
 use blockyard_session::client::SessionDisk;
 use std::sync::Arc;
 
 /// A disk in sectors of the size that was asked for, watched.
-pub struct DiskEnd {
+pub(crate) struct DiskEnd {
     /// The disk.
-    pub disk: Arc<WatchedDisk>,
+    pub(crate) disk: Arc<WatchedDisk>,
     /// Bytes in a sector, which is what the guest's device has as a logical block.
-    pub sector_bytes: u32,
+    pub(crate) sector_bytes: u32,
     session: Option<Arc<SessionDisk>>,
     /// Whether a queue more is needed, to write parts of blocks.
     merges: bool,
@@ -26,31 +25,31 @@ impl DiskEnd {
     ///
     /// # Errors
     /// When it has blocks of a size that nothing can be made of.
-    pub fn new(opened: OpenDisk, options: &DiskOptions, request_bytes: u32) -> Result<Self> {
-        let OpenDisk { disk, session, .. } = opened;
+    pub(crate) fn new(opened: OpenedEnd, plan: &DiskPlan, request_bytes: u32) -> Result<Self> {
+        let OpenedEnd { disk, session, .. } = opened;
         let block_bytes = disk.geometry().logical_block_bytes;
         let suits = (SECTOR_BYTES_DEFAULT..=SECTOR_SIZE_MAX).contains(&block_bytes)
             && request_bytes.is_multiple_of(block_bytes);
         let own_bytes = if suits { block_bytes } else { SECTOR_BYTES_DEFAULT };
-        let sector_bytes = options.sector_bytes.unwrap_or(own_bytes);
+        let sector_bytes = plan.sector_bytes.unwrap_or(own_bytes);
         let disk: Arc<dyn Disk> = if sector_bytes == block_bytes {
             disk
         } else {
             let align = AlignOptions { logical_block_bytes: sector_bytes };
-            Arc::new(AlignedDisk::new(disk, &align).with_context(|| options.named.to_string())?)
+            Arc::new(AlignedDisk::new(disk, &align).with_context(|| plan.named.to_string())?)
         };
         let merges = sector_bytes < block_bytes;
         Ok(Self { disk: Arc::new(WatchedDisk::new(disk)), sector_bytes, session, merges })
     }
 
     /// How many queues it can have open for the guest.
-    pub fn queues_max(&self) -> u32 {
+    pub(crate) fn queues_max(&self) -> u32 {
         let queues = self.session.as_ref().map_or(u32::MAX, |session| session.queue_count().into());
         queues.saturating_sub(self.merges.into()).max(1)
     }
 
     /// Why the first request that failed did.
-    pub fn first_error(&self) -> Option<String> {
+    pub(crate) fn first_error(&self) -> Option<String> {
         let error = self.disk.first_error()?;
         // A request knows only that the connection is gone.
         let reason = self.session.as_ref().and_then(|session| session.failure());

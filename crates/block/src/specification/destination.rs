@@ -1,0 +1,58 @@
+//! A disk that is written from one end to the other.
+
+use super::{DiskSpecification, OpenError};
+use crate::{same_file, shown};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// Why a disk cannot be copied to another: they are on the same disk.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SameDisk {
+    /// Different partitions of it.
+    #[error(
+        "{0}: SRC and DST are on the same disk: serve its partitions (blockyard serve --partition) and copy from session \
+         to session"
+    )]
+    OtherPartition(String),
+    /// They are one.
+    #[error("{0}: SRC and DST are the same disk")]
+    Same(String),
+}
+
+impl DiskSpecification {
+    /// How a destination is written, decided here alone: the file that is replaced as a whole, or appears; `None` for a
+    /// disk that is there and is written in place, as `in_place` asks for. The file's format is another matter, as long
+    /// as it is one that can be made.
+    ///
+    /// # Errors
+    /// When the file's name says a format that is not supported.
+    pub fn replaced_file(&self, in_place: bool) -> Result<Option<&Path>, OpenError> {
+        let is_block_device =
+            |path: &Path| path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+        let file = self.image_file().filter(|path| !in_place && !is_block_device(path));
+        if file.is_some() {
+            self.check_new_name()?;
+        }
+        Ok(file)
+    }
+
+    /// Refuses to be copied to itself, as far as it can be told from names. Locks tell of images that have a file in
+    /// common.
+    ///
+    /// # Errors
+    /// When they are the same.
+    pub fn differs_from(&self, destination: &Self) -> Result<(), SameDisk> {
+        let (Some(one), Some(other)) = (self.path(), destination.path()) else { return Ok(()) };
+        if !same_file(one, other).unwrap_or(false) {
+            return Ok(());
+        }
+        let names = match one == other {
+            true => shown(one).to_string(),
+            false => format!("{} and {}", shown(one), shown(other)),
+        };
+        Err(match self.partition() == destination.partition() {
+            true => SameDisk::Same(names),
+            false => SameDisk::OtherPartition(names),
+        })
+    }
+}

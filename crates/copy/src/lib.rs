@@ -1,0 +1,20 @@
+//! Copies a disk to another through a virtual machine that sees both: a bare-metal guest reads one virtio disk and
+//! writes the other.
+//!
+//! [`CopyPlan`] says what is wanted. [`copy`] opens both ends, the source first (a destination that is a raw file is
+//! written beside its name), builds the machine, follows what its guest says over COM1, and gives the destination its
+//! name when all is there. What it does not know comes from its caller: how a disk is opened, by a function, and who
+//! looks on, by [`Audience`].
+
+mod conversation;
+mod destination;
+mod disk_end;
+mod job;
+mod plan;
+mod report;
+mod source;
+mod watch;
+
+pub use job::copy;
+pub use plan::{Audience, CopyPlan, DiskPlan, OpenEnd, OpenedEnd, SECTOR_BYTES_DEFAULT};
+pub use report::{CopyReport, Exits, Phases};
