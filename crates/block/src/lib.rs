@@ -147,6 +147,7 @@ pub mod specification;
 #[cfg(test)]
 mod tests;
 mod truncation_guard;
+mod users;
 mod wait;
 mod walk;
 mod watched_work;
@@ -175,6 +176,7 @@ pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
 pub use shared_words::{SharedWords, Word};
+pub use users::is_one_user;
 pub use wait::{Woken, wait_readable, wait_ready};
 pub use walk::walk_extents;
 pub use write::{flush, write_bytes};

@@ -6,17 +6,14 @@
 
 use crate::explain::error_at;
 use crate::shown;
+use crate::users::{is_nobody_elses_here, is_own};
 use rustix::fs::{CWD, FileType, Mode, statat};
-use rustix::process::geteuid;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// What an owner is shown as who has no number here (Linux, Documentation/admin-guide/sysctl/kernel.rst,
-/// overflowuid).
-const UNMAPPED: u32 = 65534;
 /// Directories that are root's on any machine: in a user namespace without root, their owner has no number.
 const OF_THE_SYSTEM: [&str; 6] = ["/", "/dev", "/dev/shm", "/tmp", "/var", "/var/tmp"];
 
@@ -46,7 +43,14 @@ pub fn private_directory(suits: impl Fn(&Path) -> bool) -> io::Result<TempDir> {
 /// # Errors
 /// When others can change what lies in `directory`, or it cannot be made.
 pub fn private_directory_in(directory: &Path, prefix: &str) -> io::Result<TempDir> {
-    make(&unchangeable(directory).map_err(|error| error_at(directory, &error))?, prefix)
+    let unchangeable = unchangeable(directory).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => io::Error::new(
+            error.kind(),
+            format!("{}: {error}: choose a directory that only you and root can change", shown(directory)),
+        ),
+        _ => error_at(directory, &error),
+    })?;
+    make(&unchangeable, prefix)
 }
 
 fn make(place: &Path, prefix: &str) -> io::Result<TempDir> {
@@ -81,9 +85,9 @@ fn others_can_change(directory: &Path) -> io::Result<bool> {
         return Ok(true);
     }
     let owner = status.st_uid;
-    let is_roots = owner == 0
-        || owner == UNMAPPED && OF_THE_SYSTEM.iter().any(|own| directory == Path::new(own)) && has_no_number(UNMAPPED);
-    if !is_roots && owner != geteuid().as_raw() {
+    let is_roots =
+        owner == 0 || OF_THE_SYSTEM.iter().any(|own| directory == Path::new(own)) && is_nobody_elses_here(owner);
+    if !is_roots && !is_own(owner) {
         return Ok(true);
     }
     // Of the bits, the group's are also those that an access control list can give to anybody. Who is in a group, and
@@ -92,20 +96,12 @@ fn others_can_change(directory: &Path) -> io::Result<bool> {
     Ok(!mode.contains(Mode::SVTX) && mode.intersects(Mode::WGRP | Mode::WOTH))
 }
 
-/// Whether no user of this user namespace has that number: then it stands for those outside.
-fn has_no_number(user: u32) -> bool {
-    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else { return false };
-    let has = |line: &str| {
-        let numbers: Vec<u64> = line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
-        matches!(numbers[..], [first, _, count] if (first..first.saturating_add(count)).contains(&u64::from(user)))
-    };
-    !map.lines().any(has)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::unknown_users::among_unknown_users;
     use rustix::fs::{Uid, chown};
+    use rustix::process::geteuid;
     use std::os::unix::fs::symlink;
 
     fn with_mode(path: &Path, mode: u32) -> PathBuf {
@@ -154,5 +150,21 @@ mod tests {
         assert_eq!(made.path().parent(), Some(Path::new("/tmp")));
         assert_eq!(fs::metadata(made.path()).unwrap().permissions().mode() & 0o7777, 0o700);
         assert!(private_directory(|_| false).is_ok());
+    }
+
+    #[test]
+    fn an_owner_who_may_be_anybody_is_not_this_user() {
+        let test = "private_directory::tests::an_owner_who_may_be_anybody_is_not_this_user";
+        let own = among_unknown_users(
+            test,
+            || tempfile::tempdir().unwrap(),
+            |own| {
+                let error = private_directory_in(own, "x").unwrap_err().to_string();
+                assert!(error.contains("others can change what lies in"), "{error}");
+                // The system's directories are as good as they are to everybody.
+                assert!(private_directory(|_| true).is_ok());
+            },
+        );
+        assert!(private_directory_in(own.path(), "x").is_ok());
     }
 }

@@ -9,6 +9,7 @@ mod tests;
 use crate::{OpenedFile, size};
 pub use error::ReplacementError;
 pub(crate) use new_file::NewFile;
+pub(crate) use new_place::is_strangers;
 use new_place::{NewPlace, OldFile};
 use rustix::fs::{
     FallocateFlags, Gid, Mode, Uid, XattrFlags, fallocate, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fstat,

@@ -10,12 +10,12 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use rustix::process::{Resource, Rlimit, Signal, kill_process, prlimit};
 use server::Server;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -126,6 +126,27 @@ fn a_socket_is_the_users_own_and_serves_one_client_after_another() {
     assert!(!socket.exists());
     let contents = fs::read(&image).unwrap();
     assert_eq!([contents[0], contents[4096], contents[8192]], [1, 2, 3]);
+}
+
+/// In a user namespace that has no number for its client.
+#[test]
+fn a_client_that_may_be_anybody_is_served_as_long_as_the_socket_is_its_owner_s_alone() {
+    if !Command::new("unshare").args(["--user", "true"]).status().is_ok_and(|status| status.success()) {
+        eprintln!("no user namespace for this user: not tried");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("disk.sock");
+    let mut command = Command::new("unshare");
+    command.args(["--user", BLOCKYARD, "serve", "null:1M", "--socket"]).arg(&socket);
+    let server = Server::spawn(&mut command, &socket);
+    drop(connect(&socket));
+    fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+    let refusal = SessionDisk::connect(&socket, &SessionOptions { reconnect: Duration::ZERO, ..Default::default() });
+    assert!(refusal.is_err());
+    fs::set_permissions(&socket, Permissions::from_mode(0o600)).unwrap();
+    drop(connect(&socket));
+    server.stop();
 }
 
 #[test]

@@ -30,8 +30,8 @@ const EVENTS_MAX: usize = 256;
 /// Copies as planned; `open` opens both ends.
 ///
 /// # Errors
-/// A sentence on what went wrong, or the signal that ended it. A destination that is a raw file is what it was then; one that is written in place is
-/// incomplete, and the sentence says so.
+/// A sentence on what went wrong, or the signal that ended it. A destination that is a raw file is what it was then;
+/// one that is written in place is incomplete, and the sentence says so.
 pub fn copy(plan: &CopyPlan, open: OpenEnd<'_>, audience: &dyn Audience) -> Result<CopyReport> {
     let started = Instant::now();
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);

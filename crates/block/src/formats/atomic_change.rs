@@ -28,6 +28,7 @@ use super::{ImageError, Qcow2Check, Repair, room};
 use crate::layers::{OverlayDisk, commit};
 use crate::place::{Place, is_mount_root};
 use crate::replacement::NewFile;
+use crate::users::{is_one_user, is_same_user};
 use crate::{Disk, FileOptions, OpenedFile, Qcow2Disk, shell_word, shown};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, fsync, statat, unlinkat};
 use rustix::io::Errno;
@@ -90,10 +91,15 @@ impl AtomicChange {
                            directory nobody would find a change that was cut off: use that name, or leave out --atomic";
             return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
         }
+        if !is_one_user(status.st_uid) {
+            let problem = "cannot be changed with --atomic: in this user namespace nobody can tell whose it is, and so not whose a change \
+                           that was cut off would be";
+            return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
+        }
         let mode = Mode::from_raw_mode(status.st_mode) & OWNERS;
         let directory = place.readable_directory().map_err(failed)?;
         let journal = NewFile::create(directory, &place.name, mode).map_err(|errno| failed(errno.into()))?;
-        if fstat(journal.file()).map_err(|errno| failed(errno.into()))?.st_uid != status.st_uid
+        if !is_same_user(fstat(journal.file()).map_err(|errno| failed(errno.into()))?.st_uid, status.st_uid)
             && fchown(journal.file(), Some(Uid::from_raw(status.st_uid)), None).is_err()
         {
             let problem = "can be changed with --atomic by its owner and by root only: if it were cut off, others would have to complete it";
@@ -336,6 +342,8 @@ fn foreign_because(journal: &Stat, image: &Stat) -> Option<&'static str> {
         Some("on another file system than the image")
     } else if ![0, image.st_uid].contains(&journal.st_uid) {
         Some("neither the image's owner's nor root's")
+    } else if !is_one_user(journal.st_uid) {
+        Some("maybe anybody's, as this user namespace does not tell whose it is")
     } else if journal.st_nlink > 1 {
         Some("a file with several names")
     } else if Mode::from_raw_mode(journal.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
@@ -606,6 +614,7 @@ mod tests {
     use super::*;
     use crate::FileDisk;
     use crate::tests::own_mounts::among_own_mounts;
+    use crate::tests::unknown_users::among_unknown_users;
     use crate::write::write_bytes;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
@@ -675,6 +684,28 @@ mod tests {
         if is_marked(path) {
             rustix::fs::removexattr(path, IMAGE_MARK.name()).unwrap();
         }
+    }
+
+    #[test]
+    fn where_nobody_can_tell_whose_files_are_no_change_counts_and_none_begins() {
+        let prepare = || {
+            let (directory, path) = killed();
+            fs::write(directory.path().join("fresh"), vec![1; BYTES]).unwrap();
+            // An image without one says less, and is taken for whole.
+            unmark(&path);
+            directory
+        };
+        let test =
+            "formats::atomic_change::tests::where_nobody_can_tell_whose_files_are_no_change_counts_and_none_begins";
+        let directory = among_unknown_users(test, prepare, |directory| {
+            let (_, found) = find(&directory.join("image"));
+            let FoundJournal::Foreign(ForeignJournal { problem, .. }) = found else { panic!("{found:?}") };
+            assert!(problem.contains("maybe anybody's"), "{problem}");
+            let (disk, file) = open_image(&directory.join("fresh"));
+            let error = AtomicChange::begin(disk, file).unwrap_err().to_string();
+            assert!(error.contains("nobody can tell whose it is"), "{error}");
+        });
+        assert!(matches!(find(&directory.path().join("image")).1, FoundJournal::Unfinished(_)));
     }
 
     #[test]

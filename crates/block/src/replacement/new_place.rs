@@ -2,10 +2,10 @@
 
 use super::ReplacementError;
 use crate::place::{Place, is_mount_root};
+use crate::users::{is_own, is_same_user};
 use crate::{FileDisk, FileOptions};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, accessat, fstat, openat, statx};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -90,11 +90,14 @@ impl NewPlace {
 
 /// Whether a file of this owner may have been put there to be written by somebody else, by the rule that the kernel has
 /// for files that a program would create (`proc_sys_fs(5)`, `protected_regular`).
-fn is_strangers(place: &Place, owner: u32) -> io::Result<bool> {
+///
+/// # Errors
+/// When its directory cannot be looked at.
+pub(crate) fn is_strangers(place: &Place, owner: u32) -> io::Result<bool> {
     let directory = fstat(&place.directory)?;
     let mode = Mode::from_raw_mode(directory.st_mode);
     let is_shared = mode.contains(Mode::SVTX) && mode.intersects(Mode::WGRP | Mode::WOTH);
-    Ok(is_shared && owner != geteuid().as_raw() && owner != directory.st_uid)
+    Ok(is_shared && !is_own(owner) && !is_same_user(owner, directory.st_uid))
 }
 
 fn is_same(file: &File, status: &Statx) -> bool {

@@ -3,6 +3,7 @@
 use crate::rig::{Random, Rig, pattern, qemu_img, text};
 use blockyard_block::layers::{OverlayDisk, commit};
 use blockyard_block::{Disk, FileDisk, FileOptions, MemoryDisk, Operation, Qcow2Backing};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -104,6 +105,28 @@ fn qemu_opens_a_delta_on_a_file_and_no_other() {
         std::process::Command::new("qemu-img").args(["convert", "-O", "raw", text(&nameless), text(&raw)]).output();
     let output = output.unwrap();
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("blockyard-overlay-on"));
+}
+
+#[test]
+fn a_delta_that_somebody_else_has_put_there_is_not_written() {
+    let (_directory, path) = directory();
+    let shared = path.join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let delta = shared.join("delta.qcow2");
+    let open = |read_only| {
+        let options = FileOptions { read_only, ..FileOptions::default() };
+        OverlayDisk::open_or_create(memory_disk(&[1; 4096], 512), &delta, None, None, &options)
+    };
+    drop(open(false).unwrap());
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    drop(open(false).unwrap());
+    if chown(&delta, Some(1234), None).is_err() {
+        eprintln!("not root: no file of somebody else's");
+        return;
+    }
+    let error = open(false).unwrap_err().to_string();
+    assert!(error.contains("somebody else's file in a directory that others write to"), "{error}");
+    drop(open(true).unwrap());
 }
 
 #[test]

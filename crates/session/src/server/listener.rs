@@ -1,7 +1,7 @@
 //! Where clients connect.
 
 use super::client_stream::{ClientStream, Departures};
-use blockyard_block::shown;
+use blockyard_block::{is_one_user, shown};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, chownat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat,
 };
@@ -68,6 +68,8 @@ pub struct Listener {
     /// Device and inode.
     identity: (u64, u64),
     allowed_uids: Vec<u32>,
+    /// Those of them that are maybe not one user's numbers.
+    several_users: Vec<u32>,
     departures: Departures,
 }
 
@@ -98,9 +100,11 @@ impl Listener {
         })?;
         let own = [geteuid().as_raw()];
         let allowed_uids = if allowed_uids.is_empty() { own.to_vec() } else { allowed_uids.to_vec() };
+        // Asked now, as nothing else is opened once this process has shut itself in.
+        let several_users = allowed_uids.iter().copied().filter(|&uid| !is_one_user(uid)).collect();
         let listener = UnixListener::from(socket);
         let (path, identity, departures) = (path.to_owned(), identity(&stat), Departures::default());
-        let this = Self { listener, path, directory, name, identity, allowed_uids, departures };
+        let this = Self { listener, path, directory, name, identity, allowed_uids, several_users, departures };
         listen(&this.listener, BACKLOG).map_err(io)?;
         Ok(this)
     }
@@ -133,10 +137,17 @@ impl Listener {
             }
         };
         let uid = socket_peercred(&stream).map_err(|errno| io(errno.into()))?.uid.as_raw();
-        if !self.allowed_uids.contains(&uid) {
+        // Of a number that stands for several users, only the file's mode, which the kernel goes by, tells whose it is.
+        let may_be_anybody = || self.several_users.contains(&uid) && !self.is_for_its_owner_alone();
+        if !self.allowed_uids.contains(&uid) || may_be_anybody() {
             return Err(ListenerError::Peer { path: self.path.clone(), uid });
         }
         Ok(Some(stream))
+    }
+
+    fn is_for_its_owner_alone(&self) -> bool {
+        let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|found| !Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH))
     }
 }
 
