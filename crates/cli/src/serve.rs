@@ -1,25 +1,20 @@
 //! `blockyard serve`: a disk, or partitions of it, for virtual machines and for programs that only know files.
 //!
-//! One process, the driver, has the disk. Where partitions are served, a second one stands at the door: the mediator
-//! passes clients on and is then out of the road, or the copier stays on it. Each opens what it needs, gives up the
-//! rest, and serves.
+//! The processes are [`blockyard_serve`]'s; what is here is how they are started, stopped and seen.
 
 pub mod args;
 mod child;
-mod clients;
-mod file;
-mod gate;
-mod metrics;
-mod notices;
-mod partitions;
 mod screen;
-mod serving;
+mod signals;
 mod view;
 
 pub use child::ChildArgs;
 
 use anyhow::Result;
-use args::{Front, ServeArgs};
+use args::ServeArgs;
+use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::usage_error::UsageError;
+use blockyard_serve::stand_at_the_door;
 use screen::Screen;
 use std::process;
 
@@ -29,12 +24,9 @@ use std::process;
 /// When the disk cannot be had or served.
 pub fn run(args: &ServeArgs) -> Result<()> {
     let options = args.options()?;
-    finished(match &options.front {
-        Front::Socket { path, once } => gate::serve_disk(&options, path, *once),
-        Front::Partitions { exports, copying: false, table } => partitions::mediate(&options, exports, *table),
-        Front::Partitions { exports, copying: true, table } => partitions::copy(&options, exports, *table),
-        Front::Fuse(path) => file::serve(&options, path),
-    })
+    let access = Access { allow_dirs: &args.allow_dir, ..Access::default() };
+    let open = |name: &_| Ok(disk::open(name, &access)?.disk);
+    finished(blockyard_serve::serve(options, open, &Screen::new(args.stats)))
 }
 
 /// Runs the process at the door, which `serve` starts.
@@ -42,7 +34,10 @@ pub fn run(args: &ServeArgs) -> Result<()> {
 /// # Errors
 /// When it cannot begin or go on; the driver was told.
 pub fn run_child(args: &ChildArgs) -> Result<()> {
-    finished(child::run(args))
+    if args.partition.is_empty() {
+        return Err(UsageError("this command is for `blockyard serve` to run".into()).into());
+    }
+    finished(stand_at_the_door(args.options(), &Screen::new(false)))
 }
 
 /// What was said is written before this process ends. Where nobody reads it, nobody waits: then no reason for the end

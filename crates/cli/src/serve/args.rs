@@ -1,9 +1,10 @@
 //! `blockyard serve`: its options, and what they may be.
 
+use super::child;
 use anyhow::Result;
 use blockyard_block::partition_table::TableChoice;
-use blockyard_block::specification::DiskSpecification;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
+use blockyard_serve::{Door, Front, Running, ServeOptions};
 use blockyard_session::mediator::PartitionExport;
 use blockyard_vmm::placement::CpuList;
 use clap::{Args, ValueEnum};
@@ -34,7 +35,7 @@ pub struct ServeArgs {
     socket: Option<PathBuf>,
     /// Serve partition N on a socket: N=PATH[,rw][,weight=W][,uid=U]. Read-only unless rw; may be repeated.
     #[arg(long, value_name = "N=PATH[,rw]", group = "front")]
-    partition: Vec<PartitionExport>,
+    pub partition: Vec<PartitionExport>,
     /// Serve the disk as this file: an empty one is made when there is none.
     #[arg(long, value_name = "FILE", group = "front")]
     fuse: Option<PathBuf>,
@@ -43,31 +44,31 @@ pub struct ServeArgs {
     copying: bool,
     /// With --partition: which table counts on a disk that has two [default: refuse such a disk].
     #[arg(long, value_enum, value_name = "TABLE")]
-    table: Option<TableArg>,
+    pub table: Option<TableArg>,
     /// End when the first client of --socket has left.
     #[arg(long)]
     once: bool,
     /// Virtqueues offered to a client, from 1 to 64.
     #[arg(long, value_name = "N", default_value = "4", conflicts_with = "fuse", value_parser = clap::value_parser!(u16).range(1..=64))]
-    queues: u16,
+    pub queues: u16,
     /// I/O threads, from 1 to 64.
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "fuse", value_parser = clap::value_parser!(u16).range(1..=64))]
-    threads: u16,
+    pub threads: u16,
     /// CPUs for the I/O threads, like 0,2 or 0-1; thread n runs on the nth.
     #[arg(long, value_name = "LIST", conflicts_with = "fuse")]
-    cpus: Option<CpuList>,
+    pub cpus: Option<CpuList>,
     /// Longest time to look for new requests before sleeping; 0 sleeps at once.
     #[arg(long, value_name = "MICROSECONDS", default_value = "200", conflicts_with = "fuse", value_parser = clap::value_parser!(u64).range(0..=10_000))]
-    poll_us: u64,
+    pub poll_us: u64,
     /// Users who may connect besides the one who runs this, by number; may be repeated.
     #[arg(long, value_name = "UID", conflicts_with = "fuse")]
     allow_uid: Vec<u32>,
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
-    allow_dir: Vec<PathBuf>,
+    pub allow_dir: Vec<PathBuf>,
     /// Show what each client does, once a second.
     #[arg(long)]
-    stats: bool,
+    pub stats: bool,
     /// Answer http://ADDRESS/metrics for Prometheus; a loopback address such as 127.0.0.1:9100.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
@@ -93,61 +94,6 @@ impl TableArg {
     }
 }
 
-/// Where the disk goes.
-#[derive(Clone, Debug)]
-pub enum Front {
-    /// All of it, to the clients of a socket, one after another.
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// Whether the first client is the last.
-        once: bool,
-    },
-    /// Partitions, each to a socket.
-    Partitions {
-        /// The partitions.
-        exports: Vec<PartitionExport>,
-        /// Whether a process copies between clients and driver.
-        copying: bool,
-        /// Which table counts where there are two.
-        table: TableChoice,
-    },
-    /// All of it, as a file.
-    Fuse(PathBuf),
-}
-
-/// A server that makes sense.
-#[derive(Clone, Debug)]
-pub struct ServeOptions {
-    /// What is served.
-    pub disk: DiskSpecification,
-    /// Where to.
-    pub front: Front,
-    /// Who may connect besides ourselves.
-    pub allow_uids: Vec<u32>,
-    /// Where an image's other files may lie.
-    pub allow_dirs: Vec<PathBuf>,
-    /// How the process runs.
-    pub running: Running,
-}
-
-/// How a process that serves runs.
-#[derive(Clone, Debug)]
-pub struct Running {
-    /// Virtqueues a client.
-    pub queues: u16,
-    /// I/O threads.
-    pub threads: u16,
-    /// CPUs of the I/O threads; `None` leaves them to the kernel.
-    pub cpus: Option<CpuList>,
-    /// Longest time to poll.
-    pub poll: Duration,
-    /// Whether to show what clients do.
-    pub stats: bool,
-    /// Where to answer Prometheus.
-    pub metrics: Option<SocketAddr>,
-}
-
 impl ServeArgs {
     /// Checks what clap cannot.
     ///
@@ -163,14 +109,11 @@ impl ServeArgs {
         Ok(ServeOptions {
             disk: self.disk.parse().map_err(UsageLines::from)?,
             front: self.front()?,
-            allow_uids: self.allow_uids(),
-            allow_dirs: self.allow_dir.clone(),
             running: Running {
                 queues: self.queues,
                 threads: self.threads,
-                cpus: self.cpus.clone(),
+                cpus: self.cpus.as_ref().map(|list| list.cpus().to_vec()).unwrap_or_default(),
                 poll: Duration::from_micros(self.poll_us),
-                stats: self.stats,
                 metrics: self.metrics,
             },
         })
@@ -190,12 +133,14 @@ impl ServeArgs {
             return usage("--once is for one socket: --socket PATH");
         }
         match (&self.socket, self.partition.as_slice(), &self.fuse) {
-            (Some(path), [], None) => Ok(Front::Socket { path: path.clone(), once: self.once }),
-            (None, [_, ..], None) => Ok(Front::Partitions {
-                exports: self.partition.clone(),
-                copying: self.copying,
-                table: TableArg::choice(self.table),
-            }),
+            (Some(path), [], None) => {
+                Ok(Front::Socket { path: path.clone(), once: self.once, uids: self.allow_uids() })
+            }
+            (None, [_, ..], None) => {
+                let door = if self.copying { Door::Copier } else { Door::Mediator };
+                let command = child::command(door, self, &self.allow_uids())?;
+                Ok(Front::Partitions { count: self.partition.len(), door, command })
+            }
             (None, [], Some(path)) => Ok(Front::Fuse(path.clone())),
             _ => usage("say where the disk shall be served: --socket PATH, --partition N=PATH or --fuse FILE"),
         }

@@ -1,95 +1,102 @@
 //! What people see while a disk is served: messages, and on a terminal what each client does.
 
-use super::notices::{Notice, Notices};
-use super::view::Look;
+use super::{signals, view};
+use anyhow::{Context, Result};
+use blockyard_block::EventFd;
 use blockyard_command_line::terminal;
+use blockyard_serve::{Look, Notice, Notices, Operator};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 /// What this process has to say on stderr.
 static NOTICES: Notices = Notices::new();
 
+/// Looks at a server's clients once there is a server.
+static LOOK: OnceLock<Look> = OnceLock::new();
+
 /// How long the end of a process waits for who reads what it has said.
 const LAST_WORDS: Duration = Duration::from_millis(300);
-
-/// Where messages go; cheap to clone. Nobody waits for who reads them.
-#[derive(Clone)]
-pub struct Screen {
-    live: Option<ProgressBar>,
-}
 
 /// How often the live view is drawn.
 const REDRAW: Duration = Duration::from_secs(1);
 
+/// Stderr, for as long as this process serves.
+pub struct Screen {
+    /// Whether to show what clients do.
+    stats: bool,
+    live: Option<ProgressBar>,
+}
+
 impl Screen {
     /// With a live view if `stats` is asked for and stderr is a terminal. A process has one.
-    ///
-    /// # Errors
-    /// When there is no thread to be had.
-    pub fn new(stats: bool) -> io::Result<Self> {
+    pub fn new(stats: bool) -> Self {
         let live = (stats && io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is right"));
             bar
         });
-        let above = live.clone();
-        let write = |notice: &Notice| match notice {
-            Notice::Said(what) => terminal::say(what),
-            Notice::Printed(text) => terminal::tell(text),
-        };
-        NOTICES.start(move |notice| match &above {
-            Some(live) => live.suspend(|| write(notice)),
-            None => write(notice),
-        })?;
-        Ok(Self { live })
-    }
-
-    /// Tells people something, above the live view.
-    pub fn tell(&self, what: &str) {
-        NOTICES.tell(Notice::Said(what.to_owned()));
-    }
-
-    /// Tells people of what may happen as often as clients like: all that has to do with `topic` in not more lines than
-    /// people read.
-    pub fn tell_on(&self, topic: &str, what: &str) {
-        NOTICES.tell_on(topic, what);
-    }
-
-    /// Prints a text that was asked for, above the live view.
-    pub fn print(&self, text: &str) {
-        NOTICES.tell(Notice::Printed(text.to_owned()));
+        Self { stats, live }
     }
 
     /// Waits for a moment until all is written that was said. Whether it is.
     pub fn flush() -> bool {
         NOTICES.flush(LAST_WORDS)
     }
+}
 
-    /// Draws what `view` says, from now on, if there is a live view; with `stats` and no terminal, prints it instead.
-    ///
-    /// # Errors
-    /// When there is no thread to be had.
-    pub fn follow(&self, stats: bool, view: Look) -> io::Result<()> {
-        if !stats {
+impl Operator for Screen {
+    fn notices(&self) -> &'static Notices {
+        &NOTICES
+    }
+
+    /// Writes messages, above the live view, and obeys signals.
+    fn begin(&self, stop: Arc<EventFd>) -> Result<()> {
+        let above = self.live.clone();
+        let write = |notice: &Notice| match notice {
+            Notice::Said(what) => terminal::say(what),
+            Notice::Printed(text) => terminal::tell(text),
+        };
+        let write = move |notice: &Notice| match &above {
+            Some(live) => live.suspend(|| write(notice)),
+            None => write(notice),
+        };
+        NOTICES.start(write).context("starting a thread for messages")?;
+        signals::obey(stop, || {
+            if let Some(look) = LOOK.get() {
+                NOTICES.print(view::histograms(&look()).trim_end());
+            }
+        })
+    }
+
+    /// Draws what `look` says if there is a live view; with `stats` and no terminal, prints it instead.
+    fn watch(&self, look: Look) -> Result<()> {
+        // It is set here and nowhere else.
+        let _ = LOOK.set(Arc::clone(&look));
+        if !self.stats {
             return Ok(());
         }
-        let screen = self.clone();
+        let live = self.live.clone();
         let draw = move || {
-            let mut earlier = view();
+            let mut earlier = look();
             loop {
                 thread::sleep(REDRAW);
-                let now = view();
-                let text = now.screen(&earlier, terminal::error_columns());
-                match &screen.live {
+                let now = look();
+                let text = view::screen(&now, &earlier, terminal::error_columns());
+                match &live {
                     Some(live) => live.set_message(text),
-                    None if !now.clients.is_empty() => screen.print(&text),
+                    None if !now.clients.is_empty() => NOTICES.print(&text),
                     None => {}
                 }
                 earlier = now;
             }
         };
-        thread::Builder::new().name("screen".into()).spawn(draw).map(drop)
+        thread::Builder::new()
+            .name("screen".into())
+            .spawn(draw)
+            .map(drop)
+            .context("starting a thread for the live view")
     }
 }

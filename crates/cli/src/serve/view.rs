@@ -1,127 +1,60 @@
-//! What can be said of a server at one moment, for the screen, for Prometheus and for SIGUSR1.
+//! What the clients of a server do, as tables and bars.
 
 use blockyard_bench::table::Table;
-use blockyard_block::layers::{LatencySnapshot, Meter, MeterSnapshot, OperationKind};
+use blockyard_block::layers::{LatencySnapshot, OperationKind};
 use blockyard_block::size;
-use blockyard_devices::virtio::QueueCounts;
-use blockyard_session::server::{Session, SessionStatistics};
+use blockyard_serve::{ClientView, ServerView};
 use std::fmt::Write as _;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Clients, since each came.
-#[derive(Clone, Debug, Default)]
-pub struct ServerView {
-    /// One for each that is there.
-    pub clients: Vec<ClientView>,
-}
-
-/// A client since it came.
-#[derive(Clone, Debug)]
-pub struct ClientView {
-    /// Which of all the clients there ever were it is.
-    pub number: u64,
-    /// What it is served.
-    pub name: String,
-    /// What it has done.
-    pub statistics: SessionStatistics,
-    taken_at: Instant,
-}
-
-/// Looks at a server's clients, at any time, from any thread.
-pub type Look = Arc<dyn Fn() -> ServerView + Send + Sync>;
-
-impl ServerView {
-    /// A screenful: what each client did since `earlier`, no wider than so many columns.
-    pub fn screen(&self, earlier: &Self, columns: Option<usize>) -> String {
-        let mut table = Table::new(&["client", "IOPS", "MiB/s", "read p50", "p99", "write p50", "p99", "depth"]);
-        for client in &self.clients {
-            table.row(client.row(earlier.clients.iter().find(|before| before.number == client.number)));
-        }
-        if self.clients.is_empty() {
-            table.row(vec!["(none is connected)".into()]);
-        }
-        table.render_within(columns)
+/// A screenful: what each client did from `earlier` to `now`, no wider than so many columns.
+pub fn screen(now: &ServerView, earlier: &ServerView, columns: Option<usize>) -> String {
+    let mut table = Table::new(&["client", "IOPS", "MiB/s", "read p50", "p99", "write p50", "p99", "depth"]);
+    for client in &now.clients {
+        table.row(row(client, earlier.clients.iter().find(|before| before.number == client.number)));
     }
+    if now.clients.is_empty() {
+        table.row(vec!["(none is connected)".into()]);
+    }
+    table.render_within(columns)
+}
 
-    /// How long requests took, as bars.
-    pub fn histograms(&self) -> String {
-        let mut text = String::new();
-        for client in &self.clients {
-            for kind in OperationKind::ALL {
-                let latency = client.latency(kind);
-                if latency.count() > 0 {
-                    let (name, count, bytes) = (&client.name, latency.count(), size::human(client.bytes(kind)));
-                    let _ = writeln!(text, "{name}: {count} × {}, {bytes}", kind.name());
-                    text.push_str(&histogram(latency.buckets()));
-                }
+/// How long requests took, as bars.
+pub fn histograms(view: &ServerView) -> String {
+    let mut text = String::new();
+    for client in &view.clients {
+        for kind in OperationKind::ALL {
+            let latency = client.latency(kind);
+            if latency.count() > 0 {
+                let (name, count, bytes) = (&client.name, latency.count(), size::human(client.bytes(kind)));
+                let _ = writeln!(text, "{name}: {count} × {}, {bytes}", kind.name());
+                text.push_str(&histogram(latency.buckets()));
             }
         }
-        if text.is_empty() { "no requests yet\n".to_owned() } else { text }
     }
+    if text.is_empty() { "no requests yet\n".to_owned() } else { text }
 }
 
-impl ClientView {
-    /// A session now.
-    pub fn of(number: u64, session: &Session) -> Self {
-        let (name, statistics) = (session.name().to_string(), session.statistics());
-        Self { number, name, statistics, taken_at: Instant::now() }
-    }
-
-    /// A disk that is a file, as the one client that it has.
-    pub fn of_file(name: String, meter: &Meter) -> Self {
-        let MeterSnapshot { operations, depth, .. } = meter.snapshot();
-        let bytes = |kind: OperationKind| operations[kind.index()].bytes;
-        let counts = QueueCounts {
-            bytes_read: bytes(OperationKind::Read),
-            bytes_written: bytes(OperationKind::Write),
-            bytes_discarded: bytes(OperationKind::Discard),
-            bytes_zeroed: bytes(OperationKind::WriteZeroes),
-            errors: operations.iter().map(|operation| operation.errors).sum(),
-            ..QueueCounts::default()
-        };
-        let latencies = operations.map(|operation| operation.latency);
-        let statistics = SessionStatistics { counts, in_flight: depth, latencies, first_fault: None };
-        Self { number: 0, name, statistics, taken_at: Instant::now() }
-    }
-
-    /// How long requests of a kind took.
-    pub fn latency(&self, kind: OperationKind) -> &LatencySnapshot {
-        &self.statistics.latencies[kind.index()]
-    }
-
-    /// Bytes that requests of a kind touched which did not fail.
-    pub fn bytes(&self, kind: OperationKind) -> u64 {
-        let counts = &self.statistics.counts;
-        match kind {
-            OperationKind::Read => counts.bytes_read,
-            OperationKind::Write => counts.bytes_written,
-            OperationKind::Flush => 0,
-            OperationKind::Discard => counts.bytes_discarded,
-            OperationKind::WriteZeroes => counts.bytes_zeroed,
-        }
-    }
-
-    fn row(&self, earlier: Option<&Self>) -> Vec<String> {
-        let Some(earlier) = earlier else { return vec![self.name.clone(), "(has just come)".into()] };
-        let seconds = self.taken_at.duration_since(earlier.taken_at).as_secs_f64().max(1e-3);
-        let latencies = OperationKind::ALL.map(|kind| self.latency(kind).since(earlier.latency(kind)));
-        let requests: u64 = latencies.iter().map(LatencySnapshot::count).sum();
-        let moved = |client: &Self| client.bytes(OperationKind::Read) + client.bytes(OperationKind::Write);
-        let quantile = |kind: OperationKind, quantile| {
-            latencies[kind.index()].quantile(quantile).map_or_else(|| "–".to_owned(), short)
-        };
-        vec![
-            self.name.clone(),
-            format!("{:.0}", requests as f64 / seconds),
-            format!("{:.1}", (moved(self) - moved(earlier)) as f64 / seconds / f64::from(1 << 20)),
-            quantile(OperationKind::Read, 0.5),
-            quantile(OperationKind::Read, 0.99),
-            quantile(OperationKind::Write, 0.5),
-            quantile(OperationKind::Write, 0.99),
-            self.statistics.in_flight.to_string(),
-        ]
-    }
+/// What a client did since `earlier`; nothing yet if it was not there.
+fn row(client: &ClientView, earlier: Option<&ClientView>) -> Vec<String> {
+    let Some(earlier) = earlier else { return vec![client.name.clone(), "(has just come)".into()] };
+    let seconds = client.taken_at.duration_since(earlier.taken_at).as_secs_f64().max(1e-3);
+    let latencies = OperationKind::ALL.map(|kind| client.latency(kind).since(earlier.latency(kind)));
+    let requests: u64 = latencies.iter().map(LatencySnapshot::count).sum();
+    let moved = |client: &ClientView| client.bytes(OperationKind::Read) + client.bytes(OperationKind::Write);
+    let quantile = |kind: OperationKind, quantile| {
+        latencies[kind.index()].quantile(quantile).map_or_else(|| "–".to_owned(), short)
+    };
+    vec![
+        client.name.clone(),
+        format!("{:.0}", requests as f64 / seconds),
+        format!("{:.1}", (moved(client) - moved(earlier)) as f64 / seconds / f64::from(1 << 20)),
+        quantile(OperationKind::Read, 0.5),
+        quantile(OperationKind::Read, 0.99),
+        quantile(OperationKind::Write, 0.5),
+        quantile(OperationKind::Write, 0.99),
+        client.statistics.in_flight.to_string(),
+    ]
 }
 
 /// Longest bar, in characters.

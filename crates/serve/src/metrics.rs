@@ -1,6 +1,6 @@
 //! Numbers for Prometheus, over HTTP on a loopback address.
 
-use super::view::{ClientView, Look, ServerView};
+use crate::view::{ClientView, Look, ServerView};
 use anyhow::{Context, Result};
 use blockyard_block::layers::OperationKind;
 use blockyard_session::server::SessionStatistics;
@@ -23,7 +23,7 @@ const CLIENTS_MAX: usize = 32;
 ///
 /// # Errors
 /// When the address is taken.
-pub fn listen(address: SocketAddr) -> Result<TcpListener> {
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("cannot serve metrics on {address}"))
 }
 
@@ -31,7 +31,7 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener> {
 ///
 /// # Errors
 /// When there is no thread to be had.
-pub fn serve(listener: TcpListener, view: Look) -> Result<()> {
+pub(crate) fn serve(listener: TcpListener, view: Look) -> Result<()> {
     let answer = move || {
         let mut clients = VecDeque::new();
         for stream in listener.incoming() {
@@ -118,7 +118,7 @@ fn read_head(client: &Client<'_>) -> io::Result<String> {
 }
 
 /// The numbers in Prometheus's text format, version 0.0.4.
-pub fn text(view: &ServerView) -> String {
+pub(crate) fn text(view: &ServerView) -> String {
     let mut text = String::new();
     let name = "blockyard_bytes_total";
     heading(&mut text, name, "counter", "Bytes of the disk that requests touched which did not fail.");

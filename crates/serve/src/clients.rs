@@ -1,8 +1,8 @@
 //! The clients that are served: attached when they may come in, counted while they are there, forgotten when they have
 //! gone.
 
-use super::screen::Screen;
-use super::view::{ClientView, ServerView};
+use crate::notices::Notices;
+use crate::view::{ClientView, ServerView};
 use blockyard_block::Disk;
 use blockyard_block::layers::PartitionDisk;
 use blockyard_session::mediator::{Grant, Grantor, MediatorNews};
@@ -12,31 +12,31 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of the session that the process at the door has for itself; the mediator counts its grants from 1.
-pub const OWN_SESSION: u64 = 0;
+pub(crate) const OWN_SESSION: u64 = 0;
 
 /// Sessions by number.
 type Sessions = BTreeMap<u64, Arc<Session>>;
 
 /// The clients of one server.
-pub struct Clients {
+pub(crate) struct Clients {
     server: Server,
     disk: Arc<dyn Disk>,
     queues: u16,
     sessions: Sessions,
     /// The same, for whoever looks at them from another thread while their events are borrowed.
     shown: Arc<Mutex<Sessions>>,
-    screen: Screen,
+    notices: &'static Notices,
 }
 
 impl Clients {
-    /// Nobody yet. People are told what happens on `screen`.
-    pub fn new(server: Server, disk: Arc<dyn Disk>, queues: u16, screen: Screen) -> Self {
+    /// Nobody yet. People are told what happens by `notices`.
+    pub(crate) fn new(server: Server, disk: Arc<dyn Disk>, queues: u16, notices: &'static Notices) -> Self {
         let (sessions, shown) = (Sessions::new(), Arc::default());
-        Self { server, disk, queues, sessions, shown, screen }
+        Self { server, disk, queues, sessions, shown, notices }
     }
 
     /// What there is to see, at any time, from any thread.
-    pub fn view(&self) -> impl Fn() -> ServerView + Send + Sync + 'static {
+    pub(crate) fn view(&self) -> impl Fn() -> ServerView + Send + Sync + 'static {
         let shown = Arc::clone(&self.shown);
         move || {
             let sessions = lock(&shown).clone();
@@ -46,7 +46,7 @@ impl Clients {
     }
 
     /// Ends all sessions, when what is in flight has been answered.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.sessions.values().for_each(|session| session.revoke());
         for session in std::mem::take(&mut self.sessions).into_values() {
             session.wait();
@@ -60,7 +60,7 @@ impl Clients {
     }
 
     /// Whether nobody is there.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 }
@@ -95,7 +95,7 @@ impl Grantor for Clients {
             // What becomes of our other process is told by who has started it.
             if let Some(session) = session.filter(|_| *number != OWN_SESSION) {
                 let what = format!("{}: the session is over: {why}", session.name());
-                self.screen.tell_on(&format!("end of {}", session.name()), &what);
+                self.notices.tell_on(&format!("end of {}", session.name()), &what);
             }
         }
         self.show();
@@ -104,11 +104,11 @@ impl Grantor for Clients {
 
     fn mediator_says(&mut self, news: MediatorNews) {
         match news {
-            MediatorNews::Ready => self.screen.tell("the partitions' sockets are ready"),
-            MediatorNews::Notice(what) => self.screen.tell_on("mediator", &what),
-            MediatorNews::Failed(why) => self.screen.tell(&format!("the mediator failed: {why}")),
+            MediatorNews::Ready => self.notices.tell("the partitions' sockets are ready"),
+            MediatorNews::Notice(what) => self.notices.tell_on("mediator", &what),
+            MediatorNews::Failed(why) => self.notices.tell(&format!("the mediator failed: {why}")),
             MediatorNews::Gone(why) => {
-                self.screen.tell(&format!("{why}; clients that are connected stay, new ones cannot come"))
+                self.notices.tell(&format!("{why}; clients that are connected stay, new ones cannot come"))
             }
         }
     }

@@ -1,53 +1,60 @@
 //! Serving whoever comes in at a gate: the whole disk at one socket, or partitions in the copying process.
 
-use super::args::ServeOptions;
-use super::serving::{Preparation, Serving};
+use crate::serving::{Preparation, Serving};
 use anyhow::Result;
-use blockyard_block::{shown, size};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{Disk, shown, size};
 use blockyard_session::mediator::{Admission, Gate, Grantor, Offer};
 use rustix::event::{PollFd, PollFlags};
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Serves all of the disk on `path`, to one client after another, or only to the first.
 ///
 /// # Errors
-/// When the disk or the socket cannot be had.
-pub fn serve_disk(options: &ServeOptions, path: &Path, once: bool) -> Result<()> {
-    let (preparation, disk) = Preparation::with_disk(options)?;
+/// When the socket cannot be had.
+pub(crate) fn serve_disk(
+    preparation: Preparation<'_>,
+    disk: Arc<dyn Disk>,
+    name: &DiskSpecification,
+    path: &Path,
+    once: bool,
+    uids: Vec<u32>,
+) -> Result<()> {
     let geometry = disk.geometry();
     let offer = Offer {
         number: 0,
-        name: options.disk.to_string(),
+        name: name.to_string(),
         socket: path.to_owned(),
         range_bytes: 0..geometry.capacity_bytes,
         read_only: geometry.read_only,
         weight: NonZeroU32::MIN,
-        uids: options.allow_uids.clone(),
+        uids,
     };
     let gate = Gate::open(vec![offer])?;
     let rights = if geometry.read_only { "read-only" } else { "read and write" };
     let capacity = size::human(geometry.capacity_bytes);
-    preparation.screen.tell(&format!("{}, {capacity}, {rights}, is served on {}", options.disk, shown(path)));
+    preparation.notices.tell(&format!("{name}, {capacity}, {rights}, is served on {}", shown(path)));
     preparation.confine(&[path], 1)?;
     serve_gate(preparation.serve(disk)?, gate, &Until { once, lifeline: None })
 }
 
 /// When serving is over, besides when it is told to stop.
 #[derive(Default)]
-pub struct Until {
+pub(crate) struct Until {
     /// When a client has left and nobody is there.
-    pub once: bool,
+    pub(crate) once: bool,
     /// When this connection is closed at its other end: the disk is gone then.
-    pub lifeline: Option<UnixStream>,
+    pub(crate) lifeline: Option<UnixStream>,
 }
 
 /// Attaches whoever is let in until told to stop, or until `until` says.
 ///
 /// # Errors
 /// When waiting fails.
-pub fn serve_gate(mut serving: Serving, mut gate: Gate, until: &Until) -> Result<()> {
+pub(crate) fn serve_gate(mut serving: Serving, mut gate: Gate, until: &Until) -> Result<()> {
     let mut places = std::collections::BTreeMap::new();
     let mut last = 0;
     loop {
@@ -80,13 +87,13 @@ pub fn serve_gate(mut serving: Serving, mut gate: Gate, until: &Until) -> Result
                             gate.release(place);
                             let path = shown(&gate.offer(place).socket);
                             let what = format!("{path}: a client could not be served: {why}");
-                            serving.screen.tell_on(&format!("gate at {path}"), &what);
+                            serving.notices.tell_on(&format!("gate at {path}"), &what);
                         }
                     }
                 }
                 Admission::TurnedAway(what) => {
                     let path = shown(&gate.offer(place).socket);
-                    serving.screen.tell_on(&format!("gate at {path}"), &what);
+                    serving.notices.tell_on(&format!("gate at {path}"), &what);
                 }
                 Admission::Nobody => {}
             }

@@ -1,30 +1,27 @@
 //! Serving partitions: this process is the driver and has the disk; another one stands at the door.
 
-use super::args::ServeOptions;
-use super::child::Door;
-use super::clients::OWN_SESSION;
-use super::serving::{Preparation, Serving};
+use crate::clients::OWN_SESSION;
+use crate::options::Door;
+use crate::serving::{Preparation, Serving};
 use anyhow::{Context, Result, bail};
-use blockyard_block::partition_table::TableChoice;
 use blockyard_block::{Disk, Geometry};
-use blockyard_session::mediator::{Driver, Grant, Grantor, MediatorNews, PartitionExport, control_pair};
+use blockyard_session::mediator::{Driver, Grant, Grantor, MediatorNews, control_pair};
 use blockyard_session::server::ClientStream;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::Arc;
 
-/// Serves partitions to clients that a mediator passes on.
+/// Serves so many partitions to clients that a mediator passes on.
 ///
 /// # Errors
-/// When the disk, the partitions or their sockets cannot be had.
-pub fn mediate(options: &ServeOptions, exports: &[PartitionExport], table: TableChoice) -> Result<()> {
-    let (preparation, disk) = Preparation::with_disk(options)?;
+/// When the partitions or their sockets cannot be had.
+pub(crate) fn mediate(preparation: Preparation<'_>, disk: Arc<dyn Disk>, count: usize, command: Command) -> Result<()> {
     let (ours, theirs) = control_pair().context("making a control socket")?;
-    let mediator = Door::Mediator.open(options, exports, table, theirs)?;
+    let mediator = Door::Mediator.open(command, theirs)?;
     // The mediator is a client, too.
-    preparation.confine(&[], exports.len() + 1)?;
+    preparation.confine(&[], count + 1)?;
     let mut serving = preparation.serve(Arc::clone(&disk))?;
     let session = own_session(&mut serving, &disk)?;
     let mut driver = Driver::new(ours, disk);
@@ -45,11 +42,10 @@ pub fn mediate(options: &ServeOptions, exports: &[PartitionExport], table: Table
 /// Serves partitions through a process that copies every block.
 ///
 /// # Errors
-/// When the disk, the partitions or their sockets cannot be had.
-pub fn copy(options: &ServeOptions, exports: &[PartitionExport], table: TableChoice) -> Result<()> {
-    let (preparation, disk) = Preparation::with_disk(options)?;
+/// When the partitions or their sockets cannot be had.
+pub(crate) fn copy(preparation: Preparation<'_>, disk: Arc<dyn Disk>, command: Command) -> Result<()> {
     let (ours, theirs) = UnixStream::pair().context("making a session's socket")?;
-    let mut copier = Door::Copier.open(options, exports, table, theirs.into())?;
+    let mut copier = Door::Copier.open(command, theirs.into())?;
     preparation.confine(&[], 1)?;
     let mut serving = preparation.serve(Arc::clone(&disk))?;
     serving.clients.grant(&whole("the copier", &disk.geometry()), ours.into()).map_err(anyhow::Error::msg)?;

@@ -1,5 +1,5 @@
-//! What is said on stderr while a disk is served: by a thread of its own, so that nobody waits for whoever is to read
-//! it, and not without limit, as clients decide how often something happens to them.
+//! What is said while a disk is served: by a thread of its own, so that nobody waits for whoever is to read it, and not
+//! without limit, as clients decide how often something happens to them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ const WAITING_MAX: usize = 256;
 const BURST: u32 = 16;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Messages on their way to people.
+/// Messages on their way to people. Nobody waits for who reads them; a process has one of these.
 #[derive(Default)]
 pub struct Notices {
     state: Mutex<State>,
@@ -32,7 +32,7 @@ struct State {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A sentence of this command's.
+    /// A sentence of this process's.
     Said(String),
     /// A text that was asked for.
     Printed(String),
@@ -156,8 +156,17 @@ impl Notices {
         }
     }
 
-    /// Has a message written, once it is its turn.
-    pub fn tell(&self, notice: Notice) {
+    /// Has a sentence written, once it is its turn.
+    pub fn tell(&self, what: &str) {
+        self.push(Notice::Said(what.to_owned()));
+    }
+
+    /// Has a text written that was asked for, once it is its turn.
+    pub fn print(&self, text: &str) {
+        self.push(Notice::Printed(text.to_owned()));
+    }
+
+    fn push(&self, notice: Notice) {
         self.lock().push(notice);
         self.changed.notify_all();
     }
@@ -223,7 +232,7 @@ mod tests {
         let (sender, reader) = std::sync::mpsc::sync_channel(0);
         let write = move |notice: &Notice| sender.send(notice.clone()).unwrap();
         NOTICES.start(write).unwrap();
-        (0..1000).for_each(|number| NOTICES.tell(Notice::Printed(number.to_string())));
+        (0..1000).for_each(|number| NOTICES.print(&number.to_string()));
         assert!(!NOTICES.flush(Duration::ZERO));
         let mut read = Vec::new();
         while !NOTICES.flush(Duration::ZERO) {

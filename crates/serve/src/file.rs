@@ -1,10 +1,10 @@
 //! Serving a disk as a file.
 
-use super::args::ServeOptions;
-use super::serving::Preparation;
-use super::view::{ClientView, ServerView};
+use crate::serving::Preparation;
+use crate::view::{ClientView, ServerView};
 use anyhow::{Context, Result, bail};
 use blockyard_block::layers::MeteredDisk;
+use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Disk, explain, shown, size, wait_ready};
 use blockyard_session::fuse::{EndReason, FuseFile, FuseOptions};
 use rustix::event::{PollFd, PollFlags};
@@ -14,19 +14,23 @@ use std::sync::Arc;
 /// Makes the disk a file at `path` until told to stop.
 ///
 /// # Errors
-/// When the disk or the file cannot be had, or somebody takes the file away.
-pub fn serve(options: &ServeOptions, path: &Path) -> Result<()> {
-    let (preparation, disk) = Preparation::with_disk(options)?;
+/// When the file cannot be had, or somebody takes the file away.
+pub(crate) fn serve(
+    preparation: Preparation<'_>,
+    disk: Arc<dyn Disk>,
+    name: &DiskSpecification,
+    path: &Path,
+) -> Result<()> {
     let capacity = size::human(disk.geometry().capacity_bytes);
     let metered = MeteredDisk::new(disk);
     let meter = Arc::clone(metered.meter());
     let disk: Arc<dyn Disk> = Arc::new(metered);
     let file = FuseFile::mount(disk, path, &FuseOptions::default())?;
-    preparation.screen.tell(&format!("{}, {capacity}, is the file {}", options.disk, shown(file.path())));
+    preparation.notices.tell(&format!("{name}, {capacity}, is the file {}", shown(file.path())));
     preparation.confine(&[], 0)?;
     let name = path.display().to_string();
     let look = move || ServerView { clients: vec![ClientView::of_file(name.clone(), &meter)] };
-    let (stop, _screen) = preparation.show(Arc::new(look))?;
+    let stop = preparation.show(Arc::new(look))?;
     let mut polled = [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(file.ended(), PollFlags::IN)];
     while polled.iter().all(|polled| polled.revents().is_empty()) {
         wait_ready(&mut polled, None).context("waiting for the file to be unmounted")?;
