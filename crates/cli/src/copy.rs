@@ -7,13 +7,11 @@ mod report;
 
 use anyhow::Result;
 use args::CopyArgs;
-use blockyard_block::specification::DiskSpecification;
 use blockyard_command_line::destination::suggest_in_place;
-use blockyard_command_line::disk::{self, OpenDisk};
 use blockyard_command_line::progress::Line;
 use blockyard_command_line::signals::EndSignals;
 use blockyard_command_line::terminal::{self, print};
-use blockyard_copy::{Audience, OpenedEnd};
+use blockyard_copy::Audience;
 use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};
 
@@ -27,12 +25,7 @@ const LINE_AFTER: Duration = Duration::from_secs(1);
 pub fn run(args: &CopyArgs) -> Result<()> {
     let options = args.options()?;
     let audience = AtTerminal { signals: EndSignals::catch()?, line: OnceCell::new() };
-    let open = |specification: &DiskSpecification, read_only| {
-        let OpenDisk { disk, length_bytes, permissions, session, .. } =
-            disk::open(specification, &options.access(read_only))?;
-        Ok(OpenedEnd { disk, length_bytes, permissions, session })
-    };
-    let report = blockyard_copy::copy(&options.plan, &open, &audience).map_err(suggest_in_place)?;
+    let report = blockyard_copy::copy(&options.plan, &options.open_options(), &audience).map_err(suggest_in_place)?;
     if options.json {
         print(&terminal::json(&report)?)?;
     } else {

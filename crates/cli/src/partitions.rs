@@ -7,9 +7,10 @@ use blockyard_block::partition_table::{
 };
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Disk, size};
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_command_line::usage_error::UsageLines;
+use blockyard_session::open::open_disk;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -81,14 +82,14 @@ struct Opened {
 /// nobody.
 fn open(disk: &str, allow_dirs: &[PathBuf]) -> Result<Opened> {
     let specification: DiskSpecification = disk.parse().map_err(UsageLines::from)?;
-    let access = Access { read_only: true, allow_dirs, ..Access::default() };
-    let error = match disk::open(&specification, &access) {
+    let access = disk::to_read(allow_dirs);
+    let error = match open_disk(&specification, &access) {
         Ok(opened) => return Ok(Opened { disk: opened.disk, note: None }),
         Err(error) => error,
     };
     let Some(holder) = error.holder() else { return Err(error.into()) };
     let note = Some(format!("{holder} has it open and may be changing it"));
-    Ok(Opened { disk: disk::open(&specification.unlocked(), &access)?.disk, note })
+    Ok(Opened { disk: open_disk(&specification.unlocked(), &access)?.disk, note })
 }
 
 #[derive(Serialize)]

@@ -12,7 +12,7 @@ pub use child::ChildArgs;
 
 use anyhow::Result;
 use args::ServeArgs;
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_serve::stand_at_the_door;
 use screen::Screen;
@@ -24,9 +24,7 @@ use std::process;
 /// When the disk cannot be had or served.
 pub fn run(args: &ServeArgs) -> Result<()> {
     let options = args.options()?;
-    let access = Access { allow_dirs: &args.allow_dir, ..Access::default() };
-    let open = |name: &_| Ok(disk::open(name, &access)?.disk);
-    finished(blockyard_serve::serve(options, open, &Screen::new(args.stats)))
+    finished(blockyard_serve::serve(options, &disk::to_write(&args.allow_dir), &Screen::new(args.stats)))
 }
 
 /// Runs the process at the door, which `serve` starts.

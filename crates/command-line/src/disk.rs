@@ -1,185 +1,23 @@
-//! Disks as they are named on the command line.
+//! How the commands open disks: what is worth knowing goes to stderr.
 
 use crate::terminal;
-use blockyard_block::specification::{
-    DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, OpenedImage, SessionSpecification,
-};
-use blockyard_block::{Disk, Engine, OpenedFile, Qcow2Info, printable, shown};
-use blockyard_image::whole::WholeDisk;
-use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
-use std::cell::OnceCell;
+use blockyard_block::printable;
+use blockyard_session::open::{OpenOptions, Remark};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
-/// A disk in another process.
-type Connected = Result<Arc<dyn Disk>, OpenError>;
-
-/// What a disk is opened for, and how.
-#[derive(Clone, Copy)]
-pub struct Access<'a> {
-    /// Refuse every change, whatever the specification says: no command opens for writing what it only reads. A change
-    /// that was cut off is then seen through; otherwise it is completed first.
-    pub read_only: bool,
-    /// Where an image's other files may lie.
-    pub allow_dirs: &'a [PathBuf],
-    /// Its file, if that is open already.
-    pub file: Option<&'a OpenedFile>,
-    /// How long a session's server that went away is waited for.
-    pub reconnect: Duration,
-    /// Every byte is read or written once, from one end to the other.
-    pub streams: bool,
+/// For writing, with an image's other files in these directories.
+pub fn to_write(allow_dirs: &[PathBuf]) -> OpenOptions<'_> {
+    OpenOptions { allow_dirs, remark: &say, ..OpenOptions::default() }
 }
 
-impl Default for Access<'_> {
-    fn default() -> Self {
-        Self { read_only: false, allow_dirs: &[], file: None, reconnect: RECONNECT, streams: false }
-    }
+/// For reading only. A change that was cut off is then seen through.
+pub fn to_read(allow_dirs: &[PathBuf]) -> OpenOptions<'_> {
+    OpenOptions { read_only: true, ..to_write(allow_dirs) }
 }
 
-impl<'a> Access<'a> {
-    /// To read all of it once.
-    pub fn to_read_once(allow_dirs: &'a [PathBuf]) -> Self {
-        Self { read_only: true, allow_dirs, streams: true, ..Self::default() }
-    }
-
-    fn context(&self, connect: &'a dyn Fn(&SessionSpecification) -> Connected) -> OpenContext<'a> {
-        let Self { read_only, allow_dirs, file, .. } = *self;
-        OpenContext { allow_dirs, connect, file, read_only, note: &note }
-    }
-}
-
-/// A disk, and what is known of it besides.
-pub struct OpenDisk {
-    /// The disk.
-    pub disk: Arc<dyn Disk>,
-    /// Bytes in it, as [`OpenedDisk::length_bytes`] has them.
-    pub length_bytes: u64,
-    /// The file that it is in or on, if it is in one.
-    pub file: Option<OpenedFile>,
-    /// What the permission bits of its files allow.
-    pub permissions: Option<u32>,
-    /// The file of a change to it that was cut off, and through which it is seen.
-    pub unfinished: Option<PathBuf>,
-    /// The session that it is or lies on.
-    pub session: Option<Arc<SessionDisk>>,
-    /// Pieces that a thread has under way which reads or writes all of it: what lies in the page cache is not waited
-    /// for.
-    pub depth: usize,
-}
-
-/// In the page cache, and elsewhere.
-const CACHED_DEPTH: usize = 1;
-const WAITED_FOR_DEPTH: usize = 4;
-
-impl OpenDisk {
-    /// Takes a disk on a new file.
-    pub fn new_file(opened: OpenedDisk) -> Self {
-        Self::on(opened, None, CACHED_DEPTH)
-    }
-
-    /// How many queues it can have open, at least one.
-    pub fn queues_max(&self) -> usize {
-        let Some(session) = &self.session else { return usize::MAX };
-        // What writes parts of blocks needs one more.
-        let merges = self.disk.geometry().logical_block_bytes < session.geometry().logical_block_bytes;
-        usize::from(session.queue_count()).saturating_sub(merges.into()).max(1)
-    }
-
-    fn on(opened: OpenedDisk, session: Option<Arc<SessionDisk>>, depth: usize) -> Self {
-        let OpenedDisk { disk, length_bytes, file, permissions, unfinished } = opened;
-        Self { disk, length_bytes, file, permissions, unfinished, session, depth }
-    }
-}
-
-impl From<OpenDisk> for WholeDisk {
-    fn from(opened: OpenDisk) -> Self {
-        let queues_max = opened.queues_max();
-        Self { disk: opened.disk, permissions: opened.permissions, queues_max, depth: opened.depth }
-    }
-}
-
-/// Opens a disk; [`blockyard_block::specification`] says how.
-///
-/// # Errors
-/// A sentence that names the disk.
-pub fn open(specification: &DiskSpecification, access: &Access<'_>) -> Result<OpenDisk, OpenError> {
-    let session = OnceCell::new();
-    let connect = |to: &SessionSpecification| -> Connected {
-        let disk = Arc::new(connect(to, access.reconnect)?);
-        // A specification has one backend.
-        let _ = session.set(Arc::clone(&disk));
-        Ok(disk)
-    };
-    let is_cached = specification.is_buffered();
-    let streamed = (access.streams && is_cached).then(|| specification.clone().or_engine(Engine::Sync));
-    let specification = streamed.as_ref().unwrap_or(specification);
-    // A file whose bitmaps are looked at is that which is opened.
-    let bitmapped =
-        specification.written_file().filter(|_| !access.read_only && specification.format() == Some(Format::Qcow2));
-    let own = match (access.file, bitmapped) {
-        (None, Some(path)) => Some(OpenedFile::open(path, false)?),
-        _ => None,
-    };
-    let file = access.file.or(own.as_ref());
-    if let Some(file) = file.filter(|_| bitmapped.is_some()) {
-        tell_of_bitmaps(file);
-    }
-    let opened = specification.open(&OpenContext { file, ..access.context(&connect) })?;
-    let depth = if is_cached { CACHED_DEPTH } else { WAITED_FOR_DEPTH };
-    Ok(OpenDisk::on(opened, session.into_inner(), depth))
-}
-
-/// Opens an image's file, for a command that works on the file by itself: [`DiskSpecification::open_image`].
-///
-/// # Errors
-/// When it is in no file, the file cannot be had, or has a change that was cut off and cannot be completed.
-pub fn open_file(specification: &DiskSpecification, access: &Access<'_>) -> Result<OpenedImage, OpenError> {
-    specification.open_image(&access.context(&|to| Ok(Arc::new(connect(to, access.reconnect)?))))
-}
-
-/// Something that is worth knowing, though all goes on.
-fn note(note: &str) {
-    terminal::say(&format!("note: {}", printable(note)));
-}
-
-/// Says on stderr which bitmaps of an image will be out of date when it has been written to.
-fn tell_of_bitmaps(image: &OpenedFile) {
-    // An image that cannot be read is an error when it is used.
-    let Ok(info) = Qcow2Info::of_opened(image) else { return };
-    let fresh: Vec<_> =
-        info.bitmaps.iter().filter(|bitmap| !bitmap.is_in_use).map(|bitmap| printable(&bitmap.name)).collect();
-    if !fresh.is_empty() {
-        terminal::say(&format!(
-            "{} has bitmaps of what changed, which are not kept up to date here and are marked so: {}",
-            shown(image.path()),
-            fresh.join(", ")
-        ));
-    }
-}
-
-/// How long a server that went away is waited for: somebody restarts it, or it is gone.
-pub const RECONNECT: Duration = Duration::from_secs(10);
-
-/// How long a server may take to notice that its last client has gone, and until then turns the next one away; or to
-/// listen on the socket that it has just made.
-const SERVER_BUSY: Duration = Duration::from_millis(500);
-const RETRY_PAUSE: Duration = Duration::from_millis(10);
-
-fn connect(session: &SessionSpecification, reconnect: Duration) -> Result<SessionDisk, OpenError> {
-    let io_buffer_bytes = session.io_buffer_bytes;
-    let options = SessionOptions { io_buffer_bytes, reconnect, ..SessionOptions::default() };
-    let (start, mut pause) = (Instant::now(), RETRY_PAUSE);
-    loop {
-        match SessionDisk::connect(&session.path, &options) {
-            Err(SessionError::Closed(_) | SessionError::Os { .. } | SessionError::NobodyListens(_))
-                if start.elapsed() < SERVER_BUSY =>
-            {
-                thread::sleep(pause);
-                pause *= 2;
-            }
-            connected => return connected.map_err(|error| OpenError::Session(error.into())),
-        }
+fn say(remark: Remark<'_>) {
+    match remark {
+        Remark::LeftAlone(note) => terminal::say(&format!("note: {}", printable(note))),
+        Remark::OutOfDate(note) => terminal::say(note),
     }
 }

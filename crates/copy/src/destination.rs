@@ -1,11 +1,12 @@
 //! The disk that a copy writes: a file that takes its name when all is there, or a disk written in place.
 
 use crate::disk_end::DiskEnd;
-use crate::plan::{CopyPlan, OpenEnd, OpenedEnd, SECTOR_BYTES_DEFAULT};
+use crate::plan::{CopyPlan, SECTOR_BYTES_DEFAULT};
 use crate::source::Source;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros, shell_word, shown};
+use blockyard_session::open::{OpenOptions, open_disk};
 use std::path::Path;
 
 /// The disk that is written.
@@ -26,13 +27,13 @@ impl Destination {
     ///
     /// # Errors
     /// When it is the input, is not there, cannot be written, or has too little room.
-    pub(crate) fn open(plan: &CopyPlan, source: &Source, open: OpenEnd<'_>) -> Result<Self> {
+    pub(crate) fn open(plan: &CopyPlan, source: &Source, options: &OpenOptions<'_>) -> Result<Self> {
         let (input, output) = (&plan.input.named, &plan.output.named);
         input.differs_from(output)?;
         // Of images, only the data can be copied into one that is there.
         match output.replaced_file(plan.in_place)?.filter(|_| output.raw_file().is_some()) {
             Some(path) => Self::replacement(plan, source, path),
-            None => Self::in_place(plan, source, open),
+            None => Self::in_place(plan, source, options),
         }
     }
 
@@ -49,14 +50,8 @@ impl Destination {
         let file = replacement.file().try_clone().context("duplicating a file descriptor")?;
         let sector_bytes = output.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT);
         let opened = output.specification.clone().or_logical_block(sector_bytes).open_file(file)?;
-        let opened = OpenedEnd {
-            disk: opened.disk,
-            length_bytes: opened.length_bytes,
-            permissions: opened.permissions,
-            session: None,
-        };
         Ok(Self {
-            end: DiskEnd::new(opened, output, plan.request_bytes)?,
+            end: DiskEnd::new(opened.disk, None, output, plan.request_bytes)?,
             zeroed: true,
             must_write_bytes,
             named: output.named.clone(),
@@ -64,7 +59,7 @@ impl Destination {
         })
     }
 
-    fn in_place(plan: &CopyPlan, source: &Source, open: OpenEnd<'_>) -> Result<Self> {
+    fn in_place(plan: &CopyPlan, source: &Source, options: &OpenOptions<'_>) -> Result<Self> {
         let (output, needed) = (&plan.output, source.length_bytes);
         refuse_missing_image(&output.named, needed)?;
         if let (true, Some(path)) = (plan.in_place, output.named.image_file().filter(|path| !path.exists())) {
@@ -74,9 +69,9 @@ impl Destination {
         if specification.raw_file().is_some() {
             specification = specification.or_logical_block(output.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT));
         }
-        let opened = open(&specification, false)?;
+        let opened = open_disk(&specification, options)?;
         let room = opened.length_bytes;
-        let end = DiskEnd::new(opened, output, plan.request_bytes)?;
+        let end = DiskEnd::new(opened.disk, opened.session, output, plan.request_bytes)?;
         let geometry = end.disk.geometry();
         if geometry.read_only {
             bail!("{} is read-only: nothing can be copied there", output.named);

@@ -1,6 +1,6 @@
 //! One of the two disks, as the guest sees it.
 
-use crate::plan::{DiskPlan, OpenedEnd, SECTOR_BYTES_DEFAULT};
+use crate::plan::{DiskPlan, SECTOR_BYTES_DEFAULT};
 use anyhow::{Context, Result};
 use blockyard_block::Disk;
 use blockyard_block::layers::WatchedDisk;
@@ -25,8 +25,12 @@ impl DiskEnd {
     ///
     /// # Errors
     /// When it has blocks of a size that nothing can be made of.
-    pub(crate) fn new(opened: OpenedEnd, plan: &DiskPlan, request_bytes: u32) -> Result<Self> {
-        let OpenedEnd { disk, session, .. } = opened;
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        session: Option<Arc<SessionDisk>>,
+        plan: &DiskPlan,
+        request_bytes: u32,
+    ) -> Result<Self> {
         let block_bytes = disk.geometry().logical_block_bytes;
         let suits = (SECTOR_BYTES_DEFAULT..=SECTOR_SIZE_MAX).contains(&block_bytes)
             && request_bytes.is_multiple_of(block_bytes);

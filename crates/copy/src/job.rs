@@ -2,7 +2,7 @@
 
 use crate::conversation::{self, Device, HostFrames};
 use crate::destination::Destination;
-use crate::plan::{Audience, CopyPlan, OpenEnd};
+use crate::plan::{Audience, CopyPlan};
 use crate::report::{CopyReport, Exits, Phases};
 use crate::source::Source;
 use crate::watch::{Event, Watch};
@@ -11,6 +11,7 @@ use blockyard_block::{Disk, MemoryMap, shown};
 use blockyard_devices::serial::{LineBuffer, NoInput, SerialInput, SerialOutput, SerialPort};
 use blockyard_hypervisor::{Entry, Hypervisor};
 use blockyard_protocol::layout;
+use blockyard_session::open::OpenOptions;
 use blockyard_vmm::backend;
 use blockyard_vmm::event::EventSink;
 use blockyard_vmm::machine::Machine;
@@ -27,16 +28,16 @@ static COPY_GUEST: &[u8] = include_bytes!(env!("BLOCKYARD_COPY_GUEST"));
 /// Events that may wait to be looked at. A guest that sends more waits too: it cannot fill our memory.
 const EVENTS_MAX: usize = 256;
 
-/// Copies as planned; `open` opens both ends.
+/// Copies as planned; both ends are opened with `options`, and the source for reading only.
 ///
 /// # Errors
 /// A sentence on what went wrong, or the signal that ended it. A destination that is a raw file is what it was then;
 /// one that is written in place is incomplete, and the sentence says so.
-pub fn copy(plan: &CopyPlan, open: OpenEnd<'_>, audience: &dyn Audience) -> Result<CopyReport> {
+pub fn copy(plan: &CopyPlan, options: &OpenOptions<'_>, audience: &dyn Audience) -> Result<CopyReport> {
     let started = Instant::now();
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
-    let source = Source::open(plan, open)?;
-    let destination = Destination::open(plan, &source, open)?;
+    let source = Source::open(plan, options)?;
+    let destination = Destination::open(plan, &source, options)?;
     let mut report = if source.length_bytes == 0 {
         CopyReport::default()
     } else {

@@ -3,8 +3,7 @@
 //!
 //! [`CopyPlan`] says what is wanted. [`copy`] opens both ends, the source first (a destination that is a raw file is
 //! written beside its name), builds the machine, follows what its guest says over COM1, and gives the destination its
-//! name when all is there. What it does not know comes from its caller: how a disk is opened, by a function, and who
-//! looks on, by [`Audience`].
+//! name when all is there. [`Audience`] looks on.
 
 mod conversation;
 mod destination;
@@ -16,5 +15,5 @@ mod source;
 mod watch;
 
 pub use job::copy;
-pub use plan::{Audience, CopyPlan, DiskPlan, OpenEnd, OpenedEnd, SECTOR_BYTES_DEFAULT};
+pub use plan::{Audience, CopyPlan, DiskPlan, SECTOR_BYTES_DEFAULT};
 pub use report::{CopyReport, Exits, Phases};

@@ -1,13 +1,9 @@
-//! What is wanted of a copy, and what its caller brings.
+//! What is wanted of a copy, and who looks on.
 
-use anyhow::Result;
-use blockyard_block::Disk;
 use blockyard_block::specification::DiskSpecification;
-use blockyard_session::client::SessionDisk;
 use blockyard_vmm::backend::BackendChoice;
 use blockyard_vmm::placement::Placement;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes in a sector, if neither the plan nor the disk says otherwise.
@@ -57,21 +53,6 @@ pub struct DiskPlan {
     pub specification: DiskSpecification,
     /// Bytes in a sector; `None`: in one of the disk's own blocks.
     pub sector_bytes: Option<u32>,
-}
-
-/// Opens the disk of one end, for reading only if that is said.
-pub type OpenEnd<'a> = &'a dyn Fn(&DiskSpecification, bool) -> Result<OpenedEnd>;
-
-/// A disk that was opened for one end.
-pub struct OpenedEnd {
-    /// The disk.
-    pub disk: Arc<dyn Disk>,
-    /// Bytes in it, before they were rounded up to whole blocks.
-    pub length_bytes: u64,
-    /// What the permission bits of its files allow; `None` for one that is in none.
-    pub permissions: Option<u32>,
-    /// The session that it is or lies on.
-    pub session: Option<Arc<SessionDisk>>,
 }
 
 /// Who looks on while a copy is under way.

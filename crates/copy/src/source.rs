@@ -1,9 +1,10 @@
 //! The disk that a copy reads.
 
 use crate::disk_end::DiskEnd;
-use crate::plan::{CopyPlan, OpenEnd, SECTOR_BYTES_DEFAULT};
+use crate::plan::{CopyPlan, SECTOR_BYTES_DEFAULT};
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Extent, ExtentKind, walk_extents};
+use blockyard_session::open::{OpenOptions, open_disk};
 use std::ops::Range;
 
 /// The disk that is read.
@@ -21,7 +22,7 @@ impl Source {
     ///
     /// # Errors
     /// When it cannot be read as a disk.
-    pub(crate) fn open(plan: &CopyPlan, open: OpenEnd<'_>) -> Result<Self> {
+    pub(crate) fn open(plan: &CopyPlan, options: &OpenOptions<'_>) -> Result<Self> {
         let input = &plan.input;
         let block_bytes = input.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT);
         // What `snapshot` would spare is spared anyway.
@@ -29,9 +30,9 @@ impl Source {
         if specification.raw_file().is_some() {
             specification = specification.or_logical_block(block_bytes);
         }
-        let opened = open(&specification, true)?;
+        let opened = open_disk(&specification, &OpenOptions { read_only: true, ..*options })?;
         let (length_bytes, permissions) = (opened.length_bytes, opened.permissions);
-        let end = DiskEnd::new(opened, input, plan.request_bytes)?;
+        let end = DiskEnd::new(opened.disk, opened.session, input, plan.request_bytes)?;
         let whole_bytes = end.disk.geometry().capacity_bytes;
         if whole_bytes < length_bytes {
             bail!(

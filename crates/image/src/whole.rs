@@ -19,6 +19,7 @@ pub mod resize;
 use crate::error::{Error, Result, refuse};
 use crate::watch::{Progress, Watch};
 use blockyard_block::Disk;
+use blockyard_session::open::OpenDisk;
 pub use new_image::{NewImage, backing_path, behind, directory_of};
 use std::io;
 use std::sync::Arc;
@@ -44,6 +45,13 @@ impl WholeDisk {
 
     fn capacity_bytes(&self) -> u64 {
         self.disk.geometry().capacity_bytes
+    }
+}
+
+impl From<OpenDisk> for WholeDisk {
+    fn from(opened: OpenDisk) -> Self {
+        let queues_max = opened.queues_max();
+        Self { disk: opened.disk, permissions: opened.permissions, queues_max, depth: opened.depth }
     }
 }
 

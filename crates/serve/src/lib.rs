@@ -29,22 +29,17 @@ pub use options::{Door, Front, Running, ServeOptions};
 pub use view::{ClientView, Look, ServerView};
 
 use anyhow::Result;
-use blockyard_block::Disk;
-use blockyard_block::specification::DiskSpecification;
+use blockyard_session::open::OpenOptions;
 use serving::Preparation;
-use std::sync::Arc;
 
-/// Serves a disk, which `open` opens when it is time for that, until the operator or the options say that it is enough.
+/// Serves a disk, which is opened with `opening` when it is time for that, until the operator or the options say that it
+/// is enough.
 ///
 /// # Errors
 /// When the disk cannot be had or served.
-pub fn serve(
-    options: ServeOptions,
-    open: impl FnOnce(&DiskSpecification) -> Result<Arc<dyn Disk>>,
-    operator: &dyn Operator,
-) -> Result<()> {
+pub fn serve(options: ServeOptions, opening: &OpenOptions<'_>, operator: &dyn Operator) -> Result<()> {
     let ServeOptions { disk: name, front, running } = options;
-    let (preparation, disk) = Preparation::with_disk(&name, open, running, operator)?;
+    let (preparation, disk) = Preparation::with_disk(&name, opening, running, operator)?;
     match front {
         Front::Socket { path, once, uids } => gate::serve_disk(preparation, disk, &name, &path, once, uids),
         Front::Partitions { count, door: Door::Mediator, command } => {

@@ -12,6 +12,7 @@ use blockyard_block::specification::{DiskSpecification, Kind};
 use blockyard_block::{Disk, wait_ready};
 use blockyard_confinement::{Confinement, Inherited, Landlock, raise_descriptor_limit};
 use blockyard_session::mediator::Grantor;
+use blockyard_session::open::{OpenOptions, open_disk};
 use blockyard_session::server::{Doorkeeper, Server, ServerOptions};
 use rustix::event::{PollFd, PollFlags};
 use std::net::TcpListener;
@@ -62,13 +63,13 @@ impl<'a> Preparation<'a> {
     /// As there, and when the disk cannot be had.
     pub(crate) fn with_disk(
         name: &DiskSpecification,
-        open: impl FnOnce(&DiskSpecification) -> Result<Arc<dyn Disk>>,
+        opening: &OpenOptions<'_>,
         running: Running,
         operator: &'a dyn Operator,
     ) -> Result<(Self, Arc<dyn Disk>)> {
         let connects = name.kind() == Kind::Session;
         let mut preparation = Self { connects, ..Self::new(running, operator)? };
-        let disk = open(name)?;
+        let disk = open_disk(name, opening)?.disk;
         preparation.close_inherited();
         Ok((preparation, disk))
     }

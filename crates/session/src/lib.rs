@@ -6,7 +6,8 @@
 //!
 //! [`server`] serves disks to such clients, [`client`] is such a client and a [`blockyard_block::Disk`] itself,
 //! [`mediator`] grants partitions of a served disk to clients without standing in the road of their data, and [`fuse`]
-//! makes a disk a file for programs that only know files.
+//! makes a disk a file for programs that only know files. [`open`] opens whatever disk somebody names, a session's
+//! among them.
 //!
 //! A server and its client in one process; `examples/serve.rs` is the smallest server that is a program:
 //!
@@ -34,6 +35,7 @@ pub mod client;
 pub mod fuse;
 pub mod mediator;
 mod one_cpu;
+pub mod open;
 pub mod server;
 mod spare_descriptors;
 mod vhost_user;

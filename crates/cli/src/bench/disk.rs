@@ -13,6 +13,7 @@ use blockyard_command_line::signals::EndSignals;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_command_line::time;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
+use blockyard_session::open::{OpenOptions, open_disk};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -131,12 +132,8 @@ pub fn run(args: &DiskBenchArgs) -> Result<()> {
     let workload = args.workload()?;
     let named = args.specification()?;
     let read_only = workload.operations == Operations::Read;
-    let access = blockyard_command_line::disk::Access {
-        read_only,
-        allow_dirs: &args.allow_dir,
-        ..blockyard_command_line::disk::Access::default()
-    };
-    let disk = blockyard_command_line::disk::open(&named, &access)?.disk;
+    let options = OpenOptions { read_only, ..blockyard_command_line::disk::to_write(&args.allow_dir) };
+    let disk = open_disk(&named, &options)?.disk;
     // What is in no file or session holds nothing yet.
     let keeps = matches!(named.kind(), Kind::File | Kind::Session);
     if keeps && workload.operations != Operations::Read && !args.force && !disk.geometry().read_only {

@@ -3,11 +3,12 @@
 use anyhow::Result;
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Engine, shown, size};
-use blockyard_command_line::disk::{Access, RECONNECT};
+use blockyard_command_line::disk;
 use blockyard_command_line::time;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_copy::{CopyPlan, DiskPlan, SECTOR_BYTES_DEFAULT};
 use blockyard_protocol::layout;
+use blockyard_session::open::{OpenOptions, RECONNECT};
 use blockyard_vmm::backend::BackendChoice;
 use blockyard_vmm::placement::{CpuList, Placement};
 use clap::{Args, ValueEnum};
@@ -140,11 +141,11 @@ const QUEUE_DEPTH_DEFAULT: u32 = 8;
 const QUEUES_DEFAULT: u32 = 2;
 
 impl CopyOptions {
-    /// How to open one of the disks.
-    pub fn access(&self, read_only: bool) -> Access<'_> {
+    /// How to open the disks.
+    pub fn open_options(&self) -> OpenOptions<'_> {
         // Whoever wants to hear of a copy that hangs does not want to wait longer for a server.
         let reconnect = self.plan.timeout.map_or(RECONNECT, |timeout| timeout.min(RECONNECT));
-        Access { read_only, allow_dirs: &self.allow_dirs, reconnect, ..Access::default() }
+        OpenOptions { reconnect, ..disk::to_write(&self.allow_dirs) }
     }
 }
 

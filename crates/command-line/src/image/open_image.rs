@@ -14,6 +14,7 @@ use blockyard_image::guest::DISKS_MAX;
 use blockyard_image::inspection::Inspection;
 use blockyard_image::{Access, ImageDisk, ImageOptions, Keys, OpenImage, Resources};
 use blockyard_protocol::appliance::MountPoint;
+use blockyard_session::open::{OpenOptions, open_disk};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -144,8 +145,7 @@ impl OpenArgs {
             Cache::Unsafe => named.with_cache_unsafe().map_err(UsageLines::from)?,
         };
         let read_only = access == Access::Read;
-        let opened =
-            disk::open(&named, &disk::Access { file, read_only, allow_dirs: &self.allow_dir, ..Default::default() })?;
+        let opened = open_disk(&named, &OpenOptions { file, read_only, ..disk::to_write(&self.allow_dir) })?;
         if !read_only && opened.disk.geometry().read_only {
             bail!("{name} is read-only");
         }

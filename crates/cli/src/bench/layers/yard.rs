@@ -5,7 +5,8 @@ use blockyard_bench::layer_costs::OpenTarget;
 use blockyard_bench::random_file;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Disk, private_directory, private_directory_in};
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
+use blockyard_session::open::{OpenOptions, open_disk};
 use std::any::Any;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -93,7 +94,7 @@ impl Yard {
     /// # Errors
     /// When it cannot be opened.
     pub fn open(&self, named: &DiskSpecification) -> Result<Arc<dyn Disk>> {
-        Ok(disk::open(named, &Access { read_only: !self.write, ..Access::default() })?.disk)
+        Ok(open_disk(named, &OpenOptions { read_only: !self.write, ..disk::to_write(&[]) })?.disk)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result};
 use blockyard_block::{Disk, Qcow2Backing};
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
 use blockyard_command_line::usage_error::UsageLines;
 use blockyard_image::whole::{self, backing_path, directory_of};
+use blockyard_session::open::open_disk;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,5 +21,5 @@ pub fn allowed(image: &Path, backing: Option<&Qcow2Backing>, allow_dirs: &[PathB
 /// When it is not.
 pub fn open(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
     let named = whole::behind(image, backing).map_err(UsageLines::from)?;
-    Ok(disk::open(&named, &Access::to_read_once(allow_dirs)).context("cannot open the backing file")?.disk)
+    Ok(open_disk(&named, &disk::to_read(allow_dirs).to_read_once()).context("cannot open the backing file")?.disk)
 }

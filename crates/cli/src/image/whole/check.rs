@@ -4,10 +4,11 @@ use super::shut_in::shut_in;
 use anyhow::{Context, Result};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
 use blockyard_block::{CheckReport, OpenedFile, Qcow2Check, Repair, shown, size};
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::{self, print};
 use blockyard_command_line::verdict::Verdict;
+use blockyard_session::open::{OpenOptions, open_disk, open_file};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -71,8 +72,8 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         (false, None) => named.read_only(),
         (false, Some(_)) => named,
     };
-    let access = Access { allow_dirs: &args.allow_dir, ..Access::default() };
-    let OpenedImage { file, was_completed } = disk::open_file(&named, &access)?;
+    let access = disk::to_write(&args.allow_dir);
+    let OpenedImage { file, was_completed } = open_file(&named, &access)?;
     if was_completed {
         if !args.quiet {
             terminal::say("a change with --atomic that was cut off is complete now");
@@ -103,8 +104,8 @@ const NO_CHECKS: &str =
     "This image format does not support checks: all of it is the disk's, and nothing in it can contradict itself.";
 
 fn length_bytes(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<u64> {
-    let access = Access { file: Some(file), ..Access::to_read_once(&args.allow_dir) };
-    Ok(disk::open(named, &access)?.length_bytes)
+    let access = OpenOptions { file: Some(file), ..disk::to_read(&args.allow_dir).to_read_once() };
+    Ok(open_disk(named, &access)?.length_bytes)
 }
 
 fn vmdk(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<()> {

@@ -3,12 +3,13 @@
 use super::shut_in::shut_in;
 use anyhow::Result;
 use blockyard_block::specification::Format;
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::verdict::Verdict;
 use blockyard_image::whole::compare::{Compared, Comparison};
+use blockyard_session::open::open_disk;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -70,8 +71,8 @@ fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
         named_image::parse(&args.first, args.format)?.read_only(),
         named_image::parse(&args.second, args.second_format)?.read_only(),
     ];
-    let access = Access::to_read_once(&args.allow_dir);
-    let disks = [disk::open(&named[0], &access)?.into(), disk::open(&named[1], &access)?.into()];
+    let access = disk::to_read(&args.allow_dir).to_read_once();
+    let disks = [open_disk(&named[0], &access)?.into(), open_disk(&named[1], &access)?.into()];
     let comparison = Comparison::new([&args.first, &args.second], disks, args.strict);
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     shut_in(&[&named[0], &named[1]], Vec::new(), comparison.threads())?;

@@ -8,13 +8,14 @@ use blockyard_block::conversion::THREADS_MAX;
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{Preallocation, size};
 use blockyard_command_line::destination::suggest_in_place;
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::whole::convert::{Conversion, ConvertOptions, Target};
 use blockyard_image::whole::{NewImage, WholeDisk};
+use blockyard_session::open::{OpenOptions, open_disk};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -93,7 +94,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let from = named_image::parse(&args.source, args.format)?.read_only();
     let to = named_image::parse(&args.target, args.output_format)?;
     from.differs_from(&to)?;
-    let source = disk::open(&from, &Access::to_read_once(&args.allow_dir))?.into();
+    let source = open_disk(&from, &disk::to_read(&args.allow_dir).to_read_once())?.into();
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     let target = match to.replaced_file(args.no_create)? {
         Some(path) => args.new_image(path, &to, &source, &watch)?,
@@ -159,7 +160,7 @@ impl ConvertArgs {
         if self.compress || !self.options.is_empty() {
             bail!(UsageError(format!("-c and -o are for new images, and {named} is written in place")));
         }
-        let disk = disk::open(named, &Access { allow_dirs: &self.allow_dir, streams: true, ..Access::default() })?;
+        let disk = open_disk(named, &OpenOptions { streams: true, ..disk::to_write(&self.allow_dir) })?;
         Ok(Target::in_place(&named.to_string(), disk.into(), source, self.target_is_zero)?)
     }
 }

@@ -7,10 +7,11 @@ use anyhow::Result;
 use blockyard_block::partition_table::{PartitionTable, Scheme};
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{ChainImage, printable, size};
-use blockyard_command_line::disk::{self, Access, OpenDisk};
+use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_image::whole::info::{ImageInfo, Look, LookedAtDisk, Partitions};
+use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
@@ -44,7 +45,7 @@ pub struct InfoArgs {
 pub fn run(args: &InfoArgs) -> Result<()> {
     let named = named_image::parse(&args.image, args.format)?.read_only();
     let look = Look::at(&named)?;
-    let opened = disk::open(&named, &Access { file: look.file(), ..Access::to_read_once(&args.allow_dir) });
+    let opened = open_disk(&named, &OpenOptions { file: look.file(), ..disk::to_read(&args.allow_dir).to_read_once() });
     let opened =
         opened.map(|OpenDisk { disk, length_bytes, unfinished, .. }| LookedAtDisk { disk, length_bytes, unfinished });
     let known = look.with_disk(opened, args.backing_chain, &args.allow_dir)?;

@@ -4,10 +4,11 @@ use super::shut_in::shut_in;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{Format, Kind};
 use blockyard_block::{printable, size};
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::OutputError;
 use blockyard_image::whole::map::{Map, MapEntry};
+use blockyard_session::open::{OpenOptions, open_disk, open_file};
 use clap::Args;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -42,9 +43,9 @@ pub struct MapArgs {
 /// When the image cannot be read.
 pub fn run(args: &MapArgs) -> Result<()> {
     let named = named_image::parse(&args.image, args.format)?.read_only();
-    let access = Access::to_read_once(&args.allow_dir);
+    let access = disk::to_read(&args.allow_dir).to_read_once();
     let file = match named.kind() {
-        Kind::File => Some(disk::open_file(&named, &access)?.file),
+        Kind::File => Some(open_file(&named, &access)?.file),
         _ => None,
     };
     let map = match &file {
@@ -53,7 +54,7 @@ pub fn run(args: &MapArgs) -> Result<()> {
         }
         file => {
             let name = named.path().map_or_else(|| named.to_string(), |path| path.display().to_string());
-            Map::of_disk(disk::open(&named, &Access { file: file.as_ref(), ..access })?.disk, name)
+            Map::of_disk(open_disk(&named, &OpenOptions { file: file.as_ref(), ..access })?.disk, name)
         }
     };
     shut_in(&[&named], Vec::new(), 1)?;

@@ -5,11 +5,12 @@ use super::shut_in::shut_in;
 use anyhow::{Result, bail};
 use blockyard_block::size;
 use blockyard_block::specification::Format;
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::whole::measure::{Contents, Measured, Measuring};
+use blockyard_session::open::open_disk;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -73,7 +74,7 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
     let measured = match &args.image {
         Some(image) => {
             let named = named_image::parse(image, args.format)?.read_only();
-            let disk = disk::open(&named, &Access::to_read_once(&args.allow_dir))?.disk;
+            let disk = open_disk(&named, &disk::to_read(&args.allow_dir).to_read_once())?.disk;
             shut_in(&[&named], Vec::new(), 1)?;
             measuring.run(Contents::Of(&*disk))?
         }

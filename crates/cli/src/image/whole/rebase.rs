@@ -6,12 +6,13 @@ use super::shut_in::shut_in;
 use anyhow::{Result, bail};
 use blockyard_block::Qcow2Backing;
 use blockyard_block::specification::Format;
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::whole::rebase::Rebase;
+use blockyard_session::open::open_file;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -55,7 +56,7 @@ pub struct RebaseArgs {
 pub fn run(args: &RebaseArgs) -> Result<()> {
     let backing = args.new_backing()?;
     let named = named_image::parse_based(&args.image, args.format)?.named;
-    let file = disk::open_file(&named, &Access { allow_dirs: &args.allow_dir, ..Access::default() })?.file;
+    let file = open_file(&named, &disk::to_write(&args.allow_dir))?.file;
     let rebase = Rebase::open(&args.image, file)?;
     if !args.unsafe_ {
         if let Some(backing) = &backing {

@@ -4,12 +4,13 @@ use super::image_options::ImageOptions;
 use anyhow::Result;
 use blockyard_block::specification::Format;
 use blockyard_block::{shown, size};
-use blockyard_command_line::disk::{self, Access};
+use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::print;
 use blockyard_image::Nobody;
 use blockyard_image::whole::resize::{NewSize, Resize};
+use blockyard_session::open::{OpenOptions, open_disk, open_file};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -59,9 +60,9 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         ImageOptions::parse(&options, format).map(|options| options.preallocation.unwrap_or_default())
     });
     let preallocation = preallocation.transpose()?.unwrap_or_default();
-    let access = Access { allow_dirs: &args.allow_dir, ..Access::default() };
-    let file = disk::open_file(&named, &access)?.file;
-    let old_bytes = disk::open(&named, &Access { file: Some(&file), read_only: true, ..access })?.length_bytes;
+    let access = disk::to_write(&args.allow_dir);
+    let file = open_file(&named, &access)?.file;
+    let old_bytes = open_disk(&named, &OpenOptions { file: Some(&file), read_only: true, ..access })?.length_bytes;
     let resize = Resize::new(&file, format, old_bytes, args.size, args.shrink, preallocation)?;
     match format {
         // It may take long.
