@@ -14,6 +14,7 @@ mod examples;
 mod image;
 mod partitions;
 mod serve;
+mod table_option;
 mod usage;
 
 use blockyard_command_line::{signals, terminal};

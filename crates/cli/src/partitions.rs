@@ -1,17 +1,16 @@
 //! `blockyard partitions`: which partitions a disk has.
 
+use crate::table_option::TableOption;
 use anyhow::{Result, anyhow};
 use blockyard_bench::table::Table;
-use blockyard_block::partition_table::{
-    Partition, PartitionKind, PartitionTable, Restriction, Scheme, TableChoice, read_as,
-};
+use blockyard_block::partition_table::{Partition, PartitionKind, PartitionTable, Restriction, Scheme, read_as};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Disk, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_command_line::usage_error::UsageLines;
 use blockyard_session::open::open_disk;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,28 +29,10 @@ pub struct PartitionsArgs {
     json: bool,
     /// The table that counts, on a disk with two.
     #[arg(long, value_enum)]
-    table: Option<TableArgument>,
+    table: Option<TableOption>,
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
-}
-
-/// A table by its name.
-#[derive(Clone, Copy, ValueEnum)]
-pub enum TableArgument {
-    /// The MBR.
-    Mbr,
-    /// The GPT.
-    Gpt,
-}
-
-impl From<TableArgument> for TableChoice {
-    fn from(argument: TableArgument) -> Self {
-        match argument {
-            TableArgument::Mbr => Self::Mbr,
-            TableArgument::Gpt => Self::Gpt,
-        }
-    }
 }
 
 /// Runs the command.
@@ -60,7 +41,7 @@ impl From<TableArgument> for TableChoice {
 /// When the disk cannot be read, or there is no telling which partitions it has.
 pub fn run(args: &PartitionsArgs) -> Result<()> {
     let Opened { disk, note } = open(&args.disk, &args.allow_dir)?;
-    let choice = args.table.map_or(TableChoice::Auto, TableChoice::from);
+    let choice = TableOption::choice(args.table);
     let table = read_as(&*disk, choice).map_err(|error| anyhow!("{}: {}", args.disk, error.advising("--table ")))?;
     let warnings: Vec<_> = note.into_iter().chain(table.warnings.iter().map(ToString::to_string)).collect();
     if args.json {

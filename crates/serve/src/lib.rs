@@ -32,8 +32,8 @@ use anyhow::Result;
 use blockyard_session::open::OpenOptions;
 use serving::Preparation;
 
-/// Serves a disk, which is opened with `opening` when it is time for that, until the operator or the options say that it
-/// is enough.
+/// Serves a disk, which is opened with `opening` when it is time for that, until the operator or the options say that
+/// it is enough.
 ///
 /// # Errors
 /// When the disk cannot be had or served.

@@ -1,13 +1,13 @@
 //! `blockyard serve`: its options, and what they may be.
 
 use super::child;
+use crate::table_option::TableOption;
 use anyhow::Result;
-use blockyard_block::partition_table::TableChoice;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_serve::{Door, Front, Running, ServeOptions};
 use blockyard_session::mediator::PartitionExport;
 use blockyard_vmm::placement::CpuList;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub struct ServeArgs {
     copying: bool,
     /// With --partition: which table counts on a disk that has two [default: refuse such a disk].
     #[arg(long, value_enum, value_name = "TABLE")]
-    pub table: Option<TableArg>,
+    pub table: Option<TableOption>,
     /// End when the first client of --socket has left.
     #[arg(long)]
     once: bool,
@@ -72,26 +72,6 @@ pub struct ServeArgs {
     /// Answer http://ADDRESS/metrics for Prometheus; a loopback address such as 127.0.0.1:9100.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
-}
-
-/// Which partition table counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TableArg {
-    /// The MBR.
-    Mbr,
-    /// The GPT.
-    Gpt,
-}
-
-impl TableArg {
-    /// What the option, or its absence, chooses.
-    pub fn choice(option: Option<Self>) -> TableChoice {
-        match option {
-            None => TableChoice::Auto,
-            Some(Self::Mbr) => TableChoice::Mbr,
-            Some(Self::Gpt) => TableChoice::Gpt,
-        }
-    }
 }
 
 impl ServeArgs {

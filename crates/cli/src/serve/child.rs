@@ -1,6 +1,7 @@
 //! The process at the door: the same program, run again.
 
-use super::args::{ServeArgs, TableArg};
+use super::args::ServeArgs;
+use crate::table_option::TableOption;
 use anyhow::{Context, Result};
 use blockyard_serve::{Door, DoorOptions, Running};
 use blockyard_session::mediator::PartitionExport;
@@ -18,7 +19,7 @@ pub struct ChildArgs {
     #[arg(long)]
     pub partition: Vec<PartitionExport>,
     #[arg(long, value_enum)]
-    table: Option<TableArg>,
+    table: Option<TableOption>,
     #[arg(long, default_value = "1")]
     queues: u16,
     #[arg(long, default_value = "1")]
@@ -48,8 +49,8 @@ pub fn command(door: Door, args: &ServeArgs, uids: &[u32]) -> Result<Command> {
     command.args(["serve-partitions", &door.to_string()]);
     let table = match args.table {
         None => None,
-        Some(TableArg::Mbr) => Some("mbr"),
-        Some(TableArg::Gpt) => Some("gpt"),
+        Some(TableOption::Mbr) => Some("mbr"),
+        Some(TableOption::Gpt) => Some("gpt"),
     };
     command.args(table.iter().flat_map(|table| ["--table", table]));
     for export in &args.partition {
@@ -77,7 +78,7 @@ impl ChildArgs {
                 DoorArg::Copier => Door::Copier,
             },
             exports: self.partition.clone(),
-            table: TableArg::choice(self.table),
+            table: TableOption::choice(self.table),
             running: Running {
                 queues: self.queues,
                 threads: self.threads,

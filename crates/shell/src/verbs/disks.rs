@@ -42,14 +42,16 @@ pub(crate) const VERBS: &[Verb] = &[
         "FILE SIZE",
         "Make a raw image with all its space, and add it",
         Call(|workbench, words| make(workbench, words, true)),
-    ),
+    )
+    .on_host(OnHost::All),
     changes(&["scratch"], "SIZE", "Add a disk that is gone at the end", Call(scratch)),
     of_shell(
         &["disk-create"],
         "FILE FORMAT SIZE [KEY:VALUE]…",
         "Make an image: preallocation:off|sparse|metadata|full, backingfile:FILE, backingformat:FORMAT, clustersize:N",
         Call(create),
-    ),
+    )
+    .on_host(OnHost::Only(1)),
     tells(&["list-drives", "debug-drives"], "", "List the disks that were added, with their names", Call(list_drives)),
     tells(&["list-devices"], "", "List the disks' devices", Call(list_devices)),
     tells(&["list-partitions"], "", "List the partitions' devices", Call(list_partitions)),
