@@ -170,7 +170,7 @@ pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedR
 pub use null::NullDisk;
 pub use opened_file::OpenedFile;
 pub use printable::{misleads, printable, printable_lines, shell_word, shown};
-pub use private_directory::{private_directory, private_directory_in};
+pub use private_directory::{private_directory, private_directory_in, unchangeable};
 pub use read::{DiskReader, read_bytes, reads_as_zeros};
 pub use replacement::{ReplacementError, ReplacementFile};
 pub use request::{Completion, Operation, Request, RequestError};

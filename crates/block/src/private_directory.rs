@@ -6,8 +6,9 @@
 
 use crate::explain::error_at;
 use crate::shown;
-use crate::users::{is_nobody_elses_here, is_own};
+use crate::users::is_one_user;
 use rustix::fs::{CWD, FileType, Mode, statat};
+use rustix::process::geteuid;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -61,7 +62,10 @@ fn make(place: &Path, prefix: &str) -> io::Result<TempDir> {
 }
 
 /// The path of a directory without links, which leads to it until this user or root changes that.
-fn unchangeable(place: &Path) -> io::Result<PathBuf> {
+///
+/// # Errors
+/// When others can change what lies in it, or in one on the way to it; when it cannot be looked at.
+pub fn unchangeable(place: &Path) -> io::Result<PathBuf> {
     let path = fs::canonicalize(place)?;
     let mut way: Vec<_> = path.ancestors().collect();
     // From the root on: what lies in a directory counts when nobody can change that any more.
@@ -85,9 +89,10 @@ fn others_can_change(directory: &Path) -> io::Result<bool> {
         return Ok(true);
     }
     let owner = status.st_uid;
-    let is_roots =
-        owner == 0 || OF_THE_SYSTEM.iter().any(|own| directory == Path::new(own)) && is_nobody_elses_here(owner);
-    if !is_roots && !is_own(owner) {
+    let is_certain = is_one_user(owner);
+    let is_roots = owner == 0 || !is_certain && OF_THE_SYSTEM.iter().any(|own| directory == Path::new(own));
+    let is_own = is_certain && owner == geteuid().as_raw();
+    if !is_roots && !is_own {
         return Ok(true);
     }
     // Of the bits, the group's are also those that an access control list can give to anybody. Who is in a group, and
@@ -101,7 +106,6 @@ mod tests {
     use super::*;
     use crate::tests::unknown_users::among_unknown_users;
     use rustix::fs::{Uid, chown};
-    use rustix::process::geteuid;
     use std::os::unix::fs::symlink;
 
     fn with_mode(path: &Path, mode: u32) -> PathBuf {

@@ -6,6 +6,7 @@ mod new_place;
 #[cfg(test)]
 mod tests;
 
+use crate::users::{group_has_number, has_number};
 use crate::{OpenedFile, size};
 pub use error::ReplacementError;
 pub(crate) use new_file::NewFile;
@@ -92,12 +93,14 @@ impl ReplacementFile {
     fn take_over_attributes(&self) -> Result<(), ReplacementError> {
         let Some(old) = &self.destination.replaces else { return Ok(()) };
         let new = fstat(self.file()).map_err(|errno| self.failed("look at the new file for", errno))?;
-        let mut grouped_alike = new.st_gid == old.group;
+        // Whose number only stands for somebody else's gets nothing.
+        let user = has_number(old.user).then(|| Uid::from_raw(old.user));
+        let group = group_has_number(old.group).then(|| Gid::from_raw(old.group));
+        let mut grouped_alike = group.is_some() && new.st_gid == old.group;
         if (new.st_uid, new.st_gid) != (old.user, old.group) {
-            let (user, group) = (Uid::from_raw(old.user), Gid::from_raw(old.group));
             // The group alone is better than nothing, and nothing is what other users of `cp` get.
-            grouped_alike |=
-                fchown(self.file(), Some(user), Some(group)).is_ok() || fchown(self.file(), None, Some(group)).is_ok();
+            let is_given = fchown(self.file(), user, group).is_ok() || fchown(self.file(), None, group).is_ok();
+            grouped_alike |= group.is_some() && is_given;
         }
         let listed_alike = self.take_over_acl(old);
         // One group's rights must not become another's, nor those of people on a list the group's.

@@ -5,6 +5,7 @@ use crate::completion::Completion;
 use crate::line;
 use crate::workbench::Workbench;
 use anyhow::{Context, Result, bail};
+use blockyard_block::unchangeable;
 use blockyard_command_line::terminal;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
@@ -103,6 +104,8 @@ fn history_file() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     let directory = state.join("blockyard");
+    // What is read there is said again, and what is written goes where a link leads: nobody else has a say in either.
+    unchangeable(directory.ancestors().find(|above| above.exists())?).ok()?;
     if !directory.is_dir() {
         fs::create_dir_all(&state).ok()?;
         DirBuilder::new().mode(0o700).create(&directory).ok()?;

@@ -28,7 +28,7 @@ use super::{ImageError, Qcow2Check, Repair, room};
 use crate::layers::{OverlayDisk, commit};
 use crate::place::{Place, is_mount_root};
 use crate::replacement::NewFile;
-use crate::users::{is_one_user, is_same_user};
+use crate::users::is_one_user;
 use crate::{Disk, FileOptions, OpenedFile, Qcow2Disk, shell_word, shown};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, fsync, statat, unlinkat};
 use rustix::io::Errno;
@@ -92,14 +92,17 @@ impl AtomicChange {
             return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
         }
         if !is_one_user(status.st_uid) {
-            let problem = "cannot be changed with --atomic: in this user namespace nobody can tell whose it is, and so not whose a change \
-                           that was cut off would be";
-            return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
+            let problem = format!(
+                "cannot be changed with --atomic: it shows the owner {}, as the files of all users without a number here do, so that \
+                 nobody could tell whose a change that was cut off is",
+                status.st_uid
+            );
+            return Err(ImageError::Unusable { path: image.path().to_owned(), problem });
         }
         let mode = Mode::from_raw_mode(status.st_mode) & OWNERS;
         let directory = place.readable_directory().map_err(failed)?;
         let journal = NewFile::create(directory, &place.name, mode).map_err(|errno| failed(errno.into()))?;
-        if !is_same_user(fstat(journal.file()).map_err(|errno| failed(errno.into()))?.st_uid, status.st_uid)
+        if fstat(journal.file()).map_err(|errno| failed(errno.into()))?.st_uid != status.st_uid
             && fchown(journal.file(), Some(Uid::from_raw(status.st_uid)), None).is_err()
         {
             let problem = "can be changed with --atomic by its owner and by root only: if it were cut off, others would have to complete it";
@@ -343,7 +346,7 @@ fn foreign_because(journal: &Stat, image: &Stat) -> Option<&'static str> {
     } else if ![0, image.st_uid].contains(&journal.st_uid) {
         Some("neither the image's owner's nor root's")
     } else if !is_one_user(journal.st_uid) {
-        Some("maybe anybody's, as this user namespace does not tell whose it is")
+        Some("maybe anybody's, as its owner has no number here")
     } else if journal.st_nlink > 1 {
         Some("a file with several names")
     } else if Mode::from_raw_mode(journal.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
@@ -703,7 +706,7 @@ mod tests {
             assert!(problem.contains("maybe anybody's"), "{problem}");
             let (disk, file) = open_image(&directory.join("fresh"));
             let error = AtomicChange::begin(disk, file).unwrap_err().to_string();
-            assert!(error.contains("nobody can tell whose it is"), "{error}");
+            assert!(error.contains("nobody could tell whose"), "{error}");
         });
         assert!(matches!(find(&directory.path().join("image")).1, FoundJournal::Unfinished(_)));
     }

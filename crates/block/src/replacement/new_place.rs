@@ -2,10 +2,11 @@
 
 use super::ReplacementError;
 use crate::place::{Place, is_mount_root};
-use crate::users::{is_own, is_same_user};
+use crate::users::has_number;
 use crate::{FileDisk, FileOptions};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, accessat, fstat, openat, statx};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -97,7 +98,8 @@ pub(crate) fn is_strangers(place: &Place, owner: u32) -> io::Result<bool> {
     let directory = fstat(&place.directory)?;
     let mode = Mode::from_raw_mode(directory.st_mode);
     let is_shared = mode.contains(Mode::SVTX) && mode.intersects(Mode::WGRP | Mode::WOTH);
-    Ok(is_shared && !is_own(owner) && !is_same_user(owner, directory.st_uid))
+    let is_known = [geteuid().as_raw(), directory.st_uid].contains(&owner) && has_number(owner);
+    Ok(is_shared && !is_known)
 }
 
 fn is_same(file: &File, status: &Statx) -> bool {

@@ -494,6 +494,20 @@ fn the_shell_edits_completes_remembers_and_survives_ctrl_c() {
     rig.check();
 }
 
+#[test]
+fn lines_are_not_remembered_where_somebody_else_could_have_them_go_elsewhere() {
+    let rig = Rig::new(32, |_| {});
+    fs::create_dir(rig.path("state")).unwrap();
+    fs::set_permissions(rig.path("state"), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut terminal = Terminal::open(&rig, &["disk.img"]);
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("nonsense\r");
+    terminal.wait_for("there is no command nonsense");
+    terminal.wait_for("blockyard> ");
+    terminal.leave();
+    assert_eq!(fs::read_dir(rig.path("state")).unwrap().count(), 0);
+}
+
 /// On disks so slow that what is interrupted cannot have ended before.
 #[test]
 fn ctrl_c_ends_a_removal_and_a_tool_and_not_the_appliance() {

@@ -168,8 +168,9 @@ fn bind_for(socket: &OwnedFd, directory: &OwnedFd, name: &OsStr, user: Uid) -> R
     let (private_name, private) = private_directory(directory)?;
     let made = address_in(&private, OWN.as_ref()).and_then(|address| bind(socket, &address)).and_then(|()| {
         let named = statat(&private, OWN, AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| {
-            linkat(&private, OWN, directory, name, AtFlags::empty())?;
+            // Before it has its name: who cannot be given it leaves nothing.
             chownat(&private, OWN, Some(user), None, AtFlags::SYMLINK_NOFOLLOW)?;
+            linkat(&private, OWN, directory, name, AtFlags::empty())?;
             Ok(stat)
         });
         unlinkat(&private, OWN, AtFlags::empty())?;
