@@ -172,10 +172,7 @@ impl<'a> Watch<'a> {
         match (end, self.complete.take()) {
             (VcpuEnd::Halted, Some(complete)) => Ok(complete),
             (VcpuEnd::Halted, None) => bail!("the guest halted before it reported Complete"),
-            (VcpuEnd::Shutdown, _) => bail!("the guest shut down: it met a fault while handling a fault"),
-            (VcpuEnd::Crashed(sentence), _) => bail!("the guest crashed: {sentence}"),
-            (VcpuEnd::Failed(error), _) => Err(anyhow::Error::new(error).context("the hypervisor failed")),
-            (VcpuEnd::Stopped, _) => bail!("the virtual machine was stopped"),
+            (end, _) => Err(end.into()),
         }
     }
 

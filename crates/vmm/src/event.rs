@@ -22,18 +22,23 @@ impl From<&DeviceFailure> for MachineEvent {
     }
 }
 
-/// How a vCPU ended.
-#[derive(Debug)]
+/// How a vCPU ended: as an error it says so to whoever did not want that.
+#[derive(Debug, thiserror::Error)]
 pub enum VcpuEnd {
     /// `hlt`: nothing here wakes it.
+    #[error("the guest halted")]
     Halted,
     /// It shut down or triple-faulted.
+    #[error("the guest shut down: it met a fault while handling a fault")]
     Shutdown,
     /// It did something impossible: a sentence.
+    #[error("the guest crashed: {0}")]
     Crashed(String),
     /// The hypervisor failed.
-    Failed(hypervisor::Error),
+    #[error("the hypervisor failed")]
+    Failed(#[source] hypervisor::Error),
     /// [`crate::machine::RunningMachine::stop`] asked it to.
+    #[error("the virtual machine was stopped")]
     Stopped,
 }
 
