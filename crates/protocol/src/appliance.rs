@@ -726,6 +726,21 @@ impl Operation {
             | Self::Compare(_) => true,
         }
     }
+
+    /// The paths of a request that does something with each, whatever it does with the others: it can be made as
+    /// several.
+    pub fn each_of(&mut self) -> Option<&mut Vec<Vec<u8>>> {
+        match self {
+            Self::Walk(request) => Some(&mut request.paths),
+            Self::Read(request) => Some(&mut request.paths),
+            Self::Remove(request) => Some(&mut request.paths),
+            Self::MakeDirectory(request) => Some(&mut request.paths),
+            Self::ChangeMode(request) => Some(&mut request.paths),
+            Self::ChangeOwner(request) => Some(&mut request.paths),
+            Self::Touch(request) => Some(&mut request.paths),
+            _ => None,
+        }
+    }
 }
 
 /// Something to do.

@@ -9,13 +9,13 @@ const PATH_OVERHEAD_BYTES: usize = 8;
 
 /// The same as one request, or as several that do the same one after another. What cannot be done in parts stays whole.
 pub fn split(mut operation: Operation) -> Vec<Operation> {
-    let chunks = match paths_of(&mut operation) {
+    let chunks = match operation.each_of() {
         Some(paths) => chunks(std::mem::take(paths)),
         None => return vec![operation],
     };
     let with = |paths| {
         let mut part = operation.clone();
-        if let Some(all) = paths_of(&mut part) {
+        if let Some(all) = part.each_of() {
             *all = paths;
         }
         part
@@ -37,20 +37,6 @@ pub fn streamed_sources(operation: &mut Operation) -> Option<Vec<u8>> {
     }
     *streamed = true;
     Some(std::mem::take(sources).into_iter().flat_map(|path| [path, vec![0]]).flatten().collect())
-}
-
-/// The paths of a request that does something with each, whatever it does with the others.
-fn paths_of(operation: &mut Operation) -> Option<&mut Vec<Vec<u8>>> {
-    match operation {
-        Operation::Walk(request) => Some(&mut request.paths),
-        Operation::Read(request) => Some(&mut request.paths),
-        Operation::Remove(request) => Some(&mut request.paths),
-        Operation::MakeDirectory(request) => Some(&mut request.paths),
-        Operation::ChangeMode(request) => Some(&mut request.paths),
-        Operation::ChangeOwner(request) => Some(&mut request.paths),
-        Operation::Touch(request) => Some(&mut request.paths),
-        _ => None,
-    }
 }
 
 /// In order, and at least one.
