@@ -25,7 +25,7 @@
 //! | `snapshot` | file, session | changes go nowhere lasting |
 //! | `iops=N`, `bps=SIZE`, `burst=TIME` | all | at most so many requests and bytes a second, beyond what was saved up in so long a time |
 //! | `latency=TIME` | all | every request takes so much longer; `5ms-20ms`: any time between |
-//! | `faults=…` | all | see [`Faults`] |
+//! | `faults=…` | all | see [`Faults`](crate::layers::Faults) |
 //!
 //! [`DiskSpecification`] is what parsing gives and [`DiskSpecification::open`] the one place where the parts are put
 //! together.
@@ -36,6 +36,7 @@ mod display;
 mod edit;
 mod error;
 mod format;
+mod hindrances;
 mod keys;
 mod kinds;
 mod open;
@@ -47,11 +48,11 @@ mod tests;
 mod written;
 
 use crate::Engine;
-use crate::layers::{Faults, Latency, ThrottleLimits};
 use crate::partition_table::TableChoice;
 pub use destination::SameDisk;
 pub use error::SpecificationError;
 pub use format::Format;
+use hindrances::Hindrances;
 pub use kinds::Kind;
 use kinds::{Backend, FileSpecification};
 pub use open::{OpenedDisk, OpenedImage};
@@ -69,9 +70,7 @@ pub struct DiskSpecification {
     read_only: bool,
     delta: Option<Delta>,
     partition: Option<PartitionChoice>,
-    limits: Option<ThrottleLimits>,
-    latency: Option<Latency>,
-    faults: Option<Faults>,
+    hindrances: Hindrances,
 }
 
 /// Which part of a disk.
@@ -180,7 +179,7 @@ impl DiskSpecification {
     }
 
     fn of_backend(backend: Backend) -> Self {
-        Self { backend, read_only: false, delta: None, partition: None, limits: None, latency: None, faults: None }
+        Self { backend, read_only: false, delta: None, partition: None, hindrances: Hindrances::default() }
     }
 
     /// Whether it says its format, and does not leave that to its name.

@@ -2,8 +2,6 @@
 
 use super::written::{escaped, flag, key};
 use super::{Delta, DiskSpecification, PartitionChoice, TABLES};
-use crate::layers::ThrottleLimits;
-use crate::{duration, size};
 use std::fmt::{self, Display};
 
 impl Display for DiskSpecification {
@@ -22,13 +20,6 @@ impl Display for DiskSpecification {
             Some(Delta::Snapshot) => flag(f, "snapshot", true)?,
             None => {}
         }
-        if let Some(ThrottleLimits { iops, bytes_per_second, burst }) = self.limits {
-            key(f, "iops", iops)?;
-            key(f, "bps", bytes_per_second.map(|bytes| size::exact(bytes.get())))?;
-            let burst = (burst != ThrottleLimits::BURST_DEFAULT).then_some(burst);
-            key(f, "burst", burst.map(duration::exact))?;
-        }
-        key(f, "latency", self.latency)?;
-        key(f, "faults", self.faults.as_ref())
+        self.hindrances.write(f)
     }
 }

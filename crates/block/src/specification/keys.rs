@@ -1,5 +1,7 @@
 //! Which keys there are, and which of them a kind of disk takes.
 
+use super::hindrances;
+
 /// A key of a specification.
 pub(super) struct Key {
     pub(super) name: &'static str,
@@ -7,7 +9,7 @@ pub(super) struct Key {
     pub(super) value: Option<&'static str>,
 }
 
-/// In the order in which they are written.
+/// In the order in which they are written, before those of [`hindrances`].
 pub(super) const KEYS: &[Key] = &[
     Key { name: "format", value: Some("raw, qcow2 or vmdk") },
     Key { name: "ro", value: None },
@@ -20,28 +22,21 @@ pub(super) const KEYS: &[Key] = &[
     Key { name: "table", value: Some("mbr or gpt") },
     Key { name: "overlay", value: Some("the path of a qcow2 image") },
     Key { name: "snapshot", value: None },
-    Key { name: "iops", value: Some("a number of requests a second") },
-    Key { name: "bps", value: Some("a size a second such as 100M") },
-    Key { name: "burst", value: Some("a time such as 100ms") },
-    Key { name: "latency", value: Some("a time such as 5ms") },
-    Key { name: "faults", value: Some("faults such as read-error:0.01+seed:7") },
 ];
-
-/// What every kind takes; what besides, a kind says itself.
-const OF_EVERY_KIND: [&str; 6] = ["ro", "iops", "bps", "burst", "latency", "faults"];
 
 /// The keys that a kind of disk takes.
 #[derive(Clone, Copy)]
 pub(super) struct KeysTaken {
     /// What such a disk is called.
     pub(super) taker: &'static str,
-    /// Those that not every kind takes.
+    /// Those that not every kind takes: every kind takes `ro`, and what makes a disk slow or bad.
     pub(super) own: &'static [&'static str],
 }
 
 impl KeysTaken {
     fn iter(self) -> impl Iterator<Item = &'static Key> {
-        KEYS.iter().filter(move |key| OF_EVERY_KIND.contains(&key.name) || self.own.contains(&key.name))
+        let taken = KEYS.iter().filter(move |key| key.name == "ro" || self.own.contains(&key.name));
+        taken.chain(&hindrances::KEYS)
     }
 
     /// The one of this name.

@@ -3,7 +3,7 @@
 use super::kinds::{Backend, DiskKind, LOGICAL_BLOCK_BYTES, Taken};
 use super::opening::{OnBackend, OpenContext, OpenError, OpenedAs};
 use super::{Delta, DiskSpecification, PartitionChoice};
-use crate::layers::{AlignOptions, AlignedDisk, Fault, Faults, FaultyDisk, OverlayDisk, PartitionDisk, ThrottledDisk};
+use crate::layers::{AlignOptions, AlignedDisk, OverlayDisk, PartitionDisk};
 use crate::{Disk, FileDisk, FileOptions, ImageError, OpenedFile, UnfinishedChange, partition_table};
 use std::error::Error;
 use std::fs::File;
@@ -82,7 +82,7 @@ impl DiskSpecification {
     pub fn open_file(&self, file: File) -> Result<OpenedDisk, OpenError> {
         let file = FileDisk::from_file(file, &self.backend.get().file_options(false))?;
         let length_bytes = file.length_bytes();
-        let disk = self.limited(align(Arc::new(file), logical_block(self.backend.get()))?);
+        let disk = self.hindrances.round(align(Arc::new(file), logical_block(self.backend.get()))?);
         Ok(OpenedDisk { disk, length_bytes, file: None, permissions: None, unfinished: None })
     }
 
@@ -98,32 +98,10 @@ impl DiskSpecification {
         };
         // The delta's file may have demands of its own.
         let disk = align(disk, logical_block(backend))?;
-        Ok(self.limited(match self.partition {
+        Ok(self.hindrances.round(match self.partition {
             None => disk,
             Some(choice) => partition(disk, choice, read_only, self.path())?,
         }))
-    }
-
-    /// `disk`, made slow or bad as the specification wants it.
-    fn limited(&self, disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
-        let disk: Arc<dyn Disk> = match &self.limits {
-            None => disk,
-            Some(limits) => Arc::new(ThrottledDisk::new(disk, limits)),
-        };
-        match self.all_faults() {
-            None => disk,
-            Some(faults) => Arc::new(FaultyDisk::new(disk, &faults)),
-        }
-    }
-
-    /// The faults, with the latency as one of them.
-    fn all_faults(&self) -> Option<Faults> {
-        if self.latency.is_none() && self.faults.is_none() {
-            return None;
-        }
-        let mut faults = self.faults.clone().unwrap_or_default();
-        faults.faults.extend(self.latency.map(|latency| Fault::Latency { operation: None, latency }));
-        Some(faults)
     }
 }
 

@@ -1,21 +1,17 @@
 //! From text to a specification.
 
+use super::hindrances::Hindrances;
 use super::keys;
 use super::kinds::{Backend, BehindKind, Kind};
-use super::settings::{Part, Setting, Settings, split};
+use super::settings::{Part, Settings, split};
 use super::{Delta, DiskSpecification, PartitionChoice, SpecificationError, TABLES};
-use crate::layers::{Faults, Latency, ThrottleLimits};
 use crate::partition_table::TableChoice;
-use crate::{duration, size};
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
-const IOPS_MAX: u64 = 1_000_000_000;
 /// What stands for stdin and stdout elsewhere.
 const STANDARD: &str = "-";
-const BURST_MAX: Duration = Duration::from_secs(3600);
 
 impl FromStr for DiskSpecification {
     type Err = SpecificationError;
@@ -31,9 +27,7 @@ impl FromStr for DiskSpecification {
             read_only: settings.has("ro"),
             delta: delta(&settings)?,
             partition: partition(&settings)?,
-            limits: limits(&settings)?,
-            latency: settings.value("latency", Latency::from_str)?,
-            faults: faults(&settings)?,
+            hindrances: Hindrances::read(&settings)?,
         })
     }
 }
@@ -92,25 +86,6 @@ fn partition(settings: &Settings<'_>) -> Result<Option<PartitionChoice>, Specifi
     Ok(number.map(|number| PartitionChoice { number, table }))
 }
 
-fn limits(settings: &Settings<'_>) -> Result<Option<ThrottleLimits>, SpecificationError> {
-    let iops = settings.value("iops", iops)?;
-    let bytes_per_second = settings.value("bps", bps)?;
-    let burst = settings.value("burst", burst)?.unwrap_or(ThrottleLimits::BURST_DEFAULT);
-    let any = iops.is_some() || bytes_per_second.is_some();
-    Ok(any.then_some(ThrottleLimits { iops, bytes_per_second, burst }))
-}
-
-/// Faults know which of them is wrong.
-fn faults(settings: &Settings<'_>) -> Result<Option<Faults>, SpecificationError> {
-    let Some(Setting { value, value_span, .. }) = settings.get("faults") else { return Ok(None) };
-    value.parse().map(Some).map_err(|error: crate::layers::FaultsError| {
-        // With a comma in it, which is written twice, places in the value are not places in the specification.
-        let verbatim = value.len() == value_span.len();
-        let span = value_span.start + error.span.start..value_span.start + error.span.end;
-        settings.wrong(if verbatim { span } else { value_span.clone() }, format!("faults: {error}"))
-    })
-}
-
 fn partition_number(text: &str) -> Result<NonZeroU32, String> {
     text.parse().map_err(|_| format!("'{text}' is no partition's number: a whole number from 1"))
 }
@@ -118,19 +93,4 @@ fn partition_number(text: &str) -> Result<NonZeroU32, String> {
 fn table(text: &str) -> Result<TableChoice, String> {
     let found = TABLES.into_iter().find(|(word, _)| *word == text);
     found.map(|(_, table)| table).ok_or_else(|| format!("there is no '{text}', only mbr and gpt"))
-}
-
-fn iops(text: &str) -> Result<NonZeroU64, String> {
-    let number = text.parse().ok().filter(|number: &NonZeroU64| number.get() <= IOPS_MAX);
-    number.ok_or_else(|| format!("'{text}' is not a whole number from 1 to {IOPS_MAX}"))
-}
-
-fn bps(text: &str) -> Result<NonZeroU64, String> {
-    NonZeroU64::new(size::parse(text)?).ok_or_else(|| "no bytes a second would be no disk: at least 1".into())
-}
-
-fn burst(text: &str) -> Result<Duration, String> {
-    let time = duration::parse(text)?;
-    let message = || format!("'{text}' is longer than {}", duration::exact(BURST_MAX));
-    (time <= BURST_MAX).then_some(time).ok_or_else(message)
 }
