@@ -20,66 +20,67 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
     Tool { program, package, libraries: &[], files: &[] }
 }
 
-/// Makes ext2, ext3 and ext4.
-pub static MKE2FS: Tool = Tool { files: &["/etc/mke2fs.conf"], ..tool("mke2fs", "e2fsprogs") };
-/// Checks them.
-pub static E2FSCK: Tool = Tool { files: &["/etc/e2fsck.conf"], ..tool("e2fsck", "e2fsprogs") };
-/// Labels them, among much else.
-pub static TUNE2FS: Tool = tool("tune2fs", "e2fsprogs");
-/// Makes them larger or smaller.
-pub static RESIZE2FS: Tool = tool("resize2fs", "e2fsprogs");
-/// Makes XFS.
-pub static MKFS_XFS: Tool = tool("mkfs.xfs", "xfsprogs");
-/// Checks it.
-pub static XFS_REPAIR: Tool = tool("xfs_repair", "xfsprogs");
-/// Labels it; xfs_admin is a shell script around it.
-pub static XFS_DB: Tool = tool("xfs_db", "xfsprogs");
-/// Makes Btrfs.
-pub static MKFS_BTRFS: Tool = tool("mkfs.btrfs", "btrfs-progs");
-/// Checks and labels it.
-pub static BTRFS: Tool = tool("btrfs", "btrfs-progs");
-/// Makes FAT.
-pub static MKFS_VFAT: Tool = tool("mkfs.vfat", "dosfstools");
-/// Checks it.
-pub static FSCK_VFAT: Tool = tool("fsck.vfat", "dosfstools");
-/// Labels it.
-pub static FATLABEL: Tool = tool("fatlabel", "dosfstools");
-/// Makes swap space.
-pub static MKSWAP: Tool = tool("mkswap", "util-linux");
-/// Labels it.
-pub static SWAPLABEL: Tool = tool("swaplabel", "util-linux");
-/// Says what is on a device.
-pub static BLKID: Tool = tool("blkid", "util-linux");
-/// Removes what says that.
-pub static WIPEFS: Tool = tool("wipefs", "util-linux");
-/// Logical volumes.
-pub static LVM: Tool = tool("lvm", "lvm2");
-/// RAIDs.
-pub static MDADM: Tool = tool("mdadm", "mdadm");
-/// Encrypted volumes. Ending a thread, as Argon2 does, loads libgcc_s.
-pub static CRYPTSETUP: Tool = Tool { libraries: &["libgcc_s.so.1"], ..tool("cryptsetup", "cryptsetup-bin") };
+/// Which tools there are.
+macro_rules! tools {
+    ($($(#[$documentation:meta])* $name:ident = $tool:expr;)+) => {
+        $($(#[$documentation])* pub static $name: Tool = $tool;)+
 
-/// All of them.
-pub static ALL: [&Tool; 19] = [
-    &MKE2FS,
-    &E2FSCK,
-    &TUNE2FS,
-    &RESIZE2FS,
-    &MKFS_XFS,
-    &XFS_REPAIR,
-    &XFS_DB,
-    &MKFS_BTRFS,
-    &BTRFS,
-    &MKFS_VFAT,
-    &FSCK_VFAT,
-    &FATLABEL,
-    &MKSWAP,
-    &SWAPLABEL,
-    &BLKID,
-    &WIPEFS,
-    &LVM,
-    &MDADM,
-    &CRYPTSETUP,
+        /// All of them.
+        pub static ALL: &[&Tool] = &[$(&$name),+];
+    };
+}
+
+tools! {
+    /// Makes ext2, ext3 and ext4.
+    MKE2FS = Tool { files: &["/etc/mke2fs.conf"], ..tool("mke2fs", "e2fsprogs") };
+    /// Checks them.
+    E2FSCK = Tool { files: &["/etc/e2fsck.conf"], ..tool("e2fsck", "e2fsprogs") };
+    /// Labels them, among much else.
+    TUNE2FS = tool("tune2fs", "e2fsprogs");
+    /// Makes them larger or smaller.
+    RESIZE2FS = tool("resize2fs", "e2fsprogs");
+    /// Makes XFS.
+    MKFS_XFS = tool("mkfs.xfs", "xfsprogs");
+    /// Checks it.
+    XFS_REPAIR = tool("xfs_repair", "xfsprogs");
+    /// Labels it; xfs_admin is a shell script around it.
+    XFS_DB = tool("xfs_db", "xfsprogs");
+    /// Makes Btrfs.
+    MKFS_BTRFS = tool("mkfs.btrfs", "btrfs-progs");
+    /// Checks and labels it.
+    BTRFS = tool("btrfs", "btrfs-progs");
+    /// Makes FAT.
+    MKFS_VFAT = tool("mkfs.vfat", "dosfstools");
+    /// Checks it.
+    FSCK_VFAT = tool("fsck.vfat", "dosfstools");
+    /// Labels it.
+    FATLABEL = tool("fatlabel", "dosfstools");
+    /// Makes swap space.
+    MKSWAP = tool("mkswap", "util-linux");
+    /// Labels it.
+    SWAPLABEL = tool("swaplabel", "util-linux");
+    /// Says what is on a device.
+    BLKID = tool("blkid", "util-linux");
+    /// Removes what says that.
+    WIPEFS = tool("wipefs", "util-linux");
+    /// Logical volumes.
+    LVM = tool("lvm", "lvm2");
+    /// RAIDs.
+    MDADM = tool("mdadm", "mdadm");
+    /// Encrypted volumes. Ending a thread, as Argon2 does, loads libgcc_s.
+    CRYPTSETUP = Tool { libraries: &["libgcc_s.so.1"], ..tool("cryptsetup", "cryptsetup-bin") };
+}
+
+/// Debian's packages that they are in, and what is lacking without each.
+pub const PACKAGES: [(&str, &str); 8] = [
+    ("e2fsprogs", "making, checking and labelling ext2, ext3 and ext4 in images"),
+    ("xfsprogs", "making, checking and labelling XFS in images"),
+    ("btrfs-progs", "making, checking and labelling Btrfs in images"),
+    ("dosfstools", "making, checking and labelling FAT in images"),
+    ("util-linux", "making and labelling swap space in images"),
+    ("lvm2", "logical volumes in images"),
+    ("mdadm", "RAIDs in images"),
+    ("cryptsetup-bin", "encrypted volumes in images"),
 ];
 
 /// Where programs for root are, which not everybody's PATH has.
@@ -91,5 +92,17 @@ impl Tool {
         let path = env::var_os("PATH").unwrap_or_default();
         let directories = env::split_paths(&path).chain(USUAL_DIRECTORIES.map(PathBuf::from));
         directories.map(|directory| directory.join(self.program)).find(|program| program.is_file())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_is_in_a_package_that_is_told() {
+        for tool in ALL {
+            assert!(PACKAGES.iter().any(|(package, _)| *package == tool.package), "{}", tool.program);
+        }
     }
 }

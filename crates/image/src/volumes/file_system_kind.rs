@@ -92,6 +92,18 @@ impl FileSystemKind {
         }
     }
 
+    /// The names of all, as a sentence has them, with `last`, an "and" or an "or", before the last.
+    pub fn list(last: &str) -> String {
+        in_words(&Self::ALL.map(Self::name), last)
+    }
+
+    /// The tools that make them, as a sentence has them.
+    pub fn makers() -> String {
+        let mut programs = Self::ALL.map(|kind| kind.make("", &NewFileSystem::default()).0.program).to_vec();
+        programs.dedup();
+        in_words(&programs, "and")
+    }
+
     /// Whether it has files.
     pub fn is_mountable(self) -> bool {
         self != Self::Swap
@@ -196,5 +208,13 @@ impl FileSystemKind {
             Self::Vfat => (&tools::FATLABEL, call.device(device).argument(label)),
             Self::Swap => (&tools::SWAPLABEL, call.arguments(["-L", label]).device(device)),
         }
+    }
+}
+
+/// `words` with commas, and `last` before the last of them.
+fn in_words(words: &[&str], last: &str) -> String {
+    match words.split_last() {
+        Some((end, others)) if !others.is_empty() => format!("{} {last} {end}", others.join(", ")),
+        _ => words.concat(),
     }
 }

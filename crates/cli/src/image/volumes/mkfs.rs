@@ -9,13 +9,8 @@ use blockyard_image::volumes::file_system_kind::{FileSystemKind, NewFileSystem};
 use clap::Args;
 
 /// Make a file system on a partition of an image, or on a disk without any.
-///
-/// What holds something that is known already, a file system, swap space, LUKS, a part of a volume group or of an
-/// array, is left alone without -f.
-///
-/// The kinds are ext2, ext3, ext4, xfs, btrfs, vfat and swap. This machine's own tools make them, in the appliance:
-/// mke2fs, mkfs.xfs, mkfs.btrfs, mkfs.vfat and mkswap, whose other options may follow --.
 #[derive(Args)]
+#[command(long_about = long_about())]
 pub struct Mkfs {
     /// The kind, and before it the partition, such as sda1, vda1, 1 or vg/root; the kind alone for a disk without
     /// partitions.
@@ -30,6 +25,18 @@ pub struct Mkfs {
     /// Options of the tool.
     #[arg(last = true, value_name = "OPTIONS")]
     options: Vec<String>,
+}
+
+/// What `--help` says.
+fn long_about() -> String {
+    format!(
+        "Make a file system on a partition of an image, or on a disk without any.\n\n\
+         What holds something that is known already, a file system, swap space, LUKS, a part of a volume group or of \
+         an array, is left alone without -f.\n\n\
+         The kinds are {}. This machine's own tools make them, in the appliance: {}, whose other options may follow --.",
+        FileSystemKind::list("and"),
+        FileSystemKind::makers(),
+    )
 }
 
 impl Mkfs {

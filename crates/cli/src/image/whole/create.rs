@@ -55,8 +55,8 @@ pub struct CreateArgs {
     /// than once.
     #[arg(long, value_name = "SIZE,...", requires = "table", long_help = new_partitions::help())]
     part: Vec<String>,
-    /// Make a file system on the disk, which has no partitions: ext2, ext3, ext4, xfs, btrfs, vfat or swap.
-    #[arg(long, value_name = "KIND", conflicts_with = "table")]
+    /// Make a file system on the disk, which has no partitions.
+    #[arg(long, value_name = "KIND", conflicts_with = "table", help = new_partitions::file_system_help())]
     fs: Option<String>,
     /// The file system's label.
     #[arg(long, requires = "fs")]

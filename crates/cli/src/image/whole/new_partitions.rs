@@ -60,6 +60,11 @@ pub fn help() -> String {
     )
 }
 
+/// What `--help` says of `--fs`.
+pub fn file_system_help() -> String {
+    format!("Make a file system on the disk, which has no partitions: {}", FileSystemKind::list("or"))
+}
+
 /// Reads what each `--part` says: `SIZE|rest[,type=TYPE][,name=NAME][,bootable][,fs=KIND][,label=LABEL]`.
 ///
 /// # Errors
