@@ -1,8 +1,7 @@
 //! `blockyard serve`: its options, and what they may be.
 
-use super::child;
 use crate::table_option::TableOption;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_serve::{Door, Front, Running, ServeOptions};
 use blockyard_session::mediator::PartitionExport;
@@ -10,6 +9,7 @@ use blockyard_vmm::placement::CpuList;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 /// Serve a disk, or confined partitions of it, to virtual machines over vhost-user-blk, or as a file.
@@ -35,7 +35,7 @@ pub struct ServeArgs {
     socket: Option<PathBuf>,
     /// Serve partition N on a socket: N=PATH[,rw][,weight=W][,uid=U]. Read-only unless rw; may be repeated.
     #[arg(long, value_name = "N=PATH[,rw]", group = "front")]
-    pub partition: Vec<PartitionExport>,
+    partition: Vec<PartitionExport>,
     /// Serve the disk as this file: an empty one is made when there is none.
     #[arg(long, value_name = "FILE", group = "front")]
     fuse: Option<PathBuf>,
@@ -44,22 +44,22 @@ pub struct ServeArgs {
     copying: bool,
     /// With --partition: which table counts on a disk that has two [default: refuse such a disk].
     #[arg(long, value_enum, value_name = "TABLE")]
-    pub table: Option<TableOption>,
+    table: Option<TableOption>,
     /// End when the first client of --socket has left.
     #[arg(long)]
     once: bool,
     /// Virtqueues offered to a client, from 1 to 64.
     #[arg(long, value_name = "N", default_value = "4", conflicts_with = "fuse", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub queues: u16,
+    queues: u16,
     /// I/O threads, from 1 to 64.
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "fuse", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub threads: u16,
+    threads: u16,
     /// CPUs for the I/O threads, like 0,2 or 0-1; thread n runs on the nth.
     #[arg(long, value_name = "LIST", conflicts_with = "fuse")]
-    pub cpus: Option<CpuList>,
+    cpus: Option<CpuList>,
     /// Longest time to look for new requests before sleeping; 0 sleeps at once.
     #[arg(long, value_name = "MICROSECONDS", default_value = "200", conflicts_with = "fuse", value_parser = clap::value_parser!(u64).range(0..=10_000))]
-    pub poll_us: u64,
+    poll_us: u64,
     /// Users who may connect besides the one who runs this, by number; may be repeated.
     #[arg(long, value_name = "UID", conflicts_with = "fuse")]
     allow_uid: Vec<u32>,
@@ -118,13 +118,43 @@ impl ServeArgs {
             }
             (None, [_, ..], None) => {
                 let door = if self.copying { Door::Copier } else { Door::Mediator };
-                let command = child::command(door, self, &self.allow_uids())?;
+                let command = door_command(door, self, &self.allow_uids())?;
                 Ok(Front::Partitions { count: self.partition.len(), door, command })
             }
             (None, [], Some(path)) => Ok(Front::Fuse(path.clone())),
             _ => usage("say where the disk shall be served: --socket PATH, --partition N=PATH or --fuse FILE"),
         }
     }
+}
+
+/// The command that is the process at the door for these options.
+///
+/// # Errors
+/// When this program does not find itself.
+fn door_command(door: Door, args: &ServeArgs, uids: &[u32]) -> Result<Command> {
+    let program = std::env::current_exe().context("finding this program's own file")?;
+    let mut command = Command::new(program);
+    command.args(["serve-partitions", &door.to_string()]);
+    let table = match args.table {
+        None => None,
+        Some(TableOption::Mbr) => Some("mbr"),
+        Some(TableOption::Gpt) => Some("gpt"),
+    };
+    command.args(table.iter().flat_map(|table| ["--table", table]));
+    for export in &args.partition {
+        command.args(["--partition", &with_uids(export, uids)]);
+    }
+    command.args(["--queues", &args.queues.to_string(), "--threads", &args.threads.to_string()]);
+    command.args(["--poll-us", &args.poll_us.to_string()]);
+    if let Some(cpus) = &args.cpus {
+        command.args(["--cpus", &cpus.to_string()]);
+    }
+    Ok(command)
+}
+
+/// The export as it is said, with more users who may connect.
+fn with_uids(export: &PartitionExport, uids: &[u32]) -> String {
+    uids.iter().fold(export.to_string(), |text, uid| format!("{text},uid={uid}"))
 }
 
 fn usage<T>(sentence: impl Into<String>) -> Result<T> {
