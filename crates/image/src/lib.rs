@@ -5,10 +5,11 @@
 //! what people are told and asked.
 //!
 //! An image's files are a Linux guest's to read and write, which is this very program, started once more: so
-//! [`become_kernel`] comes first in it. This puts a file into an image:
+//! [`become_kernel`] comes first in it. This puts a file into an image, and removes one:
 //!
 //! ```no_run
 //! use blockyard_block::{FileDisk, FileOptions};
+//! use blockyard_image::operations::{Operation, Remove};
 //! use blockyard_image::{ImageDisk, ImageOptions, Nobody, PutOptions, Resources, become_kernel};
 //! use std::{path::Path, sync::Arc};
 //!
@@ -23,6 +24,8 @@
 //!     let mut image = ImageOptions::new(vec![disk]).boot(resources, Arc::new(Nobody))?;
 //!     image.mount()?;
 //!     image.put(["hosts"], Path::new("/etc"), &PutOptions::default())?;
+//!     let paths = vec![b"/etc/machine-id".to_vec()];
+//!     image.call(Operation::Remove(Remove { paths, force: true, ..Remove::default() }))?;
 //!     image.close()
 //! }
 //! ```
@@ -43,6 +46,9 @@ mod needs;
 mod watch;
 
 pub use blockyard_appliance::ImageDisk;
+/// What the guest can be asked for, by [`OpenImage::call`]: to remove files, to link, rename and change them, and so
+/// on.
+pub use blockyard_protocol::appliance as operations;
 pub use error::{Error, Result};
 pub use files::{GetOptions, PutOptions, PutSource, WalkOptions};
 pub use guest::{Access, ImageOptions, OpenImage, Resources, become_kernel};
