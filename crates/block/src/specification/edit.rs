@@ -1,7 +1,7 @@
 //! What a command's options say of a disk besides its specification: said as one more key would say it, and refused as
 //! it would be.
 
-use super::kinds::{Backend, FileSpecification, NullSpecification, io_buffer};
+use super::kinds::{Backend, FileSpecification, OfSize, io_buffer};
 use super::{DiskSpecification, Format, SessionSpecification, SpecificationError};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ impl DiskSpecification {
 
     /// A disk of this size that holds nothing, of which nothing more is said.
     pub fn of_nothing(capacity_bytes: u64) -> Self {
-        Self::of_backend(Backend::Null(NullSpecification::of(capacity_bytes)))
+        Self::of_backend(Backend::Null(OfSize::new(capacity_bytes)))
     }
 
     /// The file or block device, if nothing more is said of it than its format.

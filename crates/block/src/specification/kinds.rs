@@ -3,8 +3,7 @@
 //! A new kind is a module that implements [`DiskKind`], and its line in the table below.
 
 mod file;
-mod memory;
-mod null;
+mod of_size;
 mod session;
 
 use super::error::SpecificationError;
@@ -13,8 +12,7 @@ use super::opening::{OnBackend, OpenContext, OpenError, SessionSpecification};
 use super::settings::Settings;
 use crate::{FileOptions, Qcow2Backing, size};
 pub(super) use file::{FileSpecification, Taken};
-pub(super) use memory::MemorySpecification;
-pub(super) use null::NullSpecification;
+pub(super) use of_size::{Memory, Nothing, OfSize};
 pub(super) use session::io_buffer;
 use std::fmt;
 use std::ops::Range;
@@ -150,9 +148,9 @@ kinds! {
     /// A disk served by another process.
     Session(SessionSpecification),
     /// A disk in memory.
-    Memory(MemorySpecification),
+    Memory(OfSize<Memory>),
     /// A disk that holds nothing.
-    Null(NullSpecification),
+    Null(OfSize<Nothing>),
 }
 
 impl Kind {
