@@ -1,13 +1,14 @@
 //! What Tab adds: commands, files of the image, files of the host.
 
 use crate::commands;
+use crate::line;
 use crate::program::{OnHost, Program};
 use crate::workbench::Workbench;
-use blockyard_block::printable;
+use blockyard_block::{misleads, printable, shell_word};
 use blockyard_image::files::file_type::is_directory;
 use blockyard_image::guest::RecordTaker;
 use blockyard_protocol::appliance::{Operation, Record, Walk};
-use blockyard_protocol::pattern::escaped;
+use blockyard_protocol::pattern::{escaped, plain};
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -42,7 +43,8 @@ impl Completion {
             return Vec::new();
         }
         let path = if directory.starts_with('/') { directory.to_owned() } else { format!("/{directory}") };
-        let walk = Walk { paths: vec![escaped(path.as_bytes())], depth: 1, follow: true, ..Walk::default() };
+        // It may be a pattern, as all paths may.
+        let walk = Walk { paths: vec![path.into_bytes()], depth: 1, follow: true, ..Walk::default() };
         let listed = workbench.image().and_then(|image| Ok(image.records(Operation::Walk(walk), Names::default())?));
         if let Err(error) = &listed {
             workbench.take_note(error);
@@ -103,42 +105,108 @@ impl Completer for Completion {
 
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let (begin, quote, word, before) = last_word(&line[..at]);
-        let pairs = |begin: usize, names: Vec<String>, prefix: &str, directory: &str| {
-            let fitting = names.into_iter().filter(|name| name.starts_with(prefix));
-            let pair = |name: String| Pair { display: printable(&name), replacement: written(directory, &name, quote) };
-            (begin, fitting.map(pair).collect())
-        };
+        let pair = |name: &str, replacement| Pair { display: printable(name), replacement };
         if before.is_empty() || (before == ["help"]) || before == ["time"] {
             let (dash, word) = word.strip_prefix('-').map_or(("", word), |rest| ("-", rest));
-            return Ok(pairs(begin, self.names.clone(), word, dash));
+            let fitting = self.names.iter().filter(|name| name.starts_with(word));
+            return Ok((begin, fitting.map(|name| pair(name, format!("{dash}{name}"))).collect()));
         }
-        let (directory, prefix) = word.rfind('/').map_or(("", word), |at| word.split_at(at + 1));
-        let names = match line.trim_start().starts_with('!') || is_of_host(&before, self.program.on_host) {
-            true => outside(directory),
-            false => self.inside(directory),
+        let reader = match () {
+            () if is_for_a_shell(line, word, &before) => Reader::Shell,
+            () if is_of_host(&before, self.program.on_host) => Reader::Host,
+            () => Reader::Image,
         };
-        Ok(pairs(begin, names, prefix, directory))
+        let Some(word) = meant(word, quote, reader) else { return Ok((begin, Vec::new())) };
+        let (directory, prefix) = word.rfind('/').map_or(("", &*word), |at| word.split_at(at + 1));
+        let (names, prefix) = match reader {
+            Reader::Image => (self.inside(directory), String::from_utf8_lossy(&plain(prefix.as_bytes())).into_owned()),
+            Reader::Host | Reader::Shell => (outside(directory), prefix.to_owned()),
+        };
+        let fitting = names.iter().filter(|name| name.starts_with(&prefix));
+        let pairs = fitting.filter_map(|name| Some(pair(name, written(directory, name, quote, reader)?)));
+        Ok((begin, pairs.collect()))
     }
 }
 
-/// A path as it is written in a line. What would command the terminal is not offered as it is.
-fn written(directory: &str, name: &str, quote: Option<char>) -> String {
-    let path = format!("{directory}{name}");
-    let needs_quotes = path.contains([' ', '\t', '"', '\'', '#', '|']) || path.chars().any(char::is_control);
-    let escape = |path: &str| {
-        path.chars()
-            .flat_map(|letter| match letter {
-                '"' | '\\' => vec!['\\', letter],
-                letter if letter.is_ascii_control() => format!("\\x{:02x}", letter as u32).chars().collect(),
-                letter => vec![letter],
-            })
-            .collect::<String>()
+/// Whose a word of a line is to understand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    /// Ours: a path of the image, which is a pattern.
+    Image,
+    /// Ours: a path of the host.
+    Host,
+    /// The host's shell.
+    Shell,
+}
+
+/// Whether the word is the host's shell's: behind `!`, or behind `|` (where a quoted one is taken for that too).
+fn is_for_a_shell(line: &str, word: &str, before: &[&str]) -> bool {
+    line.trim_start_matches(['-', ' ', '\t']).starts_with('!')
+        || before.iter().chain([&word]).any(|word| word.starts_with('|'))
+}
+
+/// What a word means so far; `None` where that is not certain.
+fn meant(word: &str, quote: Option<char>, reader: Reader) -> Option<String> {
+    if reader == Reader::Shell || quote != Some('"') {
+        return Some(word.to_owned());
+    }
+    let line = line::parse(format!("_ \"{word}\"").as_bytes()).ok()?;
+    let line::Request::Command { mut words, pipe: None } = line.request else { return None };
+    words.pop()?.into_string().ok()
+}
+
+/// A path as it is written in a line: as one word that means nothing else, and of which everything is seen. `None`
+/// where there is no such word.
+fn written(directory: &str, name: &str, quote: Option<char>, reader: Reader) -> Option<String> {
+    // What is in no directory, and would be an option, or somebody's home.
+    let above = match reader {
+        _ if !directory.is_empty() || !name.starts_with(['-', '~']) => "",
+        Reader::Image => "/",
+        Reader::Host | Reader::Shell => "./",
     };
-    let end = |quote: char| if name.ends_with('/') { String::new() } else { quote.to_string() };
-    match quote {
-        Some('\'') => format!("'{path}{}", end('\'')),
+    let path_of = |name: &str| format!("{above}{directory}{name}");
+    let path = match reader {
+        Reader::Image => path_of(&String::from_utf8(escaped(name.as_bytes())).ok()?),
+        Reader::Host => path_of(name),
+        Reader::Shell => return in_shell(&path_of(name), quote, name.ends_with('/')),
+    };
+    let is_hidden = path.contains(misleads);
+    let needs_quotes = is_hidden || path.contains(|letter: char| letter.is_whitespace() || "\"'#|".contains(letter));
+    let end = |quote: &str| if name.ends_with('/') { String::new() } else { quote.to_owned() };
+    Some(match quote {
+        Some('\'') if !is_hidden && !path.contains('\'') => format!("'{path}{}", end("'")),
         None if !needs_quotes => path,
-        _ => format!("\"{}{}", escape(&path), end('"')),
+        _ => format!("\"{}{}", double_quoted(&path), end("\"")),
+    })
+}
+
+/// What stands between double quotes for a text.
+fn double_quoted(text: &str) -> String {
+    let mut quoted = String::new();
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            _ if misleads(letter) => {
+                let bytes = letter.to_string().into_bytes();
+                quoted.extend(bytes.iter().map(|byte| format!("\\x{byte:02x}")));
+            }
+            _ => quoted.push(letter),
+        }
+    }
+    quoted
+}
+
+/// As [`written`], for the host's shell, which has another idea of what quotes are.
+fn in_shell(path: &str, quote: Option<char>, goes_on: bool) -> Option<String> {
+    let (home, rest) = path.strip_prefix("~/").map_or(("", path), |rest| ("~/", rest));
+    match quote {
+        _ if path.contains(misleads) => None,
+        None if rest.is_empty() => Some(home.to_owned()),
+        None => Some(format!("{home}{}", shell_word(rest))),
+        Some(quote) if shell_word(path) == path => {
+            Some(format!("{quote}{path}{}", if goes_on { String::new() } else { quote.into() }))
+        }
+        Some(_) => None,
     }
 }
 
@@ -191,11 +259,58 @@ mod tests {
 
     #[test]
     fn paths_are_completed_as_they_can_be_written() {
+        let written = |directory, name, quote| written(directory, name, quote, Reader::Image).unwrap();
         assert_eq!(written("/etc/", "fstab", None), "/etc/fstab");
         assert_eq!(written("/", "a b/", None), "\"/a b/");
         assert_eq!(written("/", "a\"b", None), "\"/a\\\"b\"");
-        assert_eq!(written("/", "a\u{1b}[2J", None), "\"/a\\x1b[2J\"");
+        assert_eq!(written("/", "a\u{1b}2J", None), "\"/a\\x1b2J\"");
         assert_eq!(written("/", "x", Some('\'')), "'/x'");
+        assert_eq!(written("/", "x' |id #", Some('\'')), "\"/x' |id #\"");
+        assert_eq!(written("/", "[a-y]*", None), r"/\[a-y]\*");
+        assert_eq!(written("", "-rf", None), "/-rf");
+        assert_eq!(written("/", "a\u{9b}2J\u{202e}", None), r#""/a\xc2\x9b2J\xe2\x80\xae""#);
+    }
+
+    #[test]
+    fn what_the_hosts_shell_reads_is_quoted_as_it_has_it() {
+        let written = |directory, name, quote| written(directory, name, quote, Reader::Shell);
+        assert_eq!(written("stk/", "q;id>x", None).unwrap(), "'stk/q;id>x'");
+        assert_eq!(written("~/", "a$(id)/", None).unwrap(), "~/'a$(id)/'");
+        assert_eq!(written("", "-x'", None).unwrap(), r"'./-x'\'''");
+        assert_eq!(written("", "plain", Some('"')).unwrap(), "\"plain\"");
+        assert_eq!(written("", "a`id`", Some('"')), None);
+        assert_eq!(written("", "a\u{1b}", None), None);
+        let is_for_a_shell = |line: &str| {
+            let (_, _, word, before) = last_word(line);
+            is_for_a_shell(line, word, &before)
+        };
+        for line in ["!ls x", " - !ls x", "cat /x | wc x", "cat /x |wc x", "cat /x |w"] {
+            assert!(is_for_a_shell(line), "{line}");
+        }
+        assert!(!is_for_a_shell("cat /x"));
+    }
+
+    #[test]
+    fn fuzz_what_is_completed_is_one_word_that_means_the_path_and_is_seen() {
+        blockyard_fuzz::check!(10_000).with_type::<(String, String, u8, bool)>().for_each(
+            |(directory, name, quote, is_of_image)| {
+                let quote = [None, Some('"'), Some('\'')][usize::from(quote % 3)];
+                let (directory, name) = (format!("{directory}/"), name.replace('/', ""));
+                let reader = if *is_of_image { Reader::Image } else { Reader::Host };
+                if name.is_empty() || name.contains('\0') || directory.contains('\0') {
+                    return;
+                }
+                let written = written(&directory, &name, quote, reader).unwrap();
+                assert!(!written.contains(misleads), "{written:?}");
+                let line = line::parse(format!("ls {written}").as_bytes()).unwrap();
+                let line::Request::Command { words, pipe: None } = line.request else { panic!("{written:?}") };
+                let meant = match reader {
+                    Reader::Image => [directory.as_bytes(), &*escaped(name.as_bytes())].concat(),
+                    _ => [directory.as_bytes(), name.as_bytes()].concat(),
+                };
+                assert_eq!((words.len(), words[1].as_encoded_bytes()), (2, &*meant), "{written:?}");
+            },
+        );
     }
 
     #[test]

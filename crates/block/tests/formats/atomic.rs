@@ -381,7 +381,7 @@ fn who_neither_owns_an_image_nor_is_root_does_not_change_it_as_a_whole() {
     let refused = std::thread::scope(|scope| {
         let somebody_else = || {
             // Of this thread alone.
-            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).unwrap();
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(1234)).unwrap();
             let OpenedDisk { disk, file, .. } = try_open(&path, false).0.unwrap();
             AtomicChange::begin(disk, file.unwrap()).unwrap_err().to_string()
         };
@@ -390,9 +390,9 @@ fn who_neither_owns_an_image_nor_is_root_does_not_change_it_as_a_whole() {
     assert!(refused.contains("by its owner and by root only"), "{refused}");
     assert_eq!(names(&directory), 1);
     // Root's is the owner's.
-    chown(&path, Some(65534), None).unwrap();
+    chown(&path, Some(1234), None).unwrap();
     let wanted = cut_off(&path, &before, "write-error:1st");
-    assert_eq!(fs::metadata(self::journal(&directory)).unwrap().uid(), 65534);
+    assert_eq!(fs::metadata(self::journal(&directory)).unwrap().uid(), 1234);
     assert!(contents(&path) == wanted);
 }
 
