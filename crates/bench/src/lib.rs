@@ -21,4 +21,4 @@ pub mod statistics;
 pub mod table;
 mod timed_command;
 pub mod upload;
-mod work_directory;
+pub mod work_directory;

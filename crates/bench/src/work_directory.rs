@@ -11,7 +11,7 @@ use tempfile::TempDir;
 ///
 /// # Errors
 /// When there is no such directory, others can change what lies in it, or it takes no new ones.
-pub(crate) fn make_in(directory: &Path) -> Result<TempDir> {
+pub fn make_in(directory: &Path) -> Result<TempDir> {
     private_directory_in(directory, "blockyard-bench-").context("making a directory")
 }
 

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use blockyard_bench::layer_costs::OpenTarget;
-use blockyard_bench::random_file;
+use blockyard_bench::{random_file, work_directory};
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{Disk, private_directory, private_directory_in};
+use blockyard_block::{Disk, private_directory};
 use blockyard_command_line::disk;
 use blockyard_session::open::{OpenOptions, open_disk};
 use std::any::Any;
@@ -43,7 +43,7 @@ impl Yard {
     /// # Errors
     /// When it cannot be written.
     pub fn create(directory: &Path, length_bytes: u64, write: bool) -> Result<Self> {
-        let directory = private_directory_in(directory, "blockyard-bench-").context("making a directory")?;
+        let directory = work_directory::make_in(directory)?;
         let yard = Self { directory, length_bytes, write };
         let path = yard.file();
         random_file::write(&path, PARTITION_START_BYTES, length_bytes)
