@@ -6,6 +6,7 @@
 //! may be somebody else's.
 
 use std::fs;
+use std::sync::LazyLock;
 
 /// What users and groups without a number are shown as, unless the system says otherwise.
 const UNKNOWN: u32 = 65534;
@@ -16,7 +17,8 @@ const ALL: u64 = u32::MAX as u64;
 /// Whether a number that the system has shown is certainly one user's, and nobody else's: what depends on whose a file
 /// is goes by this.
 pub fn is_one_user(user: u32) -> bool {
-    user != number("/proc/sys/kernel/overflowuid")
+    static UNKNOWN_USER: LazyLock<u32> = LazyLock::new(|| number("/proc/sys/kernel/overflowuid"));
+    user != *UNKNOWN_USER
 }
 
 /// Whether no user of this user namespace is without a number, if this is the one that those are shown as: then a file
@@ -27,7 +29,8 @@ pub(crate) fn has_number(user: u32) -> bool {
 
 /// The same of a group.
 pub(crate) fn group_has_number(group: u32) -> bool {
-    group != number("/proc/sys/kernel/overflowgid") || has_all(&map("/proc/self/gid_map"))
+    static UNKNOWN_GROUP: LazyLock<u32> = LazyLock::new(|| number("/proc/sys/kernel/overflowgid"));
+    group != *UNKNOWN_GROUP || has_all(&map("/proc/self/gid_map"))
 }
 
 fn number(said_in: &str) -> u32 {
