@@ -146,46 +146,40 @@ fn entry_of(workbench: &mut Workbench, path: &OsStr, follow: bool) -> Result<Ent
 /// `stat` and `lstat`, with guestfish's fields as far as they are known.
 fn stat(workbench: &mut Workbench, words: &[OsString], follow: bool) -> Result<()> {
     let entry = entry_of(workbench, &words[0], follow)?;
-    let device = rustix::fs::makedev(entry.major, entry.minor);
-    print(&format!(
-        "dev: {}\nino: {}\nmode: {}\nnlink: {}\nuid: {}\ngid: {}\nrdev: {device}\nsize: {}\nblocks: {}\natime: {}\nmtime: {}\n\
-         ctime: {}",
-        entry.device,
-        entry.inode,
-        entry.mode,
-        entry.links,
-        entry.user_id,
-        entry.group_id,
-        entry.size,
-        entry.blocks,
-        entry.accessed,
-        entry.modified,
-        entry.changed,
-    ))
+    let times = [("atime", entry.accessed), ("mtime", entry.modified), ("ctime", entry.changed)];
+    print_status(&entry, "", &times)
 }
 
 /// `statns` and `lstatns`, with guestfish's fields as far as they are known.
 fn stat_with_nanoseconds(workbench: &mut Workbench, words: &[OsString], follow: bool) -> Result<()> {
     let entry = entry_of(workbench, &words[0], follow)?;
-    let device = rustix::fs::makedev(entry.major, entry.minor);
-    print(&format!(
-        "st_dev: {}\nst_ino: {}\nst_mode: {}\nst_nlink: {}\nst_uid: {}\nst_gid: {}\nst_rdev: {device}\nst_size: {}\nst_blocks: {}\n\
-         st_atime_sec: {}\nst_atime_nsec: {}\nst_mtime_sec: {}\nst_mtime_nsec: {}\nst_ctime_sec: {}\nst_ctime_nsec: {}",
-        entry.device,
-        entry.inode,
-        entry.mode,
-        entry.links,
-        entry.user_id,
-        entry.group_id,
-        entry.size,
-        entry.blocks,
-        entry.accessed,
-        entry.accessed_ns,
-        entry.modified,
-        entry.modified_ns,
-        entry.changed,
-        entry.changed_ns,
-    ))
+    let times = [
+        ("atime_sec", entry.accessed),
+        ("atime_nsec", entry.accessed_ns.into()),
+        ("mtime_sec", entry.modified),
+        ("mtime_nsec", entry.modified_ns.into()),
+        ("ctime_sec", entry.changed),
+        ("ctime_nsec", entry.changed_ns.into()),
+    ];
+    print_status(&entry, "st_", &times)
+}
+
+/// A line for each field, whose name begins with `prefix`; the times are the last ones.
+fn print_status(entry: &Entry, prefix: &str, times: &[(&str, i64)]) -> Result<()> {
+    let numbers = [
+        ("dev", entry.device),
+        ("ino", entry.inode),
+        ("mode", entry.mode.into()),
+        ("nlink", entry.links),
+        ("uid", entry.user_id.into()),
+        ("gid", entry.group_id.into()),
+        ("rdev", rustix::fs::makedev(entry.major, entry.minor)),
+        ("size", entry.size),
+        ("blocks", entry.blocks),
+    ];
+    let numbers = numbers.iter().map(|(name, number)| format!("{prefix}{name}: {number}"));
+    let times = times.iter().map(|(name, time)| format!("{prefix}{name}: {time}"));
+    print(&numbers.chain(times).collect::<Vec<_>>().join("\n"))
 }
 
 /// Files that `find` lists in order of name: an image may have any number.
