@@ -49,10 +49,10 @@ impl Default for OpenOptions<'_> {
 }
 
 impl OpenOptions<'_> {
-    /// The same, to read all of it once.
+    /// The same, from one end to the other, once.
     #[must_use]
-    pub fn to_read_once(self) -> Self {
-        Self { read_only: true, streams: true, ..self }
+    pub fn streaming(self) -> Self {
+        Self { streams: true, ..self }
     }
 }
 

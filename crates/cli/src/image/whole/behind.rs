@@ -21,5 +21,5 @@ pub fn allowed(image: &Path, backing: Option<&Qcow2Backing>, allow_dirs: &[PathB
 /// When it is not.
 pub fn open(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
     let named = whole::behind(image, backing).map_err(UsageLines::from)?;
-    Ok(open_disk(&named, &disk::to_read(allow_dirs).to_read_once()).context("cannot open the backing file")?.disk)
+    Ok(open_disk(&named, &disk::to_read(allow_dirs).streaming()).context("cannot open the backing file")?.disk)
 }

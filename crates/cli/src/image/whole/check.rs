@@ -104,7 +104,7 @@ const NO_CHECKS: &str =
     "This image format does not support checks: all of it is the disk's, and nothing in it can contradict itself.";
 
 fn length_bytes(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<u64> {
-    let access = OpenOptions { file: Some(file), ..disk::to_read(&args.allow_dir).to_read_once() };
+    let access = OpenOptions { file: Some(file), ..disk::to_read(&args.allow_dir).streaming() };
     Ok(open_disk(named, &access)?.length_bytes)
 }
 

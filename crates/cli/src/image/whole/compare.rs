@@ -71,7 +71,7 @@ fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
         named_image::parse(&args.first, args.format)?.read_only(),
         named_image::parse(&args.second, args.second_format)?.read_only(),
     ];
-    let access = disk::to_read(&args.allow_dir).to_read_once();
+    let access = disk::to_read(&args.allow_dir).streaming();
     let disks = [open_disk(&named[0], &access)?.into(), open_disk(&named[1], &access)?.into()];
     let comparison = Comparison::new([&args.first, &args.second], disks, args.strict);
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;

@@ -15,7 +15,7 @@ use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::whole::convert::{Conversion, ConvertOptions, Target};
 use blockyard_image::whole::{NewImage, WholeDisk};
-use blockyard_session::open::{OpenOptions, open_disk};
+use blockyard_session::open::open_disk;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -94,7 +94,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let from = named_image::parse(&args.source, args.format)?.read_only();
     let to = named_image::parse(&args.target, args.output_format)?;
     from.differs_from(&to)?;
-    let source = open_disk(&from, &disk::to_read(&args.allow_dir).to_read_once())?.into();
+    let source = open_disk(&from, &disk::to_read(&args.allow_dir).streaming())?.into();
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     let target = match to.replaced_file(args.no_create)? {
         Some(path) => args.new_image(path, &to, &source, &watch)?,
@@ -160,7 +160,7 @@ impl ConvertArgs {
         if self.compress || !self.options.is_empty() {
             bail!(UsageError(format!("-c and -o are for new images, and {named} is written in place")));
         }
-        let disk = open_disk(named, &OpenOptions { streams: true, ..disk::to_write(&self.allow_dir) })?;
+        let disk = open_disk(named, &disk::to_write(&self.allow_dir).streaming())?;
         Ok(Target::in_place(&named.to_string(), disk.into(), source, self.target_is_zero)?)
     }
 }

@@ -45,7 +45,7 @@ pub struct InfoArgs {
 pub fn run(args: &InfoArgs) -> Result<()> {
     let named = named_image::parse(&args.image, args.format)?.read_only();
     let look = Look::at(&named)?;
-    let opened = open_disk(&named, &OpenOptions { file: look.file(), ..disk::to_read(&args.allow_dir).to_read_once() });
+    let opened = open_disk(&named, &OpenOptions { file: look.file(), ..disk::to_read(&args.allow_dir).streaming() });
     let opened =
         opened.map(|OpenDisk { disk, length_bytes, unfinished, .. }| LookedAtDisk { disk, length_bytes, unfinished });
     let known = look.with_disk(opened, args.backing_chain, &args.allow_dir)?;

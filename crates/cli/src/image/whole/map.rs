@@ -43,7 +43,7 @@ pub struct MapArgs {
 /// When the image cannot be read.
 pub fn run(args: &MapArgs) -> Result<()> {
     let named = named_image::parse(&args.image, args.format)?.read_only();
-    let access = disk::to_read(&args.allow_dir).to_read_once();
+    let access = disk::to_read(&args.allow_dir).streaming();
     let file = match named.kind() {
         Kind::File => Some(open_file(&named, &access)?.file),
         _ => None,

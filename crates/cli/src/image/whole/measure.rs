@@ -74,7 +74,7 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
     let measured = match &args.image {
         Some(image) => {
             let named = named_image::parse(image, args.format)?.read_only();
-            let disk = open_disk(&named, &disk::to_read(&args.allow_dir).to_read_once())?.disk;
+            let disk = open_disk(&named, &disk::to_read(&args.allow_dir).streaming())?.disk;
             shut_in(&[&named], Vec::new(), 1)?;
             measuring.run(Contents::Of(&*disk))?
         }
