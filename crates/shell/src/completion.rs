@@ -1,6 +1,7 @@
 //! What Tab adds: commands, files of the image, files of the host.
 
 use crate::commands;
+use crate::host_shell;
 use crate::line;
 use crate::program::{OnHost, Program};
 use crate::workbench::Workbench;
@@ -73,29 +74,37 @@ fn outside(directory: &str) -> Vec<String> {
     names
 }
 
-/// The word that ends at the cursor: where it begins, its quote, and what it means so far; and the words before it.
-fn last_word(line: &str) -> (usize, Option<char>, &str, Vec<&str>) {
-    let start = line.rfind([' ', '\t']).map_or(0, |at| at + 1);
-    // A quote that is open reaches further back.
-    let quote = line.char_indices().filter(|(_, letter)| "\"'".contains(*letter));
-    let mut open: Option<(usize, char)> = None;
-    for (at, letter) in quote {
-        match open {
-            None if line[..at].is_empty() || line[..at].ends_with([' ', '\t']) => open = Some((at, letter)),
-            Some((_, quote)) if quote == letter => open = None,
-            _ => {}
+/// The word at the end of a line, which Tab may make longer.
+#[derive(Debug, PartialEq, Eq)]
+struct LastWord<'a> {
+    /// Where it begins, with its quote.
+    begin: usize,
+    quote: Option<char>,
+    /// What of it is there, without its quote.
+    text: &'a str,
+    /// What of a command of ours is in front of it; `None`: it is the host's shell's.
+    before: Option<Vec<String>>,
+}
+
+/// The word at the end of a line; `None` where it is not certain what a word there would be.
+fn last_word(line: &str) -> Option<LastWord<'_>> {
+    let (begin, quote, before) = match line::end(line.as_bytes()).ok()? {
+        line::End::Nothing => return None,
+        line::End::Word { before, begin, quote } => {
+            let before = before.into_iter().map(|word| word.to_string_lossy().into_owned());
+            (begin, quote, Some(before.collect()))
         }
-    }
-    let (begin, quote, text) = match open {
-        Some((at, quote)) => (at, Some(quote), &line[at + 1..]),
-        None => (start, None, &line[start..]),
+        line::End::Host { begin } => {
+            let (within, quote) = host_shell::last_word(&line[begin..])?;
+            (begin + within, quote, None)
+        }
     };
-    (begin, quote, text, line[..begin].split_whitespace().collect())
+    Some(LastWord { begin, quote, text: &line[begin + usize::from(quote.is_some())..], before })
 }
 
 /// Whether a word of a command is a file of the host; `own` says so of the program's commands.
-fn is_of_host(before: &[&str], own: fn(&str) -> OnHost) -> bool {
-    let first = before[0].trim_start_matches('-');
+fn is_of_host(before: &[String], own: fn(&str) -> OnHost) -> bool {
+    let first = &*before[0];
     let verb = commands::verbs().find(|verb| verb.names.contains(&first));
     verb.is_some_and(|verb| verb.on_host.has(before.len())) || own(first).has(before.len())
 }
@@ -104,17 +113,18 @@ impl Completer for Completion {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let (begin, quote, word, before) = last_word(&line[..at]);
+        let Some(LastWord { begin, quote, text: word, before }) = last_word(&line[..at]) else {
+            return Ok((at, Vec::new()));
+        };
         let pair = |name: &str, replacement| Pair { display: printable(name), replacement };
-        if before.is_empty() || (before == ["help"]) || before == ["time"] {
-            let (dash, word) = word.strip_prefix('-').map_or(("", word), |rest| ("-", rest));
+        if before.as_ref().is_some_and(|before| before.is_empty() || before == &["help"] || before == &["time"]) {
             let fitting = self.names.iter().filter(|name| name.starts_with(word));
-            return Ok((begin, fitting.map(|name| pair(name, format!("{dash}{name}"))).collect()));
+            return Ok((begin, fitting.map(|name| pair(name, name.clone())).collect()));
         }
-        let reader = match () {
-            () if is_for_a_shell(line, word, &before) => Reader::Shell,
-            () if is_of_host(&before, self.program.on_host) => Reader::Host,
-            () => Reader::Image,
+        let reader = match before {
+            None => Reader::Shell,
+            Some(before) if is_of_host(&before, self.program.on_host) => Reader::Host,
+            Some(_) => Reader::Image,
         };
         let Some(word) = meant(word, quote, reader) else { return Ok((begin, Vec::new())) };
         let (directory, prefix) = word.rfind('/').map_or(("", &*word), |at| word.split_at(at + 1));
@@ -137,12 +147,6 @@ enum Reader {
     Host,
     /// The host's shell.
     Shell,
-}
-
-/// Whether the word is the host's shell's: behind `!`, or behind `|` (where a quoted one is taken for that too).
-fn is_for_a_shell(line: &str, word: &str, before: &[&str]) -> bool {
-    line.trim_start_matches(['-', ' ', '\t']).starts_with('!')
-        || before.iter().chain([&word]).any(|word| word.starts_with('|'))
 }
 
 /// What a word means so far; `None` where that is not certain.
@@ -248,13 +252,21 @@ impl RecordTaker for Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Stdio;
 
     #[test]
     fn the_word_at_the_cursor_may_be_quoted() {
-        assert_eq!(last_word("ca"), (0, None, "ca", vec![]));
-        assert_eq!(last_word("cat /etc/ho"), (4, None, "/etc/ho", vec!["cat"]));
-        assert_eq!(last_word("cat \"/a b/c"), (4, Some('"'), "/a b/c", vec!["cat"]));
-        assert_eq!(last_word("cat '/a' /b"), (9, None, "/b", vec!["cat", "'/a'"]));
+        let last_word = |line| {
+            let LastWord { begin, quote, text, before } = last_word(line).unwrap();
+            (begin, quote, text, before.unwrap_or_else(|| vec!["!".to_owned()]).join(";"))
+        };
+        assert_eq!(last_word("ca"), (0, None, "ca", String::new()));
+        assert_eq!(last_word("cat /etc/ho"), (4, None, "/etc/ho", "cat".to_owned()));
+        assert_eq!(last_word("cat \"/a b/c"), (4, Some('"'), "/a b/c", "cat".to_owned()));
+        assert_eq!(last_word("cat '/a' /b"), (9, None, "/b", "cat;/a".to_owned()));
+        assert_eq!(last_word("cat \"/a\\\" "), (4, Some('"'), "/a\\\" ", "cat".to_owned()));
+        assert_eq!(last_word("! cat \"a"), (6, Some('"'), "a", "!".to_owned()));
+        assert_eq!(last_word("cat /a | wc \"b\" c"), (16, None, "c", "!".to_owned()));
     }
 
     #[test]
@@ -280,14 +292,11 @@ mod tests {
         assert_eq!(written("", "plain", Some('"')).unwrap(), "\"plain\"");
         assert_eq!(written("", "a`id`", Some('"')), None);
         assert_eq!(written("", "a\u{1b}", None), None);
-        let is_for_a_shell = |line: &str| {
-            let (_, _, word, before) = last_word(line);
-            is_for_a_shell(line, word, &before)
-        };
+        let is_for_a_shell = |line: &str| last_word(line).unwrap().before.is_none();
         for line in ["!ls x", " - !ls x", "cat /x | wc x", "cat /x |wc x", "cat /x |w"] {
             assert!(is_for_a_shell(line), "{line}");
         }
-        assert!(!is_for_a_shell("cat /x"));
+        assert!(!is_for_a_shell("cat /x") && !is_for_a_shell("cat '| x' y"));
     }
 
     #[test]
@@ -313,12 +322,149 @@ mod tests {
         );
     }
 
+    /// What a line may be made of, and names that do something where their quotes do not hold.
+    const FRAGMENTS: [&str; 44] = [
+        "z",
+        " ",
+        " ",
+        " ",
+        "echo ",
+        ": ",
+        "'",
+        "'",
+        "\"",
+        "\"",
+        "`",
+        "`",
+        "\\",
+        "$",
+        "$(",
+        ")",
+        "${x:-",
+        "${x}",
+        "}",
+        "$((",
+        "))",
+        "$'",
+        "$\"",
+        "$[",
+        "]",
+        "((",
+        "[[ ",
+        " ]]",
+        "[ -v ",
+        " -eq ",
+        "a[",
+        "a=(",
+        "<(",
+        "<<",
+        "<",
+        "eval ",
+        "sh -c ",
+        "let ",
+        "declare ",
+        "trap ",
+        "case x in ",
+        ";",
+        "#",
+        "| ",
+    ];
+    const NAMES: [&str; 16] = [
+        "z`:>P`",
+        "z`;:>P;`",
+        "z';:>P;'",
+        "z\";:>P;\"",
+        "z$(:>P)",
+        "z;:>P",
+        "z\\';:>P;'",
+        "z);:>P;(",
+        "z}`:>P`",
+        "z';:>P #",
+        "z[$(:>P)]",
+        "z\\`:>P\\`",
+        "z]];:>P",
+        "z &:>P",
+        "z:>P ''",
+        "z}\";:>P;\"",
+    ];
+    const ENDS: [&str; 16] =
+        ["", "'", "\"", "`", ")", "}", "))", "]", " ]]", "\"`", "`\"", ")\"", "'`", "}\"", " ;; esac", "]=1"];
+
+    /// What the host's shell has to do with a line, when Tab was pressed at its end and that file was there.
+    fn completed(line: &str, name: &str) -> Option<String> {
+        let word = last_word(line)?;
+        let is_fitting = word.before.is_none() && name.starts_with(word.text);
+        let text = written("", name, word.quote, Reader::Shell).filter(|_| is_fitting)?;
+        Some(format!("{}{text}", &line[1..word.begin]))
+    }
+
+    #[test]
+    fn fuzz_no_shell_executes_what_is_completed() {
+        let yard = tempfile::tempdir().unwrap();
+        let shells = ["dash", "bash"].map(|shell| {
+            let programs = yard.path().join(shell);
+            fs::create_dir(&programs).unwrap();
+            let found = ["/bin", "/usr/bin"].map(|place| std::path::Path::new(place).join(shell));
+            let program = found.into_iter().find(|program| program.is_file()).expect("Debian's dash and bash");
+            std::os::unix::fs::symlink(program, programs.join("sh")).unwrap();
+            programs
+        });
+        let work = yard.path().join("work");
+        fs::create_dir(&work).unwrap();
+        let check = |line: &str, name: &str, end: &str| {
+            let Some(completed) = completed(line, name) else { return };
+            for programs in &shells {
+                let mut shell = std::process::Command::new(programs.join("sh"));
+                shell.env_clear().env("PATH", programs).current_dir(&work).arg("-c").arg(format!("{completed}{end}"));
+                shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+                assert!(!work.join("P").exists(), "{programs:?} executes {completed}{end}");
+            }
+        };
+        for line in
+            ["!echo `echo z", "!echo x\"a z", "!eval echo z", "!sh -c z", "!: a[ z", "!echo \"$(echo z", "!echo z"]
+        {
+            for name in NAMES {
+                ENDS.iter().for_each(|end| check(line, name, end));
+            }
+        }
+        blockyard_fuzz::check!(3_000).with_type::<(Vec<u8>, u8, u8)>().for_each(|(fragments, name, end)| {
+            let pick = |list: &[&'static str], byte: u8| list[usize::from(byte) % list.len()];
+            let line: String = fragments.iter().take(12).map(|&byte| pick(&FRAGMENTS, byte)).collect();
+            for last in ["", " ", " z"] {
+                check(&format!("!{line}{last}"), pick(&NAMES, *name), pick(&ENDS, *end));
+            }
+        });
+    }
+
+    #[test]
+    fn fuzz_what_is_completed_for_us_is_never_for_the_hosts_shell() {
+        const FRAGMENTS: [&str; 10] = ["cat ", "a", " ", "\"", "'", "\\", "|", "!", "#", "-"];
+        const NAMES: [&str; 6] = [" |id #", "\" |id #", "' |id #", "a |id", "|id", "\\\" |id #"];
+        let check = |line: &str, name: &str| {
+            let Some(LastWord { begin, quote, before: Some(before), .. }) = last_word(line) else { return };
+            if before.is_empty() {
+                return;
+            }
+            let written = written("", name, quote, Reader::Image).unwrap();
+            let completed = format!("{}{written}", &line[..begin]);
+            let line = line::parse(completed.as_bytes()).unwrap();
+            let line::Request::Command { words, pipe: None } = line.request else { panic!("{completed}") };
+            assert_eq!(words.len(), before.len() + 1, "{completed}");
+        };
+        check("cat \"a\\\" ", " |id #");
+        blockyard_fuzz::check!(10_000).with_type::<(Vec<u8>, u8)>().for_each(|(fragments, name)| {
+            let line: String = fragments.iter().map(|&byte| FRAGMENTS[usize::from(byte) % FRAGMENTS.len()]).collect();
+            check(&line, NAMES[usize::from(*name) % NAMES.len()]);
+        });
+    }
+
     #[test]
     fn it_is_known_which_words_are_files_of_the_host() {
         let own = |name: &str| if name == "get" { OnHost::From(2) } else { OnHost::Nothing };
-        let is_of_host = |before: &[&str]| is_of_host(before, own);
+        let is_of_host = |before: &[&str]| is_of_host(&before.iter().map(ToString::to_string).collect::<Vec<_>>(), own);
         assert!(is_of_host(&["upload"]) && !is_of_host(&["upload", "a"]));
         assert!(!is_of_host(&["get"]) && is_of_host(&["get", "/etc/fstab"]));
-        assert!(is_of_host(&["lcd"]) && !is_of_host(&["rm"]) && is_of_host(&["-add"]));
+        assert!(is_of_host(&["lcd"]) && !is_of_host(&["rm"]));
+        assert_eq!(last_word("-add x").unwrap().before.unwrap(), ["add"]);
     }
 }

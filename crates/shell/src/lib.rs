@@ -12,6 +12,7 @@ mod commands;
 mod completion;
 mod devices;
 mod editor;
+mod host_shell;
 mod image_verb;
 mod line;
 mod pipe;

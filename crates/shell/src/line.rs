@@ -69,34 +69,114 @@ pub(crate) fn parse(line: &[u8]) -> Result<Line, LineError> {
     if line.len() > LINE_BYTES_MAX {
         return Err(LineError::TooLong);
     }
-    let (mut rest, mut may_fail) = (trim(line), false);
-    while let [b'-', behind @ ..] = rest {
-        (rest, may_fail) = (trim(behind), true);
-    }
-    let request = match rest {
-        [] | [b'#', ..] => Request::Nothing,
-        [b'!', command @ ..] => Request::Host(OsString::from_vec(command.to_vec())),
-        _ => command(rest)?,
+    let (may_fail, mut rest) = may_fail(line);
+    let mut words = Vec::new();
+    let request = loop {
+        match next(rest, words.is_empty()) {
+            Next::Nothing | Next::Comment if words.is_empty() => break Request::Nothing,
+            Next::Nothing | Next::Comment => break Request::Command { words, pipe: None },
+            Next::Host(command) => break Request::Host(OsString::from_vec(command.to_vec())),
+            Next::Pipe(_) if words.is_empty() => return Err(LineError::NoCommand),
+            Next::Pipe(command) => {
+                break Request::Command { words, pipe: Some(OsString::from_vec(trim(command).to_vec())) };
+            }
+            Next::Word(text) => {
+                let (word, behind) = checked_word(text)?;
+                words.push(word);
+                rest = behind;
+            }
+        }
     };
     Ok(Line { may_fail, request })
 }
 
-fn command(mut rest: &[u8]) -> Result<Request, LineError> {
-    let mut words = Vec::new();
-    let mut pipe = None;
-    while !rest.is_empty() {
-        if let [b'|', command @ ..] = rest {
-            pipe = Some(OsString::from_vec(trim(command).to_vec()));
-            break;
+/// What is at the end of a line that is not complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nothing that can go on: a comment, or a word that is closed.
+    Nothing,
+    /// A word of a command of ours.
+    Word {
+        /// The words in front of it.
+        before: Vec<OsString>,
+        /// Where it begins, with its quote.
+        begin: usize,
+        /// The quote that is open.
+        quote: Option<char>,
+    },
+    /// A command of the host's shell.
+    Host {
+        /// Where it begins.
+        begin: usize,
+    },
+}
+
+/// What is at the end of a line, by the rules that it is executed by.
+///
+/// # Errors
+/// When what is in front of that is not well formed.
+pub(crate) fn end(line: &[u8]) -> Result<End, LineError> {
+    let (_, mut rest) = may_fail(line);
+    let mut before = Vec::new();
+    let begin = |text: &[u8]| line.len() - text.len();
+    loop {
+        let text = match next(rest, before.is_empty()) {
+            Next::Nothing => return Ok(End::Word { before, begin: line.len(), quote: None }),
+            Next::Comment => return Ok(End::Nothing),
+            Next::Host(command) | Next::Pipe(command) => return Ok(End::Host { begin: begin(command) }),
+            Next::Word(text) => text,
+        };
+        let quote = Some(char::from(text[0])).filter(|letter| "\"'".contains(*letter));
+        match checked_word(text) {
+            Ok((_, [])) if quote.is_some() => return Ok(End::Nothing),
+            Ok((_, [])) => return Ok(End::Word { before, begin: begin(text), quote: None }),
+            Ok((word, behind)) => {
+                before.push(word);
+                rest = behind;
+            }
+            Err(LineError::Unclosed) => return Ok(End::Word { before, begin: begin(text), quote }),
+            Err(error) => return Err(error),
         }
-        let (word, behind) = next_word(rest)?;
-        if word.contains(&0) {
-            return Err(LineError::Nul);
-        }
-        words.push(OsString::from_vec(word));
-        rest = trim(behind);
     }
-    if words.is_empty() { Err(LineError::NoCommand) } else { Ok(Request::Command { words, pipe }) }
+}
+
+/// Whether what a line asks for may fail, and the line without what says so.
+fn may_fail(line: &[u8]) -> (bool, &[u8]) {
+    let (mut rest, mut may_fail) = (trim(line), false);
+    while let [b'-', behind @ ..] = rest {
+        (rest, may_fail) = (trim(behind), true);
+    }
+    (may_fail, rest)
+}
+
+/// What a rest of a line begins with.
+enum Next<'a> {
+    Nothing,
+    Comment,
+    /// The host's shell has what is behind.
+    Host(&'a [u8]),
+    /// The host's shell has what is behind, and gets the output.
+    Pipe(&'a [u8]),
+    /// A word of ours, and what is behind.
+    Word(&'a [u8]),
+}
+
+/// Whose a rest of a line is: the only place that says so.
+fn next(rest: &[u8], is_first: bool) -> Next<'_> {
+    match trim(rest) {
+        [] => Next::Nothing,
+        [b'#', ..] if is_first => Next::Comment,
+        [b'!', command @ ..] if is_first => Next::Host(command),
+        [b'|', command @ ..] => Next::Pipe(command),
+        text => Next::Word(text),
+    }
+}
+
+fn checked_word(text: &[u8]) -> Result<(OsString, &[u8]), LineError> {
+    match next_word(text)? {
+        (word, _) if word.contains(&0) => Err(LineError::Nul),
+        (word, behind) => Ok((OsString::from_vec(word), behind)),
+    }
 }
 
 /// The word that `text` begins with, as it is meant, and what is behind it.
@@ -217,6 +297,28 @@ mod tests {
         assert_eq!(line.request, Request::Command { words: vec!["rm".into(), "/x".into()], pipe: None });
         let words = vec!["cat".into(), "/a|b".into()];
         assert_eq!(parse("cat /a|b | wc -l").request, Request::Command { words, pipe: Some("wc -l".into()) });
+    }
+
+    #[test]
+    fn the_end_of_a_line_is_whose_it_is_when_it_is_executed() {
+        let end = |line: &str| end(line.as_bytes());
+        let word = |before: &[&str], begin, quote| {
+            Ok(End::Word { before: before.iter().map(OsString::from).collect(), begin, quote })
+        };
+        assert_eq!(end(""), word(&[], 0, None));
+        assert_eq!(end(" - ca"), word(&[], 3, None));
+        assert_eq!(end("cat "), word(&["cat"], 4, None));
+        assert_eq!(end("cat \"/a b\" '/c d"), word(&["cat", "/a b"], 11, Some('\'')));
+        assert_eq!(end("cat \"a\\\" | x"), word(&["cat"], 4, Some('"')));
+        assert_eq!(end("cat \"a |b\" x"), word(&["cat", "a |b"], 11, None));
+        for nothing in ["# x", "- # x", "cat \"a\""] {
+            assert_eq!(end(nothing), Ok(End::Nothing), "{nothing}");
+        }
+        for (line, begin) in [("!ls", 1), (" - ! ls", 4), ("cat a|b |c", 9), ("cat \"a\\\"\" | x y", 11), ("| x", 1)] {
+            assert_eq!(end(line), Ok(End::Host { begin }), "{line}");
+        }
+        assert_eq!(end("cat 'a'b | x"), Err(LineError::GoesOn));
+        assert_eq!(end("cat \"\\"), Err(LineError::Escape));
     }
 
     #[test]
