@@ -1,9 +1,9 @@
 //! How far the host's shell is at the end of what has been written for it, as a shell reads it and not as our lines are
 //! read: which quote is open, and whether a quoted name would be one word there and nothing else.
 //!
-//! /bin/sh is dash, bash or another, and each reads some texts in its own way. Some are read twice, so that a quote does
-//! not hold there: what is between backquotes, in `eval`, in arithmetic. Nothing is said of a text that holds one of
-//! these: this page knows what is the same everywhere, and gives up at whatever else it meets.
+//! /bin/sh is dash, bash or another, and each reads some texts in its own way. Some are read twice, so that a quote
+//! does not hold there: what is between backquotes, in `eval`, in arithmetic. Nothing is said of a text that holds one
+//! of these: this page knows what is the same everywhere, and gives up at whatever else it meets.
 
 use std::str::Chars;
 
