@@ -1,5 +1,6 @@
 //! The appliance's kernel, as it is found on the machine.
 
+use blockyard_block::programs;
 use blockyard_confinement::program_filter::Executes;
 use std::env;
 use std::fs;
@@ -90,8 +91,7 @@ impl Kernel {
 }
 
 fn on_path() -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let directories = env::split_paths(&path).chain([PathBuf::from(USUAL_DIRECTORY)]);
+    let directories = programs::directories().into_iter().chain([PathBuf::from(USUAL_DIRECTORY)]);
     directories.map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())?.canonicalize().ok()
 }
 

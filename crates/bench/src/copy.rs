@@ -9,12 +9,13 @@ use crate::statistics::Samples;
 use crate::table::Table;
 use crate::{random_file, work_directory};
 use anyhow::{Context, Result, bail};
+use blockyard_block::programs;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 /// What to measure.
@@ -84,7 +85,7 @@ impl Target {
         }
         let before = CpuTimes::now().context("reading /proc/stat")?;
         let start = Instant::now();
-        let outcome = Command::new(&self.command[0])
+        let outcome = programs::command(&self.command[0])
             .args(&self.command[1..])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -209,7 +210,7 @@ impl CopyResults {
 }
 
 fn installed(program: &str) -> bool {
-    let runs = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let runs = programs::command(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     runs.is_ok_and(|status| status.success())
 }
 

@@ -2,8 +2,9 @@
 
 use crate::timed_command::{self, Finished};
 use anyhow::Result;
+use blockyard_block::programs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::SystemTime;
 
 /// guestfish as it runs on this machine.
@@ -26,7 +27,8 @@ pub(crate) const STAMP: &str = "!date +%s.%N\n";
 impl Guestfish {
     /// `None` where it is not installed. Without KVM that executes guests natively, its machine is emulated.
     pub fn find(has_kvm: bool) -> Option<Self> {
-        let version = Command::new("guestfish").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let version =
+            programs::command("guestfish").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         version.is_ok_and(|status| status.success()).then_some(Self { has_kvm })
     }
 
@@ -35,7 +37,7 @@ impl Guestfish {
     /// # Errors
     /// When it fails.
     pub(crate) fn run(&self, script: &str) -> Result<ScriptTimes> {
-        let mut command = Command::new("guestfish");
+        let mut command = programs::command("guestfish");
         // No daemon in between, whatever the distribution's default is; what the user has set counts.
         if std::env::var_os("LIBGUESTFS_BACKEND").is_none() {
             command.env("LIBGUESTFS_BACKEND", "direct");

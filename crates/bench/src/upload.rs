@@ -11,12 +11,12 @@ use crate::statistics::Samples;
 use crate::table::Table;
 use crate::{random_file, timed_command, work_directory};
 use anyhow::{Context, Result};
+use blockyard_block::programs;
 use case::{Case, Method, Yard};
 use serde::Serialize;
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 /// What to measure.
@@ -148,7 +148,7 @@ fn write_data(bench: &UploadBench, yard: &Yard) -> Result<()> {
 fn copy_on_the_host(yard: &Yard) -> Result<f64> {
     let copy = yard.directory.join("copy");
     let start = Instant::now();
-    timed_command::run(Command::new("cp").arg("--reflink=never").arg(&yard.data).arg(&copy), "")?;
+    timed_command::run(programs::command("cp").arg("--reflink=never").arg(&yard.data).arg(&copy), "")?;
     sync(&copy)?;
     let seconds = start.elapsed().as_secs_f64();
     std::fs::remove_file(&copy).context("removing the copy")?;

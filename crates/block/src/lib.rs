@@ -137,6 +137,7 @@ pub mod partition_table;
 mod place;
 mod printable;
 mod private_directory;
+pub mod programs;
 mod read;
 mod replacement;
 mod request;

@@ -7,7 +7,7 @@ mod tools;
 mod user_mode_linux;
 
 use anyhow::{Result, bail};
-use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap};
+use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, programs};
 use blockyard_command_line::terminal::{self, print};
 use blockyard_session::server::{Server, ServerOptions};
 use blockyard_vmm::backend::{self, BackendReport};
@@ -56,7 +56,7 @@ impl From<BackendReport> for Backend {
 pub fn run(args: &DoctorArgs) -> Result<()> {
     // They answer while the rest is looked at.
     let uml = user_mode_linux::find();
-    let qemu = QEMU.map(|(name, ..)| program::find(name).map(|path| (program::ask(&path), path)));
+    let qemu = QEMU.map(|(name, ..)| programs::find(name).map(|path| (program::ask(&path), path)));
     let backends = backend::report().map(Backend::from).into();
     let (uml, confined) = uml.facility();
     let user_namespaces = kernel::user_namespaces(confined.map(|confined| confined.namespaces));

@@ -1,7 +1,7 @@
 //! Output of a command as the input of one of the host's.
 
 use anyhow::{Context, Result, bail};
-use blockyard_block::shown;
+use blockyard_block::{programs, shown};
 use blockyard_command_line::failures;
 use blockyard_command_line::terminal::OutputError;
 use rustix::stdio::{dup2_stdout, stdout};
@@ -14,25 +14,43 @@ use std::process::{Command, Stdio};
 /// # Errors
 /// When either fails.
 pub(crate) fn into(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
-    between(command, Stdio::inherit(), act)
+    between(shell(command), Stdio::inherit(), act)
 }
 
-/// As [`into`], and says what the command says when all has come: what it makes of a part, or of nothing, is wrong.
+/// As [`into`], for a command of ours: its programs are found where we find some, whatever PATH says.
+///
+/// # Errors
+/// As there.
+pub(crate) fn into_own(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    between(own_shell(command), Stdio::inherit(), act)
+}
+
+/// As [`into_own`], and says what the command says when all has come: what it makes of a part, or of nothing, is wrong.
 ///
 /// # Errors
 /// As there.
 pub(crate) fn sum(command: &OsStr, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let mut said = tempfile::tempfile().context("making a temporary file")?;
     let output = said.try_clone().context("making a temporary file")?;
-    between(command, output.into(), act)?;
+    between(own_shell(command), output.into(), act)?;
     said.rewind().context("reading a temporary file")?;
     Ok(io::copy(&mut said, &mut io::stdout()).map(drop).map_err(OutputError)?)
 }
 
-fn between(command: &OsStr, output: Stdio, act: impl FnOnce() -> Result<()>) -> Result<()> {
+fn shell(command: &OsStr) -> (Command, &OsStr) {
     let mut shell = Command::new("/bin/sh");
-    shell.arg("-c").arg(command).stdin(Stdio::piped()).stdout(output);
-    let mut child = shell.spawn().context("cannot run /bin/sh")?;
+    shell.arg("-c").arg(command);
+    (shell, command)
+}
+
+fn own_shell(command: &OsStr) -> (Command, &OsStr) {
+    let (mut shell, command) = shell(command);
+    shell.env("PATH", programs::path());
+    (shell, command)
+}
+
+fn between((mut shell, command): (Command, &OsStr), output: Stdio, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut child = shell.stdin(Stdio::piped()).stdout(output).spawn().context("cannot run /bin/sh")?;
     let Some(input) = child.stdin.take() else { bail!("{}: it has no input", shown(command)) };
     let own = rustix::io::fcntl_dupfd_cloexec(stdout(), 3).map_err(io::Error::from).context("keeping stdout")?;
     io::stdout().flush().map_err(OutputError)?;

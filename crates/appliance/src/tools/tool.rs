@@ -1,6 +1,6 @@
 //! The host's programs that the appliance can run.
 
-use std::env;
+use blockyard_block::programs;
 use std::path::PathBuf;
 
 /// A program of the host's. Nothing of it is executed on the host.
@@ -89,8 +89,7 @@ const USUAL_DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 impl Tool {
     /// Where it is: in one of PATH's directories, or where such programs are.
     pub fn find(&self) -> Option<PathBuf> {
-        let path = env::var_os("PATH").unwrap_or_default();
-        let directories = env::split_paths(&path).chain(USUAL_DIRECTORIES.map(PathBuf::from));
+        let directories = programs::directories().into_iter().chain(USUAL_DIRECTORIES.map(PathBuf::from));
         directories.map(|directory| directory.join(self.program)).find(|program| program.is_file())
     }
 }

@@ -3,6 +3,7 @@
 use crate::guestfish::{STAMP, quoted};
 use crate::timed_command;
 use anyhow::{Context, Result};
+use blockyard_block::programs;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -132,7 +133,7 @@ impl Yard {
         let zeros = directory.join("big.file");
         File::create(&zeros)?.set_len(self.bytes)?;
         // Without --sparse, holes are zeros.
-        let mut tar = Command::new("tar");
+        let mut tar = programs::command("tar");
         timed_command::run(tar.arg("-C").arg(&directory).arg("-zcf").arg(&self.archive).arg("big.file"), "")?;
         Ok(std::fs::remove_dir_all(&directory)?)
     }

@@ -1,7 +1,7 @@
 //! What the host's kernel gives that not every kernel does, or not everybody.
 
 use super::facility::{Facility, Lack};
-use super::program;
+use blockyard_block::programs;
 use blockyard_confinement as confinement;
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ fn usable_fuse(root: bool) -> Result<String, Lack> {
         };
         Lack::new(format!("{DEVICE} does not open: {error}"), remedy)
     })?;
-    match program::find("fusermount3") {
+    match programs::find("fusermount3") {
         Some(path) => Ok(format!("{DEVICE}, and {} mounts for ordinary users", path.display())),
         None if root => Ok(format!("{DEVICE}; root mounts without fusermount3")),
         None => Err(Lack::new("fusermount3, which mounts for ordinary users, is not there", "apt-get install fuse3")),

@@ -1,8 +1,9 @@
 //! Programs of others: where they are, and which version.
 
+use blockyard_block::programs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a program may take to say its version: one of many libraries, from a disk that is slow, on a machine that
@@ -10,22 +11,12 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// The program of this name that a shell would run.
-pub fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| is_program(program))
-}
-
-fn is_program(path: &Path) -> bool {
-    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
-}
-
 /// A program that was asked for its version. Several can be asked at once.
 pub struct Asked(std::io::Result<Child>);
 
 /// Asks `program` for its version.
 pub fn ask(program: &Path) -> Asked {
-    let mut command = Command::new(program);
+    let mut command = programs::command(program);
     Asked(command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn())
 }
 
@@ -59,14 +50,16 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn says_where_a_program_is_and_what_it_answers() {
-        let shell = find("sh").expect("there is a shell");
-        assert!(is_program(&shell) && !is_program(Path::new("/etc/passwd")) && find("no such program").is_none());
-        let echo = find("echo").expect("echo comes with the package coreutils");
+        let shell = programs::find("sh").expect("there is a shell");
+        assert!(programs::is_program(&shell) && !programs::is_program(Path::new("/etc/passwd")));
+        assert!(programs::find("no such program").is_none());
+        let echo = programs::find("echo").expect("echo comes with the package coreutils");
         assert!(ask(&echo).answer().is_ok());
-        let fail = find("false").expect("false comes with the package coreutils");
+        let fail = programs::find("false").expect("false comes with the package coreutils");
         assert!(ask(&fail).answer().is_err() || ask(&fail).answer().is_ok_and(|line| line.contains("coreutils")));
         assert!(ask(Path::new("/no/such/program")).answer().unwrap_err().contains("does not start"));
     }

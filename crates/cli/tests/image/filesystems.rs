@@ -287,3 +287,28 @@ fn tools_are_not_executed_on_the_host() {
     assert!(said.contains("e2fsck into the appliance: it is no ELF file for x86-64"), "{said}");
     assert!(!trace.exists());
 }
+
+#[test]
+fn nothing_is_taken_from_the_current_directory_where_path_says_nothing() {
+    let rig = Rig::new(16, |root| fs::write(root.join("file"), "a\nb\n").unwrap());
+    let trace = rig.path("trace");
+    for name in ["linux.uml", "e2fsck", "wc"] {
+        let program = rig.path(name);
+        fs::write(&program, format!("#!/bin/sh\ntouch {}\n", trace.display())).unwrap();
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    for path in [None, Some(""), Some("."), Some(":/nowhere")] {
+        let said = |subcommand: &str, arguments: &[&str]| {
+            let mut command = rig.command(subcommand, arguments);
+            command.env_remove("PATH").envs(path.map(|path| ("PATH", path)));
+            let output = command.output().unwrap();
+            assert!(!trace.exists(), "{subcommand} with {path:?}");
+            (output.status.success(), String::from_utf8(output.stdout).unwrap())
+        };
+        let (is_good, names) = said("ls", &["/"]);
+        assert!(is_good && names.contains("file"), "{path:?}: {names}");
+        assert!(said("fsck", &[]).0, "{path:?}");
+        let count = said("wc-l", &["/file"]);
+        assert!(path == Some(":/nowhere") || count == (true, "2\n".to_owned()), "{path:?}: {count:?}");
+    }
+}

@@ -78,7 +78,7 @@ pub(crate) const VERBS: &[Verb] = &[
 /// Prints a file of the image through a command of the host's shell.
 fn piped(workbench: &mut Workbench, path: &OsStr, command: &str) -> Result<()> {
     let cat = ["cat".into(), "--".into(), path.to_owned()];
-    pipe::into(OsStr::new(command), || workbench.perform(&cat))
+    pipe::into_own(OsStr::new(command), || workbench.perform(&cat))
 }
 
 /// Prints what a command of the host's shell says of a file of the image as a whole.

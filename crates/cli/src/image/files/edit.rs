@@ -1,7 +1,7 @@
 //! `blockyard image edit`: a file of an image in the user's editor.
 
 use anyhow::{Context, Result, bail};
-use blockyard_block::{private_directory, shell_word, shown};
+use blockyard_block::{private_directory, programs, shell_word, shown};
 use blockyard_command_line::image::file_command::FileCommand;
 use blockyard_command_line::terminal;
 use blockyard_image::Access;
@@ -42,13 +42,20 @@ impl FileCommand for Edit {
     }
 }
 
+/// The editor of who has named none.
+const DEFAULT: &str = "vi";
+
 fn run_editor(copy: &Path) -> Result<()> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let editor = set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".into());
+    let editor = set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| DEFAULT.into());
     // The variable may hold options; the shell takes it apart, as git and visudo have it.
     let mut script = editor.clone();
     script.push(" \"$@\"");
-    let status = Command::new("/bin/sh").arg("-c").arg(script).arg(&editor).arg(copy).status();
+    let mut shell = Command::new("/bin/sh");
+    if editor == DEFAULT {
+        shell.env("PATH", programs::path());
+    }
+    let status = shell.arg("-c").arg(script).arg(&editor).arg(copy).status();
     let status = status.with_context(|| format!("cannot run {}", shown(&editor)))?;
     if status.success() { Ok(()) } else { bail!("{}: {status}: nothing was changed", shown(&editor)) }
 }
