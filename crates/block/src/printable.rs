@@ -30,10 +30,15 @@ pub fn misleads(letter: char) -> bool {
 }
 
 /// Letters without a shape that change the direction or the lines of others (Unicode Standard Annex 9, and U+2028 and
-/// U+2029), or hide between them. The joiners (U+200C, U+200D) are part of how names are spelled.
+/// U+2029), or hide between them: what Unicode calls Default_Ignorable_Code_Point, and the annotation marks. Two names
+/// that differ by one of these look the same. The joiners (U+200C, U+200D) and the variation selectors (U+FE00 to
+/// U+FE0F) are part of how names are spelled, in Persian and Hindi as in emoji, and stay.
 fn is_format(letter: char) -> bool {
     matches!(letter,
-        '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A path, or another word of somebody's, as it may be shown in a message: one line, whatever it is.
@@ -76,6 +81,24 @@ mod tests {
         assert_eq!(printable("a\u{202e}gpj.exe \u{2066}b\u{200d}"), "a\u{fffd}gpj.exe \u{fffd}b\u{200d}");
         assert_eq!(printable_lines("a\tb\nc\u{1b}[2J\r"), "a\tb\nc\u{fffd}[2J\u{fffd}");
         assert_eq!(shown(Path::new("a\nb")).to_string(), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn two_names_that_are_shown_do_not_look_the_same() {
+        for letter in [
+            0xad, 0x34f, 0x61c, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x180b, 0x180e, 0x180f, 0x200b, 0x200e, 0x200f, 0x202a,
+            0x202e, 0x2060, 0x2065, 0x206f, 0x3164, 0xfeff, 0xffa0, 0xfff0, 0xfff8, 0x1bca0, 0x1bca3, 0x1d173, 0x1d17a,
+            0xe0000, 0xe0001, 0xe0041, 0xe007f, 0xe0100, 0xe0fff,
+        ] {
+            let letter = char::from_u32(letter).unwrap();
+            let name = format!("fst{letter}ab");
+            assert_eq!(printable(&name), "fst\u{fffd}ab", "{letter:?}");
+            assert!(shell_word(&name).is_ascii(), "{letter:?}");
+        }
+        for spelled in ["می\u{200c}خواهم", "क्\u{200d}ष", "❤\u{fe0f}", "👩\u{200d}🚀", "größer", "한글"]
+        {
+            assert_eq!(printable(spelled), spelled);
+        }
     }
 
     #[test]

@@ -83,8 +83,7 @@ fn escaped(text: String) -> String {
     }
     text.chars().fold(String::with_capacity(text.len() + 16), |mut safe, letter| {
         match is_bad(letter) {
-            // None of them is outside of the first plane.
-            true => _ = write!(safe, "\\u{:04x}", u32::from(letter)),
+            true => letter.encode_utf16(&mut [0; 2]).iter().for_each(|unit| _ = write!(safe, "\\u{unit:04x}")),
             false => safe.push(letter),
         }
         safe
@@ -136,7 +135,7 @@ mod tests {
 
     #[test]
     fn json_says_the_same_and_commands_nothing() {
-        let names = ["\u{1b}]0;x\u{7}", "\u{9b}2J", "\u{7f}", "\u{202e}gpj", "größer\n"];
+        let names = ["\u{1b}]0;x\u{7}", "\u{9b}2J", "\u{7f}", "\u{202e}gpj", "a\u{e0041}\u{ad}", "größer\n"];
         for text in [json(&names).unwrap(), json_pretty(&names).unwrap()] {
             assert!(!text.contains(|letter: char| letter != '\n' && misleads(letter)), "{text:?}");
             assert!(text.contains("größer"));

@@ -281,6 +281,7 @@ mod tests {
         assert_eq!(written("/", "[a-y]*", None), r"/\[a-y]\*");
         assert_eq!(written("", "-rf", None), "/-rf");
         assert_eq!(written("/", "a\u{9b}2J\u{202e}", None), r#""/a\xc2\x9b2J\xe2\x80\xae""#);
+        assert_eq!(written("/", "a\u{ad}\u{e0041}", None), r#""/a\xc2\xad\xf3\xa0\x81\x81""#);
     }
 
     #[test]
