@@ -2,6 +2,7 @@
 
 use crate::commands;
 use crate::completion::Completion;
+use crate::keys;
 use crate::line;
 use crate::workbench::Workbench;
 use anyhow::{Context, Result, bail};
@@ -9,7 +10,7 @@ use blockyard_block::unchangeable;
 use blockyard_command_line::terminal;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
-use rustyline::{CompletionType, Config, Editor};
+use rustyline::{CompletionType, Config, Editor, Event};
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -36,10 +37,12 @@ pub(crate) fn run(mut workbench: Workbench) -> Result<()> {
         .build();
     let mut editor = Editor::<Completion, FileHistory>::with_config(config).context("setting up the terminal")?;
     editor.set_helper(Some(Completion::new(Rc::clone(&workbench))));
+    editor.bind_sequence(Event::Any, keys::handler());
     let history = history_file();
     if let Some(history) = &history {
         // The first time there is none.
         let _ = editor.load_history(history);
+        keep_what_is_seen(&mut editor);
     }
     greet(&workbench.borrow());
     let done = lines(&mut editor, &workbench);
@@ -49,6 +52,19 @@ pub(crate) fn run(mut workbench: Workbench) -> Result<()> {
     }
     drop(editor);
     workbench.borrow_mut().finish(done)
+}
+
+/// Forgets lines out of a history that could not be typed.
+fn keep_what_is_seen(editor: &mut Editor<Completion, FileHistory>) {
+    let lines: Vec<_> = editor.history().iter().cloned().collect();
+    if lines.iter().all(|line| keys::is_seen(line)) {
+        return;
+    }
+    // It is a convenience.
+    let _ = editor.clear_history();
+    for line in lines.iter().filter(|line| keys::is_seen(line)) {
+        let _ = editor.add_history_entry(line);
+    }
 }
 
 fn greet(workbench: &Workbench) {

@@ -14,6 +14,7 @@ mod devices;
 mod editor;
 mod host_shell;
 mod image_verb;
+mod keys;
 mod line;
 mod pipe;
 mod program;

@@ -495,6 +495,27 @@ fn the_shell_edits_completes_remembers_and_survives_ctrl_c() {
 }
 
 #[test]
+fn what_is_typed_and_pasted_is_what_is_seen() {
+    let rig = Rig::new(32, |_| {});
+    fs::create_dir_all(rig.path("state/blockyard")).unwrap();
+    fs::write(rig.path("state/blockyard/shell_history"), "#V2\n! echo re\u{202e}membered\n! echo good\n").unwrap();
+    let mut terminal = Terminal::open(&rig, &["disk.img"]);
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("\x1b[200~! printf 'a%sb' \u{202e}-pas\x03\x15ted\u{85}\u{ad}\u{e0041}-\x1b[201~\r");
+    terminal.wait_for("a-pasted-b");
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("! printf 'a%sb' \u{202e}-ty\u{200b}ped\u{ad}-\x16\u{85}\r");
+    terminal.wait_for("a-typed-b");
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("\x1b[A\x1b[A\x1b[A\x1b[A\x1b[A\r");
+    terminal.wait_for("good\r\n");
+    terminal.wait_for("blockyard> ");
+    terminal.leave();
+    assert!(!terminal.all.contains(['\u{202e}', '\u{200b}', '\u{85}', '\u{ad}', '\u{e0041}']), "{:?}", terminal.all);
+    assert!(terminal.all.contains('\x07') && !terminal.all.contains("membered"), "{:?}", terminal.all);
+}
+
+#[test]
 fn lines_are_not_remembered_where_somebody_else_could_have_them_go_elsewhere() {
     let rig = Rig::new(32, |_| {});
     fs::create_dir(rig.path("state")).unwrap();
