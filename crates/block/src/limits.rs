@@ -24,6 +24,11 @@ pub const IN_FLIGHT_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes that who makes requests of his own reads or writes in one.
 pub const REQUEST_BYTES_MAX: u64 = 64 << 20;
 
+/// Of requests this long, a disk may do two at a time although it has one thread: so long ones come in twos from who
+/// gives it few at once. Two CPUs copy this much, to or from the page cache, sooner than one, whatever it costs to tell
+/// the other.
+pub const SHARED_BYTES_MIN: u64 = 512 << 10;
+
 /// Smallest logical block of a disk.
 pub const LOGICAL_BLOCK_MIN_BYTES: u32 = 512;
 /// Largest logical block of a disk.

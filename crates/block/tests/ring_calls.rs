@@ -119,3 +119,40 @@ fn requests_past_the_page_cache_go_through_the_ring() {
     assert!(moving(&calls) <= waits + 100, "{calls:?}");
     assert!((1..=2 * REQUESTS).contains(&entered(&calls)), "{calls:?}");
 }
+
+/// The kernel's threads for a ring are named after the thread that submits, and end some seconds after their work.
+#[test]
+fn of_long_reads_that_are_submitted_together_the_kernel_has_a_thread_make_some() {
+    const LONG: usize = 1 << 20;
+    if io_uring::IoUring::new(1).is_err() {
+        return;
+    }
+    let file = tempfile::tempfile().unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 2 * LONG as u64).unwrap();
+    std::io::Read::read_to_end(&mut &file, &mut Vec::new()).unwrap();
+    let disk = FileDisk::from_file(file, &FileOptions { engine: Engine::Uring, ..FileOptions::default() }).unwrap();
+    let memory = MemoryMap::allocate(&[(0, 2 * LONG)]).unwrap();
+    let mut queue = disk.open_queue(&memory, 2).unwrap();
+    let mut read_both = || {
+        for n in 0..2 {
+            let segment = Segment { region: 0, length_bytes: LONG as u32, offset_bytes: (n * LONG) as u64 };
+            let offset_bytes = (n * LONG) as u64;
+            let request = Request { operation: Operation::Read, offset_bytes, segments: &[segment], token: n as u64 };
+            queue.push(&request).unwrap();
+        }
+        let mut completions = Vec::new();
+        queue.drain(&mut completions).unwrap();
+        assert!(completions.len() == 2 && completions.iter().all(|completion| completion.result.is_ok()));
+    };
+    let name = format!("iou-wrk-{}\n", rustix::thread::gettid().as_raw_nonzero());
+    let kernel_threads = || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+        names.filter(|comm| *comm == name).count()
+    };
+    let seen = (0..10).any(|_| {
+        read_both();
+        kernel_threads() > 0
+    });
+    assert!(seen);
+}

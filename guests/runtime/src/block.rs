@@ -232,10 +232,14 @@ impl BlockDevice {
         self.queues.iter().any(Queue::has_used)
     }
 
-    /// Asks for an interrupt when a request is done. Returns whether one is already.
+    /// Asks for an interrupt when half of what one of the queues has in flight is done: the device goes on with the
+    /// other half meanwhile. Returns whether it is already.
     pub fn enable_interrupts(&mut self) -> bool {
         // All of them, not only up to the first that says so.
-        self.queues.iter_mut().fold(false, |any, queue| any | (queue.in_flight() > 0 && queue.enable_interrupts()))
+        self.queues.iter_mut().fold(false, |any, queue| {
+            let in_flight = queue.in_flight();
+            any | (in_flight > 0 && queue.enable_interrupt_after(in_flight.div_ceil(2)))
+        })
     }
 
     /// Asks for no interrupts.

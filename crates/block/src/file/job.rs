@@ -416,6 +416,19 @@ impl Job {
         matches!(self.step, Step::Write { flags: 0 }) && !self.direct.contains(self.offset_bytes)
     }
 
+    pub(super) const fn offset_bytes(&self) -> u64 {
+        self.offset_bytes
+    }
+
+    pub(super) const fn left_bytes(&self) -> u64 {
+        self.left_bytes
+    }
+
+    /// Whether what is next goes through the page cache, and is a read or such a write.
+    pub(super) fn is_cached_transfer(&self) -> bool {
+        self.is_cached_write() || matches!(self.step, Step::Read) && !self.direct.contains(self.offset_bytes)
+    }
+
     /// Does all of it here and now, so that [`Call::Nothing`] is left, which ends as this did.
     pub(super) fn run_ahead(&mut self, backing: &Backing) {
         let ended = self.run(backing);

@@ -7,6 +7,7 @@ mod rings;
 
 use super::backing::Backing;
 use super::job::{CALLS_MAX, Job};
+use crate::limits::SHARED_BYTES_MIN;
 use crate::wait::wait_readable;
 use crate::{Completion, MemoryMap, Queue, QueueError, Request};
 use cached_writes::CachedWrites;
@@ -46,6 +47,9 @@ pub(super) struct UringQueue {
     /// Submissions without a completion that was seen.
     outstanding: usize,
     cached_writes: CachedWrites,
+    /// A long transfer that this thread makes, once those that were pushed with it are handed over: two CPUs copy
+    /// sooner than one. Measured through a session with four reads of 1 MiB in flight, on two CPUs, 1.65 times as many.
+    own: Option<u16>,
     /// Jobs that go on were not submitted: nobody else knows that they wait.
     stalled: bool,
     /// The ring failed: whoever watches its descriptor may do so until that is closed.
@@ -72,6 +76,7 @@ impl UringQueue {
             free,
             outstanding: 0,
             cached_writes,
+            own: None,
             stalled: false,
             broken: false,
         }))
@@ -112,6 +117,68 @@ impl UringQueue {
             },
         }
     }
+
+    /// Makes the long transfer in `slot`, or has the kernel make it last.
+    fn make_own(&mut self, slot: u16) -> io::Result<()> {
+        let depth = self.jobs.len();
+        let index = usize::from(slot);
+        // First, so that the others are written meanwhile.
+        if self.jobs[index].is_cached_write() && self.hand_over().is_ok() {
+            write_ahead(&mut self.jobs[index], &mut self.cached_writes, &self.backing, true);
+        }
+        let mut submissions = self.ring.submission();
+        let most = entries_max(&submissions, self.outstanding, depth);
+        let job = &mut self.jobs[index];
+        match enqueue(&mut submissions, slot, job, &self.registered, most, Maker::Submitter) {
+            Ok(count) => {
+                self.outstanding += count;
+                Ok(())
+            }
+            // There is room, once what failed before is handed over.
+            Err(_) => {
+                self.own = Some(slot);
+                Err(Errno::AGAIN.into())
+            }
+        }
+    }
+
+    /// Gives the kernel what is in the submission queue.
+    fn hand_over(&mut self) -> io::Result<()> {
+        let mut retries = 0;
+        while !self.ring.submission().is_empty() {
+            match self.ring.submit().map_err(|error| Errno::from_io_error(&error)) {
+                Ok(1..) | Err(Some(Errno::INTR)) => {}
+                Ok(_) | Err(Some(Errno::AGAIN | Errno::BUSY)) if retries < SUBMIT_RETRIES_MAX => {
+                    retries += 1;
+                    std::thread::sleep(SUBMIT_RETRY_PAUSE);
+                }
+                failed => {
+                    self.broken = true;
+                    return Err(failed.err().flatten().unwrap_or(Errno::AGAIN).into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a job's write here and now, if that is sooner than the ring: what is left for the ring is to say so, in its
+/// turn. `free`: whether there is nothing that this thread could do meanwhile.
+fn write_ahead(job: &mut Job, writes: &mut CachedWrites, backing: &Backing, free: bool) {
+    let started = Instant::now();
+    if job.is_cached_write() && writes.may_make(job.offset_bytes(), job.left_bytes(), free, started) {
+        job.run_ahead(backing);
+        writes.made(started, Instant::now());
+    }
+}
+
+/// Who makes the first of a job's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Maker {
+    /// This thread while it submits them, if they need not wait; else the kernel has them done.
+    Submitter,
+    /// A thread of the kernel's, while this one goes on.
+    Kernel,
 }
 
 /// Puts the job's next calls into the submission queue, at most `most`, for which there is room. How many, and an error
@@ -122,11 +189,13 @@ fn enqueue(
     job: &mut Job,
     registered: &Registered,
     most: usize,
+    maker: Maker,
 ) -> Result<usize, squeue::PushError> {
     job.ask(most);
+    let flags = if maker == Maker::Kernel { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
     let mut count = 0;
     for call in job.calls() {
-        let entry = entry(call, registered).user_data(u64::from(slot));
+        let entry = entry(call, registered).user_data(u64::from(slot)).flags(flags);
         // SAFETY: the entry's pointers are into the job, which is neither advanced nor begun anew before the
         // completions of all its entries were reaped, and not dropped before that either (see Drop); the job keeps its
         // memory mapped, and the backing its files open.
@@ -161,37 +230,29 @@ impl Queue for UringQueue {
         let slot = *self.free.last().ok_or(QueueError::Full)?;
         let job = &mut self.jobs[usize::from(slot)];
         job.begin(request, &self.backing);
-        if job.is_cached_write() {
-            let started = Instant::now();
-            if self.cached_writes.may_make(request.offset_bytes, request.length_bytes(), alone, started) {
-                // What is left for the ring is to say so, in its turn.
-                job.run_ahead(&self.backing);
-                self.cached_writes.made(started, Instant::now());
+        let mut maker = Maker::Submitter;
+        if request.length_bytes() >= SHARED_BYTES_MIN && job.is_cached_transfer() {
+            if self.own.is_none() {
+                self.own = Some(slot);
+                self.free.pop();
+                return Ok(());
             }
+            maker = Maker::Kernel;
+        } else {
+            write_ahead(job, &mut self.cached_writes, &self.backing, alone);
         }
         let most = entries_max(&submissions, self.outstanding, depth);
-        let enqueued = enqueue(&mut submissions, slot, job, &self.registered, most);
+        let enqueued = enqueue(&mut submissions, slot, job, &self.registered, most, maker);
         self.outstanding += enqueued.map_err(|_| QueueError::Full)?;
         self.free.pop();
         Ok(())
     }
 
     fn submit(&mut self) -> io::Result<()> {
-        let mut retries = 0;
-        while !self.ring.submission().is_empty() {
-            match self.ring.submit().map_err(|error| Errno::from_io_error(&error)) {
-                Ok(1..) | Err(Some(Errno::INTR)) => {}
-                Ok(_) | Err(Some(Errno::AGAIN | Errno::BUSY)) if retries < SUBMIT_RETRIES_MAX => {
-                    retries += 1;
-                    std::thread::sleep(SUBMIT_RETRY_PAUSE);
-                }
-                failed => {
-                    self.broken = true;
-                    return Err(failed.err().flatten().unwrap_or(Errno::AGAIN).into());
-                }
-            }
+        if let Some(slot) = self.own.take() {
+            self.make_own(slot)?;
         }
-        Ok(())
+        self.hand_over()
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
@@ -206,7 +267,7 @@ impl Queue for UringQueue {
             let Some(result) = job.answered(entry.result()) else { continue };
             let ended = job.advance(result, &self.backing).or_else(|| {
                 let most = entries_max(&submissions, self.outstanding, depth);
-                match enqueue(&mut submissions, slot, job, &self.registered, most) {
+                match enqueue(&mut submissions, slot, job, &self.registered, most, Maker::Submitter) {
                     Ok(count) => {
                         self.outstanding += count;
                         unfinished = true;

@@ -1,8 +1,8 @@
 //! Bytes get where they belong.
 
 use crate::on_every_engine;
-use crate::rig::{REGION_BYTES, Rig, options, pattern};
-use blockyard_block::{Engine, FileOptions, Operation, Segment};
+use crate::rig::{REGION_BYTES, Rig, WRITE, options, pattern};
+use blockyard_block::{Completion, Engine, FileOptions, Operation, Segment};
 use std::fs;
 
 on_every_engine!(
@@ -12,6 +12,7 @@ on_every_engine!(
     unsafe_cache_answers_flushes,
     requests_cross_memory_regions,
     more_segments_than_one_call_takes,
+    long_requests_go_side_by_side,
     empty_segments_are_nothing,
     requests_of_no_length_succeed,
     padding_reads_as_zeros,
@@ -36,6 +37,47 @@ fn writes_reach_the_file(engine: Engine) {
     rig.write(8192, &bytes).unwrap();
     contents[8192..][..12288].copy_from_slice(&bytes);
     assert_eq!(rig.contents(), contents);
+}
+
+/// Long enough for an engine to have several threads do them, with short ones between and one that is wrong.
+fn long_requests_go_side_by_side(engine: Engine) {
+    const MIB: usize = 1 << 20;
+    let mut contents = pattern(4 * MIB, 1);
+    let mut rig = Rig::new(engine, &contents);
+    let bytes = pattern(2 * MIB, 2);
+    for alone in [true, false] {
+        rig.poke(0, &bytes);
+        let [first, second, third, last] = [0, 1, 2, 3].map(|mib| rig.segments((mib * MIB) as u64, MIB));
+        let long = [
+            (WRITE, MIB, &first),
+            (Operation::Read, 0, &third),
+            (WRITE, 3 * MIB, &second),
+            (Operation::Read, 2 * MIB, &last),
+        ];
+        let [short, beyond] = [rig.segments(0, 4096), rig.segments(0, MIB)];
+        let mut results = Vec::new();
+        for (token, (operation, offset, segments)) in long.into_iter().enumerate() {
+            while rig.queue.in_flight() == rig.queue.depth() {
+                results.extend(rig.drain());
+            }
+            rig.push(operation, offset as u64, segments, token as u64);
+            if alone {
+                results.extend(rig.drain());
+            }
+        }
+        results.extend(rig.drain());
+        results.sort_by_key(|completion| completion.token);
+        let expected: Vec<_> = (0..4).map(|token| Completion { token, result: Ok(()) }).collect();
+        assert_eq!(results, expected);
+        contents[MIB..][..MIB].copy_from_slice(&bytes[..MIB]);
+        contents[3 * MIB..].copy_from_slice(&bytes[MIB..]);
+        assert_eq!(rig.contents(), contents);
+        assert_eq!(rig.peek(2 * MIB as u64, MIB), contents[..MIB]);
+        assert_eq!(rig.peek(3 * MIB as u64, MIB), contents[2 * MIB..][..MIB]);
+        assert!(rig.perform(WRITE, 7 * MIB as u64 / 2, &beyond).is_err(), "half of it lies beyond the end");
+        rig.perform(Operation::Read, 0, &short).unwrap();
+        assert_eq!(rig.peek(0, 4096), contents[..4096]);
+    }
 }
 
 fn forced_writes_and_flushes_succeed(engine: Engine) {

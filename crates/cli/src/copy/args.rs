@@ -59,7 +59,7 @@ pub struct CopyArgs {
     /// Largest request: a multiple of both sector sizes [default: 1M].
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     request_size: Option<u64>,
-    /// Requests in flight, from 1 to 256 [default: 8].
+    /// Requests in flight, from 1 to 256 [default: 16, or 8 where memory holds no more].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=layout::QUEUE_DEPTH_MAX as i64))]
     queue_depth: Option<u32>,
     /// Virtqueues of each disk, each served by an I/O thread of its own, from 1 to 4 [default: 2, or 1 at depth 1].
@@ -135,9 +135,12 @@ pub struct CopyOptions {
     pub json: bool,
 }
 
-/// 1 MiB requests, eight in flight: an 8 MiB pool stays in the CPU's cache, and smaller requests are clearly slower.
+/// 1 MiB requests, sixteen in flight: a 16 MiB pool stays in the CPU's cache, smaller requests are clearly slower, and
+/// with fewer the I/O threads wait for the guest now and then (0.96 of the time that eight take).
 const REQUEST_BYTES_DEFAULT: u64 = 1 << 20;
-const QUEUE_DEPTH_DEFAULT: u32 = 8;
+const QUEUE_DEPTH_DEFAULT: u32 = 16;
+/// Where the guest's memory cannot hold so many.
+const QUEUE_DEPTH_DEFAULT_MIN: u32 = 8;
 const QUEUES_DEFAULT: u32 = 2;
 
 impl CopyOptions {
@@ -167,7 +170,11 @@ impl CopyArgs {
                 "--request-size {request_bytes} is not a multiple of the larger sector size, {sector_bytes}"
             ));
         }
-        let queue_depth = self.queue_depth.unwrap_or(QUEUE_DEPTH_DEFAULT);
+        let queue_depth = match self.queue_depth {
+            Some(depth) => depth,
+            None if self.memory_bytes(request_bytes, QUEUE_DEPTH_DEFAULT).is_ok() => QUEUE_DEPTH_DEFAULT,
+            None => QUEUE_DEPTH_DEFAULT_MIN,
+        };
         let queues = self.queues.unwrap_or(QUEUES_DEFAULT.min(queue_depth));
         if queues > queue_depth {
             return usage(format!("--queues {queues} is more than the {queue_depth} requests in flight"));

@@ -92,20 +92,23 @@ impl BlockQueue {
     /// When the ring or the disk is broken. The driver has been told (DEVICE_NEEDS_RESET); the queue takes no more
     /// requests and is best dropped.
     pub fn process(&mut self) -> Result<bool, DeviceFailure> {
-        self.process_up_to(self.size)
+        self.process_up_to(Limit { requests: self.size, cost_bytes: IN_FLIGHT_BYTES_MAX, pairs: false })
     }
 
-    /// As [`BlockQueue::process`], but takes at most `budget` requests from the driver, and fewer large ones: for a
-    /// thread that serves several queues in turn.
+    /// As [`BlockQueue::process`], but takes no more from the driver than `limit`: for a thread that serves several
+    /// queues in turn.
     ///
     /// # Errors
     /// As [`BlockQueue::process`].
-    pub fn process_up_to(&mut self, mut budget: u16) -> Result<bool, DeviceFailure> {
+    pub fn process_up_to(&mut self, mut limit: Limit) -> Result<bool, DeviceFailure> {
         let mut progress = false;
-        let mut cost_bytes = IN_FLIGHT_BYTES_MAX.saturating_sub(self.queue.in_flight_cost_bytes());
+        let room_bytes = IN_FLIGHT_BYTES_MAX.saturating_sub(self.queue.in_flight_cost_bytes());
+        limit.cost_bytes = limit.cost_bytes.min(room_bytes);
         loop {
-            let requests = if self.is_stopping() { 0 } else { budget };
-            let pass = self.queue.pass(Limit { requests, cost_bytes });
+            if self.is_stopping() {
+                limit.requests = 0;
+            }
+            let pass = self.queue.pass(limit);
             // Also after a fault: what was answered before it is the driver's.
             if self.queue.unsignalled() > 0 {
                 self.queue.notify();
@@ -115,8 +118,8 @@ impl BlockQueue {
                 return Ok(progress);
             }
             progress = true;
-            budget -= pass.taken;
-            cost_bytes = cost_bytes.saturating_sub(pass.cost_bytes);
+            limit.requests -= pass.taken;
+            limit.cost_bytes = limit.cost_bytes.saturating_sub(pass.cost_bytes);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::block_request::{Command, Defect, Frame, Rules, SERIAL_BYTES, Status, copy_to_segments, counters};
 use super::descriptor_chain::DescriptorChain;
 use super::{DeviceFailure, FailureCause, InFlightRecord, QueueNotifier, QueueStatistics, SplitRing};
+use blockyard_block::limits::{IN_FLIGHT_BYTES_MAX, SHARED_BYTES_MIN};
 use blockyard_block::{Completion, Disk, MemoryMap, Operation, Queue, Request, RequestError, Segment};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -45,6 +46,9 @@ pub struct Limit {
     /// Bytes, counting at least [`REQUEST_COST_BYTES_MIN`] for each request: none is begun once they are used up, and
     /// the last one may exceed them.
     pub cost_bytes: u64,
+    /// Whether one more is begun after a first that is [`SHARED_BYTES_MIN`] long, whatever is used up: the disk may do
+    /// both at a time. Not after one of [`IN_FLIGHT_BYTES_MAX`], which is more than enough to wait for.
+    pub pairs: bool,
 }
 
 /// What [`BlockVirtqueue::pass`] has done.
@@ -358,7 +362,9 @@ impl BlockVirtqueue {
         let now_ns = self.now_ns();
         let mut available = self.ring.available().map_err(|cause| self.fail(cause))?;
         while !self.free.is_empty() && (available > 0 || !self.resubmitted.is_empty()) {
-            if pass.taken == limit.requests || pass.cost_bytes >= limit.cost_bytes {
+            let long = (SHARED_BYTES_MIN..IN_FLIGHT_BYTES_MAX).contains(&pass.cost_bytes);
+            let paired = limit.pairs && pass.taken == 1 && long;
+            if pass.taken == limit.requests || pass.cost_bytes >= limit.cost_bytes && !paired {
                 pass.limited = true;
                 return Ok(());
             }

@@ -2,7 +2,7 @@
 
 use crate::driver::*;
 use blockyard_block::{MemoryDisk, MemoryMap, NullDisk};
-use blockyard_devices::virtio::QueueCounts;
+use blockyard_devices::virtio::{Limit, QueueCounts};
 use bolero::TypeGenerator;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -207,23 +207,42 @@ impl Described {
 /// Whoever stops its queue waits for one of them, and another queue of the thread has its turn after one.
 #[test]
 fn very_large_reads_are_taken_one_at_a_time() {
-    const PIECE: u32 = 2 << 20;
     const PIECES: u16 = 1022;
+    let (machine, mut queue) = full_of_reads(PIECES);
+    for taken in 1..=u64::from(QUEUE_SIZE) {
+        assert!(machine.queues.lock().unwrap()[0].process().unwrap());
+        assert_eq!(machine.transport.device().statistics()[0].counts().reads, taken);
+        assert_eq!(queue.take_used(), Some((0, u32::from(PIECES) * PIECE + 1)));
+    }
+    assert!(!machine.queues.lock().unwrap()[0].process().unwrap());
+}
+
+/// A disk may do two of them at a time. Of very large ones, whoever stops the queue waits for one all the same.
+#[test]
+fn long_reads_are_taken_in_twos_where_that_is_asked_for() {
+    for (pieces, pairs, taken) in [(1, false, 1), (1, true, 2), (31, true, 2), (32, true, 1), (1022, true, 1)] {
+        let (machine, _queue) = full_of_reads(pieces);
+        let limit = Limit { requests: 16, cost_bytes: 256 << 10, pairs };
+        machine.queues.lock().unwrap()[0].process_up_to(limit).unwrap();
+        let reads = machine.transport.device().statistics()[0].counts().reads;
+        assert_eq!(reads, taken, "{pieces} pieces, in twos: {pairs}");
+    }
+}
+
+const PIECE: u32 = 2 << 20;
+
+/// A queue with as many reads as it holds, each of so many pieces of 2 MiB, all into the same memory.
+fn full_of_reads(pieces: u16) -> (Machine, DriverQueue) {
     let mut machine = Machine::new(Arc::new(NullDisk::new(1 << 42, 512).unwrap()), 1);
     let mut queue = machine.start(ALL_FEATURES).remove(0);
     queue.header(HEADERS, 0, 0);
-    let mut buffers = vec![(SEAM, PIECE, true); usize::from(PIECES)];
+    let mut buffers = vec![(SEAM, PIECE, true); usize::from(pieces)];
     buffers.insert(0, (HEADERS, 16, false));
     buffers.push((STATUSES, 1, true));
     queue.table_at(INDIRECT_PLACE, 0, &buffers);
     queue.descriptor_at(queue.table, INDIRECT_PLACE, 16 * buffers.len() as u32, INDIRECT_TABLE, 0);
     (0..QUEUE_SIZE).for_each(|_| queue.publish(0));
-    for taken in 1..=u64::from(QUEUE_SIZE) {
-        assert!(machine.queues.lock().unwrap()[0].process_up_to(QUEUE_SIZE).unwrap());
-        assert_eq!(machine.transport.device().statistics()[0].counts().reads, taken);
-        assert_eq!(queue.take_used(), Some((0, u32::from(PIECES) * PIECE + 1)));
-    }
-    assert!(!machine.queues.lock().unwrap()[0].process_up_to(QUEUE_SIZE).unwrap());
+    (machine, queue)
 }
 
 fn within_memory(address: u64, length: u64) -> Range<u64> {

@@ -31,7 +31,7 @@ const ACTIVE_NS: u64 = 100_000_000;
 const REQUESTS_A_PASS: u16 = 16;
 
 /// And bytes, where no other session's share is less: what is in the page cache is copied while it is submitted, and
-/// the driver is to go on with the first large requests while the next are copied.
+/// the driver is to go on with the first large requests while the next are copied. The largest come in twos.
 const BYTES_A_PASS: u64 = 256 << 10;
 
 /// How many sessions have something to do, and what they weigh.
@@ -135,7 +135,7 @@ impl Flow {
         more && !self.backlogged
     }
 
-    const UNLIMITED: Limit = Limit { requests: REQUESTS_A_PASS, cost_bytes: BYTES_A_PASS };
+    const UNLIMITED: Limit = Limit { requests: REQUESTS_A_PASS, cost_bytes: BYTES_A_PASS, pairs: true };
 
     fn quantum_bytes(&self, contention: Contention) -> u64 {
         let heaviest = contention.backlogged_weight_max.max(self.weight);
@@ -146,7 +146,7 @@ impl Flow {
         let allowance = self.allowance_bytes(contention);
         let requests = allowance.div_ceil(IN_FLIGHT_REQUEST_COST_BYTES).min(REQUESTS_A_PASS.into()) as u16;
         let cost_bytes = u64::try_from(self.deficit_bytes).unwrap_or(0).min(allowance);
-        Limit { requests: if cost_bytes == 0 { 0 } else { requests }, cost_bytes }
+        Limit { requests: if cost_bytes == 0 { 0 } else { requests }, cost_bytes, pairs: false }
     }
 
     /// What may still go in flight: something, whenever nothing is.

@@ -92,7 +92,7 @@ impl Task {
 
     /// Does what can be done without waiting, and takes at most so much from the driver.
     pub(super) fn pass(&mut self, now_ns: u64, limit: Limit) -> Pass {
-        let limit = if self.takes() { limit } else { Limit { requests: 0, cost_bytes: 0 } };
+        let limit = if self.takes() { limit } else { Limit { requests: 0, cost_bytes: 0, pairs: false } };
         let Some(queue) = &mut self.queue else { return Pass::default() };
         let pass = match queue.pass(limit) {
             Ok(pass) => pass,

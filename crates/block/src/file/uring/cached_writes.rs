@@ -23,8 +23,10 @@ const FILE_SYSTEMS: [u64; 3] = [0xef53, 0x0102_1994, 0x794c_7630];
 /// KiB, 30 and 32 of 128 KiB, 16 and 18 of 256 KiB.
 const BYTES_MAX: u64 = 64 << 10;
 /// While nothing else is in flight there is nothing that this thread could do meanwhile: 38 and 22 of 64 KiB, 3.5 and
-/// 1.8 of 1 MiB. A larger one would keep requests that come waiting for longer than handing it over costs.
-const BYTES_MAX_ALONE: u64 = 1 << 20;
+/// 1.8 of 1 MiB. Nor is there when it has handed over what was submitted together: two of 1 MiB are written by two
+/// CPUs then, 1.1 times as soon. A larger one would keep requests that come waiting for longer than handing it over
+/// costs.
+const BYTES_MAX_FREE: u64 = 1 << 20;
 /// What is not whole pages may have to be read first.
 const PAGE_BYTES: u64 = 4096;
 
@@ -47,14 +49,14 @@ impl CachedWrites {
         Self { pays, paused_until: None }
     }
 
-    /// Whether a write to the page cache may be made here, `now`: `alone` when nothing else is in flight.
-    pub(super) fn may_make(&mut self, offset_bytes: u64, length_bytes: u64, alone: bool, now: Instant) -> bool {
+    /// Whether a write to the page cache may be made here, `now`: `free` when this thread has nothing else to do.
+    pub(super) fn may_make(&mut self, offset_bytes: u64, length_bytes: u64, free: bool, now: Instant) -> bool {
         if !self.pays || self.paused_until.is_some_and(|until| now < until) {
             return false;
         }
         self.paused_until = None;
         let whole_pages = (offset_bytes | length_bytes).is_multiple_of(PAGE_BYTES);
-        whole_pages && length_bytes <= if alone { BYTES_MAX_ALONE } else { BYTES_MAX }
+        whole_pages && length_bytes <= if free { BYTES_MAX_FREE } else { BYTES_MAX }
     }
 
     /// One was made, from `started` until `ended`.
