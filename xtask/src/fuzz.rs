@@ -59,6 +59,8 @@ const TARGETS: &[Target] = &[
         "blockyard-shell",
         "completion::tests::fuzz_what_is_completed_is_one_word_that_means_the_path_and_is_seen",
     ),
+    in_library("blockyard-shell", "completion::tests::fuzz_no_shell_executes_what_is_completed"),
+    in_library("blockyard-shell", "completion::tests::fuzz_what_is_completed_for_us_is_never_for_the_hosts_shell"),
     in_library("blockyard-shell", "line::tests::fuzz_any_line_is_understood_or_refused_and_its_words_can_be_written"),
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
     in_library("blockyard-block", "formats::qcow2::tests::fuzz::fuzz_what_the_checker_calls_clean_opens"),
