@@ -341,7 +341,10 @@ mod tests {
     #[test]
     fn defaults_are_what_measures_best() {
         let copy = options(&["a", "b"]).unwrap();
-        assert_eq!((copy.request_bytes, copy.queue_depth, copy.queues, copy.memory_bytes), (1 << 20, 8, 2, 16 << 20));
+        assert_eq!((copy.request_bytes, copy.queue_depth, copy.queues, copy.memory_bytes), (1 << 20, 16, 2, 24 << 20));
+        for small in [&["--memory", "16M"][..], &["--request-size", "32M"]] {
+            assert_eq!(options(&[&["a", "b"], small].concat()).unwrap().queue_depth, 8, "{small:?}");
+        }
         assert!(copy.flush && !copy.detect_zeroes);
     }
 
