@@ -60,10 +60,10 @@ fn layers_and_their_legend_fit_the_terminal() {
 /// Long enough for a line to be drawn: a copy that is throttled, and a conversion of which each request takes its time.
 #[test]
 fn progress_fits_the_terminal() {
-    let yard = Yard::new();
-    yard.random("data.img", 6 * MIB, 1);
-    yard.sparse("sparse.img", 4096 * MIB, &[(0, 2 * MIB), (4000 * MIB, 2 * MIB)], 1);
-    for columns in WIDTHS {
+    at_all_widths(|columns| {
+        let yard = Yard::new();
+        yard.random("data.img", 6 * MIB, 1);
+        yard.sparse("sparse.img", 4096 * MIB, &[(0, 2 * MIB), (4000 * MIB, 2 * MIB)], 1);
         for words in [
             "copy --backend user sparse.img,bps=1M copy.img",
             "image convert -p data.img,bps=2M -O qcow2 new.img",
@@ -74,7 +74,17 @@ fn progress_fits_the_terminal() {
             let drawn: Vec<_> = lines(&written).into_iter().filter(|line| line.contains(" %")).collect();
             fits(&drawn.join("\n"), columns, words);
         }
-    }
+    });
+}
+
+/// At the same time: each takes its time, and mostly waits.
+fn at_all_widths(check: impl Fn(u16) + Sync) {
+    std::thread::scope(|scope| {
+        for columns in WIDTHS {
+            let check = &check;
+            scope.spawn(move || check(columns));
+        }
+    });
 }
 
 /// 4 MiB of data in 4 GiB are not 2 GiB/s.
@@ -90,9 +100,9 @@ fn speeds_count_data_and_not_holes() {
 
 #[test]
 fn the_live_view_fits_the_terminal() {
-    let yard = Yard::new();
-    let socket = yard.path("a-socket-with-quite-a-long-name.sock");
-    for columns in WIDTHS {
+    at_all_widths(|columns| {
+        let yard = Yard::new();
+        let socket = yard.path("a-socket-with-quite-a-long-name.sock");
         let mut serve = blockyard();
         serve.args(["serve", "mem:8M", "--stats", "--socket"]).arg(&socket);
         let serving = Terminal::start(&mut serve, columns);
@@ -112,5 +122,5 @@ fn the_live_view_fits_the_terminal() {
                 assert!(is_whole, "at {columns} columns: {drawn:?}");
             }
         }
-    }
+    });
 }
