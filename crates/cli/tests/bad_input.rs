@@ -256,8 +256,11 @@ fn guests_that_are_no_guests() {
     let yard = Yard::new();
     let (input, output) = (yard.random("input", 5000, 1), yard.random("output", 9, 2));
     let (empty, large, missing) = (yard.random("empty", 0, 0), yard.random("large", 2 * MIB, 3), yard.path("missing"));
+    let fifo = yard.path("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
     for (guest, words) in [
         (&empty, ["empty", "is empty"]),
+        (&fifo, ["fifo", "is empty"]),
         (&large, ["large", "at most"]),
         (&missing, ["missing", "No such file"]),
         (&yard.path("."), ["guest", "directory"]),

@@ -16,6 +16,7 @@ use blockyard_vmm::backend;
 use blockyard_vmm::event::EventSink;
 use blockyard_vmm::machine::Machine;
 use blockyard_vmm::virtio_disk::{DiskStatistics, VirtioDisk};
+use rustix::fs::{Mode, OFlags};
 use std::borrow::Cow;
 use std::fs;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -186,10 +187,13 @@ fn load_guest(machine: &Machine, plan: &CopyPlan) -> Result<()> {
     machine.load(&image, layout::CODE.start, layout::CODE.end).map_err(|error| anyhow::anyhow!("{name} {error}"))
 }
 
-/// Reads no more of the file than tells that it is too large.
+/// Reads no more of the file than tells that it is too large. A FIFO that nobody writes is empty.
 fn read_guest(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
+    let file =
+        fs::File::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?);
+    rustix::fs::fcntl_setfl(&file, OFlags::RDONLY)?;
     let mut image = Vec::new();
-    fs::File::open(path)?.take(layout::CODE.length() + 1).read_to_end(&mut image)?;
+    file.take(layout::CODE.length() + 1).read_to_end(&mut image)?;
     Ok(image)
 }

@@ -1,5 +1,6 @@
 //! Unpacking tar archives, whatever they are compressed with.
 
+mod bounds;
 mod directories;
 mod metadata;
 mod parents;
@@ -10,6 +11,7 @@ use crate::mounts::path_of;
 use crate::stream::{SourceStream, TransferDisks};
 use blockyard_archive::{ArchiveReader, Member, MemberKind};
 use blockyard_protocol::appliance::{Failure, TarIn};
+use bounds::{Bounds, LeadsOut, is_out};
 use directories::Directories;
 use metadata::{Inheritance, Metadata, Names, set_time};
 use parents::{Parent, Parents};
@@ -78,6 +80,7 @@ fn unpack_stream(request: &TarIn, stream: &mut SourceStream, failures: &mut Fail
         in_place: request.in_place,
         failures,
         names: Names::default(),
+        bounds: Bounds::here(),
         directories: Directories::default(),
         parents: Parents::default(),
         small: SmallFiles::new(),
@@ -114,6 +117,7 @@ struct Unpacker<'request> {
     in_place: bool,
     failures: &'request mut Failures,
     names: Names,
+    bounds: Bounds,
     directories: Directories,
     parents: Parents,
     /// Files that have come, and are made when there are enough of them.
@@ -126,7 +130,7 @@ impl Unpacker<'_> {
         let read = self.members(&mut ArchiveReader::new(archive));
         // What came before the archive's end is unpacked, wherever that is.
         let made = self.make_small();
-        std::mem::take(&mut self.directories).finish(self.failures);
+        std::mem::take(&mut self.directories).finish(&self.bounds, self.failures);
         read.and(made)
     }
 
@@ -140,6 +144,7 @@ impl Unpacker<'_> {
             };
             // What cannot be read of the archive is the end; what cannot be written is one file's failure.
             match self.member(archive, &mut member, &path) {
+                Err(error) if is_out(&error) => self.leave_out(&path, &LeadsOut.to_string()),
                 Err(error) if is_files_own(&error) => failed(self.failures, &path, error),
                 unpacked => unpacked?,
             }
@@ -164,6 +169,7 @@ impl Unpacker<'_> {
         self.parents.forget(path);
         match &member.kind {
             MemberKind::Directory => {
+                self.bounds.check(path)?;
                 let is_new = directory(path, 0o700)?;
                 let owned = metadata.set_directory_owner(path, is_new);
                 self.directories.add(path, metadata);
@@ -171,11 +177,13 @@ impl Unpacker<'_> {
             }
             MemberKind::Symlink(target) => {
                 self.make(path, |parent, name| symlinkat(target, parent, name))?;
+                self.bounds.link(Path::new(target));
                 metadata.set_owner(path)?;
                 set_time(path, &metadata.modified)
             }
             MemberKind::HardLink(target) => {
                 let target = relative(target).ok_or(Errno::XDEV)?;
+                self.bounds.check_parent(&target)?;
                 // It is the other's file, whose attributes are set; it may have this name already.
                 self.make(path, |parent, name| linkat(CWD, &target, parent, name, AtFlags::empty()))
             }
@@ -251,6 +259,7 @@ impl Unpacker<'_> {
         path: &Path,
         metadata: &Metadata,
     ) -> io::Result<()> {
+        self.bounds.check(path)?;
         // A fifo would make us wait for somebody to read it.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
@@ -298,7 +307,8 @@ impl Unpacker<'_> {
     fn parent(&mut self, path: &Path) -> io::Result<std::rc::Rc<Parent>> {
         // A file that waits may be where the directory shall be.
         let (small, failures, directories) = (&mut self.small, &mut *self.failures, &mut self.directories);
-        self.parents.of(path, |parent| {
+        let bounds = &self.bounds;
+        self.parents.of(path, bounds, |parent| {
             small.make(failures, directories)?;
             directory(parent, DIRECTORY_MODE).map(drop)
         })

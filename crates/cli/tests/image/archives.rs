@@ -291,6 +291,56 @@ fn what_is_no_archive_is_said_in_a_sentence() {
     }
 }
 
+/// What a link of the archive's own leads to is the archive's, or somebody else's.
+#[test]
+fn no_link_of_an_archive_takes_it_out_of_its_directory() {
+    let rig = Rig::new(16, |root| {
+        fs::create_dir_all(root.join("etc")).unwrap();
+        fs::write(root.join("etc/passwd"), "genuine\n").unwrap();
+        std::os::unix::fs::symlink("/etc", root.join("before")).unwrap();
+    });
+    let link = |name, target| entry(b'2', name, target, 0, b"");
+    let file = |name| entry(b'0', name, "", 5, b"evil\n");
+    let directory = |name| entry(b'5', name, "", 0, b"");
+    let hard_link = |name, target| entry(b'1', name, target, 0, b"");
+    let etc = rig.debugfs("stat /etc").lines().find(|line| line.contains("Mode:")).map(str::to_owned);
+    for (name, entries) in [
+        ("absolute", vec![link("l", "/etc"), file("l/passwd")]),
+        ("relative", vec![link("l", "../../etc"), file("l/passwd")]),
+        ("through the directory", vec![link("l", "x/../../../etc"), directory("x"), file("l/passwd")]),
+        ("by another name", vec![link("a", "."), link("a/l", "/etc"), link("a", "nothing"), file("l/passwd")]),
+        ("a directory", vec![link("l", "/etc"), directory("l")]),
+        ("below it", vec![link("l", "/etc"), directory("l/new"), file("l/more/file")]),
+        ("finished later", vec![link("a", "."), directory("a/d"), link("d", "/etc")]),
+        ("a hard link", vec![link("l", "/etc"), hard_link("p", "l/passwd")]),
+        ("a hard link to it", vec![link("k", "/etc"), hard_link("l", "k"), link("k", "nothing"), file("l/passwd")]),
+        ("a fifo", vec![link("l", "/etc"), entry(b'6', "l/passwd", "", 0, b"")]),
+    ] {
+        fs::write(rig.path("a.tar"), [entries.concat(), vec![0; 1024]].concat()).unwrap();
+        rig.run("mkdir", &["-p", "/srv/up"]);
+        let said = rig.fail("tar-in", &["a.tar", "/srv/up"]);
+        assert!(said.contains("leads out of the directory, by a link"), "{name}: {said}");
+        assert_eq!(rig.run("cat", &["/etc/passwd"]), "genuine\n", "{name}");
+        assert_eq!(rig.run("ls", &["/etc"]), "passwd\n", "{name}");
+        let now = rig.debugfs("stat /etc").lines().find(|line| line.contains("Mode:")).map(str::to_owned);
+        assert_eq!(now, etc, "{name}");
+        rig.run("rm", &["-r", "/srv"]);
+    }
+    // What stays below the directory is no harm, nor is a link that was there; and nothing is outside of the root.
+    for (entries, to) in [
+        (vec![link("l", "d/../d"), directory("d"), file("l/file")], "/"),
+        (vec![link("l", "/d"), directory("d"), file("l/file")], "/"),
+        (vec![link("x", "y"), file("before/file")], "/"),
+        (vec![directory("srv"), link("srv/l", "../d"), file("l/file")], "/srv"),
+    ] {
+        fs::write(rig.path("a.tar"), [entries.concat(), vec![0; 1024]].concat()).unwrap();
+        rig.run("mkdir", &["-p", "/srv"]);
+        rig.run("tar-in", &["a.tar", to]);
+    }
+    assert_eq!(rig.run("cat", &["/d/file", "/etc/file"]), "evil\nevil\n");
+    rig.check();
+}
+
 #[test]
 fn entries_of_unknown_types_are_files_and_slashes_make_directories() {
     let rig = Rig::empty(16);

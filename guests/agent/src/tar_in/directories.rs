@@ -1,6 +1,7 @@
 //! Directories of an archive, which are finished at its end: their times change with what is put into them, their
 //! permissions may forbid it, and what they give to new files is not for those of the archive.
 
+use super::bounds::Bounds;
 use super::metadata::{Lists, Metadata, finish_directory};
 use crate::failures::Failures;
 use rustix::fs::{Mode, Timestamps};
@@ -33,11 +34,12 @@ impl Directories {
     }
 
     /// Finishes all of them, in the order that they came in: two paths may lead to one.
-    pub(super) fn finish(self, failures: &mut Failures) {
+    pub(super) fn finish(self, bounds: &Bounds, failures: &mut Failures) {
         let mut all: Vec<_> = self.0.into_iter().collect();
         all.sort_unstable_by_key(|(_, directory)| directory.number);
         for (path, Directory { mode, lists, modified, .. }) in all {
-            let done = finish_directory(&path, mode, &lists, &modified);
+            // Something else may have taken its place, or that of another on the way.
+            let done = bounds.check(&path).and_then(|()| finish_directory(&path, mode, &lists, &modified));
             failures.note(&path, "cannot set the attributes of", done);
         }
     }

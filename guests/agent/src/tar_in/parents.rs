@@ -1,9 +1,9 @@
 //! The directory that files are made in: mostly the one that the last file was made in.
 
+use super::bounds::Bounds;
 use super::metadata::Inheritance;
 use blockyard_archive::DEFAULT_LIST;
-use rustix::fs::{FileType, Mode, OFlags, fgetxattr, fstat, open};
-use rustix::io::Errno;
+use rustix::fs::{FileType, fgetxattr, fstat};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -22,9 +22,8 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    fn open(path: &Path) -> Result<Self, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let directory = open(path, flags, Mode::empty())?;
+    fn open(path: &Path, bounds: &Bounds) -> io::Result<Self> {
+        let directory = bounds.open_directory(path)?;
         let status = fstat(&directory)?;
         debug_assert_eq!(FileType::from_raw_mode(status.st_mode), FileType::Directory);
         let list = fgetxattr(&directory, DEFAULT_LIST, &mut [0u8; 0][..]).is_ok();
@@ -51,15 +50,20 @@ pub(super) struct Parents {
 
 impl Parents {
     /// The directory that `path` is in; `make` makes it if it is not there.
-    pub(super) fn of(&mut self, path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<Rc<Parent>> {
+    pub(super) fn of(
+        &mut self,
+        path: &Path,
+        bounds: &Bounds,
+        make: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> io::Result<Rc<Parent>> {
         let wanted = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if let Some(last) = self.last.as_ref().filter(|last| last.path == wanted) {
             return Ok(Rc::clone(last));
         }
-        let parent = match Parent::open(wanted) {
-            Err(Errno::NOENT) => {
+        let parent = match Parent::open(wanted, bounds) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 make(wanted)?;
-                Parent::open(wanted)?
+                Parent::open(wanted, bounds)?
             }
             opened => opened?,
         };

@@ -1,0 +1,94 @@
+//! How far an archive's names reach: not out of the directory that it is unpacked into by links of its own.
+//!
+//! A link that was there before may lead anywhere, and what is below it goes there: a system's /var/run is one. So no
+//! bound holds until the archive has brought a link that may lead out. It is the kernel that holds it from then on, on
+//! every way, as one directory may be reached by many names.
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2, stat};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+use std::{fmt, io};
+
+/// The bounds of an archive in the current directory.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    /// There is something outside.
+    can_be_left: bool,
+    /// The archive has brought a link that may lead there.
+    hold: bool,
+}
+
+/// A name of an archive leads out of its bounds.
+#[derive(Debug)]
+pub(super) struct LeadsOut;
+
+impl fmt::Display for LeadsOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("leads out of the directory, by a link, and the archive brings such links: left out")
+    }
+}
+
+impl std::error::Error for LeadsOut {}
+
+impl Bounds {
+    /// Those of the current directory.
+    pub(super) fn here() -> Self {
+        let is_root =
+            |here: rustix::fs::Stat, root: rustix::fs::Stat| (here.st_dev, here.st_ino) == (root.st_dev, root.st_ino);
+        let can_be_left = !stat(".").and_then(|here| Ok(is_root(here, stat("/")?))).unwrap_or(false);
+        Self { can_be_left, hold: false }
+    }
+
+    /// The archive brings a link to `target`.
+    pub(super) fn link(&mut self, target: &Path) {
+        self.hold |= self.can_be_left
+            && target.components().any(|part| matches!(part, Component::RootDir | Component::ParentDir));
+    }
+
+    /// Opens the directory at `path`.
+    ///
+    /// # Errors
+    /// [`LeadsOut`], or the kernel's.
+    pub(super) fn open_directory(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC)
+    }
+
+    /// Whether something is to be made, or changed, at `path`, or in a directory on the way that is not there.
+    ///
+    /// # Errors
+    /// [`LeadsOut`], when that would be out of the bounds. Other errors are for whoever goes there to meet.
+    pub(super) fn check(&self, path: &Path) -> io::Result<()> {
+        if !self.hold {
+            return Ok(());
+        }
+        match self.open(path, OFlags::PATH | OFlags::CLOEXEC) {
+            Err(error) if is_out(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of the directory that `path` is in.
+    pub(super) fn check_parent(&self, path: &Path) -> io::Result<()> {
+        match path.parent() {
+            Some(parent) if !parent.as_os_str().as_bytes().is_empty() => self.check(parent),
+            _ => Ok(()),
+        }
+    }
+
+    fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        if !self.hold {
+            return Ok(open(path, flags, Mode::empty())?);
+        }
+        openat2(CWD, path, flags, Mode::empty(), ResolveFlags::BENEATH).map_err(|errno| match errno {
+            Errno::XDEV => io::Error::other(LeadsOut),
+            errno => errno.into(),
+        })
+    }
+}
+
+/// Whether an error is that a name leads out.
+pub(super) fn is_out(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<LeadsOut>())
+}
