@@ -16,8 +16,6 @@ pub(crate) struct DiskEnd {
     /// Bytes in a sector, which is what the guest's device has as a logical block.
     pub(crate) sector_bytes: u32,
     session: Option<Arc<SessionDisk>>,
-    /// Whether a queue more is needed, to write parts of blocks.
-    merges: bool,
 }
 
 impl DiskEnd {
@@ -42,14 +40,12 @@ impl DiskEnd {
             let align = AlignOptions { logical_block_bytes: sector_bytes };
             Arc::new(AlignedDisk::new(disk, &align).with_context(|| plan.named.to_string())?)
         };
-        let merges = sector_bytes < block_bytes;
-        Ok(Self { disk: Arc::new(WatchedDisk::new(disk)), sector_bytes, session, merges })
+        Ok(Self { disk: Arc::new(WatchedDisk::new(disk)), sector_bytes, session })
     }
 
     /// How many queues it can have open for the guest.
-    pub(crate) fn queues_max(&self) -> u32 {
-        let queues = self.session.as_ref().map_or(u32::MAX, |session| session.queue_count().into());
-        queues.saturating_sub(self.merges.into()).max(1)
+    pub(crate) fn queues_max(&self) -> usize {
+        self.session.as_ref().map_or(usize::MAX, |session| session.queues_for(self.sector_bytes))
     }
 
     /// Why the first request that failed did.

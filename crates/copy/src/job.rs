@@ -123,7 +123,7 @@ fn run_guest(
 fn queues(plan: &CopyPlan, source: &Source, destination: &Destination) -> u16 {
     let requests = source.length_bytes.div_ceil(plan.request_bytes.into()).max(1);
     let possible = source.end.queues_max().min(destination.end.queues_max());
-    u64::from(plan.queues.min(possible)).min(requests) as u16
+    (plan.queues as u64).min(possible as u64).min(requests) as u16
 }
 
 fn written(counts: &DiskStatistics) -> u64 {

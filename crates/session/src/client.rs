@@ -110,6 +110,13 @@ impl SessionDisk {
         self.keeper.link.offer().queues
     }
 
+    /// How many queues can be open of a disk on this one whose logical blocks have `logical_block_bytes`, at least one:
+    /// what writes parts of blocks needs one more.
+    pub fn queues_for(&self, logical_block_bytes: u32) -> usize {
+        let merges = logical_block_bytes < self.geometry().logical_block_bytes;
+        usize::from(self.queue_count()).saturating_sub(merges.into()).max(1)
+    }
+
     /// Why the session has ended, if it has: the reason of requests that fail with ENOTCONN.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.keeper.link.failure()

@@ -82,10 +82,8 @@ const WAITED_FOR_DEPTH: usize = 4;
 impl OpenDisk {
     /// How many queues it can have open, at least one.
     pub fn queues_max(&self) -> usize {
-        let Some(session) = &self.session else { return usize::MAX };
-        // What writes parts of blocks needs one more.
-        let merges = self.disk.geometry().logical_block_bytes < session.geometry().logical_block_bytes;
-        usize::from(session.queue_count()).saturating_sub(merges.into()).max(1)
+        let block_bytes = self.disk.geometry().logical_block_bytes;
+        self.session.as_ref().map_or(usize::MAX, |session| session.queues_for(block_bytes))
     }
 
     fn on(opened: OpenedDisk, session: Option<Arc<SessionDisk>>, depth: usize) -> Self {
