@@ -177,7 +177,7 @@ impl Unpacker<'_> {
             }
             MemberKind::Symlink(target) => {
                 self.make(path, |parent, name| symlinkat(target, parent, name))?;
-                self.bounds.link(Path::new(target));
+                self.bounds.link();
                 metadata.set_owner(path)?;
                 set_time(path, &metadata.modified)
             }
@@ -185,7 +185,9 @@ impl Unpacker<'_> {
                 let target = relative(target).ok_or(Errno::XDEV)?;
                 self.bounds.check_parent(&target)?;
                 // It is the other's file, whose attributes are set; it may have this name already.
-                self.make(path, |parent, name| linkat(CWD, &target, parent, name, AtFlags::empty()))
+                self.make(path, |parent, name| linkat(CWD, &target, parent, name, AtFlags::empty()))?;
+                self.bounds.hard_link(&target);
+                Ok(())
             }
             MemberKind::CharacterDevice(major, minor) => {
                 self.special(path, &metadata, FileType::CharacterDevice, makedev(*major, *minor))

@@ -314,10 +314,15 @@ fn no_link_of_an_archive_takes_it_out_of_its_directory() {
         ("finished later", vec![link("a", "."), directory("a/d"), link("d", "/etc")]),
         ("a hard link", vec![link("l", "/etc"), hard_link("p", "l/passwd")]),
         ("a hard link to it", vec![link("k", "/etc"), hard_link("l", "k"), link("k", "nothing"), file("l/passwd")]),
+        ("another name of one that was there", vec![hard_link("h", "deep/er/l"), file("h/passwd")]),
+        ("one that was there, by one that is not", vec![link("x", "."), directory("y"), file("later/passwd")]),
         ("a fifo", vec![link("l", "/etc"), entry(b'6', "l/passwd", "", 0, b"")]),
     ] {
         fs::write(rig.path("a.tar"), [entries.concat(), vec![0; 1024]].concat()).unwrap();
-        rig.run("mkdir", &["-p", "/srv/up"]);
+        rig.run("mkdir", &["-p", "/srv/up/deep/er", "/srv/etc"]);
+        // Both lead to up/etc, unless the archive changes that.
+        rig.run("ln", &["-s", "../../etc", "/srv/up/deep/er/l"]);
+        rig.run("ln", &["-s", "x/y/../../etc", "/srv/up/later"]);
         let said = rig.fail("tar-in", &["a.tar", "/srv/up"]);
         assert!(said.contains("leads out of the directory, by a link"), "{name}: {said}");
         assert_eq!(rig.run("cat", &["/etc/passwd"]), "genuine\n", "{name}");

@@ -1,14 +1,15 @@
 //! How far an archive's names reach: not out of the directory that it is unpacked into by links of its own.
 //!
 //! A link that was there before may lead anywhere, and what is below it goes there: a system's /var/run is one. So no
-//! bound holds until the archive has brought a link that may lead out. It is the kernel that holds it from then on, on
-//! every way, as one directory may be reached by many names.
+//! bound holds until the archive has brought a link, or has given another name to one that was there, which may lead
+//! elsewhere from there. It is the kernel that holds it from then on, on every way, as one directory may be reached by
+//! many names.
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2, stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, lstat, open, openat2, stat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::Path;
 use std::{fmt, io};
 
 /// The bounds of an archive in the current directory.
@@ -16,7 +17,7 @@ use std::{fmt, io};
 pub(super) struct Bounds {
     /// There is something outside.
     can_be_left: bool,
-    /// The archive has brought a link that may lead there.
+    /// The archive has brought a link, which may lead there, or make another lead there.
     hold: bool,
 }
 
@@ -26,7 +27,7 @@ pub(super) struct LeadsOut;
 
 impl fmt::Display for LeadsOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("leads out of the directory, by a link, and the archive brings such links: left out")
+        f.write_str("leads out of the directory, by a link, and the archive brings links: left out")
     }
 }
 
@@ -41,10 +42,17 @@ impl Bounds {
         Self { can_be_left, hold: false }
     }
 
-    /// The archive brings a link to `target`.
-    pub(super) fn link(&mut self, target: &Path) {
-        self.hold |= self.can_be_left
-            && target.components().any(|part| matches!(part, Component::RootDir | Component::ParentDir));
+    /// The archive brings a link.
+    pub(super) fn link(&mut self) {
+        self.hold |= self.can_be_left;
+    }
+
+    /// The archive brings another name of what is at `path`.
+    pub(super) fn hard_link(&mut self, path: &Path) {
+        let is_link = |status: Stat| FileType::from_raw_mode(status.st_mode) == FileType::Symlink;
+        if self.can_be_left && !self.hold && lstat(path).is_ok_and(is_link) {
+            self.hold = true;
+        }
     }
 
     /// Opens the directory at `path`.
