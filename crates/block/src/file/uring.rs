@@ -48,7 +48,7 @@ pub(super) struct UringQueue {
     outstanding: usize,
     cached_writes: CachedWrites,
     /// A long transfer that this thread makes, once those that were pushed with it are handed over: two CPUs copy
-    /// sooner than one. Measured through a session with four reads of 1 MiB in flight, on two CPUs, 1.65 times as many.
+    /// sooner than one. Measured through a session with four reads of 1 MiB in flight, on two CPUs, 1.5 times as many.
     own: Option<u16>,
     /// Jobs that go on were not submitted: nobody else knows that they wait.
     stalled: bool,
@@ -165,8 +165,11 @@ impl UringQueue {
 /// Makes a job's write here and now, if that is sooner than the ring: what is left for the ring is to say so, in its
 /// turn. `free`: whether there is nothing that this thread could do meanwhile.
 fn write_ahead(job: &mut Job, writes: &mut CachedWrites, backing: &Backing, free: bool) {
+    if !job.is_cached_write() {
+        return;
+    }
     let started = Instant::now();
-    if job.is_cached_write() && writes.may_make(job.offset_bytes(), job.left_bytes(), free, started) {
+    if writes.may_make(job.offset_bytes(), job.left_bytes(), free, started) {
         job.run_ahead(backing);
         writes.made(started, Instant::now());
     }

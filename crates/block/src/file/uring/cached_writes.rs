@@ -24,7 +24,7 @@ const FILE_SYSTEMS: [u64; 3] = [0xef53, 0x0102_1994, 0x794c_7630];
 const BYTES_MAX: u64 = 64 << 10;
 /// While nothing else is in flight there is nothing that this thread could do meanwhile: 38 and 22 of 64 KiB, 3.5 and
 /// 1.8 of 1 MiB. Nor is there when it has handed over what was submitted together: two of 1 MiB are written by two
-/// CPUs then, 1.1 times as soon. A larger one would keep requests that come waiting for longer than handing it over
+/// CPUs then, 1.03 times as soon. A larger one would keep requests that come waiting for longer than handing it over
 /// costs.
 const BYTES_MAX_FREE: u64 = 1 << 20;
 /// What is not whole pages may have to be read first.
