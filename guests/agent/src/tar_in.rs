@@ -183,7 +183,7 @@ impl Unpacker<'_> {
             }
             MemberKind::HardLink(target) => {
                 let target = relative(target).ok_or(Errno::XDEV)?;
-                self.bounds.check_parent(&target)?;
+                self.bounds.check_hard_link(&target)?;
                 // It is the other's file, whose attributes are set; it may have this name already.
                 self.make(path, |parent, name| linkat(CWD, &target, parent, name, AtFlags::empty()))?;
                 self.bounds.hard_link(&target);

@@ -314,6 +314,7 @@ fn no_link_of_an_archive_takes_it_out_of_its_directory() {
         ("finished later", vec![link("a", "."), directory("a/d"), link("d", "/etc")]),
         ("a hard link", vec![link("l", "/etc"), hard_link("p", "l/passwd")]),
         ("a hard link to it", vec![link("k", "/etc"), hard_link("l", "k"), link("k", "nothing"), file("l/passwd")]),
+        ("a hard link by one that was there", vec![hard_link("h", "out/passwd")]),
         ("another name of one that was there", vec![hard_link("h", "deep/er/l"), file("h/passwd")]),
         ("one that was there, by one that is not", vec![link("x", "."), directory("y"), file("later/passwd")]),
         ("a fifo", vec![link("l", "/etc"), entry(b'6', "l/passwd", "", 0, b"")]),
@@ -323,10 +324,12 @@ fn no_link_of_an_archive_takes_it_out_of_its_directory() {
         // Both lead to up/etc, unless the archive changes that.
         rig.run("ln", &["-s", "../../etc", "/srv/up/deep/er/l"]);
         rig.run("ln", &["-s", "x/y/../../etc", "/srv/up/later"]);
+        rig.run("ln", &["-s", "../../etc", "/srv/up/out"]);
         let said = rig.fail("tar-in", &["a.tar", "/srv/up"]);
         assert!(said.contains("leads out of the directory, by a link"), "{name}: {said}");
         assert_eq!(rig.run("cat", &["/etc/passwd"]), "genuine\n", "{name}");
         assert_eq!(rig.run("ls", &["/etc"]), "passwd\n", "{name}");
+        assert_eq!(rig.run("find", &["/etc/passwd", "-printf", "%n"]), "1", "{name}");
         let now = rig.debugfs("stat /etc").lines().find(|line| line.contains("Mode:")).map(str::to_owned);
         assert_eq!(now, etc, "{name}");
         rig.run("rm", &["-r", "/srv"]);

@@ -42,12 +42,21 @@ impl Bounds {
         Self { can_be_left, hold: false }
     }
 
-    /// The archive brings a link.
+    /// The archive has brought a link.
     pub(super) fn link(&mut self) {
         self.hold |= self.can_be_left;
     }
 
-    /// The archive brings another name of what is at `path`.
+    /// Whether the archive may bring another name of what is at `path`: what is in the bounds already, as whatever
+    /// comes by that name changes it.
+    ///
+    /// # Errors
+    /// As [`Bounds::check`].
+    pub(super) fn check_hard_link(&self, path: &Path) -> io::Result<()> {
+        Self { hold: self.can_be_left, ..*self }.check_parent(path)
+    }
+
+    /// The archive has brought another name of what is at `path`.
     pub(super) fn hard_link(&mut self, path: &Path) {
         let is_link = |status: Stat| FileType::from_raw_mode(status.st_mode) == FileType::Symlink;
         if self.can_be_left && !self.hold && lstat(path).is_ok_and(is_link) {
@@ -78,7 +87,7 @@ impl Bounds {
     }
 
     /// The same of the directory that `path` is in.
-    pub(super) fn check_parent(&self, path: &Path) -> io::Result<()> {
+    fn check_parent(&self, path: &Path) -> io::Result<()> {
         match path.parent() {
             Some(parent) if !parent.as_os_str().as_bytes().is_empty() => self.check(parent),
             _ => Ok(()),
