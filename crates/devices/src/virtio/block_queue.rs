@@ -78,7 +78,7 @@ impl BlockQueue {
         self.control.0.is_stopping()
     }
 
-    /// Requests that the disk has.
+    /// Requests, and pieces of long ones, that the disk has.
     pub fn in_flight(&self) -> usize {
         self.queue.in_flight()
     }
@@ -118,7 +118,7 @@ impl BlockQueue {
                 return Ok(progress);
             }
             progress = true;
-            limit.requests -= pass.taken;
+            limit.requests -= pass.begun;
             limit.cost_bytes = limit.cost_bytes.saturating_sub(pass.cost_bytes);
         }
     }

@@ -2,9 +2,12 @@
 
 use super::block_request::{Command, Defect, Frame, Rules, SERIAL_BYTES, Status, copy_to_segments, counters};
 use super::descriptor_chain::DescriptorChain;
+use super::rest::{Rest, piece_bytes};
 use super::{DeviceFailure, FailureCause, InFlightRecord, QueueNotifier, QueueStatistics, SplitRing};
-use blockyard_block::limits::{IN_FLIGHT_BYTES_MAX, SHARED_BYTES_MIN};
-use blockyard_block::{Completion, Disk, MemoryMap, Operation, Queue, Request, RequestError, Segment};
+use blockyard_block::limits::SHARED_BYTES_MIN;
+use blockyard_block::{Completion, Disk, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment};
+use rustix::io::Errno;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,14 +44,19 @@ pub struct BlockVirtqueueParts {
 /// How much of a driver's work [`BlockVirtqueue::pass`] takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Requests at most.
+    /// Requests at most, where each piece of a long one counts.
     pub requests: u16,
     /// Bytes, counting at least [`REQUEST_COST_BYTES_MIN`] for each request: none is begun once they are used up, and
-    /// the last one may exceed them.
+    /// the last one, or the last piece of a long one, may exceed them.
     pub cost_bytes: u64,
     /// Whether one more is begun after a first that is [`SHARED_BYTES_MIN`] long, whatever is used up: the disk may do
-    /// both at a time. Not after one of [`IN_FLIGHT_BYTES_MAX`], which is more than enough to wait for.
+    /// both at a time.
     pub pairs: bool,
+}
+
+impl Limit {
+    /// Takes nothing: what is in flight is completed.
+    pub const NOTHING: Self = Self { requests: 0, cost_bytes: 0, pairs: false };
 }
 
 /// What [`BlockVirtqueue::pass`] has done.
@@ -56,7 +64,9 @@ pub struct Limit {
 pub struct Pass {
     /// Requests taken from the driver.
     pub taken: u16,
-    /// What they cost, counted as in [`Limit::cost_bytes`].
+    /// These, and further pieces of long ones.
+    pub begun: u16,
+    /// What those cost, counted as in [`Limit::cost_bytes`].
     pub cost_bytes: u64,
     /// Requests of the disk's that were answered.
     pub completed: usize,
@@ -67,14 +77,19 @@ pub struct Pass {
 impl Pass {
     /// Whether anything was done: if so, there may be more.
     pub fn progress(&self) -> bool {
-        self.taken > 0 || self.completed > 0
+        self.begun > 0 || self.completed > 0
     }
 }
 
 /// A virtqueue of virtio-blk on a queue of a disk. Owned by one thread, which calls [`BlockVirtqueue::pass`] and
 /// [`BlockVirtqueue::notify`] as it sees fit, and [`BlockVirtqueue::arm`] before it waits.
 ///
-/// Nothing is allocated per request. Dropping a queue completes what is in flight first.
+/// A read or write that is longer than [`PIECE_BYTES_MAX`](blockyard_block::limits::PIECE_BYTES_MAX) is given to the
+/// disk piece by piece, so that nobody waits for all of it: not who shares the thread or the disk, nor who stops the
+/// queue.
+///
+/// Nothing is allocated per request. Dropping a queue completes what is in flight first; a long request of which the
+/// disk has not been given all is not answered then.
 pub struct BlockVirtqueue {
     device: Arc<str>,
     index: u16,
@@ -88,12 +103,18 @@ pub struct BlockVirtqueue {
     in_flight_record: Option<InFlightRecord>,
     /// Chains that were taken by whoever was here before and not answered, the next one last.
     resubmitted: Vec<u16>,
-    /// Requests the backend has, by token; `free` are the tokens it does not.
+    /// Requests that are not answered and the pieces that the backend has, by token; `free` are the other tokens.
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// What the backend has not been given yet of the last request that was taken.
+    rest: Rest,
+    /// Takes no more requests.
+    closed: bool,
+    /// Requests and pieces that the backend has.
+    in_flight: usize,
     /// What times are since.
     opened: Instant,
-    /// What the requests in flight cost.
+    /// What they cost.
     in_flight_cost_bytes: u64,
     recent_latency_ns: u64,
     segments: Vec<Segment>,
@@ -109,9 +130,25 @@ pub struct BlockVirtqueue {
     failed: bool,
 }
 
+/// A token: what the backend has under it, and the request that began with it. Most requests are one piece.
 #[derive(Clone, Copy)]
 struct Slot {
+    piece: Piece,
+    request: Pending,
+}
+
+/// What the backend has.
+#[derive(Clone, Copy)]
+struct Piece {
     in_flight: bool,
+    /// The token that its request began with.
+    request: u32,
+    cost_bytes: u64,
+}
+
+/// A request that is not answered.
+#[derive(Clone, Copy)]
+struct Pending {
     head: u16,
     operation: Operation,
     status_address: u64,
@@ -119,22 +156,29 @@ struct Slot {
     taken_ns: u64,
     /// What the used ring says when the request succeeds, and when it fails.
     used_bytes: [u32; 2],
+    /// Pieces in flight, and one for the rest, if there is one.
+    unfinished: u32,
+    /// How the first piece that failed did.
+    failure: Option<RequestError>,
+    /// It is not to be answered.
+    abandoned: bool,
 }
 
 impl Slot {
     const FREE: Self = Self {
-        in_flight: false,
-        head: 0,
-        operation: Operation::Flush,
-        status_address: 0,
-        length_bytes: 0,
-        taken_ns: 0,
-        used_bytes: [0; 2],
+        piece: Piece { in_flight: false, request: 0, cost_bytes: 0 },
+        request: Pending {
+            head: 0,
+            operation: Operation::Flush,
+            status_address: 0,
+            length_bytes: 0,
+            taken_ns: 0,
+            used_bytes: [0; 2],
+            unfinished: 0,
+            failure: None,
+            abandoned: false,
+        },
     };
-
-    fn cost_bytes(&self) -> u64 {
-        self.length_bytes.max(REQUEST_COST_BYTES_MIN)
-    }
 }
 
 impl BlockVirtqueue {
@@ -178,6 +222,9 @@ impl BlockVirtqueue {
             resubmitted: Vec::new(),
             slots: vec![Slot::FREE; depth],
             free: (0..depth as u32).rev().collect(),
+            rest: Rest::new(),
+            closed: false,
+            in_flight: 0,
             opened: Instant::now(),
             in_flight_cost_bytes: 0,
             recent_latency_ns: 0,
@@ -229,9 +276,9 @@ impl BlockVirtqueue {
         &self.statistics
     }
 
-    /// Requests that the disk has.
+    /// Requests, and pieces of long ones, that the disk has.
     pub fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.in_flight
     }
 
     /// What they cost, counted as in [`Limit::cost_bytes`].
@@ -249,9 +296,29 @@ impl BlockVirtqueue {
         self.recent_latency_ns
     }
 
-    /// Whether the driver has made something available that there is room for.
+    /// Whether there is something to begin that there is room for: what the driver has made available, or the rest of
+    /// a long request.
     pub fn has_more(&self) -> bool {
-        !self.failed && !self.free.is_empty() && (self.ring.has_available() || !self.resubmitted.is_empty())
+        !self.failed && self.has_room() && self.has_work()
+    }
+
+    /// Takes no more requests; of the last one, the rest is still given to the disk.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Gives the disk no more of a long request that it has a part of, and does not answer it: where there is a record
+    /// of what is in flight, whoever comes next begins it again.
+    pub fn abandon_rest(&mut self) {
+        if let Some(request) = self.rest.request() {
+            self.slots[request as usize].request.abandoned = true;
+            self.end_rest(0);
+        }
+    }
+
+    /// Whether every request that was taken is answered or abandoned, and the disk has nothing of this queue.
+    pub fn is_drained(&self) -> bool {
+        self.in_flight == 0 && self.rest.is_empty()
     }
 
     /// Where the device is in the available ring: the base that a vhost-user session reports.
@@ -309,9 +376,28 @@ impl BlockVirtqueue {
         if self.backend.in_flight() > 0 {
             let _ = self.backend.submit();
         }
-        let more = self.ring.enable_notification() || !self.resubmitted.is_empty();
+        let more = self.ring.enable_notification() && !self.closed || self.has_work();
         // What waits for a free slot is taken when a completion comes, not before.
-        more && !self.free.is_empty()
+        more && self.has_room()
+    }
+
+    /// Whether there is something to begin.
+    fn has_work(&self) -> bool {
+        self.has_work_at_hand() || !self.closed && self.ring.has_available()
+    }
+
+    /// As [`BlockVirtqueue::has_work`], but for what the driver has made available.
+    fn has_work_at_hand(&self) -> bool {
+        !self.rest.is_empty() || !self.closed && !self.resubmitted.is_empty()
+    }
+
+    /// Whether there is a token for what is begun next.
+    fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.rest.request().is_some_and(|request| !self.slot(request).piece.in_flight)
+    }
+
+    fn slot(&self, token: u32) -> &Slot {
+        &self.slots[token as usize]
     }
 
     /// The driver has rung so often since the last time.
@@ -348,9 +434,9 @@ impl BlockVirtqueue {
         }
     }
 
-    /// Takes chains within `limit` while there are slots for them.
+    /// Goes on with a long request, and takes chains, within `limit` while there are slots for them.
     fn take(&mut self, limit: Limit, pass: &mut Pass) -> Result<(), DeviceFailure> {
-        if self.resubmitted.is_empty() && !self.ring.has_available() {
+        if !self.has_work() {
             return Ok(());
         }
         self.follow_disk();
@@ -360,24 +446,31 @@ impl BlockVirtqueue {
             self.statistics.polls.add(1);
         }
         let now_ns = self.now_ns();
-        let mut available = self.ring.available().map_err(|cause| self.fail(cause))?;
-        while !self.free.is_empty() && (available > 0 || !self.resubmitted.is_empty()) {
-            let long = (SHARED_BYTES_MIN..IN_FLIGHT_BYTES_MAX).contains(&pass.cost_bytes);
-            let paired = limit.pairs && pass.taken == 1 && long;
-            if pass.taken == limit.requests || pass.cost_bytes >= limit.cost_bytes && !paired {
+        let mut available = match self.closed {
+            true => 0,
+            false => self.ring.available().map_err(|cause| self.fail(cause))?,
+        };
+        while self.has_room() && (available > 0 || self.has_work_at_hand()) {
+            let paired = limit.pairs && pass.begun == 1 && pass.cost_bytes >= SHARED_BYTES_MIN;
+            if pass.begun == limit.requests || pass.cost_bytes >= limit.cost_bytes && !paired {
                 pass.limited = true;
                 return Ok(());
             }
-            let again = self.resubmitted.pop();
-            let head = again.unwrap_or_else(|| {
-                available -= 1;
-                self.ring.take()
-            });
-            if let Some(record) = &mut self.in_flight_record {
-                record.take(head);
-            }
-            let cost_bytes = self.start(head, now_ns)?;
-            pass.taken += 1;
+            let cost_bytes = if self.rest.is_empty() {
+                let again = self.resubmitted.pop();
+                let head = again.unwrap_or_else(|| {
+                    available -= 1;
+                    self.ring.take()
+                });
+                if let Some(record) = &mut self.in_flight_record {
+                    record.take(head);
+                }
+                pass.taken += 1;
+                self.start(head, now_ns)?
+            } else {
+                self.go_on(now_ns)
+            };
+            pass.begun += 1;
             pass.cost_bytes = pass.cost_bytes.saturating_add(cost_bytes);
         }
         Ok(())
@@ -409,16 +502,15 @@ impl BlockVirtqueue {
             Ok(Command::Disk { operation, offset_bytes, segments }) => {
                 let [used_if_failed, used_if_done] = [0, frame.writable_bytes].map(|bytes| frame.used_bytes(bytes));
                 let read = matches!(operation, Operation::Read);
-                let slot = Slot {
-                    in_flight: true,
+                let pending = Pending {
                     head,
                     operation,
                     status_address,
-                    length_bytes: 0,
                     taken_ns: now_ns,
                     used_bytes: [if read { used_if_done } else { used_if_failed }, used_if_failed],
+                    ..Slot::FREE.request
                 };
-                return Ok(self.push(slot, offset_bytes, segments));
+                return Ok(self.begin(pending, offset_bytes, segments));
             }
             Ok(Command::Nothing) => self.answer(head, status_address, Status::Ok, frame.used_bytes(0)),
             Ok(Command::Identify { segments }) => {
@@ -434,25 +526,55 @@ impl BlockVirtqueue {
         Ok(REQUEST_COST_BYTES_MIN)
     }
 
-    /// Gives the disk the request of a slot that is not among the slots yet. What it costs.
-    fn push(&mut self, mut slot: Slot, offset_bytes: u64, segments: std::ops::Range<usize>) -> u64 {
+    /// Gives the disk a request, or as much of it as it is given at once. What that costs.
+    fn begin(&mut self, mut pending: Pending, offset_bytes: u64, segments: Range<usize>) -> u64 {
         let Some(token) = self.free.pop() else {
-            self.answer(slot.head, slot.status_address, Status::IoError, slot.used_bytes[1]);
+            self.answer(pending.head, pending.status_address, Status::IoError, pending.used_bytes[1]);
             return REQUEST_COST_BYTES_MIN;
         };
-        let segments = &self.segments[segments];
-        let request = Request { operation: slot.operation, offset_bytes, segments, token: token.into() };
-        slot.length_bytes = request.length_bytes();
-        if self.backend.push(&request).is_err() {
-            // Not before `depth` requests are in flight, and there are no more slots than that.
-            self.free.push(token);
-            self.answer(slot.head, slot.status_address, Status::IoError, slot.used_bytes[1]);
-            return REQUEST_COST_BYTES_MIN;
+        let operation = pending.operation;
+        let request =
+            Request { operation, offset_bytes, segments: &self.segments[segments.clone()], token: token.into() };
+        pending.length_bytes = request.length_bytes();
+        counters(&self.statistics, operation).0.add(1);
+        if piece_bytes(operation, offset_bytes, pending.length_bytes) == pending.length_bytes {
+            let pushed = self.backend.push(&request);
+            self.slots[token as usize].request = pending;
+            return self.given(token, token, pending.length_bytes, pushed, pending.taken_ns);
         }
-        counters(&self.statistics, slot.operation).0.add(1);
-        self.slots[token as usize] = slot;
-        self.in_flight_cost_bytes += slot.cost_bytes();
-        slot.cost_bytes()
+        let places = offset_bytes..offset_bytes + pending.length_bytes;
+        self.rest.set(token, operation, places, &mut self.segments, segments);
+        pending.unfinished = 1;
+        self.slots[token as usize] = Slot { request: pending, ..Slot::FREE };
+        self.go_on(pending.taken_ns)
+    }
+
+    /// Gives the disk the next piece of a long request, for which there is room. What that costs.
+    fn go_on(&mut self, now_ns: u64) -> u64 {
+        let Some(request) = self.rest.request() else { return 0 };
+        let token = if self.slot(request).piece.in_flight { self.free.pop() } else { Some(request) };
+        let Some(token) = token else { return 0 };
+        let backend = &mut self.backend;
+        let (bytes, pushed) = self.rest.next_piece(token, |piece| (piece.length_bytes(), backend.push(piece)));
+        let cost_bytes = self.given(token, request, bytes, pushed, now_ns);
+        if self.rest.is_empty() {
+            self.finish_one(request, now_ns);
+        }
+        cost_bytes
+    }
+
+    /// Notes that the disk was given a piece of the request that began with the token `request`. What it costs.
+    fn given(&mut self, token: u32, request: u32, bytes: u64, pushed: Result<(), QueueError>, now_ns: u64) -> u64 {
+        let cost_bytes = bytes.max(REQUEST_COST_BYTES_MIN);
+        self.slots[token as usize].piece = Piece { in_flight: true, request, cost_bytes };
+        self.slots[request as usize].request.unfinished += 1;
+        self.in_flight += 1;
+        self.in_flight_cost_bytes += cost_bytes;
+        if pushed.is_err() {
+            // Not before `depth` requests are in flight, and there are no more slots than that.
+            self.finish_piece(token, Err(RequestError::Os(Errno::BUSY.raw_os_error())), now_ns);
+        }
+        cost_bytes
     }
 
     /// Completes what the disk has done. How much.
@@ -471,26 +593,68 @@ impl BlockVirtqueue {
         for index in 0..self.completions.len() {
             let Completion { token, result } = self.completions[index];
             // A token that is not in flight cannot come from a disk that keeps its word; it must not free a slot twice.
-            let Some(slot) = self.slots.get_mut(token as usize).filter(|slot| slot.in_flight) else { continue };
-            slot.in_flight = false;
-            let slot = *slot;
-            self.free.push(token as u32);
-            self.in_flight_cost_bytes -= slot.cost_bytes();
-            let [used_if_done, used_if_failed] = slot.used_bytes;
-            let (status, used_bytes) = match result {
-                Ok(()) => (Status::Ok, used_if_done),
-                Err(RequestError::Unsupported) => (Status::Unsupported, used_if_failed),
-                Err(_) => (Status::IoError, used_if_failed),
-            };
-            if let (Status::Ok, Some(bytes)) = (status, counters(&self.statistics, slot.operation).1) {
-                bytes.add(slot.length_bytes);
+            if self.slots.get(token as usize).is_some_and(|slot| slot.piece.in_flight) {
+                self.finish_piece(token as u32, result, now_ns);
             }
-            let latency_ns = now_ns.saturating_sub(slot.taken_ns);
-            self.statistics.latencies(slot.operation.into()).record(latency_ns);
-            self.recent_latency_ns += latency_ns / 8;
-            self.recent_latency_ns -= self.recent_latency_ns / 8;
-            self.answer(slot.head, slot.status_address, status, used_bytes);
         }
+    }
+
+    /// The disk has done with a piece.
+    #[inline]
+    fn finish_piece(&mut self, token: u32, result: Result<(), RequestError>, now_ns: u64) {
+        let piece = &mut self.slots[token as usize].piece;
+        piece.in_flight = false;
+        let Piece { request, cost_bytes, .. } = *piece;
+        self.in_flight -= 1;
+        self.in_flight_cost_bytes -= cost_bytes;
+        if token != request {
+            self.free.push(token);
+        }
+        if let Err(error) = result {
+            self.slots[request as usize].request.failure.get_or_insert(error);
+            // The driver hears no more than that it failed.
+            if self.rest.request() == Some(request) {
+                self.end_rest(now_ns);
+            }
+        }
+        self.finish_one(request, now_ns);
+    }
+
+    /// Nothing more of the last request is given to the disk.
+    fn end_rest(&mut self, now_ns: u64) {
+        if let Some(request) = self.rest.request() {
+            self.rest.clear();
+            self.finish_one(request, now_ns);
+        }
+    }
+
+    /// One of what the request that began with the token `request` waits for is over: the last answers it.
+    #[inline]
+    fn finish_one(&mut self, request: u32, now_ns: u64) {
+        let pending = &mut self.slots[request as usize].request;
+        pending.unfinished -= 1;
+        if pending.unfinished > 0 {
+            return;
+        }
+        let pending = *pending;
+        self.free.push(request);
+        if pending.abandoned {
+            return;
+        }
+        let [used_if_done, used_if_failed] = pending.used_bytes;
+        let (status, used_bytes) = match pending.failure {
+            None => (Status::Ok, used_if_done),
+            Some(RequestError::Unsupported) => (Status::Unsupported, used_if_failed),
+            Some(_) => (Status::IoError, used_if_failed),
+        };
+        if let (Status::Ok, Some(bytes)) = (status, counters(&self.statistics, pending.operation).1) {
+            bytes.add(pending.length_bytes);
+        }
+        let latency_ns = now_ns.saturating_sub(pending.taken_ns);
+        self.statistics.latencies(pending.operation.into()).record(latency_ns);
+        self.recent_latency_ns += latency_ns / 8;
+        self.recent_latency_ns -= self.recent_latency_ns / 8;
+        self.answer(pending.head, pending.status_address, status, used_bytes);
     }
 
     fn answer(&mut self, head: u16, status_address: u64, status: Status, used_bytes: u32) {
@@ -524,6 +688,7 @@ impl BlockVirtqueue {
 
     /// Stops the queue and tells the driver.
     fn fail(&mut self, cause: FailureCause) -> DeviceFailure {
+        self.abandon_rest();
         let failure = DeviceFailure { device: self.device.clone(), queue: Some(self.index), cause };
         if !std::mem::replace(&mut self.failed, true) {
             self.statistics.record_fault(&failure);

@@ -7,5 +7,6 @@ mod broken_rings;
 mod driver;
 mod hostile;
 mod mmio;
+mod pieces;
 mod scripted_disk;
 mod workload;

@@ -162,6 +162,8 @@ impl Control {
             Ok(reason) => reason,
             Err(error) => EndReason::Server(format!("the session cannot wait for its client: {error}")),
         };
+        // Nobody waits for the rest of a long request any more.
+        self.shared.revoke();
         self.stop_all();
         if matches!(reason, EndReason::Client(_) | EndReason::Server(_)) {
             self.vrings.iter().filter_map(|vring| vring.error.as_ref()).for_each(Call::ring);

@@ -6,7 +6,7 @@
 //! else whoever keeps a thousand requests outstanding would have everybody else's wait behind them.
 
 use super::task::Task;
-use blockyard_block::limits::IN_FLIGHT_BYTES_MAX;
+use blockyard_block::limits::{IN_FLIGHT_BYTES_MAX, PIECE_BYTES_MAX};
 use blockyard_devices::virtio::Limit;
 
 /// What a round gives the heaviest session that has something to do: 32 requests of 4 KiB, some 50 µs of work, which is
@@ -33,6 +33,9 @@ const REQUESTS_A_PASS: u16 = 16;
 /// And bytes, where no other session's share is less: what is in the page cache is copied while it is submitted, and
 /// the driver is to go on with the first large requests while the next are copied. The largest come in twos.
 const BYTES_A_PASS: u64 = 256 << 10;
+
+/// And bytes from all of a session's queues, then: whoever comes next waits for a turn.
+const BYTES_A_TURN: u64 = 2 * PIECE_BYTES_MAX;
 
 /// How many sessions have something to do, and what they weigh.
 #[derive(Clone, Copy, Debug)]
@@ -107,11 +110,13 @@ impl Flow {
             false => self.deficit_bytes.saturating_add(quantum).min(quantum),
         };
         let mut turn = Turn::default();
+        let mut room_alone_bytes = if alone { self.allowance_alone_bytes().min(BYTES_A_TURN) } else { 0 };
         self.backlogged = false;
         for step in 0..self.tasks.len() {
             let index = (self.next + step) % self.tasks.len();
-            let limit = if alone { Self::UNLIMITED } else { self.limit(contention) };
+            let limit = if alone { Self::limit_alone(room_alone_bytes) } else { self.limit(contention) };
             let pass = self.tasks[index].pass(now_ns, limit);
+            room_alone_bytes = room_alone_bytes.saturating_sub(pass.cost_bytes);
             self.deficit_bytes = self.deficit_bytes.saturating_sub_unsigned(pass.cost_bytes);
             turn.progress |= pass.progress();
             self.backlogged |= pass.limited || (limit.requests == 0 && self.tasks[index].has_more());
@@ -121,7 +126,8 @@ impl Flow {
             self.active_ns = Some(now_ns);
         }
         // Without room at the disk, a completion is what leads on.
-        turn.more = self.backlogged && (alone || self.allowance_bytes(contention) > 0);
+        let allowance_bytes = || if alone { self.allowance_alone_bytes() } else { self.allowance_bytes(contention) };
+        turn.more = self.backlogged && allowance_bytes() > 0;
         turn
     }
 
@@ -135,8 +141,6 @@ impl Flow {
         more && !self.backlogged
     }
 
-    const UNLIMITED: Limit = Limit { requests: REQUESTS_A_PASS, cost_bytes: BYTES_A_PASS, pairs: true };
-
     fn quantum_bytes(&self, contention: Contention) -> u64 {
         let heaviest = contention.backlogged_weight_max.max(self.weight);
         (QUANTUM_BYTES * self.weight / heaviest).max(QUANTUM_BYTES_MIN)
@@ -149,10 +153,27 @@ impl Flow {
         Limit { requests: if cost_bytes == 0 { 0 } else { requests }, cost_bytes, pairs: false }
     }
 
+    /// As [`Flow::limit`], where nobody else has something to do and there is this room.
+    fn limit_alone(room_bytes: u64) -> Limit {
+        match room_bytes {
+            0 => Limit::NOTHING,
+            _ => Limit { requests: REQUESTS_A_PASS, cost_bytes: BYTES_A_PASS, pairs: true },
+        }
+    }
+
+    /// Requests in flight, and what they cost.
+    fn in_flight(&self) -> (usize, u64) {
+        self.tasks.iter().map(Task::in_flight).fold((0, 0), |sum, task| (sum.0 + task.0, sum.1 + task.1))
+    }
+
+    /// What may still go in flight where nobody else has something to do: whoever comes next waits for what is there.
+    fn allowance_alone_bytes(&self) -> u64 {
+        IN_FLIGHT_BYTES_MAX.saturating_sub(self.in_flight().1)
+    }
+
     /// What may still go in flight: something, whenever nothing is.
     fn allowance_bytes(&self, contention: Contention) -> u64 {
-        let in_flight =
-            self.tasks.iter().map(Task::in_flight).fold((0, 0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
+        let in_flight = self.in_flight();
         let cost_bytes = in_flight.1.max(in_flight.0 as u64 * IN_FLIGHT_REQUEST_COST_BYTES);
         let share = IN_FLIGHT_COST_BYTES * self.weight / contention.active_weight.max(self.weight);
         share.max(1).saturating_sub(cost_bytes)

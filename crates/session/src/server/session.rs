@@ -51,7 +51,7 @@ impl Session {
     /// Ends the session: takes nothing more from the client, answers what is in flight, and closes the connection. Does
     /// not wait for that; [`Session::ended`] tells of it.
     pub fn revoke(&self) {
-        self.shared.revoked.store(true, Ordering::SeqCst);
+        self.shared.revoke();
         self.shared.wake.ring();
     }
 
@@ -111,10 +111,19 @@ impl Shared {
         self.wake.ring();
     }
 
+    /// Nobody waits for what the session has begun any more.
+    pub(super) fn revoke(&self) {
+        self.revoked.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::SeqCst)
+    }
+
     /// Why the control thread shall end the session, if it shall.
     pub(super) fn shall_end(&self) -> Option<EndReason> {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        failure.or_else(|| self.revoked.load(Ordering::SeqCst).then_some(EndReason::Revoked))
+        failure.or_else(|| self.is_revoked().then_some(EndReason::Revoked))
     }
 
     pub(super) fn end(&self, reason: EndReason) {

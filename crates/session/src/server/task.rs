@@ -83,17 +83,16 @@ impl Task {
 
     /// Whether it would take something if it might.
     pub(super) fn has_more(&self) -> bool {
-        self.takes() && self.queue.as_ref().is_some_and(BlockVirtqueue::has_more)
-    }
-
-    fn takes(&self) -> bool {
-        self.stopping.is_none() && !self.failed
+        !self.failed && self.queue.as_ref().is_some_and(BlockVirtqueue::has_more)
     }
 
     /// Does what can be done without waiting, and takes at most so much from the driver.
     pub(super) fn pass(&mut self, now_ns: u64, limit: Limit) -> Pass {
-        let limit = if self.takes() { limit } else { Limit { requests: 0, cost_bytes: 0, pairs: false } };
         let Some(queue) = &mut self.queue else { return Pass::default() };
+        let limit = if self.failed { Limit::NOTHING } else { limit };
+        if self.failed || self.stopping.is_some() && self.session.is_revoked() {
+            queue.abandon_rest();
+        }
         let pass = match queue.pass(limit) {
             Ok(pass) => pass,
             Err(failure) => return self.fail(&failure),
@@ -160,8 +159,8 @@ impl Task {
     /// The driver shall ring from now on. Whether there is something already.
     pub(super) fn arm(&mut self) -> bool {
         self.check_memory();
-        let takes = self.takes();
-        self.queue.as_mut().is_some_and(|queue| takes && queue.arm())
+        let failed = self.failed;
+        self.queue.as_mut().is_some_and(|queue| !failed && queue.arm())
     }
 
     /// Rings this from now on: once now, as what was rung before may not have been heard.
@@ -172,14 +171,18 @@ impl Task {
         }
     }
 
-    /// Takes nothing more; `reply` hears where it stopped once it is drained.
+    /// Takes nothing more; `reply` hears where it stopped once it is drained. What it has begun it ends, unless the
+    /// session is over.
     pub(super) fn stop(&mut self, reply: mpsc::Sender<u16>) {
+        if let Some(queue) = &mut self.queue {
+            queue.close();
+        }
         self.stopping = Some(reply);
     }
 
     /// Whether it was to stop and has.
     pub(super) fn has_stopped(&self) -> bool {
-        self.stopping.is_some() && self.in_flight().0 == 0
+        self.stopping.is_some() && self.queue.as_ref().is_none_or(BlockVirtqueue::is_drained)
     }
 
     /// Lets go of everything, then says so.

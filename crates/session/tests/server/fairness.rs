@@ -2,6 +2,8 @@
 
 use crate::client::*;
 use crate::slow_disk::SlowDisk;
+use blockyard_session::server::EndReason;
+use blockyard_virtqueue::{Buffer, Chain};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +25,22 @@ impl Flood {
         driver.publish();
     }
 }
+
+/// Makes available so many reads of 128 MiB each, of what is in the first client's place.
+fn publish_very_large(driver: &mut Driver<'_>, requests: u32) {
+    const PART: u32 = 8 << 20;
+    for slot in 0..requests {
+        let control = control_offset(driver.index, slot);
+        driver.client.fill(control, &words(&[u64::from(IN), FIRST / 512, 0xee]));
+        let part = Buffer { address: GUEST + 0x80_0000, length: PART, writable: true };
+        let mut buffers = vec![part; (VERY_LARGE / u64::from(PART)) as usize];
+        buffers.insert(0, Buffer { address: GUEST + control, length: 16, writable: false });
+        buffers.push(Buffer { address: GUEST + control + 16, length: 1, writable: true });
+        driver.queue.add(slot, &Chain::Direct(&buffers)).unwrap();
+    }
+    driver.publish();
+}
+const VERY_LARGE: u64 = 128 * MIB;
 
 /// What the disk was asked for after its first `from` requests: whether it was the second client's, and bytes.
 fn asked(disk: &SlowDisk, from: usize) -> Vec<(bool, u64)> {
@@ -67,6 +85,62 @@ fn a_flood_leaves_room_at_the_disk() {
             if (1..=2 * MIB).contains(&ahead) { Ok(()) } else { Err(format!("{ahead} bytes ahead of everybody else")) }
         })
     });
+}
+
+/// However much each of them asks for.
+#[test]
+fn so_does_a_flood_of_very_large_requests() {
+    in_time(|| {
+        on_a_held_disk(1, |disk, first, second| {
+            publish_very_large(first, 3);
+            std::thread::sleep(Duration::from_millis(20));
+            second.add(0, IN, SECOND / 512, 0x80_0000, 4096);
+            second.publish();
+            wait_for(|| asked(disk, 2).contains(&(true, 4096)));
+            let ahead: u64 = asked(disk, 2).iter().take_while(|(second, _)| !second).map(|(_, bytes)| bytes).sum();
+            if (1..=2 * MIB).contains(&ahead) { Ok(()) } else { Err(format!("{ahead} bytes ahead of everybody else")) }
+        })
+    });
+}
+
+/// Where nobody else has anything to do there is a bound, too: whoever comes next waits for what is there. And nobody
+/// waits for what a session that is over would still have had done.
+#[test]
+fn very_large_requests_are_not_gone_on_with_when_their_session_is_over() {
+    let server = server(Duration::from_micros(200));
+    let disk = SlowDisk::new(0);
+    let (client, session) = Client::start(&server, export(Arc::new(disk.clone()), 1, 1));
+    disk.hold(true);
+    let in_flight = || asked(&disk, 0).iter().map(|(_, bytes)| bytes).sum::<u64>();
+    publish_very_large(&mut client.driver(0), 3);
+    wait_for(|| in_flight() >= 64 * MIB);
+    session.revoke();
+    std::thread::sleep(Duration::from_millis(20));
+    disk.hold(false);
+    assert_eq!(end(&session), EndReason::Revoked);
+    assert!(in_flight() <= 68 * MIB, "{} bytes", in_flight());
+    assert_eq!(client.bytes(control_offset(0, 0) + 16, 1), [0xee], "it was not done");
+}
+
+/// A client that takes its queue back has what the queue has begun: it asked for all of it.
+#[test]
+fn a_queue_that_stops_ends_what_it_has_begun() {
+    let server = server(Duration::from_micros(200));
+    let disk = SlowDisk::new(0);
+    let (client, _session) = Client::start(&server, export(Arc::new(disk.clone()), 1, 1));
+    // The thread waits in the disk for the first piece, while the client asks.
+    disk.stop_in_next_push();
+    disk.answer_at_once();
+    publish_very_large(&mut client.driver(0), 1);
+    wait_for(|| disk.is_stopped());
+    // GET_VRING_BASE
+    client.send(11, &halves(&[0, 0]), &[]);
+    std::thread::sleep(Duration::from_millis(20));
+    disk.go_on();
+    let (base, _) = client.receive(11).unwrap();
+    assert_eq!(base, halves(&[0, 1]));
+    assert_eq!(asked(&disk, 0).iter().map(|(_, bytes)| bytes).sum::<u64>(), VERY_LARGE);
+    assert_eq!(client.bytes(control_offset(0, 0) + 16, 1), [0], "it was done");
 }
 
 /// Small requests are bounded in number: a disk that seeks takes long for each.
