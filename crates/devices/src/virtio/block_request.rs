@@ -56,6 +56,8 @@ pub(crate) enum Defect {
 pub(crate) struct Frame {
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
+    /// Descriptors of the chain, as far as it could be followed.
+    pub(crate) descriptors: u32,
     readable_segments: usize,
     readable_bytes: u32,
     /// Data that the device may write, without the status.
@@ -77,6 +79,7 @@ impl Frame {
         let mut frame = Self {
             header: [0; HEADER_BYTES],
             header_bytes: 0,
+            descriptors: 0,
             readable_segments: 0,
             readable_bytes: 0,
             writable_bytes: 0,
@@ -85,7 +88,10 @@ impl Frame {
         };
         loop {
             match chain.next() {
-                Ok(Some(descriptor)) => frame.add(descriptor, memory, segments_max, segments),
+                Ok(Some(descriptor)) => {
+                    frame.descriptors += 1;
+                    frame.add(descriptor, memory, segments_max, segments);
+                }
                 Ok(None) => break,
                 Err(fault) => {
                     // Worse than anything else that may be wrong: without a status, it breaks the queue.

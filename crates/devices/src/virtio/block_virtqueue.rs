@@ -16,6 +16,8 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 
 /// What a request without bytes, or with few, counts as: finding and answering it costs about as much as moving this.
 pub const REQUEST_COST_BYTES_MIN: u64 = 4096;
+/// What each descriptor of a request counts as at least: so does following it, and moving what little it names.
+const DESCRIPTOR_COST_BYTES: u64 = 256;
 
 /// What a [`BlockVirtqueue`] is made of.
 pub struct BlockVirtqueueParts {
@@ -46,7 +48,7 @@ pub struct BlockVirtqueueParts {
 pub struct Limit {
     /// Requests at most, where each piece of a long one counts.
     pub requests: u16,
-    /// Bytes, counting at least [`REQUEST_COST_BYTES_MIN`] for each request: none is begun once they are used up, and
+    /// Bytes, counting at least [`REQUEST_COST_BYTES_MIN`] for each request, and more for one of many small buffers: none is begun once they are used up, and
     /// the last one, or the last piece of a long one, may exceed them.
     pub cost_bytes: u64,
     /// Whether one more is begun after a first that is [`SHARED_BYTES_MIN`] long, whatever is used up: the disk may do
@@ -487,6 +489,7 @@ impl BlockVirtqueue {
             self.statistics
                 .record_fault(&format_args!("virtio device {}, queue {}: {defect}", self.device, self.index));
         }
+        let cost_bytes_min = REQUEST_COST_BYTES_MIN.max(DESCRIPTOR_COST_BYTES * u64::from(frame.descriptors));
         let Some(status_address) = frame.status_address else {
             return match frame.defect {
                 // No use of a head that is no descriptor: the used ring could not even name it.
@@ -494,7 +497,7 @@ impl BlockVirtqueue {
                 _ => {
                     self.statistics.errors.add(1);
                     self.push_used(head, 0);
-                    Ok(REQUEST_COST_BYTES_MIN)
+                    Ok(cost_bytes_min)
                 }
             };
         };
@@ -510,7 +513,7 @@ impl BlockVirtqueue {
                     used_bytes: [if read { used_if_done } else { used_if_failed }, used_if_failed],
                     ..Slot::FREE.request
                 };
-                return Ok(self.begin(pending, offset_bytes, segments));
+                return Ok(self.begin(pending, offset_bytes, segments).max(cost_bytes_min));
             }
             Ok(Command::Nothing) => self.answer(head, status_address, Status::Ok, frame.used_bytes(0)),
             Ok(Command::Identify { segments }) => {
@@ -523,7 +526,7 @@ impl BlockVirtqueue {
             }
             Err(status) => self.answer(head, status_address, status, frame.used_bytes(0)),
         }
-        Ok(REQUEST_COST_BYTES_MIN)
+        Ok(cost_bytes_min)
     }
 
     /// Gives the disk a request, or as much of it as it is given at once. What that costs.

@@ -234,14 +234,32 @@ fn long_reads_are_taken_in_twos_where_that_is_asked_for() {
     }
 }
 
+/// A request of a few bytes costs its thread time all the same, if it is made of many buffers: what is taken at a turn
+/// is less.
+#[test]
+fn many_small_buffers_are_counted() {
+    for (buffers, bytes, taken) in [(8, 64, 16), (512, 1, 2), (1000, 0, 2), (1000, 512, 1)] {
+        let (machine, mut queue) = full_of_requests(buffers, bytes);
+        let limit = Limit { requests: 16, cost_bytes: 256 << 10, pairs: false };
+        machine.queues.lock().unwrap()[0].process_up_to(limit).unwrap();
+        let answered = std::iter::from_fn(|| queue.take_used()).count();
+        assert_eq!(answered, taken, "{buffers} buffers of {bytes} bytes");
+    }
+}
+
 const PIECE: u32 = 2 << 20;
 
 /// A queue with as many reads as it holds, each of so many pieces of 2 MiB, all into the same memory.
 fn full_of_reads(pieces: u16) -> (Machine, DriverQueue) {
+    full_of_requests(pieces, PIECE)
+}
+
+/// The same with buffers of so many bytes.
+fn full_of_requests(pieces: u16, bytes: u32) -> (Machine, DriverQueue) {
     let mut machine = Machine::new(Arc::new(NullDisk::new(1 << 42, 512).unwrap()), 1);
     let mut queue = machine.start(ALL_FEATURES).remove(0);
     queue.header(HEADERS, 0, 0);
-    let mut buffers = vec![(SEAM, PIECE, true); usize::from(pieces)];
+    let mut buffers = vec![(SEAM, bytes, true); usize::from(pieces)];
     buffers.insert(0, (HEADERS, 16, false));
     buffers.push((STATUSES, 1, true));
     queue.table_at(INDIRECT_PLACE, 0, &buffers);
