@@ -1,73 +1,98 @@
 //! `cargo xtask generate`: the Rust code of the copy guest's messages, from messages.proto.
 //!
-//! protox stands in for protoc, so nothing need be installed. What is generated is checked in, so that building
-//! Blockyard needs neither.
+//! What is generated is checked in, and says in its first line of which sources it is and that it is whole: so that
+//! neither building nor testing Blockyard takes the generator (`crates/protocol/generator`), which is a workspace of
+//! its own.
 
+use crate::{cargo, output, root};
 use anyhow::{Context, bail};
-use micropb_gen::{Config, Generator};
 use std::fs;
 use std::path::Path;
 
-/// Bytes in a device's name: "input" or "output", with room to spare.
-const DEVICE_NAME_MAX: u32 = 32;
-/// Bytes in an error's sentence.
-const ERROR_DETAIL_MAX: u32 = 200;
-/// Devices in a configuration.
-const DEVICES_MAX: u32 = 8;
-/// Extents in a frame: 256 of at most 14 bytes and their framing are less than half of the 8 KiB that a frame may have.
-const EXTENTS_MAX: u32 = 256;
-
-const PROTO: &str = "messages.proto";
+const PROTOCOL: &str = "crates/protocol";
+/// The program that prints the code.
+pub(crate) const GENERATOR: &str = "crates/protocol/generator";
+/// The code, below the protocol's directory, and what it is made of.
 const CODE: &str = "src/messages.rs";
+const SOURCES: [&str; 4] = ["messages.proto", "generator/Cargo.toml", "generator/Cargo.lock", "generator/src/main.rs"];
 
-/// Writes the code, or with `check` only says whether it is up to date.
+/// Writes the code.
 ///
 /// # Errors
-/// When the .proto file does not compile, the code cannot be written, or `check` finds it out of date.
-pub(crate) fn generate(check: bool) -> anyhow::Result<()> {
-    let protocol = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/protocol");
-    let output = protocol.join(CODE);
-    let wanted = generated(&protocol)?;
-    if !check {
-        return fs::write(&output, wanted).with_context(|| format!("cannot write {}", output.display()));
-    }
-    let found = fs::read_to_string(&output).with_context(|| format!("cannot read {}", output.display()))?;
-    if found != wanted {
-        bail!("crates/protocol/{CODE} is out of date: run `cargo xtask generate`");
+/// When the .proto file does not compile or the code cannot be written.
+pub(crate) fn generate() -> anyhow::Result<()> {
+    let protocol = root().join(PROTOCOL);
+    let mut generator = cargo();
+    generator.current_dir(root().join(GENERATOR));
+    generator.args(["run", "--quiet", "--locked", "--target-dir"]).arg(root().join("target/generator"));
+    let code = output(&mut generator)?;
+    let file = protocol.join(CODE);
+    fs::write(&file, format!("{}{code}", header(&protocol, &code)?))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Whether the code is of today's sources, as it was generated.
+///
+/// # Errors
+/// When it is not, or cannot be read.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let protocol = root().join(PROTOCOL);
+    let found = read(&protocol.join(CODE))?;
+    let code = found.split_once("\n\n").map_or("", |(_, code)| code);
+    if found != format!("{}{code}", header(&protocol, code)?) {
+        bail!("{PROTOCOL}/{CODE} is out of date: run `cargo xtask generate`");
     }
     Ok(())
 }
 
-fn generated(protocol: &Path) -> anyhow::Result<String> {
-    let descriptors = protox::Compiler::new([protocol])
-        .context("cannot read the protocol's directory")?
-        .include_source_info(true)
-        .open_file(PROTO)
-        .with_context(|| format!("{PROTO} does not compile"))?
-        .encode_file_descriptor_set();
-    // micropb-gen goes from file to file.
-    let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
-    let descriptor_file = directory.path().join("descriptors");
-    let code_file = directory.path().join("code.rs");
-    fs::write(&descriptor_file, descriptors).context("cannot write the descriptors")?;
-
-    let mut generator = Generator::with_warning_callback(|arguments| eprintln!("{arguments}"));
-    generator.suffixed_package_names(false).configure(".", Config::new().no_accessors(true));
-    bounded(&mut generator);
-    generator.compile_fdset_file(&descriptor_file, &code_file).context("cannot generate code")?;
-    let code = fs::read_to_string(&code_file).context("cannot read what was generated")?;
-    Ok(format!("// Generated from {PROTO} by `cargo xtask generate`: change that file, not this one.\n\n{code}"))
+/// What is before the code.
+fn header(protocol: &Path, code: &str) -> anyhow::Result<String> {
+    let mut digest = Digest::default();
+    for source in SOURCES {
+        digest.add(&read(&protocol.join(source))?);
+    }
+    digest.add(code);
+    Ok(format!(
+        "// Generated from messages.proto by `cargo xtask generate`: change that file, not this one. {:016x}\n\n",
+        digest.0
+    ))
 }
 
-/// The copy guest has no allocator: everything has a fixed room.
-fn bounded(generator: &mut Generator) {
-    generator
-        .use_container_heapless()
-        .single_oneof_msg_as_enum(true)
-        .configure(".blockyard.DeviceConfig.name", Config::new().max_bytes(DEVICE_NAME_MAX))
-        .configure(".blockyard.Capacity.device", Config::new().max_bytes(DEVICE_NAME_MAX))
-        .configure(".blockyard.Error.device", Config::new().max_bytes(DEVICE_NAME_MAX))
-        .configure(".blockyard.Error.detail", Config::new().max_bytes(ERROR_DETAIL_MAX))
-        .configure(".blockyard.VmmConfig.devices", Config::new().max_len(DEVICES_MAX))
-        .configure(".blockyard.Extents.extents", Config::new().max_len(EXTENTS_MAX));
+fn read(file: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// FNV-1a: against mistakes, not against malice.
+struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Digest {
+    /// Adds a text and that it ends here.
+    fn add(&mut self, text: &str) {
+        for byte in text.bytes().chain([0xFF]) {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_tells_texts_and_their_ends_apart() {
+        let digest = |texts: &[&str]| {
+            let mut digest = Digest::default();
+            texts.iter().for_each(|text| digest.add(text));
+            digest.0
+        };
+        assert_ne!(digest(&["ab", "c"]), digest(&["a", "bc"]));
+        assert_ne!(digest(&["ab"]), digest(&["ba"]));
+        assert_eq!(digest(&["ab", "c"]), digest(&["ab", "c"]));
+    }
 }

@@ -68,8 +68,8 @@ fn main() -> ExitCode {
         }
         ["grounds"] => grounds::grounds(""),
         ["grounds", filter] if !filter.starts_with('-') => grounds::grounds(filter),
-        ["generate"] => generate::generate(false),
-        ["generate", "--check"] => generate::generate(true),
+        ["generate"] => generate::generate(),
+        ["generate", "--check"] => generate::check(),
         _ => {
             eprintln!("error: no such task: {}\n\n{HELP}", words.join(" "));
             return ExitCode::from(2);

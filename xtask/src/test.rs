@@ -1,10 +1,11 @@
 //! `cargo xtask test`: everything that CI runs.
 
 use crate::{cargo, figures, generate, lab, output, packages, root, run};
-use anyhow::ensure;
-use std::env;
+use anyhow::{Context, bail, ensure};
+use std::io::{self, IsTerminal, Read};
 use std::process::Command;
 use std::time::Instant;
+use std::{env, thread};
 
 /// The target the guests are built for: always named, so that their compiler flags reach no build script.
 const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -16,39 +17,43 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 const TESTS_A_CPU: usize = 2;
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
+type Check = (&'static str, fn() -> Command);
 
 /// Cheap checks first. The first failure ends the run.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 10] = [
     ("setup", packages::setup),
     ("kernel", || lab::fetch_kernel().map(drop)),
     ("format", || run(cargo().args(["fmt", "--all", "--check"]))),
     ("format of the guests", || run(guests_cargo().args(["fmt", "--all", "--check"]))),
-    ("clippy", || {
-        run(cargo().args(["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"]))
-    }),
-    ("documentation", || {
-        run(cargo().args(["doc", "--locked", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
-    }),
-    ("clippy of the guests", || {
-        // No `--all-targets`: programs without a standard library have no test harness.
-        run(guests_cargo()
-            .args(["clippy", "--locked", "--workspace", "--release", "--target", GUEST_TARGET])
-            .args(["--", "--deny", "warnings"]))
-    }),
-    ("generated code", || generate::generate(true)),
-    ("tests", || {
-        let threads = TESTS_A_CPU * std::thread::available_parallelism().map_or(1, usize::from);
-        let mut command = cargo();
-        command.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
-        if env::var_os(TEST_THREADS).is_none() {
-            command.env(TEST_THREADS, threads.to_string());
-        }
-        run(&mut command)
-    }),
+    ("format of the generator", || run(cargo().current_dir(root().join(generate::GENERATOR)).args(["fmt", "--check"]))),
+    ("generated code", generate::check),
+    ("build of the tests", || run(tests().arg("--no-run"))),
+    ("tests, and checks beside them", tests_and_checks),
     ("lab", || lab::lab("")),
     ("figures, as information", || {
         figures::counts_as_information();
         Ok(())
+    }),
+];
+
+/// What needs both CPUs and says nothing about what runs: done while the tests wait, which is half of their time.
+const CHECKS: [Check; 3] = [
+    ("clippy", || {
+        let mut command = cargo();
+        command.args(["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
+        command
+    }),
+    ("documentation", || {
+        let mut command = cargo();
+        command.args(["doc", "--locked", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings");
+        command
+    }),
+    ("clippy of the guests", || {
+        // No `--all-targets`: programs without a standard library have no test harness.
+        let mut command = guests_cargo();
+        command.args(["clippy", "--locked", "--workspace", "--release", "--target", GUEST_TARGET]);
+        command.args(["--", "--deny", "warnings"]);
+        command
     }),
 ];
 
@@ -60,12 +65,8 @@ pub(crate) fn test() -> anyhow::Result<()> {
     let begin = Instant::now();
     let before = changes()?;
     for (name, step) in STEPS {
-        let begin = Instant::now();
         println!("=== {name}");
-        let result = step();
-        let verdict = if result.is_ok() { "ok" } else { "FAILED" };
-        println!("=== {name}: {verdict} ({:.1} s)", begin.elapsed().as_secs_f64());
-        result.map_err(|error| error.context(format!("step `{name}`")))?;
+        timed(name, step).map_err(|error| error.context(format!("step `{name}`")))?;
     }
     let after = changes()?;
     ensure!(
@@ -73,6 +74,62 @@ pub(crate) fn test() -> anyhow::Result<()> {
         "the tests have changed the checkout: `git status` said\n{before}before, and now says\n{after}"
     );
     println!("=== all steps: ok ({:.1} s)", begin.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Runs `step` and prints how it ended and what it took.
+fn timed(name: &str, step: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let result = step();
+    let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+    println!("=== {name}: {verdict} ({:.1} s)", begin.elapsed().as_secs_f64());
+    result
+}
+
+/// Cargo with the workspace's tests.
+fn tests() -> Command {
+    let mut command = cargo();
+    command.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
+    if env::var_os(TEST_THREADS).is_none() {
+        let threads = TESTS_A_CPU * thread::available_parallelism().map_or(1, usize::from);
+        command.env(TEST_THREADS, threads.to_string());
+    }
+    command
+}
+
+/// Runs the tests, and the checks from their beginning on: earlier, cargo would have both wait for each other.
+fn tests_and_checks() -> anyhow::Result<()> {
+    let (mut reader, writer) = io::pipe().context("cannot make a pipe")?;
+    let mut command = tests();
+    if io::stdout().is_terminal() {
+        command.args(["--color", "always", "--", "--color", "always"]);
+    }
+    command.stdout(writer.try_clone().context("cannot make a pipe")?).stderr(writer);
+    let mut running = command.spawn().context("cannot run cargo")?;
+    // It holds the pipe's other end.
+    drop(command);
+
+    let mut first = [0; 4096];
+    let length = reader.read(&mut first).context("cannot read what the tests print")?;
+    thread::scope(|scope| {
+        let checks = scope.spawn(|| CHECKS.iter().try_for_each(|(name, check)| timed(name, || quietly(&mut check()))));
+        let printed = io::copy(&mut first[..length].chain(reader), &mut io::stdout());
+        let status = running.wait().context("cannot wait for the tests");
+        let checked = checks.join().expect("no check panics");
+        printed.context("cannot print what the tests print")?;
+        let status = status?;
+        ensure!(status.success(), "the tests failed: {status}");
+        checked
+    })
+}
+
+/// Runs `command`, and prints in one piece what it has said if it fails.
+fn quietly(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.output().context("cannot run cargo")?;
+    if !output.status.success() {
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        bail!("a check failed: {}", output.status);
+    }
     Ok(())
 }
 

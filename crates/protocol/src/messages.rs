@@ -1,4 +1,4 @@
-// Generated from messages.proto by `cargo xtask generate`: change that file, not this one.
+// Generated from messages.proto by `cargo xtask generate`: change that file, not this one. eb49a7fa23f17685
 
 pub mod r#blockyard {
     /// One disk that the guest shall drive.
