@@ -20,12 +20,13 @@ impl<T: Test<Value: Debug>> Engine<T> for SameInputs {
 
     fn run(self, mut test: T, options: Options) {
         let mut bolero = DefaultEngine::new(self.location);
-        if env::vars_os().any(|(name, _)| name.as_encoded_bytes().starts_with(b"BOLERO_RANDOM_")) {
-            bolero.with_iterations(self.inputs);
-            return bolero.run(test, options);
-        }
-        bolero.with_iterations(0);
+        let by_its_own_rules = env::vars_os().any(|(name, _)| name.as_encoded_bytes().starts_with(b"BOLERO_RANDOM_"));
+        bolero.with_iterations(if by_its_own_rules { self.inputs } else { 0 });
+        // Once: bolero is compiled for each test that it is asked to run.
         bolero.run(Borrowed(&mut test), options.clone());
+        if by_its_own_rules {
+            return;
+        }
         let previous = panic::forward_panic(false);
         let failure = seeds().take(self.inputs).find_map(|seed| fails(&mut test, seed, &options));
         panic::forward_panic(previous);

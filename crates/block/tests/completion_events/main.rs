@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const DEPTH: usize = 8;
 
 /// Runs random requests on a disk of zeros made anew for each run.
-fn requests_complete_by_event_alone(runs: usize, disk: impl Fn() -> Arc<dyn Disk> + std::panic::RefUnwindSafe) {
+fn requests_complete_by_event_alone(runs: usize, disk: &(dyn Fn() -> Arc<dyn Disk> + std::panic::RefUnwindSafe)) {
     blockyard_fuzz::check!(runs).with_type::<Vec<Action>>().for_each(|actions| {
         let mut model = Model::new(Rig::by_event(disk(), DEPTH));
         model.unit_bytes = 512;
@@ -79,7 +79,7 @@ fn delayed(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
 
 #[test]
 fn a_reluctant_disk_is_driven_by_its_event() {
-    requests_complete_by_event_alone(100, || reluctant(Demands::NONE));
+    requests_complete_by_event_alone(100, &|| reluctant(Demands::NONE));
 }
 
 mod split_bounced_and_merged {
@@ -87,18 +87,18 @@ mod split_bounced_and_merged {
 
     #[test]
     fn requests_complete_by_event_alone() {
-        super::requests_complete_by_event_alone(300, || aligned(demanding()));
+        super::requests_complete_by_event_alone(300, &|| aligned(demanding()));
     }
 }
 
 #[test]
 fn throttled_requests_complete() {
-    below().into_iter().for_each(|below| requests_complete_by_event_alone(30, move || throttled(below())));
+    below().into_iter().for_each(|below| requests_complete_by_event_alone(30, &move || throttled(below())));
 }
 
 #[test]
 fn delayed_requests_complete() {
-    below().into_iter().for_each(|below| requests_complete_by_event_alone(30, move || delayed(below())));
+    below().into_iter().for_each(|below| requests_complete_by_event_alone(30, &move || delayed(below())));
 }
 
 /// The disk below may have brought only the write: then the read is behind an event that tells nothing until it is
@@ -128,28 +128,28 @@ fn a_request_that_is_delayed_does_not_delay_another() {
 #[test]
 fn requests_through_layers_that_pass_them_on_complete() {
     for below in below() {
-        requests_complete_by_event_alone(50, move || Arc::new(MeteredDisk::new(below())));
-        requests_complete_by_event_alone(50, move || Arc::new(PartitionDisk::whole(below(), false)));
-        requests_complete_by_event_alone(50, move || Arc::new(WriteLogDisk::new(below())));
-        requests_complete_by_event_alone(50, move || Arc::new(ZerosAsHoles::new(below())));
+        requests_complete_by_event_alone(50, &move || Arc::new(MeteredDisk::new(below())));
+        requests_complete_by_event_alone(50, &move || Arc::new(PartitionDisk::whole(below(), false)));
+        requests_complete_by_event_alone(50, &move || Arc::new(WriteLogDisk::new(below())));
+        requests_complete_by_event_alone(50, &move || Arc::new(ZerosAsHoles::new(below())));
     }
 }
 
 #[test]
 fn requests_through_a_pile_of_layers_complete() {
-    requests_complete_by_event_alone(60, || {
+    requests_complete_by_event_alone(60, &|| {
         let partition = Arc::new(PartitionDisk::new(aligned(demanding()), 0..DISK_BYTES as u64, false).unwrap());
         Arc::new(MeteredDisk::new(throttled(delayed(partition))))
     });
     // And the other way round: pieces that are held back and delayed.
-    requests_complete_by_event_alone(60, || aligned(throttled(delayed(demanding()))));
+    requests_complete_by_event_alone(60, &|| aligned(throttled(delayed(demanding()))));
 }
 
 #[test]
 fn requests_to_an_overlay_complete() {
     let directory = tempfile::tempdir().unwrap();
     for below in below() {
-        requests_complete_by_event_alone(30, || {
+        requests_complete_by_event_alone(30, &|| {
             Arc::new(OverlayDisk::temporary(below(), directory.path(), &FileOptions::default()).unwrap())
         });
     }
@@ -183,7 +183,7 @@ fn options(engine: Engine) -> FileOptions {
 #[test]
 fn requests_to_a_file_complete() {
     for engine in engines() {
-        requests_complete_by_event_alone(30, || {
+        requests_complete_by_event_alone(30, &|| {
             let file = tempfile::tempfile().unwrap();
             file.set_len(DISK_BYTES as u64).unwrap();
             Arc::new(FileDisk::from_file(file, &options(engine)).unwrap())
@@ -196,7 +196,7 @@ fn requests_to_a_qcow2_image_complete() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     for engine in engines() {
-        requests_complete_by_event_alone(20, || {
+        requests_complete_by_event_alone(20, &|| {
             let _ = fs::remove_file(&path);
             Qcow2Disk::create(&path, &Qcow2CreateOptions::new(DISK_BYTES as u64)).unwrap();
             Arc::new(Qcow2Disk::open(&path, &options(engine), &AllowedDirectories::none()).unwrap())
@@ -208,7 +208,7 @@ fn requests_to_a_qcow2_image_complete() {
 fn requests_to_a_vmdk_complete() {
     let directory = tempfile::tempdir().unwrap();
     for engine in engines() {
-        requests_complete_by_event_alone(30, || Arc::new(vmdk(directory.path(), engine)));
+        requests_complete_by_event_alone(30, &|| Arc::new(vmdk(directory.path(), engine)));
     }
 }
 
