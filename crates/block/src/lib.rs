@@ -173,7 +173,7 @@ pub use opened_file::OpenedFile;
 pub use printable::{misleads, printable, printable_lines, shell_word, shown};
 pub use private_directory::{private_directory, private_directory_in, unchangeable};
 pub use read::{DiskReader, read_bytes, reads_as_zeros};
-pub use replacement::{ReplacementError, ReplacementFile};
+pub use replacement::{ReplacementError, ReplacementFile, refuse_strangers};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
 pub use shared_words::{SharedWords, Word};

@@ -10,7 +10,7 @@ use crate::users::{group_has_number, has_number};
 use crate::{OpenedFile, size};
 pub use error::ReplacementError;
 pub(crate) use new_file::NewFile;
-pub(crate) use new_place::is_strangers;
+pub use new_place::refuse_strangers;
 use new_place::{NewPlace, OldFile};
 use rustix::fs::{
     FallocateFlags, Gid, Mode, Uid, XattrFlags, fallocate, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fstat,

@@ -2,14 +2,12 @@
 
 use super::layer;
 use crate::formats::fold;
-use crate::place::Place;
-use crate::replacement::is_strangers;
-use crate::{Disk, FileDisk, FileDiskError, FileOptions, ImageError, Qcow2Backing, Qcow2Disk, ReplacementError};
+use crate::replacement::refuse_strangers;
+use crate::{Disk, FileDisk, FileDiskError, FileOptions, ImageError, Qcow2Backing, Qcow2Disk};
 use rustix::fs::{CWD, Mode, OFlags, openat, unlinkat};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,10 +57,8 @@ impl OverlayDisk {
             return Err(ImageError::Unusable { path: path.to_owned(), problem });
         }
         // Whose it is could read what is written, parts of the base among it.
-        if !options.read_only
-            && is_strangers(&Place::of(&file, path).map_err(failed)?, metadata.uid()).map_err(failed)?
-        {
-            return Err(ReplacementError::Strangers(path.to_owned()).into());
+        if !options.read_only {
+            refuse_strangers(&file, path)?;
         }
         let delta = Qcow2Disk::open_delta(file, path, base, options, false)?;
         let delta_bytes = delta.geometry().capacity_bytes;

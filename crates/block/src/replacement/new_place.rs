@@ -4,12 +4,14 @@ use super::ReplacementError;
 use crate::place::{Place, is_mount_root};
 use crate::users::has_number;
 use crate::{FileDisk, FileOptions};
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, accessat, fstat, openat, statx};
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, accessat, fstat, fstatfs, openat, statx,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// A place for a regular file, and what is there.
@@ -89,12 +91,34 @@ impl NewPlace {
     }
 }
 
+/// Refuses a file or FIFO that is to be written as it is, and was opened by `path`, if somebody else may have put it
+/// there to read what is written.
+///
+/// # Errors
+/// When somebody may have, or its directory cannot be looked at.
+pub fn refuse_strangers(opened: impl AsFd, path: &Path) -> Result<(), ReplacementError> {
+    let failed = |error: io::Error| ReplacementError::new("look at", path, error);
+    // A pipe without a name is whoever's who made it for this program, as are a shell's.
+    if fstatfs(&opened).map_err(|errno| failed(errno.into()))?.f_type == PIPEFS_MAGIC {
+        return Ok(());
+    }
+    let owner = fstat(&opened).map_err(|errno| failed(errno.into()))?.st_uid;
+    let place = Place::of(&opened, path).map_err(failed)?;
+    match is_strangers(&place, owner).map_err(failed)? {
+        true => Err(ReplacementError::Strangers(path.to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// What statfs(2) says of a pipe without a name.
+const PIPEFS_MAGIC: rustix::fs::FsWord = 0x5049_5045;
+
 /// Whether a file of this owner may have been put there to be written by somebody else, by the rule that the kernel has
 /// for files that a program would create (`proc_sys_fs(5)`, `protected_regular`).
 ///
 /// # Errors
 /// When its directory cannot be looked at.
-pub(crate) fn is_strangers(place: &Place, owner: u32) -> io::Result<bool> {
+fn is_strangers(place: &Place, owner: u32) -> io::Result<bool> {
     let directory = fstat(&place.directory)?;
     let mode = Mode::from_raw_mode(directory.st_mode);
     let is_shared = mode.contains(Mode::SVTX) && mode.intersects(Mode::WGRP | Mode::WOTH);

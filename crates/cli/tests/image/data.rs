@@ -377,6 +377,35 @@ fn what_dd_cannot_write_as_a_whole_stays_what_it_was() {
     assert_eq!(fs::read(rig.path("out")).unwrap(), b"content");
 }
 
+/// Where others may put files, what has the name may be there to read what is written.
+#[test]
+fn dd_writes_into_nothing_that_somebody_else_has_put_there() {
+    let rig = Rig::new(16, |root| fs::write(root.join("file"), "content").unwrap());
+    let shared = rig.path("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+    fs::write(shared.join("file"), "old").unwrap();
+    rig.run("dd", &["if=image:/file", "of=shared/file", "seek=3", "bs=1", "conv=notrunc"]);
+    assert_eq!(fs::read(shared.join("file")).unwrap(), b"oldcontent");
+    assert_eq!(rig.run("dd", &["if=image:/file", "of=/dev/stdout"]), "content");
+    mkfifo(&shared.join("fifo"));
+    for name in ["file", "fifo"] {
+        if std::os::unix::fs::chown(shared.join(name), Some(1234), None).is_err() {
+            eprintln!("not root: no file of somebody else's");
+            return;
+        }
+        fs::set_permissions(shared.join(name), fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    for operands in [&["of=shared/fifo"][..], &["of=shared/fifo", "conv=notrunc"], &["of=shared/file", "conv=notrunc"]]
+        .into_iter()
+        .chain([&["of=shared/file", "seek=1"][..], &["of=shared/file"]])
+    {
+        let said = rig.fail("dd", &[&["if=image:/file"], operands].concat());
+        assert!(said.contains("somebody else's file in a directory that others write to"), "{operands:?}: {said}");
+        assert_eq!(fs::read(shared.join("file")).unwrap(), b"oldcontent", "{operands:?}");
+    }
+}
+
 #[test]
 fn a_file_system_without_owners_takes_files_of_anybody() {
     let rig = Rig::empty(32);

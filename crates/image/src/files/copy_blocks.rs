@@ -2,7 +2,9 @@
 
 use crate::error::{Context, Error, Result, refuse};
 use crate::guest::{OpenImage, read_in, write_out};
-use blockyard_block::{FileDisk, FileFormat, FileOptions, FoundJournal, OpenedFile, ReplacementFile, shown};
+use blockyard_block::{
+    FileDisk, FileFormat, FileOptions, FoundJournal, OpenedFile, ReplacementFile, refuse_strangers, shown,
+};
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -70,8 +72,8 @@ impl BlockCopy {
     /// Opens the host's file, if there is one: once, as what is written into a FIFO goes to those who have it open.
     ///
     /// # Errors
-    /// When it cannot be opened. When one end is a volume, and the other a file that has, or by its name would have, a
-    /// disk in a format of its own.
+    /// When it cannot be opened, or somebody else may have put it there to read what is written. When one end is a
+    /// volume, and the other a file that has, or by its name would have, a disk in a format of its own.
     pub fn open(self) -> Result<OpenedBlockCopy> {
         let host = self.open_host()?;
         self.refuse_containers(host.as_ref())?;
@@ -82,34 +84,26 @@ impl BlockCopy {
     fn open_host(&self) -> Result<Option<File>> {
         match (&self.from, &self.to) {
             (BlockEnd::Host(path), _) => Ok(Some(File::open(path).with_context(|| shown(path).to_string())?)),
-            (_, BlockEnd::Host(path)) => self.open_output(path).with_context(|| shown(path).to_string()),
+            (_, BlockEnd::Host(path)) => self.open_output(path),
             _ => Ok(None),
         }
     }
 
-    fn open_output(&self, path: &Path) -> io::Result<Option<File>> {
+    fn open_output(&self, path: &Path) -> Result<Option<File>> {
         let seen = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
-            seen => File::from(seen?),
+            seen => File::from(seen.map_err(io::Error::from).with_context(|| shown(path).to_string())?),
         };
-        let kind = seen.metadata()?.file_type();
+        let kind = seen.metadata().with_context(|| shown(path).to_string())?.file_type();
         if kind.is_file() && self.replaces() {
             return Ok(None);
         }
+        if kind.is_file() || kind.is_fifo() {
+            refuse_strangers(&seen, path)?;
+        }
         // What is written there may be read: who may not read a file cannot lock it, and its format is in it.
         let is_read = kind.is_file() || kind.is_block_device();
-        let mut how = File::options();
-        how.read(is_read).write(true);
-        let file = match how.open(format!("/proc/self/fd/{}", seen.as_raw_fd())) {
-            // There is no /proc here.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => how.open(path)?,
-            opened => opened?,
-        };
-        let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
-        match identity(&file)? == identity(&seen)? {
-            true => Ok(Some(file)),
-            false => Err(io::Error::other("another file took its place while it was opened")),
-        }
+        open_to_write(&seen, path, is_read).with_context(|| shown(path).to_string()).map(Some)
     }
 
     /// Whether a regular file is replaced as a whole.
@@ -199,6 +193,22 @@ impl BlockCopy {
         }
         let cut_at = (self.truncate && is_regular).then_some(seek);
         Ok(Output::Part { file, cut_at })
+    }
+}
+
+/// Opens what was found by `path`, and nothing that took its place.
+fn open_to_write(seen: &File, path: &Path, is_read: bool) -> io::Result<File> {
+    let mut how = File::options();
+    how.read(is_read).write(true);
+    let file = match how.open(format!("/proc/self/fd/{}", seen.as_raw_fd())) {
+        // There is no /proc here.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => how.open(path)?,
+        opened => opened?,
+    };
+    let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    match identity(&file)? == identity(seen)? {
+        true => Ok(file),
+        false => Err(io::Error::other("another file took its place while it was opened")),
     }
 }
 
