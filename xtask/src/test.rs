@@ -112,7 +112,7 @@ fn tests_and_checks() -> anyhow::Result<()> {
     let mut first = [0; 4096];
     let length = reader.read(&mut first).context("cannot read what the tests print")?;
     thread::scope(|scope| {
-        let checks = scope.spawn(|| CHECKS.iter().try_for_each(|(name, check)| timed(name, || quietly(&mut check()))));
+        let checks = scope.spawn(|| CHECKS.iter().try_for_each(|(name, check)| timed(name, || quietly(&check()))));
         let printed = io::copy(&mut first[..length].chain(reader), &mut io::stdout());
         let status = running.wait().context("cannot wait for the tests");
         let checked = checks.join().expect("no check panics");
@@ -123,9 +123,20 @@ fn tests_and_checks() -> anyhow::Result<()> {
     })
 }
 
-/// Runs `command`, and prints in one piece what it has said if it fails.
-fn quietly(command: &mut Command) -> anyhow::Result<()> {
-    let output = command.output().context("cannot run cargo")?;
+/// Runs `command` when nobody else wants the CPU, and prints in one piece what it has said if it fails.
+fn quietly(command: &Command) -> anyhow::Result<()> {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        nice.current_dir(directory);
+    }
+    let output = nice.output().context("cannot run cargo")?;
     if !output.status.success() {
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
         bail!("a check failed: {}", output.status);
