@@ -559,8 +559,9 @@ impl BlockVirtqueue {
         let Some(token) = token else { return 0 };
         let backend = &mut self.backend;
         let (bytes, pushed) = self.rest.next_piece(token, |piece| (piece.length_bytes(), backend.push(piece)));
+        let is_last = self.rest.is_empty();
         let cost_bytes = self.given(token, request, bytes, pushed, now_ns);
-        if self.rest.is_empty() {
+        if is_last {
             self.finish_one(request, now_ns);
         }
         cost_bytes

@@ -5,6 +5,7 @@ use crate::scripted_disk::ScriptedDisk;
 use blockyard_block::{Disk, MemoryDisk, MemoryMap, Operation, RequestError};
 use blockyard_devices::virtio::{BlockQueue, Limit};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vm_memory::{Bytes, GuestAddress};
 
 const IN: u32 = 0;
@@ -96,6 +97,21 @@ fn a_piece_that_fails_ends_the_request() {
     assert_eq!((given(&disk).len(), queue.take_used(), queue.get_status()), (2, Some((0, 0)), IOERR));
     let counts = machine.transport.device().statistics()[0].counts();
     assert_eq!((counts.reads, counts.bytes_read, counts.errors), (1, 0, 1));
+}
+
+/// A disk that has said how much it carries takes so much; one that does not is no reason to end.
+#[test]
+fn a_piece_that_is_refused_ends_the_request() {
+    for takes in 0..PIECES.len() {
+        let (machine, mut queue, disk) = long_read(8);
+        disk.state.takes.store(takes, Ordering::Relaxed);
+        machine.run().unwrap();
+        disk.state.finish(takes, Ok(()));
+        machine.run().unwrap();
+        assert_eq!((given(&disk).len(), queue.take_used(), queue.take_used()), (takes, Some((0, 0)), None));
+        assert_eq!(queue.get_status(), IOERR);
+        assert_eq!(with_queue(&machine, |queue| queue.in_flight()), 0);
+    }
 }
 
 /// Whoever takes a queue back waits for what the disk has, not for what a driver has asked for.

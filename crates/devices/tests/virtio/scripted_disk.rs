@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub(crate) struct State {
     ready: Mutex<Vec<Completion>>,
     event: EventFd,
     pub(crate) broken: AtomicU64,
+    /// It takes no more than so many.
+    pub(crate) takes: AtomicUsize,
 }
 
 impl ScriptedDisk {
@@ -49,6 +51,7 @@ impl ScriptedDisk {
             ready: Mutex::default(),
             event: EventFd::new().unwrap(),
             broken: AtomicU64::new(0),
+            takes: AtomicUsize::new(usize::MAX),
         };
         Self { geometry: Mutex::new(geometry), generation: AtomicU64::new(0), depth, state: Arc::new(state) }
     }
@@ -103,7 +106,8 @@ impl Queue for ScriptedQueue {
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        if self.in_flight == self.depth {
+        let taken = self.state.log.lock().unwrap().len();
+        if self.in_flight == self.depth || taken == self.state.takes.load(Ordering::Relaxed) {
             return Err(QueueError::Full);
         }
         self.in_flight += 1;
