@@ -3,7 +3,7 @@
 use super::client_stream::{ClientStream, Departures};
 use blockyard_block::{is_one_user, shown};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Stat, chownat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, Stat, chmodat, chownat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -15,6 +15,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+
+/// The modes of a socket. Who connects must be able to write to it.
+const OWNERS: Mode = Mode::from_raw_mode(0o600);
+const EVERYBODYS: Mode = Mode::from_raw_mode(0o666);
 
 /// Clients that wait to be accepted.
 const BACKLOG: i32 = 16;
@@ -57,8 +61,9 @@ pub enum ListenerError {
     },
 }
 
-/// A listening socket in the file system, for its owner alone (mode 0600). It does not make anybody wait; poll it for
-/// reading. Dropped, it removes the socket, if that is still the one it made.
+/// A listening socket in the file system, for its owner alone (mode 0600), or for everybody where others are allowed
+/// whose it cannot be: then who connects is turned away all the same if that user is not. It does not make anybody
+/// wait; poll it for reading. Dropped, it removes the socket, if that is still the one it made.
 #[derive(Debug)]
 pub struct Listener {
     listener: UnixListener,
@@ -86,13 +91,15 @@ impl Listener {
         // In an address, the path is shown to who asks which sockets there are; one that is longer than an address has
         // room for is not.
         let address = SocketAddrUnix::new(path).or_else(|_| address_in(&directory, &name)).map_err(io)?;
-        remove_stale(path, &directory, &name, &address)?;
+        let user = its_user(allowed_uids);
+        remove_stale(path, &directory, &name, &address, user)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, socket_flags(), None).map_err(io)?;
         // The file that bind makes has this mode from its first moment (Linux, net/unix/af_unix.c, unix_bind_bsd).
-        fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
-        let made = match its_user(allowed_uids) {
-            None => bind(&socket, &address).and_then(|()| statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)),
-            Some(user) => bind_for(&socket, &directory, &name, user),
+        fchmod(&socket, OWNERS).map_err(io)?;
+        let everybody = user.is_none() && allowed_uids.iter().any(|&uid| uid != geteuid().as_raw());
+        let made = match user.is_some() || everybody {
+            false => bind(&socket, &address).and_then(|()| statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)),
+            true => bind_for(&socket, &directory, &name, user, if everybody { EVERYBODYS } else { OWNERS }),
         };
         let stat = made.map_err(|errno| match errno {
             Errno::ADDRINUSE | Errno::EXIST => ListenerError::InUse(path.to_owned()),
@@ -160,16 +167,19 @@ fn its_user(allowed_uids: &[u32]) -> Option<Uid> {
     }
 }
 
-/// Makes the socket's file, and gives it to `user`: in a directory of ours, where nobody can put another file in its
-/// place before that is done; then it gets its name. The kernel makes such a file only by a path, and it belongs to
-/// whom the process does.
-fn bind_for(socket: &OwnedFd, directory: &OwnedFd, name: &OsStr, user: Uid) -> Result<Stat, Errno> {
+/// Makes the socket's file, and gives it to `user` if there is one, and this mode: in a directory of ours, where nobody
+/// can put another file in its place before that is done; then it gets its name. The kernel makes such a file only by a
+/// path, less the umask, and it belongs to whom the process does.
+fn bind_for(socket: &OwnedFd, directory: &OwnedFd, name: &OsStr, user: Option<Uid>, mode: Mode) -> Result<Stat, Errno> {
     const OWN: &str = "socket";
     let (private_name, private) = private_directory(directory)?;
     let made = address_in(&private, OWN.as_ref()).and_then(|address| bind(socket, &address)).and_then(|()| {
         let named = statat(&private, OWN, AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| {
             // Before it has its name: who cannot be given it leaves nothing.
-            chownat(&private, OWN, Some(user), None, AtFlags::SYMLINK_NOFOLLOW)?;
+            chmodat(&private, OWN, mode, AtFlags::empty())?;
+            if user.is_some() {
+                chownat(&private, OWN, user, None, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
             linkat(&private, OWN, directory, name, AtFlags::empty())?;
             Ok(stat)
         });
@@ -244,8 +254,14 @@ fn open_directory(path: &Path) -> Result<(OwnedFd, OsString), ListenerError> {
     Ok((directory, name.to_owned()))
 }
 
-/// Removes the socket at the path if it is ours and nobody listens on it any more.
-fn remove_stale(path: &Path, directory: &OwnedFd, name: &OsStr, address: &SocketAddrUnix) -> Result<(), ListenerError> {
+/// Removes the socket at the path if it is ours, or of `user`, whose ours is to be, and nobody listens on it any more.
+fn remove_stale(
+    path: &Path,
+    directory: &OwnedFd,
+    name: &OsStr,
+    address: &SocketAddrUnix,
+    user: Option<Uid>,
+) -> Result<(), ListenerError> {
     let io = |error: Errno| ListenerError::Io { path: path.to_owned(), error: error.into() };
     let stat = || statat(directory, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW);
     let found = match stat() {
@@ -256,7 +272,7 @@ fn remove_stale(path: &Path, directory: &OwnedFd, name: &OsStr, address: &Socket
     if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
         return Err(ListenerError::NotASocket(path.to_owned()));
     }
-    if found.st_uid != geteuid().as_raw() {
+    if found.st_uid != geteuid().as_raw() && user.is_none_or(|user| found.st_uid != user.as_raw()) {
         return Err(ListenerError::NotOurs(path.to_owned()));
     }
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, socket_flags(), None).map_err(io)?;
@@ -358,8 +374,16 @@ mod tests {
         let listener = Listener::bind(&at("disk.sock"), &[1234]).unwrap();
         assert_eq!((owner(&at("disk.sock")), mode(&at("disk.sock"))), (1234, 0o600));
         let refused = Listener::bind(&at("disk.sock"), &[1234]).unwrap_err().to_string();
-        assert!(refused.contains("not ours") || refused.contains("in use"), "{refused}");
+        assert!(refused.contains("in use"), "{refused}");
+        // What a server that was killed leaves there.
+        std::fs::hard_link(at("disk.sock"), at("left")).unwrap();
         drop(listener);
+        std::fs::rename(at("left"), at("disk.sock")).unwrap();
+        for others in [&[][..], &[1235], &[1234, 1235]] {
+            let refused = Listener::bind(&at("disk.sock"), others).unwrap_err().to_string();
+            assert!(refused.contains("not ours"), "{refused}");
+        }
+        drop(Listener::bind(&at("disk.sock"), &[1234]).unwrap());
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
         let over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -378,6 +402,20 @@ mod tests {
             over.store(true, std::sync::atomic::Ordering::Relaxed);
         });
         assert_eq!(owner(&at("victim")), 0);
+    }
+
+    /// Whoever is allowed can connect, and nobody else is let in.
+    #[test]
+    fn a_socket_of_several_users_is_everybodys() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.sock");
+        let own = geteuid().as_raw();
+        for (allowed, wanted) in [(&[own][..], 0o600), (&[1234, 1235], 0o666), (&[own, 1234, 1235], 0o666)] {
+            let listener = Listener::bind(&path, allowed).unwrap();
+            assert_eq!(mode(&path), wanted, "{allowed:?}");
+            let _client = UnixStream::connect(&path).unwrap();
+            assert_eq!(listener.accept().is_ok(), allowed.contains(&own), "{allowed:?}");
+        }
     }
 
     #[test]
