@@ -114,10 +114,10 @@ pub struct BlockVirtqueue {
     closed: bool,
     /// Requests and pieces that the backend has.
     in_flight: usize,
-    /// What times are since.
-    opened: Instant,
     /// What they cost.
     in_flight_cost_bytes: u64,
+    /// What times are since.
+    opened: Instant,
     recent_latency_ns: u64,
     segments: Vec<Segment>,
     completions: Vec<Completion>,

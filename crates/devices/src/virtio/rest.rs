@@ -32,8 +32,8 @@ impl Rest {
         (!self.is_empty()).then_some(self.request)
     }
 
-    /// Becomes all of a request of `length_bytes` bytes; its segments are `segments[range]`. What else there is in
-    /// `segments` is lost.
+    /// Becomes all of a request for these places of the disk, in bytes; its segments are `segments[range]`. What else
+    /// there is in `segments` is lost.
     pub(crate) fn set(
         &mut self,
         request: u32,

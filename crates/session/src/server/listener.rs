@@ -81,7 +81,7 @@ pub struct Listener {
 impl Listener {
     /// Listens at `path` for clients of `allowed_uids`, or of this process's own user if there are none. A socket that
     /// a dead process has left there is replaced, and nothing else. If this is root and one other user is allowed, the
-    /// socket is theirs.
+    /// socket is theirs; if others are allowed otherwise, anybody may connect to it.
     ///
     /// # Errors
     /// When something is there, or the system refuses.
