@@ -98,7 +98,7 @@ impl NewPlace {
 /// When somebody may have, or its directory cannot be looked at.
 pub fn refuse_strangers(opened: impl AsFd, path: &Path) -> Result<(), ReplacementError> {
     let failed = |error: io::Error| ReplacementError::new("look at", path, error);
-    // A pipe without a name is whoever's who made it for this program, as are a shell's.
+    // A pipe without a name, as a shell makes them, lies nowhere that anybody could put it.
     if fstatfs(&opened).map_err(|errno| failed(errno.into()))?.f_type == PIPEFS_MAGIC {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 //! A link that was there before may lead anywhere, and what is below it goes there: a system's /var/run is one. So no
 //! bound holds until the archive has brought a link, or has given another name to one that was there, which may lead
 //! elsewhere from there. It is the kernel that holds it from then on, on every way, as one directory may be reached by
-//! many names.
+//! many names. What gets another name is in the bounds in any case.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, lstat, open, openat2, stat};
 use rustix::io::Errno;
