@@ -83,14 +83,14 @@ fn output_directory(target_directory: &Path) -> PathBuf {
     target_directory.join(TARGET).join("release")
 }
 
-/// Builds a guest from a build script: into `OUT_DIR`, rebuilt when anything under `guests/` or the crates that guests
-/// share with the host changes.
+/// Builds a guest from a build script, which is run again when anything under `guests/` or the crates that guests share
+/// with the host changes.
 ///
 /// # Panics
 /// When the build fails: a build script has no better way to say so.
 pub fn build_from_build_script(package: &str, binary: &str) -> PathBuf {
     rerun_if_guest_changes(package);
-    built(build(package, binary, &guests_in_out_directory()))
+    built(build(package, binary, &directory_of_build_scripts("guests")))
 }
 
 /// Builds a guest that is a shared library, named `library`, as [`build_from_build_script`] builds programs.
@@ -99,13 +99,17 @@ pub fn build_from_build_script(package: &str, binary: &str) -> PathBuf {
 /// When the build fails.
 pub fn build_library_from_build_script(package: &str, library: &str) -> PathBuf {
     rerun_if_guest_changes(package);
-    let target_directory = guests_in_out_directory();
+    let target_directory = directory_of_build_scripts("guests");
     let library = output_directory(&target_directory).join(format!("lib{library}.so"));
     built(run_cargo(package, &["--lib"], &target_directory).map(|()| library))
 }
 
-fn guests_in_out_directory() -> PathBuf {
-    PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts")).join("guests")
+/// Where build scripts have cargo build: one directory a profile, beside those that hold an `OUT_DIR` each. A build and
+/// clippy run the same script with two `OUT_DIR`s, and the second finds here what the first has built.
+fn directory_of_build_scripts(name: &str) -> PathBuf {
+    let out_directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
+    let build = out_directory.ancestors().find(|directory| directory.ends_with("build"));
+    build.and_then(Path::parent).unwrap_or(&out_directory).join(name)
 }
 
 fn built(path: io::Result<PathBuf>) -> PathBuf {
@@ -129,7 +133,7 @@ fn rerun_if_guest_changes(package: &str) {
 }
 
 /// Builds the appliance's agent from a build script, as [`build_from_build_script`] builds guests. It is a Linux
-/// program of the host's own workspace, with a profile that makes it small.
+/// program of the host's own workspace, with a profile that makes it small, or in a debug build one that is built soon.
 ///
 /// # Panics
 /// When the build fails.
@@ -141,8 +145,8 @@ pub fn build_agent_from_build_script() -> PathBuf {
     {
         println!("cargo::rerun-if-changed={}", root.join(path).display());
     }
-    let out_directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
-    let target_directory = out_directory.join("agent");
+    let profile = if env::var_os("PROFILE").is_some_and(|profile| profile == "debug") { "agent-dev" } else { "agent" };
+    let target_directory = directory_of_build_scripts("agent");
     // Not to be moved about: User-Mode Linux fails to run a static program that is.
     let fixed = format!("target.{TARGET}.rustflags=[\"-Crelocation-model=static\"]");
     let arguments = [
@@ -150,7 +154,7 @@ pub fn build_agent_from_build_script() -> PathBuf {
         "--config",
         &fixed,
         "--profile",
-        "agent",
+        profile,
         "--locked",
         "--target",
         TARGET,
@@ -158,7 +162,7 @@ pub fn build_agent_from_build_script() -> PathBuf {
         "blockyard-agent",
     ];
     match run(&root, &arguments, &[], &target_directory) {
-        Ok(()) => target_directory.join(TARGET).join("agent/blockyard-agent"),
+        Ok(()) => target_directory.join(TARGET).join(profile).join("blockyard-agent"),
         Err(error) => panic!("building the agent: {error}"),
     }
 }
