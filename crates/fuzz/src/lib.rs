@@ -14,6 +14,8 @@ use bolero::{BorrowedInput, ByteSliceGenerator, TestTarget};
 pub use bolero::{__item_path__, TargetLocation};
 
 #[cfg(not(fuzzing))]
+mod erased;
+#[cfg(not(fuzzing))]
 mod same_inputs;
 #[cfg(test)]
 mod tests;

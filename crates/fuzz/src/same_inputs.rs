@@ -1,5 +1,6 @@
 //! The engine of [`check!`](crate::check).
 
+use crate::erased::{Erased, Shown, Target};
 use bolero::bolero_engine::{Failure, Input, Seed, panic, rng::Recommended};
 use bolero::generator::bolero_generator::driver::{self, Options};
 use bolero::{DefaultEngine, Engine, TargetLocation, Test, TypeGenerator};
@@ -19,25 +20,29 @@ impl<T: Test<Value: Debug>> Engine<T> for SameInputs {
     type Output = ();
 
     fn run(self, mut test: T, options: Options) {
-        let mut bolero = DefaultEngine::new(self.location);
-        let by_its_own_rules = env::vars_os().any(|(name, _)| name.as_encoded_bytes().starts_with(b"BOLERO_RANDOM_"));
-        bolero.with_iterations(if by_its_own_rules { self.inputs } else { 0 });
-        // Once: bolero is compiled for each test that it is asked to run.
-        bolero.run(Borrowed(&mut test), options.clone());
-        if by_its_own_rules {
-            return;
-        }
-        let previous = panic::forward_panic(false);
-        let failure = seeds().take(self.inputs).find_map(|seed| fails(&mut test, seed, &options));
-        panic::forward_panic(previous);
-        if let Some(failure) = failure {
-            eprintln!("{failure:#}");
-            panic!("test failed");
-        }
+        run(self, &mut test, &options);
     }
 }
 
-fn fails<T: Test>(test: &mut T, seed: Seed, options: &Options) -> Option<Failure<T::Value>> {
+fn run(SameInputs { location, inputs }: SameInputs, target: &mut dyn Target, options: &Options) {
+    let mut test = Erased::new(target, &mut Drawn::new(0, options).driver);
+    let mut bolero = DefaultEngine::new(location);
+    let by_its_own_rules = env::vars_os().any(|(name, _)| name.as_encoded_bytes().starts_with(b"BOLERO_RANDOM_"));
+    bolero.with_iterations(if by_its_own_rules { inputs } else { 0 });
+    bolero.run(test.again(), options.clone());
+    if by_its_own_rules {
+        return;
+    }
+    let previous = panic::forward_panic(false);
+    let failure = seeds().take(inputs).find_map(|seed| fails(&mut test, seed, options));
+    panic::forward_panic(previous);
+    if let Some(failure) = failure {
+        eprintln!("{failure:#}");
+        panic!("test failed");
+    }
+}
+
+fn fails(test: &mut Erased<'_>, seed: Seed, options: &Options) -> Option<Failure<Shown>> {
     let error = test.test(&mut Drawn::new(seed, options)).err()?;
     Some(Failure { error, input: test.generate_value(&mut Drawn::new(seed, options)), seed: Some(seed) })
 }
@@ -74,20 +79,5 @@ impl<Output> Input<Output> for Drawn {
 
     fn with_driver<F: FnMut(&mut Self::Driver) -> Output>(&mut self, f: &mut F) -> Output {
         f(&mut self.driver)
-    }
-}
-
-/// A test that is run again afterwards.
-struct Borrowed<'a, T>(&'a mut T);
-
-impl<T: Test> Test for Borrowed<'_, T> {
-    type Value = T::Value;
-
-    fn test<I: Input<Result<bool, panic::PanicError>>>(&mut self, input: &mut I) -> Result<bool, panic::PanicError> {
-        self.0.test(input)
-    }
-
-    fn generate_value<I: Input<Self::Value>>(&self, input: &mut I) -> Self::Value {
-        self.0.generate_value(input)
     }
 }
