@@ -11,11 +11,8 @@ mod allowed_directories;
 mod atomic_change;
 mod error;
 mod file_format;
-mod file_identity;
 mod fold;
-mod journal_record;
 mod qcow2;
-mod room;
 mod scatter;
 mod vmdk;
 
