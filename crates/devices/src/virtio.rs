@@ -18,6 +18,7 @@ mod mmio;
 mod queue_config;
 mod queue_control;
 mod queue_statistics;
+mod requests;
 mod rest;
 mod split_ring;
 

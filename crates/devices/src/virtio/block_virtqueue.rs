@@ -2,6 +2,7 @@
 
 use super::block_request::{Command, Defect, Frame, Rules, SERIAL_BYTES, Status, copy_to_segments, counters};
 use super::descriptor_chain::DescriptorChain;
+use super::requests::{PendingRequest, Requests};
 use super::rest::{Rest, piece_bytes};
 use super::{DeviceFailure, FailureCause, InFlightRecord, QueueNotifier, QueueStatistics, SplitRing};
 use blockyard_block::limits::SHARED_BYTES_MIN;
@@ -105,17 +106,12 @@ pub struct BlockVirtqueue {
     in_flight_record: Option<InFlightRecord>,
     /// Chains that were taken by whoever was here before and not answered, the next one last.
     resubmitted: Vec<u16>,
-    /// Requests that are not answered and the pieces that the backend has, by token; `free` are the other tokens.
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    /// Those that are not answered.
+    requests: Requests,
     /// What the backend has not been given yet of the last request that was taken.
     rest: Rest,
     /// Takes no more requests.
     closed: bool,
-    /// Requests and pieces that the backend has.
-    in_flight: usize,
-    /// What they cost.
-    in_flight_cost_bytes: u64,
     /// What times are since.
     opened: Instant,
     recent_latency_ns: u64,
@@ -130,57 +126,6 @@ pub struct BlockVirtqueue {
     /// Chains used since the driver was last notified, or found not to want it.
     unsignalled: u32,
     failed: bool,
-}
-
-/// A token: what the backend has under it, and the request that began with it. Most requests are one piece.
-#[derive(Clone, Copy)]
-struct Slot {
-    piece: Piece,
-    request: Pending,
-}
-
-/// What the backend has.
-#[derive(Clone, Copy)]
-struct Piece {
-    in_flight: bool,
-    /// The token that its request began with.
-    request: u32,
-    cost_bytes: u64,
-}
-
-/// A request that is not answered.
-#[derive(Clone, Copy)]
-struct Pending {
-    head: u16,
-    operation: Operation,
-    status_address: u64,
-    length_bytes: u64,
-    taken_ns: u64,
-    /// What the used ring says when the request succeeds, and when it fails.
-    used_bytes: [u32; 2],
-    /// Pieces in flight, and one for the rest, if there is one.
-    unfinished: u32,
-    /// How the first piece that failed did.
-    failure: Option<RequestError>,
-    /// It is not to be answered.
-    abandoned: bool,
-}
-
-impl Slot {
-    const FREE: Self = Self {
-        piece: Piece { in_flight: false, request: 0, cost_bytes: 0 },
-        request: Pending {
-            head: 0,
-            operation: Operation::Flush,
-            status_address: 0,
-            length_bytes: 0,
-            taken_ns: 0,
-            used_bytes: [0; 2],
-            unfinished: 0,
-            failure: None,
-            abandoned: false,
-        },
-    };
 }
 
 impl BlockVirtqueue {
@@ -222,13 +167,10 @@ impl BlockVirtqueue {
             backend,
             in_flight_record: in_flight,
             resubmitted: Vec::new(),
-            slots: vec![Slot::FREE; depth],
-            free: (0..depth as u32).rev().collect(),
+            requests: Requests::new(depth),
             rest: Rest::new(),
             closed: false,
-            in_flight: 0,
             opened: Instant::now(),
-            in_flight_cost_bytes: 0,
             recent_latency_ns: 0,
             notifier,
             statistics,
@@ -280,12 +222,12 @@ impl BlockVirtqueue {
 
     /// Requests, and pieces of long ones, that the disk has.
     pub fn in_flight(&self) -> usize {
-        self.in_flight
+        self.requests.in_flight()
     }
 
     /// What they cost, counted as in [`Limit::cost_bytes`].
     pub fn in_flight_cost_bytes(&self) -> u64 {
-        self.in_flight_cost_bytes
+        self.requests.in_flight_cost_bytes()
     }
 
     /// Requests answered that the driver was not notified of, nor found not to want to be.
@@ -313,14 +255,14 @@ impl BlockVirtqueue {
     /// of what is in flight, whoever comes next begins it again.
     pub fn abandon_rest(&mut self) {
         if let Some(request) = self.rest.request() {
-            self.slots[request as usize].request.abandoned = true;
+            self.requests.abandon(request);
             self.end_rest(0);
         }
     }
 
     /// Whether every request that was taken is answered or abandoned, and the disk has nothing of this queue.
     pub fn is_drained(&self) -> bool {
-        self.in_flight == 0 && self.rest.is_empty()
+        self.in_flight() == 0 && self.rest.is_empty()
     }
 
     /// Where the device is in the available ring: the base that a vhost-user session reports.
@@ -379,7 +321,7 @@ impl BlockVirtqueue {
             let _ = self.backend.submit();
         }
         let more = self.ring.enable_notification() && !self.closed || self.has_work();
-        // What waits for a free slot is taken when a completion comes, not before.
+        // What waits for a token is taken when a completion comes, not before.
         more && self.has_room()
     }
 
@@ -395,11 +337,10 @@ impl BlockVirtqueue {
 
     /// Whether there is a token for what is begun next.
     fn has_room(&self) -> bool {
-        !self.free.is_empty() || self.rest.request().is_some_and(|request| !self.slot(request).piece.in_flight)
-    }
-
-    fn slot(&self, token: u32) -> &Slot {
-        &self.slots[token as usize]
+        match self.rest.request() {
+            Some(request) => self.requests.has_token_for(request),
+            None => self.requests.has_token(),
+        }
     }
 
     /// The driver has rung so often since the last time.
@@ -436,7 +377,7 @@ impl BlockVirtqueue {
         }
     }
 
-    /// Goes on with a long request, and takes chains, within `limit` while there are slots for them.
+    /// Goes on with a long request, and takes chains, within `limit` while there are tokens for them.
     fn take(&mut self, limit: Limit, pass: &mut Pass) -> Result<(), DeviceFailure> {
         if !self.has_work() {
             return Ok(());
@@ -505,13 +446,13 @@ impl BlockVirtqueue {
             Ok(Command::Disk { operation, offset_bytes, segments }) => {
                 let [used_if_failed, used_if_done] = [0, frame.writable_bytes].map(|bytes| frame.used_bytes(bytes));
                 let read = matches!(operation, Operation::Read);
-                let pending = Pending {
+                let pending = PendingRequest {
                     head,
                     operation,
                     status_address,
+                    length_bytes: 0,
                     taken_ns: now_ns,
                     used_bytes: [if read { used_if_done } else { used_if_failed }, used_if_failed],
-                    ..Slot::FREE.request
                 };
                 return Ok(self.begin(pending, offset_bytes, segments).max(cost_bytes_min));
             }
@@ -530,8 +471,8 @@ impl BlockVirtqueue {
     }
 
     /// Gives the disk a request, or as much of it as it is given at once. What that costs.
-    fn begin(&mut self, mut pending: Pending, offset_bytes: u64, segments: Range<usize>) -> u64 {
-        let Some(token) = self.free.pop() else {
+    fn begin(&mut self, mut pending: PendingRequest, offset_bytes: u64, segments: Range<usize>) -> u64 {
+        let Some(token) = self.requests.take_token() else {
             self.answer(pending.head, pending.status_address, Status::IoError, pending.used_bytes[1]);
             return REQUEST_COST_BYTES_MIN;
         };
@@ -542,21 +483,19 @@ impl BlockVirtqueue {
         counters(&self.statistics, operation).0.add(1);
         if piece_bytes(operation, offset_bytes, pending.length_bytes) == pending.length_bytes {
             let pushed = self.backend.push(&request);
-            self.slots[token as usize].request = pending;
+            self.requests.begin(token, pending);
             return self.given(token, token, pending.length_bytes, pushed, pending.taken_ns);
         }
         let places = offset_bytes..offset_bytes + pending.length_bytes;
         self.rest.set(token, operation, places, &mut self.segments, segments);
-        pending.unfinished = 1;
-        self.slots[token as usize] = Slot { request: pending, ..Slot::FREE };
+        self.requests.begin_long(token, pending);
         self.go_on(pending.taken_ns)
     }
 
     /// Gives the disk the next piece of a long request, for which there is room. What that costs.
     fn go_on(&mut self, now_ns: u64) -> u64 {
         let Some(request) = self.rest.request() else { return 0 };
-        let token = if self.slot(request).piece.in_flight { self.free.pop() } else { Some(request) };
-        let Some(token) = token else { return 0 };
+        let Some(token) = self.requests.take_token_for(request) else { return 0 };
         let backend = &mut self.backend;
         let (bytes, pushed) = self.rest.next_piece(token, |piece| (piece.length_bytes(), backend.push(piece)));
         let is_last = self.rest.is_empty();
@@ -570,12 +509,9 @@ impl BlockVirtqueue {
     /// Notes that the disk was given a piece of the request that began with the token `request`. What it costs.
     fn given(&mut self, token: u32, request: u32, bytes: u64, pushed: Result<(), QueueError>, now_ns: u64) -> u64 {
         let cost_bytes = bytes.max(REQUEST_COST_BYTES_MIN);
-        self.slots[token as usize].piece = Piece { in_flight: true, request, cost_bytes };
-        self.slots[request as usize].request.unfinished += 1;
-        self.in_flight += 1;
-        self.in_flight_cost_bytes += cost_bytes;
+        self.requests.give(token, request, cost_bytes);
         if pushed.is_err() {
-            // Not before `depth` requests are in flight, and there are no more slots than that.
+            // Not before `depth` requests are in flight, and there are no more tokens than that.
             self.finish_piece(token, Err(RequestError::Os(Errno::BUSY.raw_os_error())), now_ns);
         }
         cost_bytes
@@ -596,8 +532,8 @@ impl BlockVirtqueue {
         let now_ns = self.now_ns();
         for index in 0..self.completions.len() {
             let Completion { token, result } = self.completions[index];
-            // A token that is not in flight cannot come from a disk that keeps its word; it must not free a slot twice.
-            if self.slots.get(token as usize).is_some_and(|slot| slot.piece.in_flight) {
+            // A token that is not in flight cannot come from a disk that keeps its word; it must not free one twice.
+            if self.requests.is_in_flight(token) {
                 self.finish_piece(token as u32, result, now_ns);
             }
         }
@@ -606,16 +542,9 @@ impl BlockVirtqueue {
     /// The disk has done with a piece.
     #[inline]
     fn finish_piece(&mut self, token: u32, result: Result<(), RequestError>, now_ns: u64) {
-        let piece = &mut self.slots[token as usize].piece;
-        piece.in_flight = false;
-        let Piece { request, cost_bytes, .. } = *piece;
-        self.in_flight -= 1;
-        self.in_flight_cost_bytes -= cost_bytes;
-        if token != request {
-            self.free.push(token);
-        }
+        let request = self.requests.take_back(token);
         if let Err(error) = result {
-            self.slots[request as usize].request.failure.get_or_insert(error);
+            self.requests.fail(request, error);
             // The driver hears no more than that it failed.
             if self.rest.request() == Some(request) {
                 self.end_rest(now_ns);
@@ -635,18 +564,9 @@ impl BlockVirtqueue {
     /// One of what the request that began with the token `request` waits for is over: the last answers it.
     #[inline]
     fn finish_one(&mut self, request: u32, now_ns: u64) {
-        let pending = &mut self.slots[request as usize].request;
-        pending.unfinished -= 1;
-        if pending.unfinished > 0 {
-            return;
-        }
-        let pending = *pending;
-        self.free.push(request);
-        if pending.abandoned {
-            return;
-        }
+        let Some((pending, failure)) = self.requests.finish_one(request) else { return };
         let [used_if_done, used_if_failed] = pending.used_bytes;
-        let (status, used_bytes) = match pending.failure {
+        let (status, used_bytes) = match failure {
             None => (Status::Ok, used_if_done),
             Some(RequestError::Unsupported) => (Status::Unsupported, used_if_failed),
             Some(_) => (Status::IoError, used_if_failed),
