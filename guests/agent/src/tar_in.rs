@@ -11,7 +11,7 @@ use crate::mounts::path_of;
 use crate::stream::{SourceStream, TransferDisks};
 use blockyard_archive::{ArchiveReader, Member, MemberKind};
 use blockyard_protocol::appliance::{Failure, TarIn};
-use bounds::{Bounds, LeadsOut, is_out};
+use bounds::{Bounds, LeadsOut, directory_of, is_out};
 use directories::Directories;
 use metadata::{Inheritance, Metadata, Names, set_time};
 use parents::{Parent, Parents};
@@ -356,7 +356,7 @@ fn directory(path: &Path, mode: u32) -> io::Result<bool> {
             builder.create(path)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path.parent().unwrap_or(Path::new(".")))?;
+            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory_of(path))?;
             builder.create(path)
         }
         made => made,

@@ -8,7 +8,6 @@
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, lstat, open, openat2, stat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{fmt, io};
 
@@ -88,10 +87,7 @@ impl Bounds {
 
     /// The same of the directory that `path` is in.
     fn check_parent(&self, path: &Path) -> io::Result<()> {
-        match path.parent() {
-            Some(parent) if !parent.as_os_str().as_bytes().is_empty() => self.check(parent),
-            _ => Ok(()),
-        }
+        self.check(directory_of(path))
     }
 
     fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
@@ -103,6 +99,11 @@ impl Bounds {
             errno => errno.into(),
         })
     }
+}
+
+/// The directory that something at `path` is in.
+pub(super) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Whether an error is that a name leads out.

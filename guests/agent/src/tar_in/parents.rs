@@ -1,6 +1,6 @@
 //! The directory that files are made in: mostly the one that the last file was made in.
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, directory_of};
 use super::metadata::Inheritance;
 use blockyard_archive::DEFAULT_LIST;
 use rustix::fs::{FileType, fgetxattr, fstat};
@@ -56,7 +56,7 @@ impl Parents {
         bounds: &Bounds,
         make: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<Rc<Parent>> {
-        let wanted = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let wanted = directory_of(path);
         if let Some(last) = self.last.as_ref().filter(|last| last.path == wanted) {
             return Ok(Rc::clone(last));
         }
