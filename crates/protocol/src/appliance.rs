@@ -27,6 +27,9 @@ pub const PIECE_BYTES: usize = 2048;
 /// The number of a response that only asks for the next piece of the request.
 pub const MORE: u32 = u32::MAX;
 
+/// Kinds of file systems that the host has tools to check.
+pub const CHECKED_KINDS: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "vfat"];
+
 /// Encodes `message` with its length in front into `buffer`, and returns the frame.
 ///
 /// # Errors

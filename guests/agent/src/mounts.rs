@@ -10,7 +10,7 @@ use crate::mount_options::{MountOptions, load_driver};
 use crate::roots::{self, Source};
 use crate::system;
 use crate::tree::Tree;
-use blockyard_protocol::appliance::{Failure, Mount, MountPoint};
+use blockyard_protocol::appliance::{CHECKED_KINDS, Failure, Mount, MountPoint};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -251,9 +251,6 @@ fn not_left(error: io::Error) -> Failure {
     failure(Path::new("/"), "cannot unmount", &error)
 }
 
-/// Kinds that `fsck` can check.
-const CHECKED: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "vfat"];
-
 /// Why a file system cannot be mounted, as far as the error's number and what was asked for tell it.
 fn not_mounted(name: &str, kind: &str, volume: &Volume, options: &MountOptions, errno: Errno) -> Failure {
     let given = options.for_the_driver();
@@ -273,7 +270,7 @@ fn not_mounted(name: &str, kind: &str, volume: &Volume, options: &MountOptions, 
             failure(Path::new(name), &what, &errno.into())
         }
         _ => {
-            let advice = if CHECKED.contains(&kind) { " (`fsck` it)" } else { "" };
+            let advice = if CHECKED_KINDS.contains(&kind) { " (`fsck` it)" } else { "" };
             let what = format!("cannot mount the {kind} file system, which may be damaged{advice}");
             failure(Path::new(name), &what, &errno.into())
         }

@@ -104,6 +104,18 @@ impl FileSystemKind {
         in_words(&programs, "and")
     }
 
+    /// The tools that check them, as a sentence has them: with the subcommand, where a tool does more.
+    pub fn checkers() -> String {
+        let command = |(tool, arguments): (&Tool, &[&str])| match arguments {
+            [subcommand, ..] if !subcommand.starts_with('-') => format!("{} {subcommand}", tool.program),
+            _ => tool.program.to_owned(),
+        };
+        let checkers = Self::ALL.iter().filter_map(|kind| kind.checker(Thoroughness::Look));
+        let mut commands: Vec<_> = checkers.map(command).collect();
+        commands.dedup();
+        in_words(&commands.iter().map(String::as_str).collect::<Vec<_>>(), "and")
+    }
+
     /// Whether it has files.
     pub fn is_mountable(self) -> bool {
         self != Self::Swap
@@ -155,9 +167,14 @@ impl FileSystemKind {
 
     /// The tool that checks it; `None` when there is nothing to check.
     pub fn check(self, device: &str, how: Thoroughness) -> Option<(&'static Tool, ToolCall)> {
-        let call = ToolCall::new().changes_devices();
+        let (tool, arguments) = self.checker(how)?;
+        Some((tool, ToolCall::new().changes_devices().arguments(arguments.iter().copied()).device(device)))
+    }
+
+    /// That tool, and what comes before the device in its arguments.
+    fn checker(self, how: Thoroughness) -> Option<(&'static Tool, &'static [&'static str])> {
         let look = how == Thoroughness::Look;
-        let (tool, arguments): (_, &[&str]) = match (self, how) {
+        Some(match (self, how) {
             (Self::Ext2 | Self::Ext3 | Self::Ext4, Thoroughness::Look) => (&tools::E2FSCK, &["-f", "-n"]),
             (Self::Ext2 | Self::Ext3 | Self::Ext4, Thoroughness::Safe) => (&tools::E2FSCK, &["-f", "-p"]),
             (Self::Ext2 | Self::Ext3 | Self::Ext4, Thoroughness::All) => (&tools::E2FSCK, &["-f", "-y"]),
@@ -169,8 +186,7 @@ impl FileSystemKind {
             (Self::Vfat, Thoroughness::Safe) => (&tools::FSCK_VFAT, &["-a"]),
             (Self::Vfat, Thoroughness::All) => (&tools::FSCK_VFAT, &["-y"]),
             (Self::Swap, _) => return None,
-        };
-        Some((tool, call.arguments(arguments.iter().copied()).device(device)))
+        })
     }
 
     /// What the exit status of its check means: e2fsck(8), xfs_repair(8), btrfs-check(8), fsck.fat(8).
@@ -216,5 +232,17 @@ fn in_words(words: &[&str], last: &str) -> String {
     match words.split_last() {
         Some((end, others)) if !others.is_empty() => format!("{} {last} {end}", others.join(", ")),
         _ => words.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_protocol::appliance::CHECKED_KINDS;
+
+    #[test]
+    fn the_agent_knows_what_can_be_checked() {
+        let checked = FileSystemKind::ALL.iter().filter(|kind| kind.checker(Thoroughness::Look).is_some());
+        assert_eq!(checked.map(|kind| kind.name()).collect::<Vec<_>>(), CHECKED_KINDS);
     }
 }

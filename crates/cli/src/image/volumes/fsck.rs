@@ -11,13 +11,8 @@ use blockyard_image::volumes::file_system_kind::{FileSystemKind, Thoroughness};
 use clap::Args;
 
 /// Check the file systems of an image, and repair them.
-///
-/// Without options it repairs what is repaired safely, as Linux does when it boots; of Btrfs it only looks. This
-/// machine's own tools do it, in the appliance: e2fsck, xfs_repair, btrfs check and fsck.vfat, whose words are shown
-/// when something is wrong.
-///
-/// Exit status: 0 when all is well, or was repaired; 1 when something is damaged.
 #[derive(Args)]
+#[command(long_about = long_about())]
 pub struct Fsck {
     /// The partition, such as sda1, vda1 or 1 [default: all].
     part: Option<String>,
@@ -27,6 +22,17 @@ pub struct Fsck {
     /// Repair whatever can be repaired: files may be lost.
     #[arg(short, long)]
     yes: bool,
+}
+
+/// What `--help` says.
+fn long_about() -> String {
+    format!(
+        "Check the file systems of an image, and repair them.\n\n\
+         Without options it repairs what is repaired safely, as Linux does when it boots; of Btrfs it only looks. This \
+         machine's own tools do it, in the appliance: {}, whose words are shown when something is wrong.\n\n\
+         Exit status: 0 when all is well, or was repaired; 1 when something is damaged.",
+        FileSystemKind::checkers(),
+    )
 }
 
 impl FileCommand for Fsck {
