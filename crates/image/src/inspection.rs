@@ -6,10 +6,11 @@ mod packages;
 pub use operating_system::{Files, OperatingSystem};
 pub use packages::Package;
 
+use crate::error::{Context, Result};
 use crate::guest::{OpenImage, RecordTaker};
-use crate::volumes::stacks::is_closed;
+use crate::volumes::stacks::{Asking, is_closed};
 use blockyard_block::printable;
-use blockyard_protocol::appliance::{MountPoint, Record, Root, RootFile, Volume};
+use blockyard_protocol::appliance::{Inspect, Mount, MountPoint, Operation, Record, Root, RootFile, Volume};
 use serde::Serialize;
 use std::io;
 
@@ -207,5 +208,51 @@ impl RecordTaker for Inspector {
         let Self { volumes, roots } = self;
         let operatingsystems = roots.into_iter().map(|(root, files)| System::new(root, &files, &volumes)).collect();
         Ok(Inspection { operatingsystems, filesystems: volumes.into_iter().map(FileSystem::from).collect() })
+    }
+}
+
+impl OpenImage {
+    /// Finds out which operating systems there are. Afterwards nothing is mounted.
+    ///
+    /// # Errors
+    /// When what was to be mounted for it cannot be.
+    pub fn inspect(&mut self) -> Result<Inspection> {
+        let found = self.inspect_opened();
+        let (closed, none) = found.as_ref().map_or((true, true), |found| (found.is_partly_closed(), found.is_empty()));
+        let asking = if none && self.can_ask() { Asking::Somebody } else { Asking::Nobody };
+        if closed && self.open_stacks(asking).with_context(|| self.name().to_owned())? {
+            self.inspect_opened()
+        } else {
+            found
+        }
+    }
+
+    /// As [`OpenImage::inspect`], whatever was mounted or shall be.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inspect_all(&mut self) -> Result<Inspection> {
+        self.points.clear();
+        self.inspect()
+    }
+
+    /// Mounts a system for a look, instead of all that is mounted.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn mount_for_a_look(&mut self, points: Vec<MountPoint>) -> Result<()> {
+        let mount = Mount { read_only: true, synchronous: false, disks: self.disks(), points };
+        self.call(Operation::Mount(mount)).map(drop)
+    }
+
+    fn inspect_opened(&mut self) -> Result<Inspection> {
+        loop {
+            let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
+            let found = self.records(Operation::Inspect(inspect), Inspector::default());
+            // It ends: each time there are modules that were not there before.
+            if !self.take_supplied() {
+                return found.with_context(|| self.name().to_owned());
+            }
+        }
     }
 }

@@ -32,7 +32,8 @@
 //!
 //! The rooms: [`guest`] has the guest and what passes between it and this process, [`files`] what is done with files,
 //! [`volumes`] what is done with what they lie on, [`inspection`] says which operating systems there are; [`whole`]
-//! works on images as a whole, without a guest. [`guest`] never uses [`files`].
+//! works on images as a whole, without a guest. [`guest`] knows nothing of the others but what it keeps for them: keys,
+//! and which stacks are open.
 #![forbid(unsafe_code)]
 
 pub mod files;

@@ -1,13 +1,15 @@
 //! An image's volumes: its partitions, or the disk where it has none, and what lies on those.
 //!
 //! [`stacks`] opens what has no files by itself: arrays (RAID), encrypted volumes (LUKS, whose [`keys`] are files or
-//! typed) and volume groups (LVM). `stack_changes` makes and takes apart such things. [`file_system_kind`] knows which
-//! program makes, checks and labels which file system, [`tools`] runs this machine's programs in the appliance and
-//! finds in what they say why they failed.
+//! typed) and volume groups (LVM). `stack_changes` makes and takes apart such things. `mounting` mounts.
+//! [`file_system_kind`] knows which program makes, checks and labels which file system, [`tools`] runs this machine's
+//! programs in the appliance and finds in what they say why they failed.
 
 pub mod file_system_kind;
 mod file_systems;
 pub mod keys;
+mod mounting;
+pub(crate) mod opened_stacks;
 mod stack_changes;
 pub mod stacks;
 pub mod tools;

@@ -6,14 +6,13 @@ use super::records::{Kept, RecordStream, RecordTaker};
 use super::{read_in, requests};
 use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
-use crate::inspection::{Inspection, Inspector};
 use crate::needs::Needs;
 use crate::volumes::keys::{Key, Keys};
-use crate::volumes::stacks::{Asking, Stacks};
+use crate::volumes::opened_stacks::Stacks;
 use blockyard_appliance::{Appliance, ImageDisk, StreamSink};
 use blockyard_block::layers::{WatchedDisk, ZerosAsHoles};
 use blockyard_block::{AtomicChange, Disk, Geometry, printable};
-use blockyard_protocol::appliance::{Failure, Inspect, Mount, MountPoint, Operation, Record, Response, Volume};
+use blockyard_protocol::appliance::{Failure, MountPoint, Operation, Record, Response, Volume};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd;
@@ -27,7 +26,7 @@ pub struct OpenImage {
     /// The disks by their names: they know why a request to them failed, which the guest does not.
     watched: Vec<(Arc<str>, Arc<WatchedDisk>)>,
     access: Access,
-    synchronous: bool,
+    pub(crate) synchronous: bool,
     capacity_bytes: u64,
     disks: Vec<Arc<ZerosAsHoles>>,
     /// What makes what was written happen, if that is as a whole.
@@ -35,7 +34,7 @@ pub struct OpenImage {
     permissions: Option<u32>,
     durable: bool,
     /// What shall be mounted; nothing: what is found.
-    points: Vec<MountPoint>,
+    pub(crate) points: Vec<MountPoint>,
     /// How to boot the appliance again.
     boot: Boot,
     pub(crate) keys: Keys,
@@ -100,6 +99,11 @@ impl OpenImage {
         self.keys.of(volume)
     }
 
+    /// Whether there is somebody to ask for a passphrase.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.watch.can_ask()
+    }
+
     /// Asks for a passphrase. `None` where there is nobody to ask.
     ///
     /// # Errors
@@ -134,43 +138,6 @@ impl OpenImage {
         self.access == Access::Read
     }
 
-    /// Sets what shall be mounted; nothing: what is found.
-    pub fn set_points(&mut self, points: Vec<MountPoint>) {
-        self.points = points;
-    }
-
-    /// Mounts what was set, or what is found if that is nothing, instead of all that is mounted; says what is mounted
-    /// then.
-    ///
-    /// # Errors
-    /// When one of them cannot be: then nothing is mounted.
-    pub fn mount(&mut self) -> Result<Vec<MountPoint>> {
-        if self.points.iter().any(|point| point.device.starts_with("loop:")) {
-            self.appliance.install_modules()?;
-        }
-        let mut response = self.try_mount()?;
-        // Other failures have an error's number.
-        let fails = response.failures.first().is_some_and(|failure| failure.errno == 0);
-        // Stacks are opened when something is missing without them.
-        if response.closed && (fails || !response.notes.is_empty()) {
-            let asking = if fails { Asking::Somebody } else { Asking::Nobody };
-            if self.open_stacks(asking).with_context(|| self.name.clone())? {
-                response = self.try_mount()?;
-            }
-        }
-        let response = self.judge(response).with_context(|| self.name.clone())?;
-        for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
-            self.note(&format!("{}: {}", point.device, point.note));
-        }
-        response.notes.iter().for_each(|note| self.note(note));
-        Ok(response.mounted)
-    }
-
-    fn try_mount(&mut self) -> Result<Response> {
-        let (read_only, synchronous, points) = (self.reads_only(), self.synchronous, self.points.clone());
-        Ok(self.appliance.call(Operation::Mount(Mount { read_only, synchronous, disks: self.disks(), points }))?)
-    }
-
     /// What the image is called.
     pub fn name(&self) -> &str {
         &self.name
@@ -197,50 +164,6 @@ impl OpenImage {
         self.watch.note(&format!("{}: {}", printable(&self.name), printable(line)));
     }
 
-    /// Finds out which operating systems there are. Afterwards nothing is mounted.
-    ///
-    /// # Errors
-    /// When what was to be mounted for it cannot be.
-    pub fn inspect(&mut self) -> Result<Inspection> {
-        let found = self.inspect_opened();
-        let (closed, none) = found.as_ref().map_or((true, true), |found| (found.is_partly_closed(), found.is_empty()));
-        let asking = if none && self.watch.can_ask() { Asking::Somebody } else { Asking::Nobody };
-        if closed && self.open_stacks(asking).with_context(|| self.name.clone())? {
-            self.inspect_opened()
-        } else {
-            found
-        }
-    }
-
-    /// As [`OpenImage::inspect`], whatever was mounted or shall be.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn inspect_all(&mut self) -> Result<Inspection> {
-        self.points.clear();
-        self.inspect()
-    }
-
-    /// Mounts a system for a look, instead of all that is mounted.
-    ///
-    /// # Errors
-    /// When it cannot be.
-    pub fn mount_for_a_look(&mut self, points: Vec<MountPoint>) -> Result<()> {
-        let mount = Mount { read_only: true, synchronous: false, disks: self.disks(), points };
-        self.call(Operation::Mount(mount)).map(drop)
-    }
-
-    fn inspect_opened(&mut self) -> Result<Inspection> {
-        loop {
-            let inspect = Inspect { disks: self.disks(), points: self.points.clone() };
-            let found = self.records(Operation::Inspect(inspect), Inspector::default());
-            // It ends: each time there are modules that were not there before.
-            if !self.appliance.take_supplied() {
-                return found.with_context(|| self.name.clone());
-            }
-        }
-    }
-
     /// Has the appliance do something.
     ///
     /// # Errors
@@ -261,7 +184,13 @@ impl OpenImage {
         self.judge(whole)
     }
 
-    fn judge(&self, response: Response) -> Result<Response> {
+    /// As [`OpenImage::call`], for what fits into a message; what failed is in the response.
+    pub(crate) fn try_call(&mut self, operation: Operation) -> Result<Response> {
+        Ok(self.appliance.call(operation)?)
+    }
+
+    /// An error if something failed.
+    pub(crate) fn judge(&self, response: Response) -> Result<Response> {
         self.told(&response.failures, response.failed)?;
         Ok(response)
     }

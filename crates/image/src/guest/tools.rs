@@ -29,6 +29,12 @@ impl OpenImage {
         Ok(self.appliance.install_modules()?)
     }
 
+    /// Whether an inspection has shown that the guest's kernel lacked modules, which it has got since: then another
+    /// shows more.
+    pub(crate) fn take_supplied(&mut self) -> bool {
+        self.appliance.take_supplied()
+    }
+
     /// Does something while which the appliance may do nothing for so long.
     pub fn with_timeout<T>(&mut self, timeout: Duration, act: impl FnOnce(&mut Self) -> T) -> T {
         let usual = self.appliance.set_timeout(timeout);

@@ -1,7 +1,8 @@
 //! Making and taking apart what volumes are made of. What is open afterwards is closed with the image.
 
 use super::keys::Key;
-use super::stacks::{KEY_TIMEOUT, LUKS, StackedDevice, cryptsetup, mdadm};
+use super::opened_stacks::StackedDevice;
+use super::stacks::{KEY_TIMEOUT, LUKS, cryptsetup, mdadm};
 use crate::Needs;
 use crate::error::{Result, refuse};
 use crate::guest::OpenImage;

@@ -2,6 +2,7 @@
 //! mounted, by the host's tools in the appliance, and closed when those are unmounted.
 
 use super::keys::Key;
+use super::opened_stacks::{StackedDevice, Stacks};
 use super::tools::complaint;
 use crate::Needs;
 use crate::error::{Result, refuse};
@@ -31,24 +32,6 @@ const SYSTEM_BYTES: u64 = 128 << 20;
 const KEY_BYTES_MAX: u64 = 4 << 30;
 /// How long it may take to make a key of a passphrase: nothing moves meanwhile.
 pub const KEY_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// What was opened, in that order, and what was tried.
-#[derive(Debug, Default)]
-pub struct Stacks {
-    pub(crate) opened: Vec<StackedDevice>,
-    tried: BTreeSet<String>,
-    notes: Vec<String>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum StackedDevice {
-    /// Its path.
-    Array(String),
-    /// Its name in /dev/mapper.
-    Encrypted(String),
-    /// A volume group.
-    Group(String),
-}
 
 /// Who may be asked for passphrases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
