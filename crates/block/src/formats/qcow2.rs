@@ -5,7 +5,7 @@
 //! of the file, with the request's own segments; unallocated and zero clusters are filled on the spot. The rest is for
 //! one thread of the image's own ([`worker`]): tables that are not in memory, for which only the requests that need
 //! them wait; clusters that are compressed; and everything that changes what lies where. That is done by imago, which
-//! nobody else uses; what it changed is in the file before it is looked up there ([`layer`]).
+//! nobody else uses; what it changed is in the file before it is looked up there ([`image_tables`]).
 //!
 //! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it. What
 //! was flushed is on stable storage, and a power cut leaves an image with nothing wrong but clusters that nobody uses
@@ -24,9 +24,9 @@ mod header_change;
 mod host_file;
 mod image;
 mod image_file;
+mod image_tables;
 mod info;
 mod l2_cache;
-mod layer;
 mod map;
 mod medium;
 mod new_refcounts;
@@ -158,7 +158,7 @@ impl Qcow2Disk {
     /// Whether what the image has not is looked for in another.
     pub fn has_backing(&self) -> bool {
         let image = self.worker.image();
-        image.layers.len() > 1 || image.base.is_some()
+        image.tables.len() > 1 || image.base.is_some()
     }
 
     /// The first run of `range` that lies in this image, and not in one behind it; its length, and whether it does.
@@ -169,7 +169,7 @@ impl Qcow2Disk {
     /// The same, of this image and all before the last one of the chain.
     pub(crate) fn find_above_base(&self, range: Range<u64>) -> io::Result<(u64, bool)> {
         let image = self.worker.image();
-        image.find_above(image.layers.len(), range)
+        image.find_above(image.tables.len(), range)
     }
 
     fn on(image: Image, path: &Path) -> Result<Self, ImageError> {

@@ -6,8 +6,8 @@ use super::header::{FIRST_CLUSTER_MAX_BYTES, Header};
 use super::header_change;
 use super::image::{Access, Below, Image};
 use super::image_file::ImageFile;
+use super::image_tables::ImageTables;
 use super::l2_cache::L2Cache;
-use super::layer::Layer;
 use super::medium::Medium;
 use super::order::Order;
 use crate::formats::{AllowedDirectories, ImageError, demand};
@@ -66,7 +66,7 @@ pub(super) fn open_larger(
     top.access.resize_grow(size_bytes, PreallocateMode::None).map_err(failed)?;
     top.access.flush().map_err(failed)?;
     top.header.size_bytes = size_bytes;
-    chain.layers.first_mut().into_iter().for_each(|layer| layer.grow(size_bytes));
+    chain.tables.first_mut().into_iter().for_each(|tables| tables.grow(size_bytes));
     chain.finish(top)
 }
 
@@ -131,8 +131,8 @@ struct Chain<'a> {
     options: FileOptions,
     allowed: &'a AllowedDirectories,
     below: Vec<Below>,
-    /// Images of the chain, the top one first.
-    layers: Vec<Layer>,
+    /// Of each image of the chain, the top one first.
+    tables: Vec<ImageTables>,
     /// Which of `below` is behind them all.
     base: Option<usize>,
     /// An image that depends on itself never ends.
@@ -158,7 +158,7 @@ impl<'a> Chain<'a> {
             options,
             allowed,
             below: Vec::new(),
-            layers: Vec::new(),
+            tables: Vec::new(),
             base: None,
             seen: Vec::new(),
             permissions: 0o777,
@@ -197,7 +197,7 @@ impl<'a> Chain<'a> {
             own.push(index);
         }
         let data_index = own.last().copied().unwrap_or(index);
-        self.layers.push(Layer::new(image_file, data_index, &header));
+        self.tables.push(ImageTables::new(image_file, data_index, &header));
         let backing = match base {
             Base::Given(disk) => Some(self.add_disk(disk, path)?),
             Base::InHeader => self.open_backing(path, &header)?,
@@ -322,13 +322,13 @@ impl<'a> Chain<'a> {
         self.below.iter().for_each(|below| demand(&mut geometry, &below.disk.geometry()));
         // At most DISK_MAX_BYTES, so this cannot overflow.
         geometry.capacity_bytes = header.size_bytes.next_multiple_of(u64::from(geometry.logical_block_bytes));
-        let slices = self.layers.iter().map(Layer::slices).fold(0, u64::saturating_add);
-        let slice_entries = self.layers.iter().map(Layer::slice_entries).max().unwrap_or(1);
+        let slices = self.tables.iter().map(ImageTables::slices).fold(0, u64::saturating_add);
+        let slice_entries = self.tables.iter().map(ImageTables::slice_entries).max().unwrap_or(1);
         Ok(Image {
             access,
             order,
             l2_cache: L2Cache::new(L2_CACHE_BYTES, slices, slice_entries),
-            layers: self.layers,
+            tables: self.tables,
             base: self.base,
             geometry,
             size_bytes: header.size_bytes,

@@ -2,8 +2,8 @@
 
 use super::grace::Grace;
 use super::image_file::ImageFile;
+use super::image_tables::{ImageTables, Overwrites, Own, Patience, SliceBuffer};
 use super::l2_cache::{L2Cache, SliceKey};
-use super::layer::{Layer, Overwrites, Own, Patience, SliceBuffer};
 use super::medium::Medium;
 use super::order::Order;
 use crate::{Disk, Extent, ExtentKind, Geometry};
@@ -28,11 +28,11 @@ pub(super) struct Image {
     pub(super) access: Access,
     /// Of an image that is written to: what its writes wait for.
     pub(super) order: Option<Arc<Mutex<Order>>>,
-    /// The images of the chain, the top one first.
-    pub(super) layers: Vec<Layer>,
+    /// Of each image of the chain, the top one first.
+    pub(super) tables: Vec<ImageTables>,
     /// Which of `below` is behind them all.
     pub(super) base: Option<usize>,
-    /// What the files of the layers say, as far as it was looked up lately.
+    /// What the files of the images say, as far as it was looked up lately.
     pub(super) l2_cache: L2Cache,
     pub(super) geometry: Geometry,
     /// The image's own size; the geometry's capacity is this, rounded up to logical blocks.
@@ -102,7 +102,7 @@ impl Image {
             return (Place::Zeros, length);
         }
         let length = length.min(self.size_bytes - offset);
-        let found = self.walk(offset, length, |layer, offset, length| self.own_in_cache(layer, offset, length));
+        let found = self.walk(offset, length, |number, offset, length| self.own_in_cache(number, offset, length));
         let Ok((found, found_bytes)) = found else { return (Place::Unknown, length) };
         let place = match found {
             Found::There { index, offset_bytes, in_place } if in_place || !writing => {
@@ -127,10 +127,10 @@ impl Image {
                     return Ok::<_, io::Error>(known);
                 }
                 loads += 1;
-                let layer = &self.layers[number];
-                let entries = layer.load(layer.slice_of(offset), patience, buffer)?;
-                self.l2_cache.put(SliceKey::new(number, layer.slice_of(offset)), entries);
-                Ok(own_in(layer, offset, layer.cut_to_slice(offset, length), entries))
+                let tables = &self.tables[number];
+                let entries = tables.load(tables.slice_of(offset), patience, buffer)?;
+                self.l2_cache.put(SliceKey::new(number, tables.slice_of(offset)), entries);
+                Ok(own_in(tables, offset, tables.cut_to_slice(offset, length), entries))
             })?;
             at += found_bytes;
         }
@@ -139,12 +139,12 @@ impl Image {
 
     /// Sees to it that changes to the tables of the top image, which are in its file, are found.
     pub(super) fn refresh(&self, changed: &[Range<u64>], buffer: &mut SliceBuffer) {
-        let Some(top) = self.layers.first() else { return };
+        let Some(top) = self.tables.first() else { return };
         let slices = |range: &Range<u64>| top.slice_of(range.start)..top.slice_of(range.end.saturating_sub(1)) + 1;
         let count =
             changed.iter().map(slices).fold(0, |sum: u64, slices| sum.saturating_add(slices.end - slices.start));
         if count > REFRESHED_MAX {
-            self.l2_cache.remove_layer(0);
+            self.l2_cache.remove_image(0);
             return;
         }
         let mut last = None;
@@ -163,8 +163,8 @@ impl Image {
     /// What a write of a range does to what is there, as far as the file knows.
     pub(super) fn overwrites(&self, range: Range<u64>, buffer: &mut SliceBuffer) -> Overwrites {
         let mut all = Overwrites::default();
-        let Some(top) = self.layers.first() else { return all };
-        let nothing_is_zeros = self.layers.len() == 1 && self.base.is_none();
+        let Some(top) = self.tables.first() else { return all };
+        let nothing_is_zeros = self.tables.len() == 1 && self.base.is_none();
         let (mut at, end) = (range.start, range.end.min(self.size_bytes));
         while at < end {
             let Ok(entries) = top.load(top.slice_of(at), Patience::Endless, buffer) else {
@@ -183,24 +183,24 @@ impl Image {
     }
 
     /// Goes down the chain until an image has the bytes from `offset`: which has, and how many of `length`. `own` says
-    /// what a layer itself says of a part of it.
+    /// what an image itself says of a part of it.
     fn walk<E>(
         &self,
         offset: u64,
         mut length: u64,
         mut own: impl FnMut(usize, u64, u64) -> Result<(Own, u64), E>,
     ) -> Result<(Found, u64), E> {
-        for (number, layer) in self.layers.iter().enumerate() {
-            if offset >= layer.size_bytes {
+        for (number, tables) in self.tables.iter().enumerate() {
+            if offset >= tables.size_bytes {
                 return Ok((Found::Zeros { explicit: false }, length));
             }
-            let (own, own_bytes) = own(number, offset, length.min(layer.size_bytes - offset))?;
+            let (own, own_bytes) = own(number, offset, length.min(tables.size_bytes - offset))?;
             length = own_bytes;
             let found = match own {
                 Own::Nothing => continue,
                 Own::Data { offset_bytes, in_place } => {
                     let in_place = in_place && number == 0 && !self.geometry.read_only;
-                    Found::There { index: layer.data_index, offset_bytes, in_place }
+                    Found::There { index: tables.data_index, offset_bytes, in_place }
                 }
                 Own::Zeros => Found::Zeros { explicit: number == 0 },
                 Own::Special => Found::Special,
@@ -218,13 +218,13 @@ impl Image {
     }
 
     fn own_in_cache(&self, number: usize, offset: u64, length: u64) -> Result<(Own, u64), Miss> {
-        let layer = &self.layers[number];
-        let length = layer.cut_to_slice(offset, length);
-        let key = SliceKey::new(number, layer.slice_of(offset));
+        let tables = &self.tables[number];
+        let length = tables.cut_to_slice(offset, length);
+        let key = SliceKey::new(number, tables.slice_of(offset));
         let own = self.l2_cache.look(key, |entries| match entries {
             // What is not there cannot be, but a torn look is dropped anyway.
             Some(entries) => {
-                layer.own(offset, length, |index| entries.get(index).map_or(0, |word| word.load(Ordering::Relaxed)))
+                tables.own(offset, length, |index| entries.get(index).map_or(0, |word| word.load(Ordering::Relaxed)))
             }
             None => (Own::Nothing, length),
         });
@@ -236,18 +236,18 @@ impl Image {
         if let Ok(own) = self.own_in_cache(number, offset, length) {
             return Ok(own);
         }
-        let layer = &self.layers[number];
+        let tables = &self.tables[number];
         let mut buffer = SliceBuffer::new();
-        let entries = layer.load(layer.slice_of(offset), Patience::Endless, &mut buffer)?;
+        let entries = tables.load(tables.slice_of(offset), Patience::Endless, &mut buffer)?;
         // Of what is written to, the worker alone knows when that is what the file says.
         if number > 0 || self.geometry.read_only {
-            self.l2_cache.put(SliceKey::new(number, layer.slice_of(offset)), entries);
+            self.l2_cache.put(SliceKey::new(number, tables.slice_of(offset)), entries);
         }
         let cut = match entries {
-            Some(_) => layer.cut_to_slice(offset, length),
-            None => layer.cut_without_table(offset, length, Patience::Endless)?,
+            Some(_) => tables.cut_to_slice(offset, length),
+            None => tables.cut_without_table(offset, length, Patience::Endless)?,
         };
-        Ok(own_in(layer, offset, cut, entries))
+        Ok(own_in(tables, offset, cut, entries))
     }
 
     /// A cluster that the file's end cuts off, or that lies behind it, is for the worker.
@@ -292,12 +292,12 @@ impl Image {
             return Ok((whole, false));
         }
         let mut length = whole.min(self.size_bytes - start);
-        for (number, layer) in self.layers.iter().enumerate().take(depth) {
+        for (number, tables) in self.tables.iter().enumerate().take(depth) {
             // Behind an image's end there are zeros, whatever is behind the image.
-            if start >= layer.size_bytes {
+            if start >= tables.size_bytes {
                 return Ok((length, true));
             }
-            let (own, found_bytes) = self.own_now(number, start, length.min(layer.size_bytes - start))?;
+            let (own, found_bytes) = self.own_now(number, start, length.min(tables.size_bytes - start))?;
             length = found_bytes.clamp(1, length);
             if own != Own::Nothing {
                 return Ok((length, true));
@@ -324,10 +324,10 @@ impl Image {
     }
 }
 
-/// The same as [`Layer::own`], from what was loaded.
-fn own_in(layer: &Layer, offset: u64, length: u64, entries: Option<&[u64]>) -> (Own, u64) {
+/// The same as [`ImageTables::own`], from what was loaded.
+fn own_in(tables: &ImageTables, offset: u64, length: u64, entries: Option<&[u64]>) -> (Own, u64) {
     match entries {
-        Some(entries) => layer.own(offset, length, |index| entries.get(index).copied().unwrap_or(0)),
+        Some(entries) => tables.own(offset, length, |index| entries.get(index).copied().unwrap_or(0)),
         None => (Own::Nothing, length),
     }
 }

@@ -11,14 +11,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Slots that a slice may be in.
 const WAYS: usize = 8;
 
-/// A slice of a layer's tables. Never 0.
+/// A slice of an image's tables. Never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SliceKey(u64);
 
 impl SliceKey {
-    /// Layers are few, and a disk's bytes are at most 2^56, of which a slice covers 2^15 or more.
-    pub(super) fn new(layer: usize, slice: u64) -> Self {
-        Self((layer as u64 + 1) << 48 | slice)
+    /// A chain's images are few, and a disk's bytes are at most 2^56, of which a slice covers 2^15 or more.
+    pub(super) fn new(image: usize, slice: u64) -> Self {
+        Self((image as u64 + 1) << 48 | slice)
     }
 }
 
@@ -66,7 +66,7 @@ impl L2Cache {
     }
 
     fn set_of(&self, SliceKey(key): SliceKey) -> usize {
-        // Slices that follow each other go to different sets; so do the same ones of different layers.
+        // Slices that follow each other go to different sets; so do the same ones of different images.
         let spread = (key >> 48).wrapping_mul(0x9e37_79b9) ^ key;
         spread as usize & (self.sets.len() - 1)
     }
@@ -134,12 +134,12 @@ impl L2Cache {
         }
     }
 
-    /// Removes what is there of a layer.
-    pub(super) fn remove_layer(&self, layer: usize) {
+    /// Removes what is there of an image.
+    pub(super) fn remove_image(&self, image: usize) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         for set in &self.sets {
             for way in 0..WAYS {
-                if set.keys[way].load(Ordering::Relaxed) >> 48 == layer as u64 + 1 {
+                if set.keys[way].load(Ordering::Relaxed) >> 48 == image as u64 + 1 {
                     set.change(way, || set.keys[way].store(0, Ordering::Relaxed));
                 }
             }
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(first_of(&cache, favourite), Some(None));
         let held = (0..10_000).filter(|&slice| cache.holds(SliceKey::new(0, slice))).count();
         assert_eq!(held, 255, "256 slots, and one is the favourite's");
-        cache.remove_layer(0);
+        cache.remove_image(0);
         assert!((0..10_000).all(|slice| !cache.holds(SliceKey::new(0, slice))) && cache.holds(favourite));
         cache.remove(favourite);
         assert!(!cache.holds(favourite));

@@ -1,7 +1,7 @@
 //! What lies where, as maps tell it.
 
 use super::image::Image;
-use super::layer::Own;
+use super::image_tables::Own;
 use crate::ExtentKind;
 use std::io;
 use std::ops::Range;
@@ -41,12 +41,12 @@ pub enum Qcow2MappingKind {
 pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<Qcow2Mapping> {
     image.geometry.check_extent_range(&range)?;
     let (offset, mut length_bytes) = (range.start, range.end - range.start);
-    for (depth, layer) in image.layers.iter().enumerate() {
-        if offset >= layer.size_bytes {
+    for (depth, tables) in image.tables.iter().enumerate() {
+        if offset >= tables.size_bytes {
             // As QEMU has it: the image above says so, by being longer.
             return Ok(Qcow2Mapping { length_bytes, depth: depth.saturating_sub(1), kind: Qcow2MappingKind::Absent });
         }
-        let (own, own_bytes) = image.own_now(depth, offset, length_bytes.min(layer.size_bytes - offset))?;
+        let (own, own_bytes) = image.own_now(depth, offset, length_bytes.min(tables.size_bytes - offset))?;
         length_bytes = own_bytes;
         let kind = match own {
             Own::Nothing => continue,
@@ -59,7 +59,7 @@ pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<Qcow2Mapping> 
     let base = image.base.and_then(|index| image.below.get(index));
     let capacity_bytes = base.map_or(0, |base| base.disk.geometry().capacity_bytes);
     let Some(base) = base.filter(|_| offset < capacity_bytes) else {
-        let depth = image.layers.len().saturating_sub(1);
+        let depth = image.tables.len().saturating_sub(1);
         return Ok(Qcow2Mapping { length_bytes, depth, kind: Qcow2MappingKind::Absent });
     };
     let extent = base.disk.extents(offset..capacity_bytes.min(offset.saturating_add(length_bytes)))?;
@@ -67,5 +67,5 @@ pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<Qcow2Mapping> 
         ExtentKind::Data => Qcow2MappingKind::Data { offset_bytes: offset },
         ExtentKind::Zero | ExtentKind::Hole => Qcow2MappingKind::Hole { offset_bytes: offset },
     };
-    Ok(Qcow2Mapping { length_bytes: extent.length_bytes, depth: image.layers.len(), kind })
+    Ok(Qcow2Mapping { length_bytes: extent.length_bytes, depth: image.tables.len(), kind })
 }

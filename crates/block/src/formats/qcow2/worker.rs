@@ -12,7 +12,7 @@
 //! as a new table.
 
 use super::image::Image;
-use super::layer::{Overwrites, Patience, SliceBuffer};
+use super::image_tables::{Overwrites, Patience, SliceBuffer};
 use super::order::Order;
 use crate::formats::scatter::Returns;
 use crate::{MemoryMap, RequestError, Segment};

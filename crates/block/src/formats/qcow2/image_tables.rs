@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// Most entries of a slice: a page of a table.
 pub(super) const SLICE_ENTRIES_MAX: usize = 512;
 
-/// An image of a chain. Its numbers come from a checked header.
-pub(super) struct Layer {
+/// The tables of an image of a chain. Their numbers come from a checked header.
+pub(super) struct ImageTables {
     file: Arc<ImageFile>,
     /// Which of the image's disks has the data.
     pub(super) data_index: usize,
@@ -55,7 +55,7 @@ pub(super) enum Patience {
     Endless,
 }
 
-impl Layer {
+impl ImageTables {
     pub(super) fn new(file: Arc<ImageFile>, data_index: usize, header: &Header) -> Self {
         let Header { size_bytes, cluster_bits, l1, .. } = *header;
         let table_covers_bits = cluster_bits + cluster_bits - 3;
