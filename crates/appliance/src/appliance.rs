@@ -410,7 +410,7 @@ impl Appliance {
     /// # Errors
     /// As [`Appliance::run_tool`].
     pub fn install_modules(&mut self) -> Result<(), ToolError> {
-        self.supply_modules(&kernel_modules::LAYERS.map(str::to_owned)).map(drop)
+        self.supply_modules(&kernel_modules::LATER.map(str::to_owned)).map(drop)
     }
 
     /// Sends in the modules that are called so, and says whether there are any that it had not got yet.

@@ -13,7 +13,7 @@ const INITIAL: [&str; 5] = ["virtio_blk", "vfat", "nls_cp437", "nls_iso8859-1", 
 /// Those that the kernel may want when an image has arrays, logical volumes or encrypted volumes, or a file of it is
 /// mounted; it loads what it uses. They come at once, as whoever opens such a volume cannot be asked to do so again. A
 /// name with a slash at its end is a directory's, with all that it has.
-pub(crate) const LAYERS: [&str; 3] = ["kernel/drivers/md/", "kernel/crypto/", "loop"];
+pub(crate) const LATER: [&str; 3] = ["kernel/drivers/md/", "kernel/crypto/", "loop"];
 
 /// Where the agent looks for modules.
 const DIRECTORY: &str = "lib/modules";
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn modules_come_with_what_they_need_and_their_other_names() {
         let kernel = Kernel::find().unwrap();
-        let archive = bundle(&kernel, &LAYERS, &[]).unwrap().unwrap();
+        let archive = bundle(&kernel, &LATER, &[]).unwrap().unwrap();
         let files = unpacked(&archive);
         for name in [
             "dm-crypt.ko",
