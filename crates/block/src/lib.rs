@@ -170,6 +170,7 @@ pub use memory::MemoryDisk;
 pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedRegion, gives_pages};
 pub use null::NullDisk;
 pub use opened_file::OpenedFile;
+pub use place::directory_of;
 pub use printable::{misleads, printable, printable_lines, shell_word, shown};
 pub use private_directory::{private_directory, private_directory_in, unchangeable};
 pub use read::{DiskReader, read_bytes, reads_as_zeros};

@@ -30,7 +30,7 @@ impl Place {
     pub(crate) fn named(path: &Path) -> io::Result<Self> {
         let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the path does not end in a file's name");
         let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/")).ok_or_else(no_name)?;
-        let directory = openat(CWD, parent(path), DIRECTORY, Mode::empty())?;
+        let directory = openat(CWD, directory_of(path), DIRECTORY, Mode::empty())?;
         Ok(Self { path: path.to_owned(), directory, name: name.to_owned() })
     }
 
@@ -58,8 +58,8 @@ impl Place {
         let target = readlinkat(&self.directory, &self.name, Vec::new())?;
         let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
         let name = target.file_name().ok_or(Errno::ISDIR)?;
-        let directory = openat(&self.directory, parent(&target), DIRECTORY, Mode::empty())?;
-        let path = parent(&self.path).join(&target);
+        let directory = openat(&self.directory, directory_of(&target), DIRECTORY, Mode::empty())?;
+        let path = directory_of(&self.path).join(&target);
         Ok(Self { path, directory, name: name.to_owned() })
     }
 
@@ -78,7 +78,7 @@ impl Place {
     /// Another name in the same directory.
     pub(crate) fn beside(&self, name: &OsStr) -> io::Result<Self> {
         let directory = self.directory.try_clone()?;
-        Ok(Self { path: parent(&self.path).join(name), directory, name: name.to_owned() })
+        Ok(Self { path: directory_of(&self.path).join(name), directory, name: name.to_owned() })
     }
 }
 
@@ -92,7 +92,8 @@ pub(crate) fn is_mount_root(file: impl AsFd) -> io::Result<bool> {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-fn parent(path: &Path) -> &Path {
+/// The directory that the file at `path` is in, or will be.
+pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

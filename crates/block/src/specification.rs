@@ -31,7 +31,7 @@
 //! together.
 
 mod content;
-mod destination;
+mod copying;
 mod display;
 mod edit;
 mod error;
@@ -49,7 +49,7 @@ mod written;
 
 use crate::Engine;
 use crate::partition_table::TableChoice;
-pub use destination::SameDisk;
+pub use copying::SameDisk;
 pub use error::SpecificationError;
 pub use format::Format;
 use hindrances::Hindrances;

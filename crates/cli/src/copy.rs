@@ -7,7 +7,7 @@ mod report;
 
 use anyhow::Result;
 use args::CopyArgs;
-use blockyard_command_line::destination::suggest_in_place;
+use blockyard_command_line::failures::suggest_in_place;
 use blockyard_command_line::progress::Line;
 use blockyard_command_line::signals::EndSignals;
 use blockyard_command_line::terminal::{self, print};

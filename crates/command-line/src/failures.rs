@@ -1,6 +1,7 @@
 //! What a command's error came of.
 
 use crate::terminal::OutputError;
+use anyhow::anyhow;
 use blockyard_appliance::ApplianceError;
 use blockyard_block::ReplacementError;
 use blockyard_image::Error;
@@ -30,6 +31,15 @@ pub fn replacement(error: &anyhow::Error) -> Option<&ReplacementError> {
     match error.downcast_ref() {
         Some(Error::Replacement(error)) => Some(error),
         _ => error.downcast_ref(),
+    }
+}
+
+/// An error of a command with -n: says that a mount point can be written in place.
+pub fn suggest_in_place(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    let error = error.into();
+    match replacement(&error) {
+        Some(ReplacementError::MountPoint(_)) => anyhow!("{error}, or write into it as it is, with -n"),
+        _ => error,
     }
 }
 

@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 pub mod clap_error;
-pub mod destination;
 pub mod disk;
 pub mod failures;
 pub mod image;

@@ -20,7 +20,7 @@ use crate::error::{Error, Result, refuse};
 use crate::watch::{Progress, Watch};
 use blockyard_block::Disk;
 use blockyard_session::open::OpenDisk;
-pub use new_image::{NewImage, backing_path, behind, directory_of};
+pub use new_image::{NewImage, backing_path, behind};
 use std::io;
 use std::sync::Arc;
 

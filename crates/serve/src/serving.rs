@@ -9,7 +9,7 @@ use crate::view::Look;
 use anyhow::{Context, Result};
 use blockyard_block::EventFd;
 use blockyard_block::specification::{DiskSpecification, Kind};
-use blockyard_block::{Disk, wait_ready};
+use blockyard_block::{Disk, directory_of, wait_ready};
 use blockyard_confinement::{Confinement, Inherited, Landlock, raise_descriptor_limit};
 use blockyard_session::mediator::Grantor;
 use blockyard_session::open::{OpenOptions, open_disk};
@@ -17,7 +17,7 @@ use blockyard_session::server::{Doorkeeper, Server, ServerOptions};
 use rustix::event::{PollFd, PollFlags};
 use std::net::TcpListener;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,11 +88,7 @@ impl<'a> Preparation<'a> {
     /// # Errors
     /// When the kernel refuses.
     pub(crate) fn confine(&self, sockets: &[&Path], clients: usize) -> Result<()> {
-        let directory = |socket: &&Path| match socket.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
-        };
-        let removes_in = sockets.iter().map(directory).collect();
+        let removes_in = sockets.iter().map(|socket| directory_of(socket).to_owned()).collect();
         let queues = clients * usize::from(self.running.queues);
         let confinement = Confinement { removes_in, connects: self.connects, queues, ..Confinement::default() };
         if confinement.enter()? == Landlock::Absent {

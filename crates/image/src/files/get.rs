@@ -15,7 +15,7 @@ use crate::guest::streams::write_out_up_to;
 use crate::guest::{OpenImage, RecordTaker, path_of};
 use blockyard_archive::{UnpackOptions, remove_lists, set_user_attribute};
 use blockyard_block::layers::{Fault, Faults, FaultyDisk, WatchedDisk};
-use blockyard_block::{Disk, FileDisk, FileOptions, ReplacementFile, printable, shown};
+use blockyard_block::{Disk, FileDisk, FileOptions, ReplacementFile, directory_of, printable, shown};
 use blockyard_protocol::appliance::{Attribute, Compression, Entry, Fetch, Operation, Record, TarOut, Walk};
 use rustix::fs::{Timespec, Timestamps, futimens};
 use std::ffi::{OsStr, OsString};
@@ -161,9 +161,8 @@ impl OpenImage {
             // What is in it goes there.
             (to.to_owned(), PathBuf::new())
         } else {
-            let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let Some(own) = to.file_name() else { refuse!("{} is no name for a file", shown(to)) };
-            (parent.to_owned(), PathBuf::from(own))
+            (directory_of(to).to_owned(), PathBuf::from(own))
         };
         let directory = File::open(&directory).with_context(|| shown(&directory).to_string())?;
         // A path that ends in a dot is the directory that it leads to, whose files have names from there on.

@@ -1,6 +1,6 @@
 //! Converting a disk into a new image, or into a disk that is there.
 
-use super::new_image::{NewImage, directory_of};
+use super::new_image::NewImage;
 use super::{Told, WholeDisk, stopped};
 use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
@@ -9,8 +9,8 @@ use blockyard_block::conversion::{
 };
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    Disk, Extent, ExtentKind, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile, flush, reads_as_zeros, shown,
-    walk_extents, write_differences,
+    Disk, Extent, ExtentKind, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile, directory_of, flush,
+    reads_as_zeros, shown, walk_extents, write_differences,
 };
 use std::io;
 use std::path::PathBuf;
@@ -249,7 +249,7 @@ impl Conversion {
     /// The directory in which a new image takes its name.
     pub fn replaces_in(&self) -> Option<PathBuf> {
         match &self.target.0 {
-            Kind::New { file, .. } => Some(directory_of(file.path())),
+            Kind::New { file, .. } => Some(directory_of(file.path()).to_owned()),
             Kind::InPlace { .. } => None,
         }
     }

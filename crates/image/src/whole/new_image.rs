@@ -6,7 +6,7 @@ use crate::error::{Context, Error, Result};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
     AllowedDirectories, Disk, Engine, FileDisk, FileOptions, Preallocation, Qcow2Backing, Qcow2CreateOptions,
-    Qcow2Disk, ReplacementFile, shown,
+    Qcow2Disk, ReplacementFile, directory_of, shown,
 };
 use std::fs::File;
 use std::ops::Range;
@@ -142,12 +142,4 @@ pub fn behind(image: &Path, backing: &Qcow2Backing) -> Result<DiskSpecification,
 /// Where a backing file's name leads to: from the image's directory, as QEMU has it.
 pub fn backing_path(image: &Path, name: &str) -> PathBuf {
     directory_of(image).join(name)
-}
-
-/// The directory that a file is in, or will be.
-pub fn directory_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    }
 }

@@ -1,6 +1,7 @@
 //! The regular file that a disk is mounted over.
 
 use super::{FuseError, fusermount};
+use blockyard_block::directory_of;
 use rustix::fs::{
     AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags, flock, fstat, openat, readlinkat, statat,
     statx, unlinkat,
@@ -197,9 +198,8 @@ impl MountIdentity {
 fn resolved(path: &Path) -> Result<(Place, PathBuf), FuseError> {
     let failed = |error| FuseError::Path { path: path.to_owned(), error };
     let name = path.file_name().ok_or_else(|| FuseError::Directory { path: path.to_owned() })?;
-    let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(CWD, parent, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    let directory = openat(CWD, directory_of(path), flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
     let shown = readlinkat(CWD, format!("/proc/self/fd/{}", directory.as_raw_fd()), Vec::new());
     let shown = shown.map_err(|errno| failed(errno.into()))?.into_bytes();
     let place = Place { directory, name: CString::new(name.as_bytes()).map_err(|_| failed(Errno::INVAL.into()))? };

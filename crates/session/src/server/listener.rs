@@ -1,7 +1,7 @@
 //! Where clients connect.
 
 use super::client_stream::{ClientStream, Departures};
-use blockyard_block::{is_one_user, shown};
+use blockyard_block::{directory_of, is_one_user, shown};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, chmodat, chownat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat,
 };
@@ -245,12 +245,9 @@ fn open_directory(path: &Path) -> Result<(OwnedFd, OsString), ListenerError> {
     let failed = |error: io::Error| ListenerError::Directory { path: path.to_owned(), error };
     let no_name = || failed(io::Error::new(io::ErrorKind::InvalidInput, "the path does not end in a name"));
     let name = path.file_name().ok_or_else(no_name)?;
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(rustix::fs::CWD, parent, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    let directory =
+        openat(rustix::fs::CWD, directory_of(path), flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
     Ok((directory, name.to_owned()))
 }
 

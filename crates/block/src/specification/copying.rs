@@ -1,4 +1,4 @@
-//! A disk that is written from one end to the other.
+//! What is decided of a disk because another is copied to it: whether that makes sense, and how it is written.
 
 use super::{DiskSpecification, OpenError};
 use crate::{same_file, shown};
