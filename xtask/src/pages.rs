@@ -109,6 +109,23 @@ fn the_code_map_leads_to_files_and_has_every_crate() {
     }
 }
 
+/// Every crate forbids unsafe code but those of the page's invariant.
+#[test]
+fn unsafe_code_is_where_architecture_says() {
+    let page = page("ARCHITECTURE.md");
+    let line = page.lines().find_map(|line| line.strip_prefix("- **`unsafe` only in** ")).unwrap();
+    let mut crates: Vec<_> = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    crates.retain(|directory| {
+        let roots = ["src/lib.rs", "src/main.rs"].map(|root| fs::read_to_string(directory.join(root)));
+        !roots.into_iter().flatten().all(|root| root.contains("#![forbid(unsafe_code)]"))
+    });
+    let mut found: Vec<_> = crates.iter().map(|directory| directory.file_name().unwrap().to_str().unwrap()).collect();
+    let mut said: Vec<_> = quoted(line).collect();
+    found.sort_unstable();
+    said.sort_unstable();
+    assert_eq!(found, said);
+}
+
 /// What a heading is called in a link, as GitHub has it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim_start_matches('#').trim().to_lowercase();

@@ -4,6 +4,7 @@
 //! [`CopyPlan`] says what is wanted. [`copy`] opens both ends, the source first (a destination that is a raw file is
 //! written beside its name), builds the machine, follows what its guest says over COM1, and gives the destination its
 //! name when all is there. [`Audience`] looks on.
+#![forbid(unsafe_code)]
 
 mod conversation;
 mod destination;

@@ -3,6 +3,7 @@
 //! `guests/` is a cargo workspace of its own: its programs have no standard library and need compiler flags that must
 //! not reach host code (`guests/.cargo/config.toml`). They are built for the host's own target, so the toolchain
 //! that builds Blockyard builds them too.
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
