@@ -2,10 +2,8 @@
 
 use crate::terminal::OutputError;
 use anyhow::anyhow;
-use blockyard_appliance::ApplianceError;
 use blockyard_block::ReplacementError;
-use blockyard_image::Error;
-use blockyard_image::Needs;
+use blockyard_image::{ApplianceError, Error, Needs};
 use std::io;
 
 /// The library's error that an error is, or came of.

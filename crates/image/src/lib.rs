@@ -46,7 +46,7 @@ mod error;
 mod needs;
 mod watch;
 
-pub use blockyard_appliance::ImageDisk;
+pub use blockyard_appliance::{ApplianceError, ImageDisk};
 /// What the guest can be asked for, by [`OpenImage::call`]: to remove files, to link, rename and change them, and so
 /// on.
 pub use blockyard_protocol::appliance as operations;

@@ -1,8 +1,7 @@
 //! What can be said of a server at one moment, for Prometheus and for people.
 
 use blockyard_block::layers::{LatencySnapshot, Meter, MeterSnapshot, OperationKind};
-use blockyard_devices::virtio::QueueCounts;
-use blockyard_session::server::{Session, SessionStatistics};
+use blockyard_session::server::{QueueCounts, Session, SessionStatistics};
 use std::sync::Arc;
 use std::time::Instant;
 

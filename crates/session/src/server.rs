@@ -43,6 +43,7 @@ use crate::one_cpu::machine_has_one_cpu;
 use crate::spare_descriptors::SpareDescriptors;
 use crate::vhost_user::TABLE_REGIONS_MAX;
 use blockyard_block::{AdmittedMemory, Disk};
+pub use blockyard_devices::virtio::QueueCounts;
 use client_descriptor::Closers;
 use client_memory::AddressSpace;
 pub use client_stream::ClientStream;

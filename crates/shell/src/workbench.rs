@@ -9,7 +9,6 @@
 
 use crate::program::Program;
 use anyhow::{Result, anyhow, bail};
-use blockyard_appliance::{ApplianceError, ImageDisk};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{AtomicChange, OpenedFile};
 use blockyard_command_line::image::file_command::FileCommand;
@@ -19,11 +18,10 @@ use blockyard_command_line::terminal;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_command_line::verdict::EndsWith;
 use blockyard_command_line::{failures, stdin};
-use blockyard_image::Access;
-use blockyard_image::Needs;
 use blockyard_image::guest::{DISKS_MAX, OpenImage, image_path, path_of};
 use blockyard_image::volumes::keys::Key;
 use blockyard_image::volumes::stacks::{Asking, BOOTS_MAX};
+use blockyard_image::{Access, ApplianceError, ImageDisk, Needs};
 use blockyard_protocol::appliance::{Entry, MountPoint, Operation};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
