@@ -35,14 +35,14 @@ pub enum Comparison {
 #[derive(Debug, thiserror::Error)]
 pub enum ComparisonError {
     /// One of the disks.
-    #[error("cannot read the {} disk at byte {offset_bytes}: {error}", if *.is_first { "first" } else { "second" })]
+    #[error("cannot read the {} disk at byte {offset_bytes}", if *.is_first { "first" } else { "second" })]
     Read {
         /// Which.
         is_first: bool,
         /// Where the request began.
         offset_bytes: u64,
         /// How it failed.
-        error: RequestError,
+        source: RequestError,
     },
     /// A disk as a whole, or memory.
     #[error(transparent)]
@@ -199,7 +199,7 @@ impl Readers {
         self.queues[index].drain(&mut self.completions)?;
         for completion in &self.completions {
             let is_first = index == 0;
-            completion.result.map_err(|error| ComparisonError::Read { is_first, offset_bytes, error })?;
+            completion.result.map_err(|source| ComparisonError::Read { is_first, offset_bytes, source })?;
         }
         Ok(())
     }

@@ -59,20 +59,20 @@ pub struct ConversionOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ConversionError {
     /// The source.
-    #[error("cannot read the source at byte {offset_bytes}: {error}")]
+    #[error("cannot read the source at byte {offset_bytes}")]
     Read {
         /// Where the request began.
         offset_bytes: u64,
         /// How it failed.
-        error: RequestError,
+        source: RequestError,
     },
     /// The target.
-    #[error("cannot write at byte {offset_bytes}: {error}")]
+    #[error("cannot write at byte {offset_bytes}")]
     Write {
         /// Where on the disk the piece that failed begins.
         offset_bytes: u64,
         /// How it failed.
-        error: RequestError,
+        source: RequestError,
     },
     /// A disk or a file as a whole.
     #[error(transparent)]

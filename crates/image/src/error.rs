@@ -7,7 +7,7 @@ use blockyard_block::comparison::ComparisonError;
 use blockyard_block::conversion::ConversionError;
 use blockyard_block::partition_table::NewTableError;
 use blockyard_block::specification::OpenError;
-use blockyard_block::{FileDiskError, ImageError, ReplacementError, RequestError, printable};
+use blockyard_block::{FileDiskError, ImageError, ReplacementError, RequestError, explain, printable};
 use std::io;
 use std::path::Path;
 
@@ -129,9 +129,7 @@ impl Error {
 
     /// What happened, with all that it came of, in one sentence.
     pub fn in_one_line(&self) -> String {
-        let first: &(dyn std::error::Error + 'static) = self;
-        let all = std::iter::successors(Some(first), |error| error.source());
-        all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+        explain(self)
     }
 }
 
@@ -144,7 +142,7 @@ fn is_storage_full(error: &(dyn std::error::Error + 'static)) -> bool {
             Some(Error::Output(error) | Error::System(error) | Error::Conversion(ConversionError::System(error))) => {
                 is_full(error)
             }
-            Some(Error::Conversion(ConversionError::Write { error: RequestError::Os(errno), .. })) => {
+            Some(Error::Conversion(ConversionError::Write { source: RequestError::Os(errno), .. })) => {
                 is_full(&io::Error::from_raw_os_error(*errno))
             }
             _ => error.downcast_ref().is_some_and(is_full),

@@ -195,7 +195,7 @@ impl<'c> Worker<'c> {
         for completion in completions.drain(..) {
             let slot = completion.token as usize;
             let offset_bytes = self.slots[slot].piece.start;
-            completion.result.map_err(|error| ConversionError::Read { offset_bytes, error })?;
+            completion.result.map_err(|source| ConversionError::Read { offset_bytes, source })?;
             self.write_piece(slot)?;
         }
         self.read = completions;
@@ -209,7 +209,7 @@ impl<'c> Worker<'c> {
         for completion in completions.drain(..) {
             let slot = self.slots.get_mut(completion.token as usize);
             let offset_bytes = slot.as_ref().map_or(0, |slot| slot.piece.start);
-            completion.result.map_err(|error| ConversionError::Write { offset_bytes, error })?;
+            completion.result.map_err(|source| ConversionError::Write { offset_bytes, source })?;
             let Some(slot) = slot else { continue };
             slot.writes -= 1;
             if slot.is_free() {
