@@ -6,6 +6,7 @@ use crate::error::{Context, Result};
 use crate::volumes::keys::Keys;
 use blockyard_appliance::{Appliance, ApplianceOptions, Confined, ImageDisk, Kernel, kernel_process};
 use blockyard_block::AtomicChange;
+use blockyard_protocol::volume_name;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use std::time::Duration;
 static AGENT: &[u8] = include_bytes!(env!("BLOCKYARD_AGENT"));
 
 /// Disks that have a name of one letter, but for two that data go through.
-pub const DISKS_MAX: usize = 24;
+pub const DISKS_MAX: usize = volume_name::DISKS_MAX as usize;
 
 /// What is wanted of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

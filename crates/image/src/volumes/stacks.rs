@@ -10,6 +10,7 @@ use crate::guest::OpenImage;
 use blockyard_appliance::tools::{CRYPTSETUP, LVM, MDADM, ToolCall};
 use blockyard_block::printable;
 use blockyard_protocol::appliance::Volume;
+use blockyard_protocol::volume_name::disk_name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -280,12 +281,9 @@ impl OpenImage {
     /// A command of LVM's, without anybody who is not there: udev, polling and monitoring daemons, backups in /etc, and
     /// checkers of metadata that are other programs. It looks at no disk but the image's.
     pub(crate) fn lvm(&self, command: &str, more: &str) -> ToolCall {
-        // The transfer disks come behind the image's.
-        let letter = |index: u32| char::from(b'a' + u8::try_from(index).unwrap_or(24).min(24));
-        let transfer = [letter(self.disks()), letter(self.disks() + 1)];
-        let filter = transfer.map(|letter| format!("\"r|^/dev/vd{letter}$|\"")).join(", ");
+        let filter = global_filter(self.disks());
         let configuration = format!(
-            "devices {{ global_filter=[{filter}, \"a|.*|\"] use_devicesfile=0 obtain_device_list_from_udev=0 \
+            "devices {{ global_filter=[{filter}] use_devicesfile=0 obtain_device_list_from_udev=0 \
              external_device_info_source=\"none\" }} \
              activation {{ udev_sync=0 udev_rules=0 monitoring=0 }} backup {{ backup=0 archive=0 }} \
              global {{ use_lvmpolld=0 thin_check_executable=\"\" cache_check_executable=\"\" }} {more}"
@@ -307,6 +305,12 @@ impl OpenImage {
 /// Whether it has no files before it is opened, or put together with others.
 pub fn is_closed(volume: &Volume) -> bool {
     !volume.used && [LUKS, LVM_MEMBER, RAID_MEMBER].contains(&volume.r#type.as_str())
+}
+
+/// What LVM looks at: all but the transfer disks, which come behind so many of an image.
+fn global_filter(disks: u32) -> String {
+    let [one, other] = [disks, disks + 1].map(|disk| format!("\"r|^/dev/{}$|\"", disk_name(disk)));
+    format!("{one}, {other}, \"a|.*|\"")
 }
 
 fn device(volume: &Volume) -> String {
@@ -356,6 +360,13 @@ pub fn is_group_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blockyard_protocol::volume_name::DISKS_MAX;
+
+    #[test]
+    fn lvm_looks_at_no_transfer_disk() {
+        assert_eq!(global_filter(1), "\"r|^/dev/vdb$|\", \"r|^/dev/vdc$|\", \"a|.*|\"");
+        assert_eq!(global_filter(DISKS_MAX), "\"r|^/dev/vdy$|\", \"r|^/dev/vdz$|\", \"a|.*|\"");
+    }
 
     #[test]
     fn names_out_of_headers_are_harmless() {
