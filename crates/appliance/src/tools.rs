@@ -6,16 +6,16 @@
 
 mod bundle;
 mod elf;
+mod error;
 mod library_search;
 mod tool;
 
-use crate::error::ApplianceError;
 use crate::kernel::Kernel;
 use crate::kernel_modules;
-use blockyard_protocol::appliance::{Failure, ProgramEnd, Response, RunTool, ToolArgument};
+use blockyard_protocol::appliance::{ProgramEnd, Response, RunTool, ToolArgument};
 use bundle::Installed;
 pub use elf::ElfError;
-use std::io;
+pub use error::ToolError;
 use std::path::PathBuf;
 pub use tool::*;
 
@@ -94,42 +94,6 @@ impl From<ProgramEnd> for ToolEnd {
         let status = (end.signal == 0).then_some(end.status);
         Self { status, output: end.output, errors: end.errors }
     }
-}
-
-/// Why a tool did not run.
-#[derive(Debug, thiserror::Error)]
-pub enum ToolError {
-    /// The host has none.
-    #[error("there is no {program} on this machine: run `apt-get install {package}`")]
-    Missing {
-        /// Its name.
-        program: &'static str,
-        /// The Debian package that brings it.
-        package: &'static str,
-    },
-    /// It, or something that it needs, cannot be read.
-    #[error("cannot take {} into the appliance", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        error: io::Error,
-    },
-    /// A library is not there.
-    #[error("there is no library {name} on this machine, which {needed_by} needs")]
-    Library {
-        /// Its name.
-        name: String,
-        /// Who needs it.
-        needed_by: String,
-    },
-    /// The agent did not execute it.
-    #[error("the appliance cannot run {0}")]
-    Refused(&'static str, Vec<Failure>),
-    /// The appliance is of no more use.
-    #[error(transparent)]
-    Appliance(#[from] ApplianceError),
 }
 
 /// The tools that an appliance has, and its kernel's modules.

@@ -37,7 +37,6 @@ mod spin;
 mod stream;
 mod transfers;
 
-use block_config::BlockConfig;
 use blockyard_block::EventFd;
 use blockyard_block::{Disk, Extent, ExtentKind, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};
 use connection::Connection;

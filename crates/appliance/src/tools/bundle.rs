@@ -1,6 +1,6 @@
 //! A tool with all that it needs, as an archive for the appliance's root.
 
-use super::ToolError;
+use super::error::ToolError;
 use super::library_search::{Found, LibrarySearch, OwnDirectories};
 use super::tool::Tool;
 use std::collections::{HashSet, VecDeque};

@@ -1,7 +1,8 @@
 //! What a front end asks of a vhost-user back end, one function a message.
 
+use super::block_config::BlockConfig;
+use super::error::SessionError;
 use super::stream::{Stream, StreamError};
-use super::{BlockConfig, SessionError};
 use crate::vhost_user::{
     BACKEND_CONFIG_CHANGE, CONFIG_BYTES_MAX, CONFIG_PREFIX_BYTES, NEED_REPLY, REGION_BYTES, REGION_PREFIX_BYTES, REPLY,
     VERSION, code, protocol,

@@ -1,8 +1,9 @@
 //! The thread that keeps a session: sees a server's end, waits for the next one, and hands its rings to the queues.
 
 use super::connection::Connection;
+use super::error::SessionError;
 use super::link::Link;
-use super::{Offer, SessionError};
+use super::offer::Offer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::sync::Arc;

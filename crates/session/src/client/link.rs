@@ -1,10 +1,13 @@
 //! What a session's queues share: the connection, the memory table, the virtqueues. Nothing here is touched per
 //! request.
 
+use super::block_config::BlockConfig;
 use super::connection::{Connection, VringMessage};
+use super::error::SessionError;
 use super::memory_table::{MemoryTable, RegionId};
+use super::offer::Offer;
+use super::options::SessionOptions;
 use super::ring::{Ring, RingAddresses, RingShape};
-use super::{Offer, SessionError, SessionOptions};
 use blockyard_block::EventFd;
 use blockyard_block::{Geometry, MemoryMap};
 use std::io;
@@ -412,7 +415,7 @@ impl Link {
     /// Looks at the disk again.
     pub(super) fn refresh(&self, connection: &Connection) -> Result<(), SessionError> {
         let guard = lock(&self.state);
-        let config = super::BlockConfig::new(connection.get_config()?, guard.offer.features);
+        let config = BlockConfig::new(connection.get_config()?, guard.offer.features);
         drop(guard);
         // What cannot be is not believed: the disk stays as it was.
         if let Ok(geometry) = config.geometry() {

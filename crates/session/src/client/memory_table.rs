@@ -1,7 +1,8 @@
 //! The memory regions that a server maps.
 
 use super::connection::{Connection, RegionMessage};
-use super::{Offer, SessionError};
+use super::error::SessionError;
+use super::offer::Offer;
 use blockyard_block::MemoryMap;
 use std::fs::File;
 use std::io;

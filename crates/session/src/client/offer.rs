@@ -1,8 +1,9 @@
 //! What a server offers and we take: the handshake.
 
+use super::block_config::BlockConfig;
 use super::connection::Connection;
+use super::error::SessionError;
 use super::limits::Limits;
-use super::{BlockConfig, SessionError};
 use crate::vhost_user::{FEATURE_PROTOCOL_FEATURES, TABLE_REGIONS_MAX, protocol};
 use blockyard_block::EventFd;
 use blockyard_block::Geometry;

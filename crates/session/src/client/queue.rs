@@ -1,11 +1,12 @@
 //! A queue of a session: a virtqueue that belongs to one thread.
 
 use super::completion_event::{Asked, COALESCE_MIN, COALESCE_TIME, CompletionEvent};
+use super::error::SessionError;
 use super::keeper::Keeper;
 use super::link::{Opened, Vring};
+use super::offer::Offer;
 use super::spin::Spin;
 use super::transfers::{RegionView, Transfers};
-use super::{Offer, SessionError};
 use blockyard_block::EventFd;
 use blockyard_block::{Completion, MemoryMap, Queue, QueueError, Request, RequestError, Woken, wait_readable};
 use std::io;
