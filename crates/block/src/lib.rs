@@ -174,7 +174,7 @@ pub use place::directory_of;
 pub use printable::{misleads, printable, printable_lines, shell_word, shown};
 pub use private_directory::{private_directory, private_directory_in, unchangeable};
 pub use read::{DiskReader, read_bytes, reads_as_zeros};
-pub use replacement::{ReplacementError, ReplacementFile, refuse_strangers};
+pub use replacement::{ReplacementError, ReplacementFile, refuse_missing_device, refuse_strangers};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use same_file::same_file;
 pub use shared_words::{SharedWords, Word};

@@ -1,7 +1,7 @@
 //! Where an open file lies.
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, StatxAttributes, StatxFlags, openat, readlinkat, statat, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags, fstat, openat, readlinkat, statat, statx,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -40,7 +40,7 @@ impl Place {
     /// # Errors
     /// When the file has no name there (any more).
     pub(crate) fn of(file: impl AsFd, path: &Path) -> io::Result<Self> {
-        let opened = rustix::fs::fstat(file)?;
+        let opened = fstat(file)?;
         let mut place = Self::named(path)?;
         for _ in 0..LINKS_MAX {
             let found = statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -88,6 +88,35 @@ impl Place {
 pub(crate) fn is_mount_root(file: impl AsFd) -> io::Result<bool> {
     let status = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
     Ok(status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+/// Whether a directory is one of devices: /dev, or one below it on the same file system. What is mounted there, such as
+/// /dev/shm, is a directory like others.
+///
+/// # Errors
+/// When it cannot be told.
+pub(crate) fn is_for_devices(directory: impl AsFd) -> io::Result<bool> {
+    let identity = |status: Stat| (status.st_dev, status.st_ino);
+    let devices = match rustix::fs::stat("/dev") {
+        Ok(status) => identity(status),
+        Err(Errno::NOENT) => return Ok(false),
+        Err(errno) => return Err(errno.into()),
+    };
+    let mut directory = openat(directory, ".", DIRECTORY, Mode::empty())?;
+    let mut at = identity(fstat(&directory)?);
+    while at.0 == devices.0 {
+        if at == devices {
+            return Ok(true);
+        }
+        directory = openat(&directory, "..", DIRECTORY, Mode::empty())?;
+        let above = identity(fstat(&directory)?);
+        // Nothing is above the root.
+        if above == at {
+            break;
+        }
+        at = above;
+    }
+    Ok(false)
 }
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

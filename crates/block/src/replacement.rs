@@ -10,8 +10,8 @@ use crate::users::{group_has_number, has_number};
 use crate::{OpenedFile, size};
 pub use error::ReplacementError;
 pub(crate) use new_file::NewFile;
-pub use new_place::refuse_strangers;
 use new_place::{NewPlace, OldFile};
+pub use new_place::{refuse_missing_device, refuse_strangers};
 use rustix::fs::{
     FallocateFlags, Gid, Mode, Uid, XattrFlags, fallocate, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fstat,
     fsync,
@@ -61,8 +61,8 @@ impl ReplacementFile {
     ///
     /// # Errors
     /// When the path is anything but a regular file or free, is a symbolic link that leads nowhere or must not be
-    /// followed, is a mount point, is not writable, is in use by another program, or its directory does not exist or
-    /// takes no new files.
+    /// followed, is a mount point, is not writable, is in use by another program, or is a device's that is not there;
+    /// or its directory does not exist or takes no new files.
     pub fn create(path: &Path) -> Result<Self, ReplacementError> {
         Self::create_with(path, NEW_PERMISSIONS, NewFile::create)
     }

@@ -370,6 +370,11 @@ fn an_error_is_one_sentence_that_repeats_nothing() {
             &output,
             format!("nobody listens on {}: is `blockyard serve` running?", socket.display()),
         ),
+        (
+            shown.clone(),
+            &PathBuf::from("/dev/blockyard-none"),
+            "there is no device /dev/blockyard-none: name one that is there, or a file that is not in /dev".to_owned(),
+        ),
         (shown, &yard.path("none/output"), format!("there is no directory {}: create it first", &out[..out.len() - 7])),
     ] {
         let outcome = run(copy_command([source]).arg(destination)).failed(1, &[]);

@@ -5,7 +5,7 @@ use crate::plan::{CopyPlan, SECTOR_BYTES_DEFAULT};
 use crate::source::Source;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros, shell_word, shown};
+use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros, refuse_missing_device, shell_word, shown};
 use blockyard_session::open::{OpenOptions, open_disk};
 use std::path::Path;
 
@@ -63,6 +63,7 @@ impl Destination {
         let (output, needed) = (&plan.output, source.length_bytes);
         refuse_missing_image(&output.named, needed)?;
         if let (true, Some(path)) = (plan.in_place, output.named.image_file().filter(|path| !path.exists())) {
+            refuse_missing_device(path)?;
             bail!("there is no {} to write into: leave out -n", shown(path));
         }
         let mut specification = output.specification.clone();

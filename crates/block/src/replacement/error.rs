@@ -25,6 +25,9 @@ pub enum ReplacementError {
     /// The directory that the file would be in is not there.
     #[error("there is no directory {}: create it first", shown(.0))]
     NoDirectory(PathBuf),
+    /// Nothing has the name, and it is one of a device: in /dev, where no file is made.
+    #[error("there is no device {}: name one that is there, or a file that is not in /dev", shown(.0))]
+    NoDevice(PathBuf),
     /// The file is there and this user may not write to it.
     #[error("{} cannot be written; change its permissions, or name another file", shown(path))]
     NotWritable {

@@ -1,7 +1,7 @@
 //! Where a replacement file goes, and what it replaces.
 
 use super::ReplacementError;
-use crate::place::{Place, is_mount_root};
+use crate::place::{Place, is_for_devices, is_mount_root};
 use crate::users::has_number;
 use crate::{FileDisk, FileOptions};
 use rustix::fs::{
@@ -75,6 +75,7 @@ impl NewPlace {
     }
 
     fn of_new(path: &Path) -> Result<Self, ReplacementError> {
+        refuse_missing_device(path)?;
         let no_directory = |directory: &Path| Err(ReplacementError::NoDirectory(directory.to_owned()));
         match Place::named(path) {
             Ok(place) => Ok(Self { place, replaces: None }),
@@ -88,6 +89,23 @@ impl NewPlace {
 
     pub(super) fn path(&self) -> &PathBuf {
         &self.place.path
+    }
+}
+
+/// Refuses to make a file of a name that nothing has, if it is one of a device: a file in /dev lies in memory, and
+/// whoever names it means a device that is not there, or has another name.
+///
+/// # Errors
+/// [`ReplacementError::NoDevice`] when it is.
+pub fn refuse_missing_device(path: &Path) -> Result<(), ReplacementError> {
+    // Of a device such as /dev/group/volume, the directory may be missing too.
+    let above = path.ancestors().skip(1).find_map(|above| {
+        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        openat(CWD, above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+    });
+    match above.is_some_and(|above| is_for_devices(above).unwrap_or(false)) {
+        true => Err(ReplacementError::NoDevice(path.to_owned())),
+        false => Ok(()),
     }
 }
 

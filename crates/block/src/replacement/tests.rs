@@ -438,3 +438,25 @@ fn an_acl_is_taken_over_and_none_comes_from_the_directory() {
         assert_eq!(fs::metadata(&plain).unwrap().mode() & 0o7777, 0o640);
     }
 }
+
+#[test]
+fn a_name_of_a_device_that_is_not_there_is_no_place_for_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    symlink("/dev", directory.path().join("devices")).unwrap();
+    let refused = |path: &Path| match ReplacementFile::create(path) {
+        Err(ReplacementError::NoDevice(named)) => named == path,
+        _ => false,
+    };
+    for name in
+        ["/dev/blockyard-none", "/dev/blockyard-none/volume", "/dev/blockyard-none/", "/dev/../dev/blockyard-none"]
+    {
+        assert!(refused(Path::new(name)), "{name}");
+    }
+    assert!(refused(&directory.path().join("devices/blockyard-none")));
+    // What is mounted there is for files, and a directory of that name elsewhere is one like others.
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    fs::create_dir(directory.path().join("dev")).unwrap();
+    for path in [memory.path().join("file"), directory.path().join("dev/file")] {
+        assert!(ReplacementFile::create(&path).is_ok(), "{path:?}");
+    }
+}

@@ -3,7 +3,8 @@
 use crate::error::{Context, Error, Result, refuse};
 use crate::guest::{OpenImage, read_in, write_out};
 use blockyard_block::{
-    FileDisk, FileFormat, FileOptions, FoundJournal, OpenedFile, ReplacementFile, refuse_strangers, shown,
+    FileDisk, FileFormat, FileOptions, FoundJournal, OpenedFile, ReplacementFile, refuse_missing_device,
+    refuse_strangers, shown,
 };
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -91,7 +92,10 @@ impl BlockCopy {
 
     fn open_output(&self, path: &Path) -> Result<Option<File>> {
         let seen = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOENT) => {
+                refuse_missing_device(path)?;
+                return Ok(None);
+            }
             seen => File::from(seen.map_err(io::Error::from).with_context(|| shown(path).to_string())?),
         };
         let kind = seen.metadata().with_context(|| shown(path).to_string())?.file_type();

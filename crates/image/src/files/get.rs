@@ -15,7 +15,9 @@ use crate::guest::streams::write_out_up_to;
 use crate::guest::{OpenImage, RecordTaker, path_of};
 use blockyard_archive::{UnpackOptions, remove_lists, set_user_attribute};
 use blockyard_block::layers::{Fault, Faults, FaultyDisk, WatchedDisk};
-use blockyard_block::{Disk, FileDisk, FileOptions, ReplacementFile, directory_of, printable, shown};
+use blockyard_block::{
+    Disk, FileDisk, FileOptions, ReplacementFile, directory_of, printable, refuse_missing_device, shown,
+};
 use blockyard_protocol::appliance::{Attribute, Compression, Entry, Fetch, Operation, Record, TarOut, Walk};
 use rustix::fs::{Timespec, Timestamps, futimens};
 use std::ffi::{OsStr, OsString};
@@ -161,6 +163,9 @@ impl OpenImage {
             // What is in it goes there.
             (to.to_owned(), PathBuf::new())
         } else {
+            if !to.exists() {
+                refuse_missing_device(to)?;
+            }
             let Some(own) = to.file_name() else { refuse!("{} is no name for a file", shown(to)) };
             (directory_of(to).to_owned(), PathBuf::from(own))
         };
