@@ -1,8 +1,9 @@
 //! Guests on /dev/kvm.
 //!
 //! [`KvmHypervisor`] opens the device and checks it; [`probe()`] says whether and how well it would work, for
-//! `blockyard doctor` and `--backend auto`. A doorbell is an ioeventfd. Leaving [`Vcpu::run`](crate::Vcpu::run) from
-//! another thread sets `immediate_exit` and sends the vCPU's thread a real-time signal.
+//! `--backend auto`, and [`examine()`] for `blockyard doctor`, whose guest tries more. A doorbell is an ioeventfd.
+//! Leaving [`Vcpu::run`](crate::Vcpu::run) from another thread sets `immediate_exit` and sends the vCPU's thread a
+//! real-time signal.
 //!
 //! Deliberately absent: an interrupt controller in the kernel for [`Entry::Flat64`](crate::Entry::Flat64) guests, which
 //! take no interrupts and whose `hlt` must be an exit.
@@ -14,7 +15,7 @@ mod run_area;
 mod vcpu;
 mod vm;
 
-pub use probe::{Probe, emulates_guests, nanoseconds_per_instruction, probe};
+pub use probe::{Probe, emulates_guests, examine, nanoseconds_per_instruction, probe};
 
 use crate::{Capabilities, Error, Hypervisor, Vm};
 use kvm_bindings::{CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES};
@@ -43,7 +44,7 @@ impl KvmHypervisor {
     /// Opens /dev/kvm and checks that it can do what guests here need.
     ///
     /// # Errors
-    /// When the device is absent, not permitted or too old. [`probe()`] says what to do about it.
+    /// When the device is absent, not permitted or too old. [`examine()`] says what to do about it.
     pub fn open() -> Result<Self, Error> {
         let kvm = Kvm::new().map_err(os("opening /dev/kvm"))?;
         let version = kvm.get_api_version();

@@ -45,7 +45,7 @@ pub fn open(choice: BackendChoice) -> Result<Box<dyn Hypervisor>, Error> {
 
 /// What each backend is worth on this machine, tried out.
 pub fn report() -> [BackendReport; 2] {
-    let kvm = kvm::probe();
+    let kvm = kvm::examine();
     let (usable, reason) = match user::availability() {
         Ok(reason) => (true, reason),
         Err(reason) => (false, reason),

@@ -1,7 +1,7 @@
 //! What /dev/kvm is worth on this machine.
 
 use super::KvmHypervisor;
-use crate::{Entry, Error, Exit, Hypervisor};
+use crate::{Entry, Error, Exit, Hypervisor, Vcpu};
 use blockyard_block::{MemoryMap, explain};
 use rustix::fs::{Mode, OFlags, open, stat};
 use rustix::io::Errno;
@@ -37,7 +37,27 @@ pub fn emulates_guests() -> bool {
     is_loaded("kvm_pvm")
 }
 
-/// Finds out, in a few milliseconds.
+/// Finds out all of it, for whoever wants to know rather than to start: whether a guest gets through what compilers
+/// make besides, too. A KVM that emulates guests may not know such instructions, and then runs hardly any guest.
+pub fn examine() -> Probe {
+    let probe = probe();
+    if !probe.usable {
+        return probe;
+    }
+    match KvmHypervisor::open().and_then(|hypervisor| executes_sse(&hypervisor)) {
+        Ok(true) => probe,
+        Ok(false) => without_sse(probe, "crashed"),
+        Err(error) => without_sse(probe, &format!("did not run: {}", explain(&error))),
+    }
+}
+
+/// What a probe is worth where guests, which may use SSE (docs/guests.md), cannot. `fate`: what became of one.
+fn without_sse(probe: Probe, fate: &str) -> Probe {
+    let reason = format!("{}; and a guest that used SSE (xorps, movups), as that of `copy` does, {fate}", probe.reason);
+    Probe { usable: false, native: false, reason, ..probe }
+}
+
+/// Finds out what it takes to choose, in a few milliseconds.
 pub fn probe() -> Probe {
     if let Err(errno) = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         return closed(errno);
@@ -72,28 +92,52 @@ pub fn probe() -> Probe {
 pub fn nanoseconds_per_instruction(hypervisor: &KvmHypervisor) -> Result<f64, Error> {
     const ITERATIONS: u32 = 10_000;
     const INSTRUCTIONS: f64 = 2.0 * ITERATIONS as f64;
-    const CODE: u64 = 0x1_0000;
     // hlt; mov ecx, ITERATIONS; again: dec ecx; jnz again; hlt
     let mut code = vec![0xf4, 0xb9];
     code.extend(ITERATIONS.to_le_bytes());
     code.extend([0xff, 0xc9, 0x75, 0xfc, 0xf4]);
 
+    with_guest(hypervisor, &code, |vcpu| {
+        let mut run_to_halt = || match vcpu.run()? {
+            Exit::Halt => Ok(()),
+            other => Err(Error::Refused(format!("a guest that only counts came back with {other:?}"))),
+        };
+        // The first run brings the guest's pages in.
+        run_to_halt()?;
+        let begin = Instant::now();
+        run_to_halt()?;
+        Ok(begin.elapsed().max(Duration::from_nanos(1)).as_nanos() as f64 / INSTRUCTIONS)
+    })
+}
+
+/// Whether a guest clears memory by way of an SSE register, as compilers have zeros written.
+///
+/// # Errors
+/// When no VM can be created, or it does something else altogether.
+fn executes_sse(hypervisor: &KvmHypervisor) -> Result<bool, Error> {
+    // xorps xmm0, xmm0; movups [rsp - 32], xmm0; hlt
+    const CODE: [u8; 9] = [0x0f, 0x57, 0xc0, 0x0f, 0x11, 0x44, 0x24, 0xe0, 0xf4];
+    with_guest(hypervisor, &CODE, |vcpu| match vcpu.run()? {
+        Exit::Halt => Ok(true),
+        Exit::Crashed(_) | Exit::Shutdown => Ok(false),
+        other => Err(Error::Refused(format!("a guest that only clears memory came back with {other:?}"))),
+    })
+}
+
+/// Makes a guest of `code`, and gives its processor to `try_out`.
+fn with_guest<T>(
+    hypervisor: &KvmHypervisor,
+    code: &[u8],
+    try_out: impl FnOnce(&mut dyn Vcpu) -> Result<T, Error>,
+) -> Result<T, Error> {
+    const CODE: u64 = 0x1_0000;
     let memory = MemoryMap::allocate(&[(0, 0x2_0000)]).map_err(|error| Error::Refused(explain(&error)))?;
-    let written = memory.guest_memory().write_slice(&code, GuestAddress(CODE));
+    let written = memory.guest_memory().write_slice(code, GuestAddress(CODE));
     written.map_err(|error| Error::Refused(explain(&error)))?;
     let mut vm = hypervisor.create_vm()?;
     vm.map_memory(0, &memory, 0)?;
     let entry = Entry::Flat64 { entry: CODE, stack_top: 0x2_0000, gdt: 0x1000, page_tables: 0x2000 };
-    let mut vcpu = vm.create_vcpu(0, &entry)?;
-    let mut run_to_halt = || match vcpu.run()? {
-        Exit::Halt => Ok(()),
-        other => Err(Error::Refused(format!("a guest that only counts came back with {other:?}"))),
-    };
-    // The first run brings the guest's pages in.
-    run_to_halt()?;
-    let begin = Instant::now();
-    run_to_halt()?;
-    Ok(begin.elapsed().max(Duration::from_nanos(1)).as_nanos() as f64 / INSTRUCTIONS)
+    try_out(vm.create_vcpu(0, &entry)?.as_mut())
 }
 
 fn judged(measured: f64, module: Option<&str>) -> Probe {
@@ -164,6 +208,16 @@ mod tests {
         assert!(!probe.reason.is_empty());
         assert!(probe.usable || !probe.native);
         assert_eq!(probe.measured.is_some(), probe.usable && !is_loaded("kvm_pvm"), "{probe:?}");
+    }
+
+    #[test]
+    fn what_runs_no_guest_that_uses_sse_is_not_usable() {
+        let probe = examine();
+        let runs = || KvmHypervisor::open().and_then(|hypervisor| executes_sse(&hypervisor));
+        assert_eq!(probe.usable, matches!(runs(), Ok(true)), "{probe:?}");
+        let failed = without_sse(judged(1200.0, None), "crashed");
+        assert!(!failed.usable && !failed.native && failed.remedy.is_some());
+        assert!(failed.reason.ends_with("as that of `copy` does, crashed"), "{failed:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A virtual CPU on KVM.
 
+use super::emulates_guests;
 use super::kick::{KvmKick, RunState};
 use super::os;
 use super::run_area::{Left, RunArea};
@@ -98,10 +99,14 @@ fn crash_sentence(left: &Left<'_>, at: &str) -> String {
         Left::InternalError { suberror: KVM_INTERNAL_ERROR_EMULATION, instruction } => {
             let bytes: Vec<_> = instruction.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
             let bytes = if bytes.is_empty() { String::new() } else { format!(" (bytes {})", bytes.join(" ")) };
-            format!(
-                "the guest executed something at {at}{bytes} that KVM cannot emulate: no memory there, or an \
-                     unusual instruction on a device address"
-            )
+            let why = match emulates_guests() {
+                true => {
+                    "it is PVM here, which has to emulate each instruction, and not all can be; the backend `user` \
+                     executes them"
+                }
+                false => "no memory there, or an unusual instruction on a device address",
+            };
+            format!("the guest executed something at {at}{bytes} that KVM cannot emulate: {why}")
         }
         Left::InternalError { suberror: KVM_INTERNAL_ERROR_SIMUL_EX, .. } => {
             format!("the guest raised two exceptions at once at {at}")

@@ -2,7 +2,7 @@
 
 use crate::machine::hypervisor;
 use blockyard_hypervisor::Hypervisor;
-use blockyard_hypervisor::kvm::{nanoseconds_per_instruction, probe};
+use blockyard_hypervisor::kvm::{examine, nanoseconds_per_instruction, probe};
 
 #[test]
 fn says_what_it_can_do() {
@@ -19,5 +19,5 @@ fn is_probed_as_native_where_it_executes_guest_code() {
     eprintln!("{per_instruction:.2} ns an instruction; {:?}", probe());
     // A loaded machine may preempt the one measurement, but not each of ten.
     assert!((0..10).any(|_| probe().native), "{:?}", probe());
-    assert!(probe().usable);
+    assert!(probe().usable && examine().usable, "{:?}", examine());
 }
