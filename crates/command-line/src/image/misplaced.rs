@@ -1,5 +1,6 @@
 //! An image that is not where commands expect it.
 
+use super::named_image;
 use blockyard_block::{FileFormat, printable, shell_word};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,11 +18,12 @@ pub fn explain(error: anyhow::Error, image: &str) -> anyhow::Error {
 }
 
 fn better<'a>(image: &str, words: impl Iterator<Item = &'a OsStr>) -> Option<String> {
-    let is_there = Path::new(image.split(',').next().unwrap_or_default()).exists();
-    if !is_there && (image.starts_with("if=") || image.starts_with("of=")) {
+    let file = Path::new(image.split(',').next().unwrap_or_default());
+    if !file.exists() && (image.starts_with("if=") || image.starts_with("of=")) {
         return Some(format!("{} is an operand", printable(image)));
     }
-    if is_there && looks_like_an_image(Path::new(image)) {
+    // Then something else is wrong with it than its place.
+    if says_more_than_a_file(image) || is_named_like_an_image(file) || looks_like_an_image(file) {
         return None;
     }
     let mut others = words.filter(|word| looks_like_an_image(Path::new(word)));
@@ -31,13 +33,19 @@ fn better<'a>(image: &str, words: impl Iterator<Item = &'a OsStr>) -> Option<Str
     })
 }
 
+/// Whether a word is a disk by the way that it is written: of a kind that it says, or with keys.
+fn says_more_than_a_file(word: &str) -> bool {
+    named_image::parse(word, None).is_ok_and(|named| named.path() != Some(Path::new(word)))
+}
+
+fn is_named_like_an_image(path: &Path) -> bool {
+    path.extension().is_some_and(|end| ["img", "raw", "qcow2", "vmdk"].iter().any(|own| end == *own))
+}
+
 /// By its beginning, or else by its name: only for advice, nothing is opened by this.
 fn looks_like_an_image(path: &Path) -> bool {
-    if !path.is_file() {
-        return false;
-    }
-    let named = path.extension().is_some_and(|end| ["img", "raw", "qcow2", "vmdk"].iter().any(|own| end == *own));
-    named || File::open(path).is_ok_and(|file| FileFormat::is_of_disks(&file))
+    path.is_file()
+        && (is_named_like_an_image(path) || File::open(path).is_ok_and(|file| FileFormat::is_of_disks(&file)))
 }
 
 #[cfg(test)]
@@ -57,6 +65,14 @@ mod tests {
             assert_eq!(told(&path(image), &path("notes")), None);
             assert_eq!(told(&path("notes"), "/"), None);
         }
+        // A source may be named like an image, or be one.
+        for image in ["a.img,ro", "notes,ro", "missing.qcow2", "disk,partition=1"] {
+            assert_eq!(told(&path(image), &path("a.img")), None, "{image}");
+        }
+        for image in ["session:p1.sock", "mem:1G", &format!("file:{}", path("notes"))] {
+            assert_eq!(told(image, &path("a.img")), None, "{image}");
+        }
+        assert!(told(&path("missing"), &path("a.img")).is_some());
         assert!(told("if=a", "of=b").unwrap().contains("if=a is an operand"));
         assert_eq!(told("missing", "of=b"), None);
     }
