@@ -32,7 +32,7 @@ use whole::WholeCommand;
 /// neither this program nor the host's kernel reads an untrusted file system. Success means that what was changed is on
 /// stable storage.
 ///
-/// Exit status: 0 for success, 1 on failure, 2 on wrong usage.
+/// Exit status: 0 for success, 1 on failure, 2 on wrong usage, 130 when Ctrl-C ended it.
 #[derive(Args)]
 pub struct ImageCommandArgs {
     #[command(subcommand)]

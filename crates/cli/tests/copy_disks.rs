@@ -5,12 +5,14 @@ mod server;
 mod support;
 
 use blockyard_block::{FileDisk, FileOptions};
+use rustix::process::{Pid, Signal, kill_process};
 use server::{Server, listens};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use support::{Yard, allocated_bytes, copy_command, finish, random_bytes, run, same, wait_until};
@@ -384,8 +386,33 @@ fn a_server_that_is_gone_leaves_an_incomplete_destination_and_the_error_says_so(
 fn a_copy_that_is_told_to_stop_says_that_the_destination_is_incomplete() {
     let yard = Yard::new();
     let (_, _, _, copy, server) = slow_copy(&yard, &[]);
-    let pid = rustix::process::Pid::from_child(&copy);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    kill_process(Pid::from_child(&copy), Signal::INT).unwrap();
     finish(copy).failed(130, &["socket is incomplete: stopped by Ctrl-C (SIGINT)"]);
+    server.stop();
+}
+
+/// As timeout(1) sends each signal, to the process and then to its group.
+#[test]
+fn signals_that_come_together_are_one_and_a_later_one_ends_what_does_not_end() {
+    let yard = Yard::new();
+    let send = |child: &Child, signal| kill_process(Pid::from_child(child), signal).unwrap();
+    let (_, _, _, copy, server) = slow_copy(&yard, &[]);
+    // Both are there when it goes on.
+    for signal in [Signal::STOP, Signal::INT, Signal::TERM, Signal::CONT] {
+        send(&copy, signal);
+    }
+    let outcome = finish(copy);
+    assert!(outcome.stderr.contains("socket is incomplete: stopped by"), "{outcome:?}");
+    server.stop();
+
+    let (_, _, _, mut copy, server) = slow_copy(&yard, &[]);
+    // Now it waits for requests that nobody answers.
+    kill_process(server.id(), Signal::STOP).unwrap();
+    wait_until("its end", || {
+        send(&copy, Signal::INT);
+        copy.try_wait().unwrap().is_some()
+    });
+    assert_eq!(copy.wait().unwrap().signal(), Some(libc::SIGINT));
+    kill_process(server.id(), Signal::CONT).unwrap();
     server.stop();
 }

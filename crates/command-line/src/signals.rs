@@ -2,19 +2,25 @@
 //! that hears of them too.
 
 use anyhow::{Context, Result};
+use blockyard_block::SecondSignal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 /// Zero, or the number of the last signal that asked this process to end and was not forgotten.
 static LAST: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// Ctrl-C, SIGTERM and SIGHUP, to be asked for. The second one kills: whatever the first waits for may never end.
+/// What comes within this time is the first signal still: timeout(1) sends each twice, and hands are not steady.
+const SECOND_AFTER: Duration = Duration::from_secs(1);
+
+/// Ctrl-C, SIGTERM and SIGHUP, to be asked for. The second one, a second after the first or later, kills: whatever the
+/// first waits for may never end.
 #[derive(Clone, Debug)]
 pub struct EndSignals {
-    /// The next one kills.
-    second: Arc<AtomicBool>,
+    /// The one that kills.
+    second: SecondSignal,
     /// But not the next Ctrl-C.
     forgives: Arc<AtomicBool>,
 }
@@ -28,12 +34,9 @@ impl EndSignals {
     /// # Errors
     /// When the system does not let us.
     pub fn catch() -> Result<Self> {
-        let second = Arc::new(AtomicBool::new(false));
+        let second = SecondSignal::ends(&Self::ALL, SECOND_AFTER).context("catching signals")?;
         for signal in Self::ALL {
-            flag::register_conditional_default(signal, Arc::clone(&second))
-                .and_then(|_| flag::register(signal, Arc::clone(&second)))
-                .and_then(|_| flag::register_usize(signal, Arc::clone(&LAST), signal as usize))
-                .context("catching signals")?;
+            flag::register_usize(signal, Arc::clone(&LAST), signal as usize).context("catching signals")?;
         }
         Ok(Self { second, forgives: Arc::default() })
     }
@@ -44,7 +47,7 @@ impl EndSignals {
             0 => None,
             signal => {
                 if self.forgives.load(Ordering::Relaxed) && self.is_ctrl_c() {
-                    self.second.store(false, Ordering::Relaxed);
+                    self.second.forget();
                 }
                 Some(name(signal as i32))
             }
@@ -59,7 +62,7 @@ impl EndSignals {
     /// Forgets what came: what it was to end has ended.
     pub fn forget(&self) {
         LAST.store(0, Ordering::Relaxed);
-        self.second.store(false, Ordering::Relaxed);
+        self.second.forget();
     }
 
     /// Whether the signal that came ends one thing rather than all.

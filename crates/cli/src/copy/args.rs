@@ -26,7 +26,8 @@ use std::time::Duration;
 /// -n, must be there, be large enough, and is written in place: what lies beyond SRC's length stays, and after a
 /// failure DST is incomplete.
 ///
-/// Exit status: 0 when DST is complete and (unless --no-flush) on stable storage, 1 on failure, 2 on wrong usage.
+/// Exit status: 0 when DST is complete and (unless --no-flush) on stable storage, 1 on failure, 2 on wrong usage, 130
+/// when Ctrl-C ended it. A second Ctrl-C, at least a second later, ends it at once and without a word.
 #[derive(Args, Debug)]
 #[command(
     args_override_self = true,

@@ -8,8 +8,8 @@ use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::thread;
 
-/// The first signal that asks for the end rings `stop`, the second one kills: whatever the first waits for may never
-/// end. SIGUSR1 asks how long requests took, which `print` answers.
+/// The first signal that asks for the end rings `stop`, the second one, if it is no part of the first, kills: whatever
+/// the first waits for may never end. SIGUSR1 asks how long requests took, which `print` answers.
 ///
 /// # Errors
 /// When the system refuses.

@@ -1,0 +1,54 @@
+//! Ending a process that does not end when a signal asks it to.
+
+use rustix::time::{ClockId, clock_gettime};
+use signal_hook::low_level::{emulate_default_handler, register};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Signals of which the second ends the process, as each would by itself, whatever the first is waiting for. Those that
+/// come together with the first are one with it: timeout(1) sends each signal twice, and a key may bounce.
+#[derive(Clone, Debug)]
+pub struct SecondSignal {
+    /// When the first came, in nanoseconds of the monotonic clock; 0: none has.
+    first: Arc<AtomicU64>,
+}
+
+impl SecondSignal {
+    /// From now on, one of `signals` that comes at least so much `later` than the first of them ends the process.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn ends(signals: &[i32], later: Duration) -> io::Result<Self> {
+        let first = Arc::new(AtomicU64::new(0));
+        for &signal in signals {
+            let first = Arc::clone(&first);
+            let taken = move || {
+                let now = nanoseconds();
+                match first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+                    Err(first) if Duration::from_nanos(now.saturating_sub(first)) >= later => {
+                        // Nothing else is to be done when that fails.
+                        let _ = emulate_default_handler(signal);
+                    }
+                    _ => {}
+                }
+            };
+            // SAFETY: what it does is allowed in a signal handler: it reads the clock and an atomic number, neither
+            // allocates nor takes a lock, and cannot panic.
+            unsafe { register(signal, taken) }?;
+        }
+        Ok(Self { first })
+    }
+
+    /// The next is a first one.
+    pub fn forget(&self) {
+        self.first.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Since the machine has started, which is never 0.
+fn nanoseconds() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64).max(1)
+}
