@@ -700,6 +700,17 @@ fn numbers_are_to_be_had_over_http_and_by_signal() {
     let pid = rustix::process::Pid::from_child(&child);
     kill_process(pid, Signal::USR1).unwrap();
     says(&errors, "1 × write, 4.00 KiB");
+    // Who has left has done what it did, and the next one's requests come to that.
+    drop(disk);
+    says(&errors, "the session is over");
+    let answer = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.contains("operation=\"write\"} 4096\n"), "{answer}");
+    let disk = connect(&socket);
+    perform(&disk, WRITE, 0, 1).unwrap();
+    let answer = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.contains("operation=\"write\"} 8192\n"), "{answer}");
+    kill_process(pid, Signal::USR1).unwrap();
+    says(&errors, "2 × write, 8.00 KiB");
     kill_process(pid, Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
 }

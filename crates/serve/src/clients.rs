@@ -17,6 +17,18 @@ pub(crate) const OWN_SESSION: u64 = 0;
 /// Sessions by number.
 type Sessions = BTreeMap<u64, Arc<Session>>;
 
+/// Names of clients that have left whose sums are kept: more than a server has sockets. Names come from the process at
+/// the door.
+const NAMES_MAX: usize = 256;
+
+/// What others see.
+#[derive(Default)]
+struct Shown {
+    sessions: Sessions,
+    /// What was done by those that have left, all of a name together.
+    left: Vec<ClientView>,
+}
+
 /// The clients of one server.
 pub(crate) struct Clients {
     server: Server,
@@ -24,7 +36,7 @@ pub(crate) struct Clients {
     queues: u16,
     sessions: Sessions,
     /// The same, for whoever looks at them from another thread while their events are borrowed.
-    shown: Arc<Mutex<Sessions>>,
+    shown: Arc<Mutex<Shown>>,
     notices: &'static Notices,
 }
 
@@ -39,9 +51,9 @@ impl Clients {
     pub(crate) fn view(&self) -> impl Fn() -> ServerView + Send + Sync + 'static {
         let shown = Arc::clone(&self.shown);
         move || {
-            let sessions = lock(&shown).clone();
             let view = |(&id, session): (&u64, &Arc<Session>)| ClientView::of(id, session);
-            ServerView { clients: sessions.iter().map(view).collect() }
+            let shown = lock(&shown);
+            ServerView { clients: shown.sessions.iter().map(view).collect(), left: shown.left.clone() }
         }
     }
 
@@ -56,7 +68,21 @@ impl Clients {
 
     /// Shows the sessions that there are now.
     fn show(&self) {
-        lock(&self.shown).clone_from(&self.sessions);
+        lock(&self.shown).sessions.clone_from(&self.sessions);
+    }
+
+    /// A session that has ended is counted with those of its name that ended before.
+    fn leaves(&self, number: u64, session: &Session) {
+        let mut gone = ClientView::of(number, session);
+        gone.statistics.in_flight = 0;
+        let mut shown = lock(&self.shown);
+        shown.sessions.remove(&number);
+        let left = &mut shown.left;
+        match left.iter().position(|left| left.name == gone.name) {
+            Some(at) => left[at].add(&gone),
+            None if left.len() < NAMES_MAX => left.push(gone),
+            None => {}
+        }
     }
 
     /// Whether nobody is there.
@@ -92,6 +118,7 @@ impl Grantor for Clients {
         let ended: Vec<_> = self.sessions.iter().filter_map(reason).collect();
         for (number, why) in &ended {
             let session = self.sessions.remove(number);
+            session.iter().for_each(|session| self.leaves(*number, session));
             // What becomes of our other process is told by who has started it.
             if let Some(session) = session.filter(|_| *number != OWN_SESSION) {
                 let what = format!("{}: the session is over: {why}", session.name());
@@ -114,6 +141,6 @@ impl Grantor for Clients {
     }
 }
 
-fn lock(sessions: &Mutex<Sessions>) -> MutexGuard<'_, Sessions> {
-    sessions.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
+    shown.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -29,7 +29,7 @@ pub(crate) fn serve(
     preparation.notices.tell(&format!("{name}, {capacity}, is the file {}", shown(file.path())));
     preparation.confine(&[], 0)?;
     let name = path.display().to_string();
-    let look = move || ServerView { clients: vec![ClientView::of_file(name.clone(), &meter)] };
+    let look = move || ServerView { clients: vec![ClientView::of_file(name.clone(), &meter)], left: Vec::new() };
     let stop = preparation.show(Arc::new(look))?;
     let mut polled = [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(file.ended(), PollFlags::IN)];
     while polled.iter().all(|polled| polled.revents().is_empty()) {

@@ -119,15 +119,15 @@ fn read_head(client: &Client<'_>) -> io::Result<String> {
 
 /// The numbers in Prometheus's text format, version 0.0.4.
 pub(crate) fn text(view: &ServerView) -> String {
-    let mut text = String::new();
+    let (mut text, clients) = (String::new(), view.totals());
     let name = "blockyard_bytes_total";
     heading(&mut text, name, "counter", "Bytes of the disk that requests touched which did not fail.");
-    for_each_operation(view, |labels, client, kind| {
+    for_each_operation(&clients, |labels, client, kind| {
         let _ = writeln!(text, "{name}{{{labels}}} {}", client.bytes(kind));
     });
     let name = "blockyard_latency_seconds";
-    heading(&mut text, name, "summary", "How long requests took, since the client came.");
-    for_each_operation(view, |labels, client, kind| {
+    heading(&mut text, name, "summary", "How long requests took, since the server started.");
+    for_each_operation(&clients, |labels, client, kind| {
         let latency = client.latency(kind);
         for quantile in [0.5, 0.99, 0.999] {
             let seconds = latency.quantile(quantile).unwrap_or_default().as_secs_f64();
@@ -138,7 +138,7 @@ pub(crate) fn text(view: &ServerView) -> String {
     });
     for (name, kind, help, value) in CLIENT_NUMBERS {
         heading(&mut text, name, kind, help);
-        for client in &view.clients {
+        for client in &clients {
             let _ = writeln!(text, "{name}{{{}}} {}", label(&client.name), value(&client.statistics));
         }
     }
@@ -159,8 +159,8 @@ fn heading(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-fn for_each_operation(view: &ServerView, mut each: impl FnMut(&str, &ClientView, OperationKind)) {
-    for client in &view.clients {
+fn for_each_operation(clients: &[ClientView], mut each: impl FnMut(&str, &ClientView, OperationKind)) {
+    for client in clients {
         for kind in OperationKind::ALL {
             each(&format!("{},operation=\"{}\"", label(&client.name), kind.name()), client, kind);
         }

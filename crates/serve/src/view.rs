@@ -10,6 +10,22 @@ use std::time::Instant;
 pub struct ServerView {
     /// One for each that is there.
     pub clients: Vec<ClientView>,
+    /// What those have done that have left, all of a name together.
+    pub left: Vec<ClientView>,
+}
+
+impl ServerView {
+    /// All that was done since the server started, by name: by whoever is there, and by those that have left.
+    pub fn totals(&self) -> Vec<ClientView> {
+        let mut totals = self.left.clone();
+        for client in &self.clients {
+            match totals.iter_mut().find(|total| total.name == client.name) {
+                Some(total) => total.add(client),
+                None => totals.push(client.clone()),
+            }
+        }
+        totals
+    }
 }
 
 /// A client since it came.
@@ -33,6 +49,12 @@ impl ClientView {
     pub(crate) fn of(number: u64, session: &Session) -> Self {
         let (name, statistics) = (session.name().to_string(), session.statistics());
         Self { number, name, statistics, taken_at: Instant::now() }
+    }
+
+    /// Adds what another client has done, which has the same name.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.statistics.add(&other.statistics);
+        self.taken_at = self.taken_at.max(other.taken_at);
     }
 
     /// A disk that is a file, as the one client that it has.

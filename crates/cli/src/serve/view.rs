@@ -19,10 +19,10 @@ pub fn screen(now: &ServerView, earlier: &ServerView, columns: Option<usize>) ->
     table.render_within(columns)
 }
 
-/// How long requests took, as bars.
+/// How long requests took since the server started, as bars.
 pub fn histograms(view: &ServerView) -> String {
     let mut text = String::new();
-    for client in &view.clients {
+    for client in &view.totals() {
         for kind in OperationKind::ALL {
             let latency = client.latency(kind);
             if latency.count() > 0 {

@@ -31,4 +31,14 @@ impl SessionStatistics {
             first_fault: queues.iter().find_map(|queue| queue.first_fault().map(str::to_owned)),
         }
     }
+
+    /// Adds what another session has done.
+    pub fn add(&mut self, other: &Self) {
+        self.counts = self.counts + other.counts;
+        self.in_flight += other.in_flight;
+        self.latencies.iter_mut().zip(&other.latencies).for_each(|(sum, latency)| sum.add(latency));
+        if self.first_fault.is_none() {
+            self.first_fault.clone_from(&other.first_fault);
+        }
+    }
 }

@@ -145,6 +145,13 @@ impl LatencySnapshot {
         if index == BUCKETS - 1 { self.max_ns } else { bucket_end_ns(index).min(self.max_ns) }
     }
 
+    /// Adds what was recorded elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
     /// What was recorded after `earlier`, a snapshot of the same histograms; its largest is only known to within its
     /// bucket.
     #[must_use]
