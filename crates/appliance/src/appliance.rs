@@ -2,14 +2,14 @@
 
 use crate::channel::Channel;
 use crate::child_process::ChildProcess;
-use crate::confined::{Confined, LineStart};
+use crate::confined::{Confined, LineStart, LineWord};
 use crate::directory::{make_directory, new_file, permit, takes_memory};
 use crate::error::{ApplianceError, Cause};
 use crate::initramfs;
 use crate::kernel::Kernel;
 use crate::kernel_log::KernelLog;
 use crate::kernel_modules;
-use crate::kernel_process::{KernelArguments, PRELOAD_NAME, tasks_max};
+use crate::kernel_process::{self, KernelArguments, PRELOAD_NAME, tasks_max};
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::{Tool, ToolCall, ToolEnd, ToolError, Tools, judged};
@@ -123,6 +123,7 @@ impl Appliance {
     /// # Errors
     /// When it does not come up.
     pub fn boot(options: ApplianceOptions, disks: &[ImageDisk]) -> Result<Self, ApplianceError> {
+        kernel_process::refuse_in_kernels().map_err(without_log)?;
         Starting::new(options, disks).map_err(without_log)?.boot()
     }
 
@@ -641,6 +642,7 @@ impl Starting {
             .stdin(Stdio::from(OwnedFd::from(line)))
             .stdout(Stdio::from(OwnedFd::from(console)))
             .stderr(Stdio::from(OwnedFd::from(console_twin)));
+        kernel_process::mark(&mut command, &self.options.launcher);
         let child = command.spawn().map_err(start("starting its process"))?;
         let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let descriptor = descriptor.map_err(|errno| Cause::Start("watching its process", errno.into()))?;
@@ -652,10 +654,11 @@ impl Appliance {
     /// Lets the kernel start until it has its disks, and has looked at none of them.
     fn attach(&mut self, listeners: &[UnixListener], exports: Vec<Export>, deadline: Instant) -> Result<(), Cause> {
         let start = |what| move |error| Cause::Start(what, error);
+        self.await_kernel(deadline)?;
         let (mut confined, listener) = loop {
-            match LineStart::receive(&self.channel).map_err(|_| Cause::Ended)? {
-                Some(LineStart { confined, listener }) => break (confined, listener),
-                None => self.await_readable(self.channel.as_fd(), deadline)?,
+            match self.receive_word(deadline)? {
+                LineWord::Start(LineStart { confined, listener }) => break (confined, listener),
+                LineWord::Becomes | LineWord::Refuses => {}
             }
         };
         let answer = |listener: &OwnedFd| AnsweredCalls::of_the_start(listener.try_clone()?);
@@ -676,6 +679,27 @@ impl Appliance {
         self.answered = listener.map(judge).transpose().map_err(start("judging what its process does"))?;
         self.confined = confined;
         Ok(())
+    }
+
+    /// Waits until what was started says that it becomes the kernel: it is a program that may not know it.
+    fn await_kernel(&mut self, deadline: Instant) -> Result<(), Cause> {
+        let not_kernel = Cause::NotKernel(kernel_process::started_as(&self.options.launcher));
+        match self.receive_word(deadline) {
+            Ok(LineWord::Refuses) | Err(Cause::Hung(_)) => Err(not_kernel),
+            // Whoever was killed may have been about to.
+            Err(Cause::Ended) if !self.process.ends_by_signal(ENDING) => Err(not_kernel),
+            result => result.map(drop),
+        }
+    }
+
+    /// Waits for a word on the line.
+    fn receive_word(&self, deadline: Instant) -> Result<LineWord, Cause> {
+        loop {
+            if let Some(word) = LineWord::receive(&self.channel).map_err(|_| Cause::Ended)? {
+                return Ok(word);
+            }
+            self.await_readable(self.channel.as_fd(), deadline)?;
+        }
     }
 
     /// Waits for the kernel to connect to a disk.

@@ -3,6 +3,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 
 /// The guest's processes.
@@ -22,6 +23,15 @@ impl ChildProcess {
 
     pub(crate) fn ends_within(&self, patience: Timespec) -> bool {
         poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&patience)).is_ok_and(|ended| ended > 0)
+    }
+
+    /// Whether a signal is what ends it, as far as that is known when it has had so long to end.
+    pub(crate) fn ends_by_signal(&mut self, patience: Timespec) -> bool {
+        if !self.is_reaped && self.ends_within(patience) {
+            self.status = self.child.try_wait().ok().flatten();
+            self.is_reaped = self.status.is_some();
+        }
+        self.status.is_some_and(|status| status.signal().is_some())
     }
 
     pub(crate) fn kill(&mut self) {

@@ -1,8 +1,8 @@
-//! What the kernel's process says of itself before it becomes the kernel: how far it is shut in.
+//! What the kernel's process says of itself before it becomes the kernel: that it will, and how far it is shut in.
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    recvmsg, send, sendmsg,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -35,8 +35,22 @@ const NAMESPACES: u8 = 1;
 const LANDLOCK: u8 = 2;
 const FILTERED: u8 = 4;
 const QUIET: u8 = 8;
+/// No flags: what comes before them.
+const BECOMES: u8 = 0xfe;
+const REFUSES: u8 = 0xff;
 
-/// The first byte on the serial line, with the descriptor of [`blockyard_confinement::program_filter::AnsweredCalls`].
+/// What is said on the serial line before the kernel has it, a byte each.
+#[derive(Debug)]
+pub(crate) enum LineWord {
+    /// The first word: the process that was started is about to become the kernel.
+    Becomes,
+    /// It is not, and wanted an appliance of its own instead.
+    Refuses,
+    /// The last word.
+    Start(LineStart),
+}
+
+/// How far the process is shut in, with the descriptor of [`blockyard_confinement::program_filter::AnsweredCalls`].
 #[derive(Debug)]
 pub(crate) struct LineStart {
     pub(crate) confined: Confined,
@@ -58,8 +72,20 @@ impl LineStart {
         sendmsg(rustix::stdio::stdin(), &[IoSlice::new(&[byte])], &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(())
     }
+}
 
-    /// Receives it, if it has come. This is before the guest runs: it is our own program's word.
+impl LineWord {
+    /// Says [`LineWord::Becomes`] on standard input.
+    pub(crate) fn say_becomes() -> io::Result<()> {
+        send_byte(BECOMES)
+    }
+
+    /// Says [`LineWord::Refuses`] there.
+    pub(crate) fn say_refuses() -> io::Result<()> {
+        send_byte(REFUSES)
+    }
+
+    /// Receives a word, if one has come. This is before the guest runs: it is our own program's.
     pub(crate) fn receive(line: impl AsFd) -> io::Result<Option<Self>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -71,6 +97,11 @@ impl LineStart {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         }
+        match byte[0] {
+            BECOMES => return Ok(Some(Self::Becomes)),
+            REFUSES => return Ok(Some(Self::Refuses)),
+            _ => {}
+        }
         let descriptors = ancillary.drain().filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
             _ => None,
@@ -79,6 +110,11 @@ impl LineStart {
         let is = |flag| byte[0] & flag != 0;
         let (namespaces, landlock, filtered, quiet) = (is(NAMESPACES), is(LANDLOCK), is(FILTERED), is(QUIET));
         let confined = Confined { namespaces, landlock, filtered, quiet, sealed: false };
-        Ok(Some(Self { confined, listener }))
+        Ok(Some(Self::Start(LineStart { confined, listener })))
     }
+}
+
+fn send_byte(byte: u8) -> io::Result<()> {
+    send(rustix::stdio::stdin(), &[byte], SendFlags::NOSIGNAL)?;
+    Ok(())
 }

@@ -26,6 +26,12 @@ pub enum Cause {
     /// Its process ended before it was ready, in this way.
     #[error("the appliance does not start: its kernel's process ended with {0}")]
     NotStarted(String),
+    /// What was started to be its kernel did not call [`crate::kernel_process::run`], in this program or in the one
+    /// that it is of; said of how it was started.
+    #[error(
+        "the appliance does not start: {0} to become its kernel, has not called `become_kernel`, which comes first in `main`"
+    )]
+    NotKernel(String),
     /// One of its disks is gone.
     #[error("the appliance has lost a disk: {0}")]
     Disk(String),
@@ -65,7 +71,8 @@ impl fmt::Display for ApplianceError {
 impl ApplianceError {
     /// What happened, without what would help.
     pub fn reason(&self) -> String {
-        let silent = matches!(self.cause, Cause::Interrupted(_) | Cause::GivenUp(_) | Cause::TooLong);
+        let silent =
+            matches!(self.cause, Cause::Interrupted(_) | Cause::GivenUp(_) | Cause::TooLong | Cause::NotKernel(_));
         match &self.kernel_log[..] {
             said @ [_, ..] if !silent => format!("{}; its kernel says: {}", self.cause, said.join(" · ")),
             _ => self.cause.to_string(),

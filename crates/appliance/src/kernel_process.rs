@@ -13,7 +13,8 @@
 //! end with its first. Where there are no namespaces, its process group keeps them together, and a guard beside it, a
 //! process that does nothing else, kills that when the command or the kernel's first process has ended.
 
-use crate::confined::{Confined, LineStart};
+use crate::confined::{Confined, LineStart, LineWord};
+use crate::error::Cause;
 use crate::kernel::Kernel;
 use blockyard_block::wait_ready;
 use blockyard_confinement::landlock_abi;
@@ -70,6 +71,9 @@ const LIBRARY_CACHE: &str = "/etc/ld.so.cache";
 /// The name of what a kernel is started with ([`blockyard_linux_guest::PRELOAD`]) in the current directory.
 pub(crate) const PRELOAD_NAME: &str = "preload.so";
 
+/// Says to a process that it was started to call [`run`], with what it was started as. The kernel does not have it.
+const STARTED_AS: &str = "BLOCKYARD_STARTED_AS_KERNEL";
+
 /// What [`run`] is told, as its arguments: stage, process that started it, bytes of the guest's memory, what the kernel
 /// goes on executing, the kernel, the kernel's arguments.
 #[derive(Debug)]
@@ -89,6 +93,9 @@ enum Stage {
 }
 
 const DESCRIPTORS: &str = "descriptors";
+
+/// The program that this is.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// What [`run`] is told, with the number of a process group, to guard that.
 const GUARD: &str = "guard";
@@ -147,11 +154,35 @@ pub fn run(arguments: &[OsString], again: &[&str]) -> io::Result<Infallible> {
     }
 }
 
+/// Marks what is started to call [`run`], for [`refuse_in_kernels`].
+pub(crate) fn mark(command: &mut Command, launcher: &(PathBuf, Vec<&'static str>)) {
+    command.env(STARTED_AS, started_as(launcher));
+}
+
+/// In a process that was started to become a kernel, [`run`] never returns. So one that wants an appliance of its own
+/// has not called it; it would start itself without end.
+pub(crate) fn refuse_in_kernels() -> Result<(), Cause> {
+    let Some(started_as) = std::env::var_os(STARTED_AS) else { return Ok(()) };
+    // Whoever started it may have gone.
+    let _ = LineWord::say_refuses();
+    Err(Cause::NotKernel(started_as.to_string_lossy().into_owned()))
+}
+
+/// What a program is started as to become the kernel, in words.
+pub(crate) fn started_as((program, arguments): &(PathBuf, Vec<&'static str>)) -> String {
+    let program = if program == Path::new(OWN_PROGRAM) { "this program".into() } else { program.to_string_lossy() };
+    match &arguments[..] {
+        [] => format!("{program}, started"),
+        _ => format!("{program}, started with {}", arguments.join(" ")),
+    }
+}
+
 fn outer(arguments: KernelArguments, again: &[&str]) -> io::Result<Infallible> {
     // It may have died before the signal was set.
     if getppid().is_none_or(|parent| parent.as_raw_nonzero().get().unsigned_abs() != arguments.parent) {
         exit(1);
     }
+    LineWord::say_becomes()?;
     // Of no terminal, and the first of a process group that nothing of it can leave.
     setsid()?;
     // Whoever started the command may have left it descriptors that are nothing to a guest.
@@ -167,7 +198,7 @@ fn outer(arguments: KernelArguments, again: &[&str]) -> io::Result<Infallible> {
         return inner(&arguments, false);
     }
     let inner = KernelArguments { stage: Stage::Inner, parent: 0, ..arguments };
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(OWN_PROGRAM);
     let status = command.args(again).args(inner.to_arguments()).status()?;
     exit(status.code().unwrap_or(1));
 }
@@ -179,7 +210,7 @@ fn start_guard(command: u32, again: &[&str]) -> io::Result<()> {
     // It has not ended, or this process would have with it.
     let command = Pid::from_raw(command.cast_signed()).ok_or_else(|| io::Error::other("nobody has started this"))?;
     let watched = |pid| pidfd_open(pid, PidfdFlags::empty());
-    let mut guard = Command::new("/proc/self/exe");
+    let mut guard = Command::new(OWN_PROGRAM);
     guard.args(again).args([GUARD, &getpid().as_raw_nonzero().to_string()]).process_group(0);
     guard.stdin(Stdio::from(watched(command)?)).stdout(Stdio::from(watched(getpid())?));
     guard.spawn().map(drop)

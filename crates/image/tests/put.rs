@@ -16,28 +16,29 @@ use blockyard_image::{
 };
 use std::error::Error as _;
 use std::fs::{self, File};
-use std::io::{self, Cursor};
-use std::path::Path;
+use std::io::{self, Cursor, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 /// Says that this program is to be the example, or the kernel that the example starts.
 const EXAMPLE: &str = "BLOCKYARD_EXAMPLE";
 const KERNEL: &str = "become-kernel";
+/// Names an image to a program that opens it whatever its arguments are.
+const FORGETFUL: &str = "BLOCKYARD_FORGETFUL";
 
 fn main() -> ExitCode {
+    if let Some(image) = std::env::var_os(FORGETFUL) {
+        return forgets_to_become_the_kernel(Path::new(&image));
+    }
     let is_kernel = std::env::args_os().nth(1).is_some_and(|first| first == KERNEL);
     if is_kernel || std::env::var_os(EXAMPLE).is_some() {
-        return match put::main() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{}", error.in_one_line());
-                ExitCode::FAILURE
-            }
-        };
+        return put::main();
     }
     files_go_in_and_come_out();
     println!("test files_go_in_and_come_out ... ok");
+    a_program_that_does_not_become_the_kernel_is_told_so();
+    println!("test a_program_that_does_not_become_the_kernel_is_told_so ... ok");
     ExitCode::SUCCESS
 }
 
@@ -89,6 +90,38 @@ fn the_example_puts_them(image: &Path, sources: &[&Path]) {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let said = Command::new(std::env::current_exe().unwrap()).env(EXAMPLE, "1").arg(image).output().unwrap();
     assert_eq!((said.status.code(), &said.stderr[..]), (Some(1), &b"put IMAGE SOURCE... DIRECTORY\n"[..]));
+}
+
+fn a_program_that_does_not_become_the_kernel_is_told_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("disk.img");
+    File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let forgetful = Command::new(std::env::current_exe().unwrap()).env(FORGETFUL, &image).output().unwrap();
+    let sentence = "the appliance does not start: this program, started with become-kernel to become its kernel, has not called \
+                    `become_kernel`, which comes first in `main`\n";
+    // The second says so too, but on the line that its kernel's process has for that.
+    assert_eq!(String::from_utf8_lossy(&forgetful.stderr), sentence);
+    assert_eq!(fs::read_to_string(started(&image)).unwrap(), "started\nstarted\n");
+}
+
+/// Where each program that was started leaves a line.
+fn started(image: &Path) -> PathBuf {
+    image.with_extension("started")
+}
+
+fn forgets_to_become_the_kernel(image: &Path) -> ExitCode {
+    let mut lines = File::options().create(true).append(true).open(started(image)).unwrap();
+    lines.write_all(b"started\n").unwrap();
+    if lines.metadata().unwrap().len() > 24 {
+        return ExitCode::FAILURE;
+    }
+    let disk = FileDisk::open(image, &FileOptions { read_only: true, ..FileOptions::default() }).unwrap();
+    let disk = ImageDisk { disk: Arc::new(disk), name: "the image".into() };
+    let resources = Resources::find(KERNEL).unwrap();
+    if let Err(error) = ImageOptions::new(vec![disk]).access(Access::Read).boot(resources, Arc::new(Nobody)) {
+        eprintln!("{}", error.in_one_line());
+    }
+    ExitCode::FAILURE
 }
 
 fn it_is_known_what_is_there(open: &mut OpenImage) {

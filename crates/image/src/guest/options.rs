@@ -33,15 +33,16 @@ pub enum Access {
 pub struct Resources {
     /// The kernel.
     pub kernel: Kernel,
-    /// A program that calls [`become_kernel`] when it is executed with the arguments that follow and then some.
+    /// A program that calls [`become_kernel`] before anything else when it is executed with the arguments that follow
+    /// and then some.
     pub launcher: PathBuf,
     /// Those arguments.
     pub launcher_arguments: Vec<&'static str>,
 }
 
 impl Resources {
-    /// This machine's kernel, and this very program, which calls [`become_kernel`] when its arguments begin with
-    /// `argument`.
+    /// This machine's kernel, and this very program, whose `main` calls [`become_kernel`] before anything else when its
+    /// arguments begin with `argument`. If it does not, an image is not booted.
     ///
     /// # Errors
     /// When this machine has no kernel for it.
@@ -55,8 +56,8 @@ impl Resources {
     }
 }
 
-/// Becomes the kernel of the appliance that started this process. `arguments` are those behind the one of
-/// [`Resources::find`].
+/// Becomes the kernel of the appliance that started this process, which is to have no other threads then. `arguments`
+/// are those behind the one of [`Resources::find`].
 ///
 /// # Errors
 /// When it cannot.
