@@ -6,8 +6,10 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// What a disk is, and what requests it takes: others complete with an error, whatever [`crate::layers::AlignedDisk`]
-/// would have made of them. Fixed for as long as [`Disk::generation`] stays the same.
+/// What a disk is, and what requests it takes. Others complete with an error: those that [`Geometry::check`] refuses
+/// with its error, and those that are not aligned ([`Geometry::check_alignment`]), too long or in too many segments,
+/// unless the disk can carry them out as they are. It does not make them suit, as [`crate::layers::AlignedDisk`] does.
+/// Fixed for as long as [`Disk::generation`] stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size of the disk: a multiple of `logical_block_bytes`.
@@ -35,7 +37,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Whether a request's operation and range suit the disk. Its segments are for the queue to check.
+    /// Whether a request's operation and range suit the disk. Its segments are for the queue to check, and how they are
+    /// aligned for [`Geometry::check_alignment`].
     ///
     /// # Errors
     /// [`RequestError::ReadOnly`] for a change to a read-only disk, [`RequestError::OutOfRange`] for a range that
@@ -52,8 +55,30 @@ impl Geometry {
         }
     }
 
-    /// Whether `range` may be asked of [`Disk::extents`].
-    pub(crate) fn check_extent_range(&self, range: &Range<u64>) -> io::Result<()> {
+    /// Whether a request is of whole logical blocks, and of memory that is aligned as the disk wants it. Memory is told
+    /// by its offsets in regions, which start on pages.
+    ///
+    /// # Errors
+    /// [`RequestError::Unaligned`] when it is not.
+    pub fn check_alignment(&self, request: &Request<'_>) -> Result<(), RequestError> {
+        if request.operation == Operation::Flush {
+            return Ok(());
+        }
+        // All of these are powers of two, and a division costs more than the rest.
+        let within = |unit_bytes: u32| u64::from(unit_bytes).wrapping_sub(1);
+        let in_memory = within(self.memory_align_bytes);
+        let on_disk = (request.offset_bytes | request.length_bytes()) & within(self.logical_block_bytes) == 0;
+        let mut segments = request.segments.iter();
+        let aligned = on_disk
+            && segments.all(|segment| (segment.offset_bytes | u64::from(segment.length_bytes)) & in_memory == 0);
+        if aligned { Ok(()) } else { Err(RequestError::Unaligned) }
+    }
+
+    /// Whether `range` may be asked of [`Disk::extents`]: it is not empty, and lies within the disk.
+    ///
+    /// # Errors
+    /// A sentence when it may not.
+    pub fn check_extent_range(&self, range: &Range<u64>) -> io::Result<()> {
         if range.start < range.end && range.end <= self.capacity_bytes {
             return Ok(());
         }

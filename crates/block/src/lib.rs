@@ -6,10 +6,11 @@
 //! is a `Disk` around a `Disk` and anything goes on top of anything.
 //!
 //! The backends are [`FileDisk`] (a file or a block device, by io_uring, threads or the caller's own thread),
-//! [`MemoryDisk`] and [`NullDisk`]. [`ReplacementFile`] is how a new image takes the place of an old one. What can be
-//! put around a disk is in [`layers`]; how people name a disk, and what they want around it, in [`specification`]. A
-//! disk whose [`Geometry`] makes demands on requests gets a [`layers::AlignedDisk`] on top by whoever opens it, so that
-//! nobody above meets such demands.
+//! [`MemoryDisk`] and [`NullDisk`]; images have others, and [`specification`] opens whatever people name, in its format
+//! and with what they want around it (`blockyard_session::open::open_disk` does so for disks of other processes too).
+//! [`ReplacementFile`] is how a new image takes the place of an old one. What can be put around a disk is in
+//! [`layers`]. A disk whose [`Geometry`] makes demands on requests gets a [`layers::AlignedDisk`] on top by whoever
+//! opens it, so that nobody above meets such demands.
 //!
 //! Everything is in bytes. Guest memory goes to the kernel as it lies: a [`Segment`] is a place in the memory map,
 //! checked where the request enters the queue, and nothing is copied or allocated per request.
@@ -20,11 +21,10 @@
 //!
 //! ```
 //! use blockyard_block::{
-//!     Completion, Disk, Extent, ExtentKind, Geometry, MemoryMap, Operation, Queue, QueueError, Request, RequestError,
-//!     SEGMENTS_MAX, read_bytes,
+//!     Completion, Disk, Extent, ExtentKind, Geometry, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, QueueError,
+//!     Request, RequestError, SEGMENTS_MAX, read_bytes,
 //! };
 //! use std::{io, ops::Range, os::fd::BorrowedFd, time::Duration};
-//! use vm_memory::Bytes;
 //!
 //! struct Offsets;
 //!
@@ -45,10 +45,15 @@
 //!     }
 //!
 //!     fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+//!         self.geometry().check_extent_range(&range)?;
 //!         Ok(Extent { offset_bytes: range.start, length_bytes: range.end - range.start, kind: ExtentKind::Data })
 //!     }
 //!
 //!     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+//!         if depth == 0 {
+//!             return Err(io::ErrorKind::InvalidInput.into());
+//!         }
+//!         let depth = depth.min(QUEUE_DEPTH_MAX);
 //!         Ok(Box::new(OffsetsQueue { memory: memory.clone(), depth, done: Vec::with_capacity(depth) }))
 //!     }
 //! }
@@ -63,6 +68,7 @@
 //! impl OffsetsQueue {
 //!     fn carry_out(&self, request: &Request<'_>) -> Result<(), RequestError> {
 //!         Offsets.geometry().check(request)?;
+//!         Offsets.geometry().check_alignment(request)?;
 //!         let Operation::Read = request.operation else { return Ok(()) };
 //!         let mut offset = request.offset_bytes;
 //!         for &segment in request.segments {
@@ -110,6 +116,23 @@
 //! }
 //!
 //! assert_eq!(read_bytes(&Offsets, 4096..4608)?[8..16], 4104u64.to_le_bytes());
+//! # assert!(Offsets.extents(0..0).is_err() && Offsets.extents(0..1 << 41).is_err());
+//! # let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+//! # assert!(Offsets.open_queue(&memory, 0).is_err());
+//! # let mut queue = Offsets.open_queue(&memory, usize::MAX)?;
+//! # let mut result = |operation, offset_bytes, offset_in_memory, length_bytes| {
+//! #     let segment = blockyard_block::Segment { region: 0, offset_bytes: offset_in_memory, length_bytes };
+//! #     let request = Request { operation, offset_bytes, segments: &[segment], token: 0 };
+//! #     let mut completions = Vec::new();
+//! #     queue.push(&request).and_then(|()| Ok(queue.drain(&mut completions))).unwrap().unwrap();
+//! #     completions[0].result
+//! # };
+//! # assert_eq!(result(Operation::Read, 512, 1, 1024), Ok(()));
+//! # assert_eq!(result(Operation::Read, 1, 0, 512), Err(RequestError::Unaligned));
+//! # assert_eq!(result(Operation::Read, 0, 0, 511), Err(RequestError::Unaligned));
+//! # assert_eq!(result(Operation::Read, 1 << 40, 0, 512), Err(RequestError::OutOfRange));
+//! # assert_eq!(result(Operation::Read, 0, 4096, 512), Err(RequestError::BadSegment));
+//! # assert_eq!(result(Operation::Write { force_unit_access: false }, 0, 0, 512), Err(RequestError::ReadOnly));
 //! # Ok::<(), io::Error>(())
 //! ```
 //!

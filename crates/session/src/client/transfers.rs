@@ -129,12 +129,9 @@ impl Transfers {
                 return Err(RequestError::BadSegment);
             }
         }
-        let block_bytes = u64::from(self.geometry.logical_block_bytes);
-        let length_bytes = request.length_bytes();
-        if !request.offset_bytes.is_multiple_of(block_bytes) || !length_bytes.is_multiple_of(block_bytes) {
-            return Err(RequestError::Os(libc::EINVAL));
-        }
-        Ok((length_bytes > 0).then_some(work))
+        // As the server would say it.
+        self.geometry.check_alignment(request).map_err(|_| RequestError::Os(libc::EINVAL))?;
+        Ok((request.length_bytes() > 0).then_some(work))
     }
 
     fn queue(&mut self, index: u16) {
