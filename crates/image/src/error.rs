@@ -14,7 +14,11 @@ use std::path::Path;
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be done with an image: a sentence that names the thing. What it came of is its source.
+/// Why something could not be done with an image.
+///
+/// As text (`{error}`) it is its own part only, such as the name of the file that it happened to: what it came of is
+/// its source, and never said twice. [`Error::in_one_line`] is the whole sentence, for people. As `main`'s result it
+/// would be shown as `{error:?}`, which is for nobody.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

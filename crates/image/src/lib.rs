@@ -4,22 +4,36 @@
 //! Nothing here knows a command line, a terminal or a process's exit: whoever calls brings disks, and a [`Watch`] for
 //! what people are told and asked.
 //!
-//! An image's files are a Linux guest's to read and write, which is this very program, started once more: so
-//! [`become_kernel`] comes first in it. This puts a file into an image, and removes one:
+//! An image's files are a Linux guest's to read and write, which is this very program, started once more with the
+//! argument that [`Resources::find`] is given: so `main` looks for that first, and calls [`become_kernel`]. A program
+//! that does not is refused its guest, with an error that says so. Disks come from
+//! [`open_disk`](blockyard_session::open::open_disk), which knows formats, or are any other
+//! [`Disk`](blockyard_block::Disk). This puts a file into a qcow2 image, and removes one:
 //!
 //! ```no_run
-//! use blockyard_block::{FileDisk, FileOptions};
+//! use blockyard_block::specification::DiskSpecification;
 //! use blockyard_image::operations::{Operation, Remove};
-//! use blockyard_image::{ImageDisk, ImageOptions, Nobody, PutOptions, Resources, become_kernel};
-//! use std::{path::Path, sync::Arc};
+//! use blockyard_image::{ImageDisk, ImageOptions, Nobody, PutOptions, Resources, Result, become_kernel};
+//! use blockyard_session::open::{OpenOptions, open_disk};
+//! use std::{path::Path, process::ExitCode, sync::Arc};
 //!
-//! fn main() -> blockyard_image::Result<()> {
+//! fn main() -> ExitCode {
 //!     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-//!     if arguments.first().is_some_and(|first| first == "become-kernel") {
-//!         match become_kernel(&arguments[1..], "become-kernel")? {}
-//!     }
-//!     let disk = FileDisk::open(Path::new("disk.img"), &FileOptions::default())?;
-//!     let disk = ImageDisk { disk: Arc::new(disk), name: "disk.img".into() };
+//!     let result = match arguments.split_first() {
+//!         Some((first, rest)) if first == "become-kernel" => {
+//!             become_kernel(rest, "become-kernel").map(|never| match never {})
+//!         }
+//!         _ => change_files(),
+//!     };
+//!     let Err(error) = result else { return ExitCode::SUCCESS };
+//!     // The whole sentence: an error as text is its own part only.
+//!     eprintln!("{}", error.in_one_line());
+//!     ExitCode::FAILURE
+//! }
+//!
+//! fn change_files() -> Result<()> {
+//!     let disk = open_disk(&DiskSpecification::of_file("vm.qcow2"), &OpenOptions::default())?.disk;
+//!     let disk = ImageDisk { disk, name: "vm.qcow2".into() };
 //!     let resources = Resources::find("become-kernel")?;
 //!     let mut image = ImageOptions::new(vec![disk]).boot(resources, Arc::new(Nobody))?;
 //!     image.mount()?;
@@ -29,6 +43,8 @@
 //!     image.close()
 //! }
 //! ```
+//!
+//! Errors are [`Error`]s, one part of a sentence each, with the rest as their sources.
 //!
 //! The rooms: [`guest`] has the guest and what passes between it and this process, [`files`] what is done with files,
 //! [`volumes`] what is done with what they lie on, [`inspection`] says which operating systems there are; [`whole`]
