@@ -20,6 +20,8 @@ use std::rc::Rc;
 /// Lines that are remembered.
 const HISTORY_LINES: usize = 1000;
 
+type LineEditor = Editor<Completion, FileHistory>;
+
 /// Reads lines and does what they ask for, until there are no more.
 ///
 /// # Errors
@@ -35,9 +37,8 @@ pub(crate) fn run(mut workbench: Workbench) -> Result<()> {
         .history_ignore_space(true)
         .completion_type(CompletionType::List)
         .build();
-    let mut editor = Editor::<Completion, FileHistory>::with_config(config).context("setting up the terminal")?;
-    editor.set_helper(Some(Completion::new(Rc::clone(&workbench))));
-    editor.bind_sequence(Event::Any, keys::handler());
+    let history = FileHistory::with_config(&config);
+    let mut editor = new_editor(&config, history, &workbench)?;
     let history = history_file();
     if let Some(history) = &history {
         // The first time there is none.
@@ -45,7 +46,7 @@ pub(crate) fn run(mut workbench: Workbench) -> Result<()> {
         keep_what_is_seen(&mut editor);
     }
     greet(&workbench.borrow());
-    let done = lines(&mut editor, &workbench);
+    let done = lines(&mut editor, &config, &workbench);
     if let Some(history) = &history {
         // It is a convenience.
         let _ = editor.save_history(history);
@@ -54,8 +55,23 @@ pub(crate) fn run(mut workbench: Workbench) -> Result<()> {
     workbench.borrow_mut().finish(done)
 }
 
+/// An editor that has read nothing yet. One keeps what came in one piece with a line, for the next ones.
+fn new_editor(config: &Config, history: FileHistory, workbench: &Rc<RefCell<Workbench>>) -> Result<LineEditor> {
+    let mut editor = LineEditor::with_history(config.clone(), history).context("setting up the terminal")?;
+    editor.set_helper(Some(Completion::new(Rc::clone(workbench))));
+    editor.bind_sequence(Event::Any, keys::handler());
+    Ok(editor)
+}
+
+/// Forgets what was typed ahead, as the terminal does of what is not read yet: it was to follow what Ctrl-C has ended.
+fn forget_typed_ahead(editor: &mut LineEditor, config: &Config, workbench: &Rc<RefCell<Workbench>>) -> Result<()> {
+    let history = std::mem::replace(editor.history_mut(), FileHistory::with_config(config));
+    *editor = new_editor(config, history, workbench)?;
+    Ok(())
+}
+
 /// Forgets lines out of a history that could not be typed.
-fn keep_what_is_seen(editor: &mut Editor<Completion, FileHistory>) {
+fn keep_what_is_seen(editor: &mut LineEditor) {
     let lines: Vec<_> = editor.history().iter().cloned().collect();
     if lines.iter().all(|line| keys::is_seen(line)) {
         return;
@@ -75,20 +91,20 @@ fn greet(workbench: &Workbench) {
     ));
 }
 
-fn lines(editor: &mut Editor<Completion, FileHistory>, workbench: &RefCell<Workbench>) -> Result<()> {
+fn lines(editor: &mut LineEditor, config: &Config, shared: &Rc<RefCell<Workbench>>) -> Result<()> {
     loop {
         let text = match editor.readline("blockyard> ") {
             Ok(text) => text,
             Err(ReadlineError::Interrupted) => continue,
             // A terminal that is gone says so too.
-            Err(ReadlineError::Eof) => return ended(&workbench.borrow()),
+            Err(ReadlineError::Eof) => return ended(&shared.borrow()),
             Err(error) => return Err(error).context("cannot read the terminal"),
         };
         if !text.trim().is_empty() {
             // It is a convenience.
             let _ = editor.add_history_entry(&text);
         }
-        let mut workbench = workbench.borrow_mut();
+        let mut workbench = shared.borrow_mut();
         // What came while nothing was done was for the line.
         workbench.signals.forget();
         let done = line::parse(text.as_bytes())
@@ -100,7 +116,13 @@ fn lines(editor: &mut Editor<Completion, FileHistory>, workbench: &RefCell<Workb
         if workbench.is_over || (workbench.signals.name().is_some() && !workbench.signals.is_ctrl_c()) {
             return ended(&workbench);
         }
+        let was_given_up = workbench.signals.is_ctrl_c();
         workbench.signals.forget();
+        // An editor borrows it.
+        drop(workbench);
+        if was_given_up {
+            forget_typed_ahead(editor, config, shared)?;
+        }
     }
 }
 

@@ -494,6 +494,30 @@ fn the_shell_edits_completes_remembers_and_survives_ctrl_c() {
     rig.check();
 }
 
+/// What comes in one piece is several lines all the same, but for what follows a command that Ctrl-C ends.
+#[test]
+fn lines_that_are_typed_ahead_are_done_one_after_the_other() {
+    let rig = Rig::new(32, |_| {});
+    let mut terminal = Terminal::open(&rig, &["disk.img"]);
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("write /a first\rcp /a /b\r! printf 'a%sb' -third-\r! printf 'a%sb' -fou");
+    terminal.wait_for("a-third-b");
+    terminal.type_in("rth-\r");
+    terminal.wait_for("a-fourth-b");
+    terminal.wait_for("blockyard> ");
+    // It says that it waits, and so has Ctrl-C to itself.
+    terminal.type_in("! printf 'b%sc' -waits-; sleep 60\r! printf 'c%sd' -dropped-\r");
+    terminal.wait_for("b-waits-c");
+    terminal.type_in("\x03");
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("! printf 'd%se' -goes-on-\r");
+    terminal.wait_for("d-goes-on-e");
+    terminal.wait_for("blockyard> ");
+    terminal.leave();
+    assert!(!terminal.all.contains("c-dropped-d"), "{}", terminal.all);
+    assert_eq!(rig.run("cat", &["/b"]), "first");
+}
+
 #[test]
 fn what_is_typed_and_pasted_is_what_is_seen() {
     let rig = Rig::new(32, |_| {});
