@@ -361,7 +361,8 @@ impl Appliance {
         let has_ended = matches!(cause, Cause::Ended);
         let mut error = self.failed(cause);
         if let Some(status) = self.process.status.filter(|_| has_ended) {
-            error.cause = Cause::NotStarted(status.to_string());
+            let not_linux = self.options.kernel.is_no_linux().map(Cause::NotLinux);
+            error.cause = not_linux.unwrap_or_else(|| Cause::NotStarted(status.to_string()));
             if error.kernel_log.is_empty() {
                 error.kernel_log = self.log.last_words();
             }

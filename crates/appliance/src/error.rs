@@ -26,6 +26,9 @@ pub enum Cause {
     /// Its process ended before it was ready, in this way.
     #[error("the appliance does not start: its kernel's process ended with {0}")]
     NotStarted(String),
+    /// Its kernel is none: in words.
+    #[error("the appliance does not start: {0}")]
+    NotLinux(String),
     /// What was started to be its kernel did not call [`crate::kernel_process::run`], in this program or in the one
     /// that it is of; said of how it was started.
     #[error(

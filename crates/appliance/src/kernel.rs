@@ -1,7 +1,8 @@
 //! The appliance's kernel, as it is found on the machine.
 
-use blockyard_block::programs;
+use blockyard_block::{programs, shown};
 use blockyard_confinement::program_filter::Executes;
+use rustix::fs::{Access, access};
 use std::env;
 use std::fs;
 use std::io;
@@ -26,6 +27,8 @@ pub struct Kernel {
     modules: Option<PathBuf>,
     /// Linux's version: its first two numbers.
     version: Option<(u32, u32)>,
+    /// BLOCKYARD_UML names it.
+    named: bool,
 }
 
 /// Why there is no kernel.
@@ -64,16 +67,26 @@ impl Kernel {
     /// # Errors
     /// When there is none, or it has no modules.
     pub fn find() -> Result<Self, KernelError> {
-        let program = match env::var_os(VARIABLE).filter(|name| !name.is_empty()) {
+        let name = env::var_os(VARIABLE).filter(|name| !name.is_empty());
+        let named = name.is_some();
+        let program = match name {
             Some(name) => {
                 let path = PathBuf::from(name);
-                path.canonicalize().map_err(|error| KernelError::Named { path, error })?
+                executable(&path).map_err(|error| KernelError::Named { path, error })?
             }
             None => on_path().ok_or(KernelError::Missing)?,
         };
         let (modules, release) = modules(&program)?;
         let version = release.and_then(|release| version(&release));
-        Ok(Self { program, modules, version })
+        Ok(Self { program, modules, version, named })
+    }
+
+    /// What is wrong with it if it is no Linux. Looked at when it does not start: to read all of it takes a while.
+    pub(crate) fn is_no_linux(&self) -> Option<String> {
+        let is_linux = release(&fs::read(&self.program).ok()?).is_some();
+        let program = shown(&self.program);
+        let named = if self.named { format!("{program}, which {VARIABLE} names,") } else { program.to_string() };
+        (!is_linux).then(|| format!("{named} is no Linux"))
     }
 
     /// The directory `kernel` of its modules, if it has any.
@@ -88,6 +101,13 @@ impl Kernel {
         // Of a version that nobody knows: as the latest ones.
         if self.version.is_none_or(|version| version >= FIRST) { Executes::Descriptors } else { Executes::Nothing }
     }
+}
+
+/// A file that this process may execute, by its one name.
+fn executable(path: &Path) -> io::Result<PathBuf> {
+    let program = path.canonicalize()?;
+    access(&program, Access::EXEC_OK)?;
+    if program.is_file() { Ok(program) } else { Err(io::Error::other("it is not a file")) }
 }
 
 fn on_path() -> Option<PathBuf> {
@@ -150,8 +170,9 @@ mod tests {
 
     #[test]
     fn newer_kernels_go_on_executing() {
-        let executes =
-            |release: &str| Kernel { program: PathBuf::new(), modules: None, version: version(release) }.executes();
+        let executes = |release: &str| {
+            Kernel { version: version(release), program: PathBuf::new(), modules: None, named: false }.executes()
+        };
         assert_eq!(executes("6.1.176"), Executes::Nothing);
         assert_eq!(executes("6.12-own"), Executes::Nothing);
         assert_eq!(executes("6.13.0-rc1"), Executes::Descriptors);

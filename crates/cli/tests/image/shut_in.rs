@@ -103,8 +103,16 @@ fn without_a_kernel_it_is_said_where_to_get_one() {
     copy("/bin/true", &prefix.join("bin/linux.uml"));
     tool("cp", "coreutils", ["-a", "/usr/lib/uml/modules", prefix.join("lib/uml").to_str().unwrap()]);
     let output = rig.command("ls", &[]).env("BLOCKYARD_UML", prefix.join("bin/linux.uml")).output().unwrap();
-    let said = "blockyard: the appliance does not start: its kernel's process ended with exit status: 0\n";
+    let program = prefix.join("bin/linux.uml").canonicalize().unwrap();
+    let named = format!("{}, which BLOCKYARD_UML names, is no Linux", program.display());
+    let said = format!("blockyard: the appliance does not start: {named}\n");
     assert_eq!(String::from_utf8_lossy(&output.stderr), said);
+    // What is no program.
+    for (path, said) in [("/etc/passwd", "Permission denied"), ("/usr", "it is not a file")] {
+        let output = rig.command("ls", &[]).env("BLOCKYARD_UML", path).output().unwrap();
+        let said = format!("blockyard: BLOCKYARD_UML names {path}, which cannot be used: {said}");
+        assert!(String::from_utf8_lossy(&output.stderr).starts_with(&said), "{output:?}");
+    }
     // One that its loader does not start: nothing of ours knows the sentence.
     let program = prefix.join("bin/linux.uml");
     let mut patched = fs::read("/bin/true").unwrap();
