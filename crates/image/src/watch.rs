@@ -18,7 +18,8 @@ pub trait Watch: Send + Sync {
         None
     }
 
-    /// How far something has come that takes long.
+    /// How far something has come that is done to an image as a whole ([`crate::whole`]): when it is converted,
+    /// compared, committed or rebased. What is done with files in an image does not say how far it has come.
     fn progress(&self, progress: &Progress) {
         let _ = progress;
     }
