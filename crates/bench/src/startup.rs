@@ -103,7 +103,7 @@ pub fn run(
 /// An image with one partition and ext4 on it.
 pub(crate) fn make_image(blockyard: &Path, image: &Path) -> Result<()> {
     let mut create = Command::new(blockyard);
-    create.args(["image", "create", "--quiet", "--table", "dos", "--part", "rest,fs=ext4"]);
+    create.args(["image", "create", "--quiet", "--table", "mbr", "--part", "rest,fs=ext4"]);
     timed_command::run(create.arg(image).arg(IMAGE_BYTES.to_string()), "").context("making an image").map(drop)
 }
 

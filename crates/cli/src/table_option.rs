@@ -7,6 +7,7 @@ use clap::ValueEnum;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TableOption {
     /// The MBR.
+    #[value(alias = "dos", alias = "msdos")]
     Mbr,
     /// The GPT.
     Gpt,

@@ -163,7 +163,7 @@ fn an_image_that_is_not_there_or_too_small_is_refused() {
     run(&mut copy_command([&input, &raw])).failed(1, &["does not begin like a qcow2 image"]);
     let hidden = yard.path("hidden.img");
     fs::rename(&small, &hidden).unwrap();
-    run(&mut copy_command([&hidden, &yard.path("output")])).failed(1, &["add format=qcow2"]);
+    run(&mut copy_command([&hidden, &yard.path("output")])).failed(1, &["add ,format=qcow2"]);
     assert!(!yard.path("output").exists());
     // As raw files they are files like any other.
     run(&mut copy_command([with(&hidden, ",format=raw"), with(&missing, ",format=raw")])).succeeded();

@@ -132,7 +132,7 @@ fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
     }
     let (name, size) = (shell_word(&path.to_string_lossy()), needed.next_multiple_of(SECTOR_BYTES_DEFAULT.into()));
     Err(anyhow!(
-        "there is no image {} to copy to: make it first ({make} {name} {size}), or add format=raw \
+        "there is no image {} to copy to: make it first ({make} {name} {size}), or add ,format=raw \
          for a raw file of that name",
         shown(path)
     ))

@@ -159,16 +159,20 @@ fn help(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
     }
     let all = all(&workbench.program);
     let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines = all.iter().map(|(name, summary)| {
-        let first = summary.split(['.', ':', ';']).next().unwrap_or_default();
-        format!("{name:width$}  {first}")
-    });
+    let lines = all.iter().map(|(name, summary)| format!("{name:width$}  {}", first_clause(summary)));
     let lines: Vec<_> = lines.collect();
     print(&format!(
         "{}\n\nhelp COMMAND says more. !COMMAND is for the host's shell, COMMAND | COMMAND gives it the output; -COMMAND may fail. Paths\n\
          may be patterns (*, ?, [a-z]; \\* is a star).",
         lines.join("\n")
     ))
+}
+
+/// A summary up to where its first sentence, or clause, ends: 1.5 has no end in it.
+fn first_clause(summary: &str) -> &str {
+    let ends = |(at, mark): &(usize, &str)| summary[at + mark.len()..].chars().next().is_none_or(char::is_whitespace);
+    let end = summary.match_indices(['.', ':', ';']).find(ends);
+    end.map_or(summary, |(at, _)| &summary[..at])
 }
 
 /// Looks at the shell's commands that stand for others: whether those are understood, with this program's commands.
@@ -204,6 +208,21 @@ mod tests {
 
     fn words(text: &str) -> Vec<OsString> {
         text.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_summary_is_cut_where_its_first_clause_ends() {
+        for (summary, first) in [
+            ("How full they are, in sizes like 1.5G", "How full they are, in sizes like 1.5G"),
+            ("Sizes like 1.5G. More of it.", "Sizes like 1.5G"),
+            ("One:\nTwo", "One"),
+            ("A; b", "A"),
+            ("As in 12:30", "As in 12:30"),
+            ("End.", "End"),
+            ("", ""),
+        ] {
+            assert_eq!(first_clause(summary), first);
+        }
     }
 
     #[test]

@@ -25,8 +25,8 @@ mod verbs;
 mod workbench;
 
 use anyhow::Result;
-use blockyard_command_line::image::named_image;
 use blockyard_command_line::image::open_image::OpenArgs;
+use blockyard_command_line::image::{misplaced, named_image};
 use blockyard_command_line::usage_error::UsageError;
 use clap::Args;
 pub use commands::check_stand_ins;
@@ -112,7 +112,8 @@ pub fn run_shell(args: ShellArgs, program: Program) -> Result<()> {
 /// When the images cannot be had, the script is not well formed, or a command failed.
 pub fn run_script(args: ScriptArgs, program: Program) -> Result<()> {
     if args.script.as_os_str() != "-" {
-        let script = script::Script::read(&args.script, program)?;
+        let script = script::Script::read(&args.script, program);
+        let script = script.map_err(|error| misplaced::explain_script(error, &args.script))?;
         return script.run(args.beginning.into_workbench(program)?);
     }
     if std::io::stdin().is_terminal() {

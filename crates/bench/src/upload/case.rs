@@ -152,7 +152,7 @@ impl Yard {
             _ => {}
         }
         let mut create = Command::new(&self.blockyard);
-        create.args(["image", "create", "--quiet", "--table", "dos", "--part"]);
+        create.args(["image", "create", "--quiet", "--table", "mbr", "--part"]);
         create.arg(format!("rest,fs={}", case.file_system));
         match case.container {
             Container::RawPreallocated => drop(create.args(["-o", "preallocation=falloc"])),

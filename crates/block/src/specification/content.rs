@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::Path;
 
 /// What is raw overrules both name and contents by saying so.
-const OR_RAW: &str = "format=raw if these bytes are the disk's own";
+const OR_RAW: &str = ",format=raw if these bytes are the disk's own";
 
 /// Makes sure that a file is what its name or its user says. A guest that writes an image's header to its raw disk must
 /// not make an image of it for whoever opens it next, and an image must not be taken for a raw disk and be spoiled.
@@ -33,11 +33,11 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
             named.map_or_else(String::new, |named| format!("{}: {}, or add {OR_RAW}", by_name(named), named.remedy()))
         }
         (Some(Format::Raw) | None, Some(is)) => format!(
-            "begins like a {is} image, but its name does not say so: add format={is} if it is one, or {OR_RAW}",
+            "begins like a {is} image, but its name does not say so: add ,format={is} if it is one, or {OR_RAW}",
             is = is.word()
         ),
         (Some(wanted), Some(is)) => format!(
-            "does not begin like a {} image, though its {} says so: add format={} if it is one",
+            "does not begin like a {} image, though its {} says so: add ,format={} if it is one",
             wanted.word(),
             if said.is_some() { "format=" } else { "name" },
             is.word()

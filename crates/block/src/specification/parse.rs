@@ -91,6 +91,8 @@ fn partition_number(text: &str) -> Result<NonZeroU32, String> {
 }
 
 fn table(text: &str) -> Result<TableChoice, String> {
-    let found = TABLES.into_iter().find(|(word, _)| *word == text);
+    // As sfdisk and parted call it.
+    let word = if matches!(text, "dos" | "msdos") { "mbr" } else { text };
+    let found = TABLES.into_iter().find(|(own, _)| *own == word);
     found.map(|(_, table)| table).ok_or_else(|| format!("there is no '{text}', only mbr and gpt"))
 }

@@ -13,7 +13,7 @@ use blockyard_vmm::backend::BackendChoice;
 use blockyard_vmm::placement::{CpuList, Placement};
 use clap::{Args, ValueEnum};
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Copy a disk through a tiny virtual machine that sees two virtio disks and nothing else.
@@ -153,6 +153,12 @@ impl CopyOptions {
     }
 }
 
+/// Whether a word that names no file is what may be said of a disk, such as `format=raw`.
+fn is_key(word: &OsStr) -> bool {
+    let is_key = |word: &str| format!("file,{word}").parse::<DiskSpecification>().is_ok();
+    !Path::new(word).exists() && word.to_str().is_some_and(is_key)
+}
+
 impl CopyArgs {
     /// Checks what clap cannot: that the options fit each other.
     ///
@@ -213,6 +219,12 @@ impl CopyArgs {
             (Some(input), Some(output), [binary]) => Ok((input.clone(), output.clone(), guest(binary))),
             (Some(_), Some(_), _) => usage("with --input and --output there is one more path at most: GUEST"),
             (None, None, [input, output]) => Ok((input.clone(), output.clone(), None)),
+            (None, None, [_, output, binary]) if is_key(binary) => usage(format!(
+                "{} is no guest but a key, which stands behind a disk's name and a comma: {},{}",
+                shown(binary),
+                shown(output),
+                shown(binary)
+            )),
             (None, None, [input, output, binary]) => Ok((input.clone(), output.clone(), guest(binary))),
             _ => usage("say which disk to copy and where to: blockyard copy SRC DST"),
         }

@@ -100,5 +100,5 @@ fn info_says_what_a_file_in_another_format_is() {
     image(&yard, ["create", "-q", "called.qcow2", "1M"]).succeeded();
     fs::rename(yard.path("called.qcow2"), yard.path("called.img")).unwrap();
     let text = image(&yard, ["info", "called.img"]).succeeded().stdout;
-    assert!(text.contains("file format: qcow2") && text.contains("add format=qcow2"), "{text}");
+    assert!(text.contains("file format: qcow2") && text.contains("add ,format=qcow2"), "{text}");
 }

@@ -1,7 +1,7 @@
 //! What every command says with --help, at 100 columns.
 
 use crate::expected;
-use crate::support::{blockyard, run};
+use crate::support::{Yard, blockyard, run};
 
 fn help(words: &[&str]) -> String {
     let mut command = blockyard();
@@ -35,6 +35,22 @@ fn every_command_says_what_it_does() {
     let mut seen = 0;
     check(&[], &mut seen);
     assert!(seen > 50, "only {seen} commands were found");
+}
+
+/// What `--help` shows of images over others is done, where the others lie beside them.
+#[test]
+fn examples_of_images_over_others_work_as_they_are_written() {
+    let yard = Yard::new();
+    let image = |words: &str| {
+        let mut command = blockyard();
+        run(command.current_dir(yard.path("")).args(words.split(' '))).succeeded()
+    };
+    image("image create base.qcow2 1M");
+    for name in ["create", "rebase", "commit"] {
+        let text = help(&["image", name]);
+        let example = text.lines().find(|line| line.trim_start().starts_with("blockyard") && line.contains("overlay"));
+        image(example.unwrap().trim_start().strip_prefix("blockyard ").unwrap());
+    }
 }
 
 /// Also where the terminal is narrower than that.

@@ -75,6 +75,7 @@ image resize a.img
 image commit a.img
 image rebase a.img
 image script nosuch
+image script a.img notes
 image find a.img -nonsense
 image cat a.img
 image run a.img
@@ -87,6 +88,7 @@ copy nosuch b.img
 copy a.img,ro a.img
 copy - b.img
 copy a.img,partition=5 b.img
+copy a.img b.img format=raw
 serve a.img
 serve nosuch --socket s
 serve a.img --once=yes
@@ -118,6 +120,42 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     }
     assert_eq!(yard.names(), names, "something was made");
     expected::check("messages.txt", &text);
+}
+
+/// What a name does not say of a new image is said once.
+#[test]
+fn a_new_image_says_how_it_is_named_from_now_on() {
+    let yard = Yard::new();
+    yard.sparse("disk.img", 1 << 20, &[], 1);
+    let told = |words: &str| {
+        let mut command = blockyard();
+        run(command.current_dir(yard.path("")).args(words.split(' '))).succeeded().stderr
+    };
+    let note = |name: &str, format: &str| {
+        format!(
+            "blockyard: {name} is {format}, which its name does not say: other commands want {name},format={format}\n"
+        )
+    };
+    assert_eq!(told("image create -f qcow2 a.img 1M"), note("a.img", "qcow2"));
+    assert_eq!(told("image create -f raw b.qcow2 1M"), note("b.qcow2", "raw"));
+    assert_eq!(told("image convert -O qcow2 disk.img c"), note("c", "qcow2"));
+    for silent in [
+        "image create -q -f qcow2 d.img 1M",
+        "image create -f qcow2 e.qcow2 1M",
+        "image create f.img,format=qcow2 1M",
+        "image create -f raw g 1M",
+        "image convert -O qcow2 disk.img h.qcow2",
+        "image convert -q -O qcow2 disk.img i",
+        "image convert -n -O qcow2 disk.img a.img",
+    ] {
+        assert_eq!(told(silent), "", "{silent}");
+    }
+    // An MBR is one by each of its names.
+    for table in ["mbr", "dos", "msdos"] {
+        told(&format!("image create -q --table {table} --part rest {table}.img 8M"));
+        told(&format!("partitions --table {table} {table}.img"));
+        told(&format!("image measure {table}.img,partition=1,table={table}"));
+    }
 }
 
 /// Commands with a word of the user's, `W`, that each of them has something against.

@@ -17,6 +17,15 @@ pub fn explain(error: anyhow::Error, image: &str) -> anyhow::Error {
     }
 }
 
+/// An error of reading a script that looks more like an image, if it does.
+pub fn explain_script(error: anyhow::Error, script: &Path) -> anyhow::Error {
+    if !looks_like_an_image(script) {
+        return error;
+    }
+    let word = shell_word(&script.to_string_lossy());
+    error.context(format!("the script comes first, and {word} looks more like an image"))
+}
+
 fn better<'a>(image: &str, words: impl Iterator<Item = &'a OsStr>) -> Option<String> {
     let file = Path::new(image.split(',').next().unwrap_or_default());
     if !file.exists() && (image.starts_with("if=") || image.starts_with("of=")) {

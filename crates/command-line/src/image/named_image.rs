@@ -1,7 +1,9 @@
 //! Images as they are named on the command line, with qemu-img's -f.
 
+use crate::terminal;
 use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
+use blockyard_block::shown;
 use blockyard_block::specification::{DiskSpecification, Format};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::path::{Path, PathBuf};
@@ -60,6 +62,19 @@ pub fn parse_new(text: &str, format: Option<Format>) -> Result<ImageFile> {
         file_alone(text, format, || format!("'{text}' is no new image: a file name, and format=raw|qcow2 at most"))?;
     file.named.check_new_name()?;
     Ok(file)
+}
+
+/// Says how a new image is named from now on whose name does not say its format, as only an option did.
+pub fn tell_of_name(path: &Path, format: Format) {
+    let named = DiskSpecification::of_file(path);
+    if named.format() == Some(format) {
+        return;
+    }
+    // It says no format, so it takes one.
+    if let Ok(needed) = named.with_format(format) {
+        let (path, word) = (shown(path), format.word());
+        terminal::say(&format!("{path} is {word}, which its name does not say: other commands want {needed}"));
+    }
 }
 
 /// An image that is there, for a command that works on the file: a name, and a format at most.

@@ -114,6 +114,9 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     if args.quiet {
         return Ok(());
     }
+    if let (Some(format), Some(path)) = (args.output_format, to.replaced_file(args.no_create)?) {
+        named_image::tell_of_name(path, format);
+    }
     let seconds = started.elapsed().as_secs_f64();
     print(&format!("{} -> {}: {} in {seconds:.2} s", args.source, args.target, size::human(length_bytes)))
 }

@@ -110,7 +110,13 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     let creation = Creation { image, table, partitions, file_system };
     let watch: Arc<dyn Watch> = Arc::new(AtTerminal::catch()?);
     creation.run(&allow_dirs, resources, &watch)?;
-    if args.quiet { Ok(()) } else { tell(&creation) }
+    if args.quiet {
+        return Ok(());
+    }
+    if args.format.is_some() {
+        named_image::tell_of_name(&creation.image.path, format);
+    }
+    tell(&creation)
 }
 
 fn backing_size(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<u64> {

@@ -14,15 +14,15 @@ pub enum TableKind {
     /// A GPT.
     Gpt,
     /// An MBR.
-    #[value(alias = "mbr", alias = "msdos")]
-    Dos,
+    #[value(alias = "dos", alias = "msdos")]
+    Mbr,
 }
 
 impl From<TableKind> for Scheme {
     fn from(kind: TableKind) -> Self {
         match kind {
             TableKind::Gpt => Self::Gpt,
-            TableKind::Dos => Self::Mbr,
+            TableKind::Mbr => Self::Mbr,
         }
     }
 }
@@ -53,7 +53,7 @@ pub fn help() -> String {
     let kinds: Vec<_> = FileSystemKind::ALL.iter().map(|kind| kind.name()).collect();
     format!(
         "A partition: SIZE or rest, then ,type=TYPE, ,name=NAME, ,bootable, ,fs=KIND, ,label=LABEL; may be given more than once\n\n\
-         TYPE in a GPT: {}, or a GUID. In an MBR (dos): {}, or two hexadecimal digits. KIND: {}.",
+         TYPE in a GPT: {}, or a GUID. In an MBR: {}, or two hexadecimal digits. KIND: {}.",
         words(Scheme::Gpt),
         words(Scheme::Mbr),
         kinds.join(", "),
