@@ -191,7 +191,7 @@ fn everything_may_belong_to_root() {
 fn no_space_is_said_and_leaves_a_file_system_in_good_order() {
     let rig = Rig::empty(16);
     fs::write(rig.path("in"), noise(20 << 20)).unwrap();
-    assert!(rig.fail("put", &["in", "/"]).contains("No space left on device"));
+    assert!(rig.fail("put", &["in", "/"]).contains("No space left on device (in the image's file system"));
     assert_eq!(rig.run("ls", &["/"]), "lost+found\n");
     rig.check();
     let tar = rig.path("a.tar");
@@ -208,8 +208,35 @@ fn what_is_no_archive_is_refused() {
     {
         fs::write(rig.path(name), content).unwrap();
         assert!(rig.fail("tar-in", &[name]).contains("cannot unpack the archive"), "{name}");
+        // Nothing was made for it but what goes again.
+        rig.fail("tar-in", &[name, "/made/for/nothing"]);
     }
+    assert_eq!(rig.run("ls", &["/"]), "lost+found\n");
     rig.check();
+}
+
+/// As with cp(1): nothing is made above what is copied.
+#[test]
+fn what_goes_into_a_directory_that_is_not_there_goes_nowhere() {
+    let rig = Rig::empty(16);
+    fs::create_dir(rig.path("tree")).unwrap();
+    fs::write(rig.path("file"), "file").unwrap();
+    std::os::unix::fs::symlink("file", rig.path("link")).unwrap();
+    for (source, target, directory) in [
+        ("tree", "/no/such/dir", "/no/such"),
+        ("tree", "no/dir/", "no"),
+        ("link", "/no/link", "/no"),
+        ("file", "/no/file", "/no"),
+        ("file", "/no/", "/no/"),
+        ("link", "/no/", "/no/"),
+    ] {
+        let said = rig.fail("put", &[source, target]);
+        assert!(said.contains(&format!("there is no directory {directory} in the image: make it first")), "{said}");
+    }
+    assert_eq!(rig.run("ls", &["/"]), "lost+found\n");
+    rig.run("put", &["tree", "/made/"]);
+    rig.run("put", &["link", "made-too"]);
+    assert_eq!(rig.run("ls", &["/"]), "lost+found\nmade\nmade-too\n");
 }
 
 #[test]
@@ -224,7 +251,7 @@ fn a_host_file_is_what_it_was_when_nothing_could_be_copied() {
 
 #[test]
 fn a_disk_that_fails_fails_the_command() {
-    for fault in ["flush-error:1", "write-error:0.3", "write-error:8th"] {
+    for fault in ["flush-error:1", "write-error:1", "write-error:0.3", "write-error:8th"] {
         let rig = Rig::empty(32);
         fs::write(rig.path("in"), noise(3 << 20)).unwrap();
         let image = format!("{},faults={fault}", rig.image.display());
@@ -235,6 +262,7 @@ fn a_disk_that_fails_fails_the_command() {
             said.contains("failed") || said.contains("Input/output error") || said.contains("Read-only"),
             "{fault}: {said}"
         );
+        assert!(!said.contains("may be damaged"), "{fault}: {said}");
     }
 }
 

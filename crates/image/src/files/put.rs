@@ -6,7 +6,7 @@ use super::copy_names::{Made, name_of_copy};
 use super::file_type::is_directory;
 use super::host_attributes::attributes_within;
 use super::host_tree::PackedTree;
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Error, Result, refuse};
 use crate::guest::failures::each;
 use crate::guest::{OpenImage, image_path, path_of, read_in};
 use blockyard_archive::Source;
@@ -69,8 +69,8 @@ impl<'source, P: AsRef<Path> + ?Sized> From<&'source P> for PutSource<'source> {
 
 impl OpenImage {
     /// Copies files and trees of the host into the image, as cp(1) does: into `target` if that is a directory of the
-    /// image, else to that name. Owners, permissions, access control lists, times, extended attributes, hard links
-    /// within a tree, holes, devices and sockets are kept.
+    /// image, else to that name, in a directory that is there. Owners, permissions, access control lists, times,
+    /// extended attributes, hard links within a tree, holes, devices and sockets are kept.
     ///
     /// What was copied before something could not be stays.
     ///
@@ -109,15 +109,45 @@ impl OpenImage {
             Looked::Stream { name, .. } if into => {
                 refuse!("{}: {name} has no name to have in a directory", shown(target))
             }
-            Looked::Stream { open, .. } => return self.put_stream(open()?, target, root_owned),
+            Looked::Stream { open, .. } => {
+                let put = self.put_stream(open()?, target, root_owned);
+                return put.or_else(|error| self.without_directory(target, error));
+            }
             Looked::File(file) => file,
         };
         let is_directory = matches!(&file, HostFile::Tree(path) if path.is_dir());
         made.note(PathBuf::from(name_of_copy(file.path()).unwrap_or_default()), is_directory)?;
+        // What unpacks a tree would make the directories above it, as it does for archives.
+        if !into && !matches!(file, HostFile::Regular(_)) {
+            self.refuse_missing_directory(target, is_directory)?;
+        }
         match file {
-            HostFile::Regular(file) => self.put_file(&file, target, root_owned),
+            HostFile::Regular(file) => {
+                let put = self.put_file(&file, target, root_owned);
+                put.or_else(|error| if into { Err(error) } else { self.without_directory(target, error) })
+            }
             HostFile::Attributed(path) => self.put_tree(&path, target, Tree { into, root_owned, in_place: true }),
             HostFile::Tree(path) => self.put_tree(&path, target, Tree { into, root_owned, in_place: false }),
+        }
+    }
+
+    /// Refuses a name in a directory that the image has not: as cp(1), nothing is made above what is copied.
+    fn refuse_missing_directory(&mut self, target: &Path, is_directory: bool) -> Result<()> {
+        let directory = match target.as_os_str().as_bytes().ends_with(b"/") && !is_directory {
+            true => target,
+            false => target.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("/")),
+        };
+        match self.entry(directory, true)? {
+            Some(_) => Ok(()),
+            None => refuse!("there is no directory {} in the image: make it first", shown(directory)),
+        }
+    }
+
+    /// Why a file could not be put at `target`: for want of a directory, or for what it said.
+    fn without_directory(&mut self, target: &Path, error: Error) -> Result<()> {
+        match error.appliance() {
+            Some(_) => Err(error),
+            None => self.refuse_missing_directory(target, false).and(Err(error)),
         }
     }
 

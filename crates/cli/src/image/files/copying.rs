@@ -36,8 +36,8 @@ impl FileCommand for Cat {
 
 /// Copy files and trees of the host into an image.
 ///
-/// As with cp: into DST if that is a directory, else to that name. Owners, permissions, access control lists, times,
-/// extended attributes, hard links within a tree, holes, devices and sockets are kept.
+/// As with cp: into DST if that is a directory, else to that name, in a directory that is there. Owners, permissions,
+/// access control lists, times, extended attributes, hard links within a tree, holes, devices and sockets are kept.
 #[derive(Args)]
 pub struct Put {
     /// What to copy (- for stdin); the last is DST: where to in the image.
