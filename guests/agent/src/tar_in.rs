@@ -43,6 +43,7 @@ const DIRECTORY_MODE: u32 = 0o755;
 pub(crate) fn unpack(request: &TarIn, disks: &TransferDisks, failures: &mut Failures) -> Result<u64, Failure> {
     let directory = path_of(&request.directory);
     let bad = |what: &'static str| move |error: io::Error| failure(directory, what, &error);
+    let missing = if request.into { Vec::new() } else { missing(directory) };
     if !request.into {
         DirBuilder::new()
             .recursive(true)
@@ -57,9 +58,20 @@ pub(crate) fn unpack(request: &TarIn, disks: &TransferDisks, failures: &mut Fail
     // The host may write more than the archive's end: zeros, mostly.
     let finished = stream.finish();
     let _ = std::env::set_current_dir("/");
+    if unpacked.is_err() {
+        // What was made for nothing goes again; what holds something stays.
+        let _ = missing.iter().try_for_each(fs::remove_dir);
+    }
     unpacked.map_err(|error| failure(Path::new(""), "cannot unpack the archive", &error))?;
     finished.map_err(bad("cannot read the archive"))?;
     Ok(stream.total)
+}
+
+/// A directory that is not there, and those above it that are not, the lowest first.
+fn missing(directory: &Path) -> Vec<&Path> {
+    let is_missing =
+        |path: &&Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    directory.ancestors().take_while(is_missing).collect()
 }
 
 fn unpack_stream(request: &TarIn, stream: &mut SourceStream, failures: &mut Failures) -> io::Result<()> {

@@ -39,6 +39,9 @@ image mkfs a.img sda1
 image measure
 image mkfs a.img ext4 -- /dev/sdb
 image tar-in notes a.img
+image tar-in a.img directory notes
+image tar-in a.img nosuch notes
+image tar-in a.img directory
 image dd if=a of=b
 image dd a.img if=a of=b
 image ls

@@ -46,7 +46,8 @@ impl OpenImage {
     /// Owners, permissions, access control lists, times, extended attributes, hard links, holes and devices are kept.
     ///
     /// # Errors
-    /// When it is no archive, cannot be read, or something in it cannot be made: what was made before stays.
+    /// When it is no archive, cannot be read, or something in it cannot be made: what was unpacked before stays, and of
+    /// what was nothing there is no directory either.
     pub fn tar_in(
         &mut self,
         archive: impl Read + Send + 'static,

@@ -40,6 +40,11 @@ impl TarIn {
         self.archive == Path::new("-")
     }
 
+    /// Whether the directory looks like the archive.
+    fn is_swapped(&self) -> bool {
+        self.directory.is_file()
+    }
+
     fn open(&self) -> Result<File> {
         File::open(&self.archive).with_context(|| shown(&self.archive).to_string())
     }
@@ -60,9 +65,20 @@ impl FileCommand for TarIn {
 
     /// Opens the archive, once: what is written into a FIFO goes to those who have it open.
     fn check(&self) -> Result<()> {
-        if !self.is_standard() {
-            self.opened.set(Some(self.open()?));
+        if self.is_standard() {
+            return Ok(());
         }
+        let archive = self.open().map_err(|error| match self.is_swapped() {
+            true => {
+                error.context(format!("ARCHIVE comes before DIRECTORY, and {} is a file here", shown(&self.directory)))
+            }
+            false => error,
+        })?;
+        if archive.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            let swapped = if self.is_swapped() { ": ARCHIVE comes before DIRECTORY" } else { "" };
+            return Err(UsageError(format!("{} is a directory, and no archive{swapped}", shown(&self.archive))).into());
+        }
+        self.opened.set(Some(archive));
         Ok(())
     }
 
