@@ -30,6 +30,11 @@ pub const MORE: u32 = u32::MAX;
 /// Kinds of file systems that the host has tools to check.
 pub const CHECKED_KINDS: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "vfat"];
 
+/// What is said of a file system that cannot be mounted, as long as nothing else is known to be the reason.
+pub const MAY_BE_DAMAGED: &str = ", which may be damaged";
+/// The same, where `fsck` knows its kind.
+pub const MAY_BE_DAMAGED_FSCK: &str = ", which may be damaged (`fsck` it)";
+
 /// Encodes `message` with its length in front into `buffer`, and returns the frame.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use crate::mount_options::{MountOptions, load_driver};
 use crate::roots::{self, Source};
 use crate::system;
 use crate::tree::Tree;
-use blockyard_protocol::appliance::{CHECKED_KINDS, Failure, Mount, MountPoint};
+use blockyard_protocol::appliance::{CHECKED_KINDS, Failure, MAY_BE_DAMAGED, MAY_BE_DAMAGED_FSCK, Mount, MountPoint};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -270,8 +270,8 @@ fn not_mounted(name: &str, kind: &str, volume: &Volume, options: &MountOptions, 
             failure(Path::new(name), &what, &errno.into())
         }
         _ => {
-            let advice = if CHECKED_KINDS.contains(&kind) { " (`fsck` it)" } else { "" };
-            let what = format!("cannot mount the {kind} file system, which may be damaged{advice}");
+            let advice = if CHECKED_KINDS.contains(&kind) { MAY_BE_DAMAGED_FSCK } else { MAY_BE_DAMAGED };
+            let what = format!("cannot mount the {kind} file system{advice}");
             failure(Path::new(name), &what, &errno.into())
         }
     }

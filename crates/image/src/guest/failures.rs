@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use blockyard_block::printable;
-use blockyard_protocol::appliance::Failure;
+use blockyard_protocol::appliance::{Failure, MAY_BE_DAMAGED, MAY_BE_DAMAGED_FSCK};
 use rustix::io::Errno;
 use std::io;
 
@@ -61,8 +61,18 @@ pub(crate) fn sentence(failure: &Failure) -> String {
         Some(errno @ Errno::NOMEM) => {
             format!("{subject}: {} (--memory gives the appliance more)", error_text(errno.raw_os_error()))
         }
+        Some(errno @ (Errno::NOSPC | Errno::DQUOT)) => {
+            let text = error_text(errno.raw_os_error());
+            format!("{subject}: {text} (in the image's file system: free some there, or make it larger)")
+        }
         Some(errno) => format!("{subject}: {}", error_text(errno.raw_os_error())),
     }
+}
+
+/// A failure that came of a disk's own, as a sentence: nothing has to be damaged for that.
+pub(crate) fn consequence(failure: &Failure) -> String {
+    let said = sentence(failure);
+    [MAY_BE_DAMAGED_FSCK, MAY_BE_DAMAGED].iter().fold(said, |said, suspicion| said.replacen(suspicion, "", 1))
 }
 
 /// A failure's error number, if it has one: the appliance may say anything.

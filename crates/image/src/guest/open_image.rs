@@ -1,6 +1,6 @@
 //! An image whose files and volumes can be worked on.
 
-use super::failures::{errno, first_few, sentence};
+use super::failures::{consequence, errno, first_few, sentence};
 use super::options::{Access, Boot, ImageOptions, Resources};
 use super::records::{Kept, RecordStream, RecordTaker};
 use super::{read_in, requests};
@@ -11,7 +11,7 @@ use crate::volumes::keys::{Key, Keys};
 use crate::volumes::opened_stacks::Stacks;
 use blockyard_appliance::{Appliance, ImageDisk, StreamSink};
 use blockyard_block::layers::{WatchedDisk, ZerosAsHoles};
-use blockyard_block::{AtomicChange, Disk, Geometry, printable};
+use blockyard_block::{AtomicChange, Disk, Geometry, RequestError, printable};
 use blockyard_protocol::appliance::{Failure, MountPoint, Operation, Record, Response, Volume};
 use rustix::io::Errno;
 use std::io;
@@ -205,7 +205,13 @@ impl OpenImage {
             }
             _ => "",
         };
-        Some(format!("{name}: a request to it failed: {error}{advice}"))
+        let full = match error {
+            RequestError::Os(errno) if [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error).contains(&errno) => {
+                " (where the image lies: free some there)"
+            }
+            _ => "",
+        };
+        Some(format!("{name}: a request to it failed: {error}{full}{advice}"))
     }
 
     /// An error that says each of the first few failures, if there are any, and what is known besides.
@@ -213,9 +219,12 @@ impl OpenImage {
         if failures.is_empty() {
             return Ok(());
         }
-        let mut lines = first_few(failures.iter().map(sentence), count);
-        if let Some(error) = self.failed_request() {
-            lines.push(error);
+        let request = self.failed_request();
+        let said = if request.is_some() { consequence } else { sentence };
+        let mut lines = first_few(failures.iter().map(said), count);
+        if let Some(error) = request {
+            // The others came of it.
+            lines.insert(0, error);
         } else if failures.iter().any(|failure| DAMAGE.contains(&failure.errno)) {
             let said = self.appliance.kernel_log();
             if !said.is_empty() {
