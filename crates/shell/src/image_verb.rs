@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use blockyard_command_line::image::misplaced;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::image::on_image::run_on;
-use blockyard_command_line::image::open_image::ImageArgs;
+use blockyard_command_line::image::open_image::{ImageArgs, shown_for};
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Access;
@@ -57,6 +57,9 @@ pub fn verb_line(words: &[OsString]) -> Option<Result<VerbLine, clap::Error>> {
         .about(verb.summary)
         .override_usage(verb.command_line(name, "[OPTIONS] "))
         .max_term_width(100);
+    if let Subject::Disks(access) | Subject::Files(access) = verb.subject {
+        command = command.mut_args(|arg| shown_for(access, arg));
+    }
     if !is_verb(name) {
         let sentence =
             format!("{name} is for a session: `blockyard image shell IMAGE` has it, `blockyard image script` too");

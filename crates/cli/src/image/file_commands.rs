@@ -6,7 +6,7 @@ use super::inspect;
 use super::volumes::{filesystems, fsck, label, mkfs, trim};
 use anyhow::Result;
 use blockyard_command_line::image::file_command::FileCommand;
-use blockyard_command_line::image::on_image::OnImage;
+use blockyard_command_line::image::on_image::{Changes, Looks, MayDoBoth, OnImage};
 use clap::Subcommand;
 use clap::builder::{Resettable, StyledStr};
 
@@ -16,14 +16,15 @@ fn usage<C: FileCommand>(program: &str, name: &str, image: &str) -> Resettable<S
     C::synopsis().map_or(Resettable::Reset, |synopsis| Resettable::Value(usage(synopsis)))
 }
 
-/// The file commands: each with an image, as the command line has them, and without, as the shell has them.
+/// The file commands: each with an image, as the command line has them, and without, as the shell has them; and what it
+/// does to the image.
 macro_rules! file_commands {
-    ($($name:ident($command:ty)),+ $(,)?) => {
+    ($($name:ident($command:ty) $use:ident),+ $(,)?) => {
         #[derive(Subcommand)]
         #[command(defer = true)]
         pub enum OnImageCommand {
             $(#[command(override_usage = usage::<$command>("blockyard image ", stringify!($name), "<IMAGE> "))]
-            $name(OnImage<$command>)),+
+            $name(OnImage<$command, $use>)),+
         }
 
         impl OnImageCommand {
@@ -51,34 +52,34 @@ macro_rules! file_commands {
 }
 
 file_commands! {
-    Ls(ls::Ls),
-    Cat(copying::Cat),
-    Stat(stat::Stat),
-    Df(df::Df),
-    Find(find::Find),
-    Inspect(inspect::Inspect),
-    Du(du::Du),
-    Rm(changes::Rm),
-    Mkdir(changes::Mkdir),
-    Mv(changes::Mv),
-    Ln(changes::Ln),
-    Chmod(changes::Chmod),
-    Chown(changes::Chown),
-    Put(copying::Put),
-    Get(copying::Get),
-    TarIn(tar::TarIn),
-    TarOut(tar::TarOut),
-    Cp(making::Cp),
-    Touch(making::Touch),
-    Fill(making::Fill),
-    Edit(edit::Edit),
-    Dd(dd::Dd),
-    Run(run::Run),
-    Mkfs(mkfs::Mkfs),
-    Fsck(fsck::Fsck),
-    Label(label::Label),
-    Fstrim(trim::Fstrim),
-    ZeroFree(trim::ZeroFree),
-    Filesystems(filesystems::Filesystems),
-    ReadIn(read_in::ReadIn),
+    Ls(ls::Ls) Looks,
+    Cat(copying::Cat) Looks,
+    Stat(stat::Stat) Looks,
+    Df(df::Df) Looks,
+    Find(find::Find) Looks,
+    Inspect(inspect::Inspect) Looks,
+    Du(du::Du) Looks,
+    Rm(changes::Rm) Changes,
+    Mkdir(changes::Mkdir) Changes,
+    Mv(changes::Mv) Changes,
+    Ln(changes::Ln) Changes,
+    Chmod(changes::Chmod) Changes,
+    Chown(changes::Chown) Changes,
+    Put(copying::Put) Changes,
+    Get(copying::Get) Looks,
+    TarIn(tar::TarIn) Changes,
+    TarOut(tar::TarOut) Looks,
+    Cp(making::Cp) Changes,
+    Touch(making::Touch) Changes,
+    Fill(making::Fill) Changes,
+    Edit(edit::Edit) Changes,
+    Dd(dd::Dd) MayDoBoth,
+    Run(run::Run) MayDoBoth,
+    Mkfs(mkfs::Mkfs) Changes,
+    Fsck(fsck::Fsck) MayDoBoth,
+    Label(label::Label) MayDoBoth,
+    Fstrim(trim::Fstrim) Changes,
+    ZeroFree(trim::ZeroFree) Changes,
+    Filesystems(filesystems::Filesystems) Looks,
+    ReadIn(read_in::ReadIn) Changes,
 }

@@ -4,12 +4,15 @@ use super::file_command::FileCommand;
 use super::misplaced;
 use super::open_image::{self, FindResources, ImageArgs};
 use anyhow::Result;
-use clap::Args;
+use blockyard_image::Access;
+use clap::{Arg, Args};
+use std::marker::PhantomData;
 
 // A file command with the image that it is for.
 #[allow(missing_docs, reason = "clap would show it instead of the command's documentation")]
 #[derive(Args)]
-pub struct OnImage<C: Args> {
+#[command(mut_args = U::shown)]
+pub struct OnImage<C: Args, U: Use> {
     /// The image: a disk specification.
     #[arg(value_name = "IMAGE")]
     image: String,
@@ -17,9 +20,45 @@ pub struct OnImage<C: Args> {
     command: C,
     #[command(flatten, next_help_heading = "Options of the image")]
     how: ImageArgs,
+    #[arg(skip)]
+    image_use: PhantomData<U>,
 }
 
-impl<C: Args + FileCommand> OnImage<C> {
+/// What a command uses an image for, whatever its arguments are: `--help` shows the options of the image that mean
+/// something then.
+pub trait Use {
+    /// An option as it is shown, if it is.
+    fn shown(arg: Arg) -> Arg;
+}
+
+/// It writes nothing to the image.
+pub enum Looks {}
+
+/// It is nothing without writing.
+pub enum Changes {}
+
+/// Its arguments decide.
+pub enum MayDoBoth {}
+
+impl Use for Looks {
+    fn shown(arg: Arg) -> Arg {
+        open_image::shown_for(Access::Read, arg)
+    }
+}
+
+impl Use for Changes {
+    fn shown(arg: Arg) -> Arg {
+        open_image::shown_for(Access::Write, arg)
+    }
+}
+
+impl Use for MayDoBoth {
+    fn shown(arg: Arg) -> Arg {
+        arg
+    }
+}
+
+impl<C: Args + FileCommand, U: Use> OnImage<C, U> {
     /// As [`run_on`].
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use blockyard_image::inspection::Inspection;
 use blockyard_image::{Access, ImageDisk, ImageOptions, Keys, OpenImage, Resources};
 use blockyard_protocol::appliance::MountPoint;
 use blockyard_session::open::{OpenOptions, open_disk};
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,6 +83,15 @@ pub struct OpenArgs {
     /// Whether the appliance finds out how to compute the second parity of RAID 6.
     #[arg(skip)]
     pub raid6: bool,
+}
+
+/// One of these options as a command shows it that always needs the image for `access`: hidden where it means nothing.
+pub fn shown_for(access: Access, arg: Arg) -> Arg {
+    let hidden: &[&str] = match access {
+        Access::Read => &["sync", "atomic"],
+        Access::Write => &["ro"],
+    };
+    if hidden.contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg }
 }
 
 impl Default for OpenArgs {
