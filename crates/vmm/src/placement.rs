@@ -1,5 +1,6 @@
 //! Which CPUs run which thread.
 
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fmt;
 use std::io;
@@ -36,7 +37,11 @@ impl CpuList {
         }
         let pid = thread.and_then(|id| Pid::from_raw(id as i32));
         sched_setaffinity(pid, &set).map_err(|error| {
-            io::Error::new(io::Error::from(error).kind(), format!("cannot run on CPUs {self}: {error}"))
+            let why = match error {
+                Errno::INVAL => "none of them is here, or this process may use none of them".to_owned(),
+                error => error.to_string(),
+            };
+            io::Error::new(io::Error::from(error).kind(), format!("cannot run on CPUs {self}: {why}"))
         })
     }
 }
@@ -142,7 +147,8 @@ mod tests {
             let list: CpuList = "0".parse().unwrap();
             list.pin(None).unwrap();
             assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), 1);
-            assert!("1023".parse::<CpuList>().unwrap().pin(None).unwrap_err().to_string().contains("1023"));
+            let missing = "1023".parse::<CpuList>().unwrap().pin(None).unwrap_err().to_string();
+            assert!(missing.starts_with("cannot run on CPUs 1023: none of them is here"), "{missing}");
         })
         .join()
         .unwrap();

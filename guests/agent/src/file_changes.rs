@@ -65,7 +65,13 @@ pub(crate) fn make_directories(request: &MakeDirectory, failures: &mut Failures)
         }
         let made = DirBuilder::new().recursive(request.parents).mode(0o755).create(path);
         let made = made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(request.mode & 0o7777)));
-        failures.note(path, "cannot make the directory", made);
+        let what = match &made {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !request.parents => {
+                "cannot make the directory (-p makes those above it, too)"
+            }
+            _ => "cannot make the directory",
+        };
+        failures.note(path, what, made);
     }
 }
 
@@ -117,6 +123,11 @@ pub(crate) fn link(request: &Link) -> Result<(), Failure> {
         || fs::canonicalize(target).is_ok_and(|target| fs::canonicalize(&path).is_ok_and(|path| path == target));
     if request.force && !request.symbolic && (is_same() || fs::symlink_metadata(target).is_err()) {
         return Err(refusal(format!("{}: cannot link: it is the same file, or not there", path.display())));
+    }
+    if !request.symbolic
+        && let Err(error) = fs::symlink_metadata(target)
+    {
+        return Err(failure(target, "cannot link to it", &error));
     }
     let make = |path: &Path| if request.symbolic { symlink(target, path) } else { fs::hard_link(target, path) };
     let linked = if request.force { replacing(&path, make) } else { make(&path) };

@@ -50,6 +50,7 @@ fn what_is_there_is_not_lost_by_odd_names() {
     assert!(rig.fail("rm", &["-rf", "/etc/.."]).contains("ends in `.` or `..`"));
     assert!(rig.fail("ln", &["-f", "/a", "/a"]).contains("the same file"));
     assert!(rig.fail("ln", &["-f", "/none", "/a"]).contains("not there"));
+    assert!(rig.fail("ln", &["/none", "/new"]).contains("/none: cannot link to it: No such file or directory"));
     assert_eq!(rig.debugfs("cat /a"), "a");
     rig.check();
 }
@@ -60,7 +61,8 @@ fn failures_name_the_file_and_the_reason() {
     assert_eq!(rig.fail("rm", &["/no"]), "blockyard: /no: cannot remove: No such file or directory\n");
     assert!(rig.fail("rm", &["/lost+found"]).contains("cannot remove without -r: Is a directory"));
     assert!(rig.fail("rm", &["-r", "/"]).contains("it is the root directory"));
-    assert!(rig.fail("mkdir", &["/a/b"]).contains("No such file or directory"));
+    let said = rig.fail("mkdir", &["/a/b"]);
+    assert!(said.contains("(-p makes those above it, too): No such file or directory"), "{said}");
     assert!(rig.fail("chown", &["nobody-here", "/"]).contains("the image has no user nobody-here"));
     let usage = rig.command("chmod", &["rubbish", "/"]).output().unwrap();
     assert_eq!(usage.status.code(), Some(2));

@@ -263,6 +263,9 @@ fn an_edited_file_keeps_its_owner_and_permissions() {
     edit(&format!("f() {{ stat -c %a \"${{1%/*}}\" > {}; }}; f", seen.display()));
     assert_eq!(fs::read_to_string(seen).unwrap(), "700\n");
     assert!(failure(edit("sh -c 'echo three > \"$0\"; exit 3'")).contains("nothing was changed"));
+    // The host's shell says something, too.
+    let said = edit("no-such-editor").stderr;
+    assert!(String::from_utf8_lossy(&said).contains("nothing was changed; name an editor that is there"));
     assert_eq!(rig.run("cat", &["/conf"]), "two\n");
     rig.check();
 }

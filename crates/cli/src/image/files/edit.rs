@@ -57,5 +57,10 @@ fn run_editor(copy: &Path) -> Result<()> {
     }
     let status = shell.arg("-c").arg(script).arg(&editor).arg(copy).status();
     let status = status.with_context(|| format!("cannot run {}", shown(&editor)))?;
-    if status.success() { Ok(()) } else { bail!("{}: {status}: nothing was changed", shown(&editor)) }
+    match status.code() {
+        Some(0) => Ok(()),
+        // What sh(1) says of a program that is not there.
+        Some(127) => bail!("{}: {status}: nothing was changed; name an editor that is there: EDITOR=…", shown(&editor)),
+        _ => bail!("{}: {status}: nothing was changed", shown(&editor)),
+    }
 }
