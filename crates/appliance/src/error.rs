@@ -1,5 +1,6 @@
 //! What ends an appliance.
 
+use blockyard_block::Remedy;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -39,15 +40,17 @@ pub enum Cause {
     #[error("the appliance has lost a disk: {0}")]
     Disk(String),
     /// It does nothing any more.
-    #[error("the appliance has made no progress for {} s (--timeout)", .0.as_secs())]
+    #[error("the appliance has made no progress for {} s ({})", .0.as_secs(), Remedy::Timeout)]
     Hung(Duration),
     /// It is busy, but nothing comes of it.
-    #[error("the appliance has worked for {} s without a result, so it may be going round in circles (--timeout)", .0.as_secs())]
+    #[error(
+        "the appliance has worked for {} s without a result, so it may be going round in circles ({})", .0.as_secs(), Remedy::Timeout
+    )]
     Fruitless(Duration),
     /// There is no place for its memory.
     #[error(
-        "no directory takes the appliance's memory of {0} MiB: name one with room that is not mounted noexec, and where nobody else can \
-         rename files (chmod +t), in TMPDIR, or ask for less (--memory)"
+        "no directory takes the appliance's memory of {mebibytes} MiB: name one with room that is not mounted noexec, and where nobody else can \
+         rename files (chmod +t), in TMPDIR, or {}", Remedy::LessMemory, mebibytes = .0
     )]
     NoRoom(u64),
     /// It said what it must not.

@@ -17,7 +17,7 @@ mod serve;
 mod table_option;
 mod usage;
 
-use blockyard_command_line::{signals, terminal};
+use blockyard_command_line::{remedies, signals, terminal};
 use command_line::Command;
 use ending::end;
 use std::process::ExitCode;
@@ -28,6 +28,7 @@ static ALLOCATOR: blockyard_block::CountingAllocator = blockyard_block::Counting
 
 fn main() -> ExitCode {
     terminal::keep_closed();
+    remedies::name_options();
     let asked = match usage::parse() {
         Ok(asked) => asked,
         Err(status) => return ExitCode::from(status),

@@ -13,6 +13,7 @@ pub mod disk;
 pub mod failures;
 pub mod image;
 pub mod progress;
+pub mod remedies;
 pub mod signals;
 pub mod stdin;
 pub mod terminal;

@@ -3,6 +3,7 @@
 use crate::conversation::Device;
 use crate::plan::{Audience, CopyPlan};
 use anyhow::{Result, anyhow, bail};
+use blockyard_block::Remedy;
 use blockyard_block::layers::Work;
 use blockyard_protocol::frame::FrameError;
 use blockyard_protocol::messages::{self, Complete, GuestMessage, GuestOperation, Stage};
@@ -117,7 +118,7 @@ impl<'a> Watch<'a> {
             if let Some(timeout) = self.plan.timeout
                 && last_sign.elapsed() >= timeout
             {
-                bail!("the guest has shown no progress for {} s: --timeout gives it longer", timeout.as_secs_f64());
+                bail!("the guest has shown no progress for {} s: {}", timeout.as_secs_f64(), Remedy::LongerTimeout);
             }
         }
     }

@@ -2,7 +2,8 @@
 //! images as a whole.
 //!
 //! Nothing here knows a command line, a terminal or a process's exit: whoever calls brings disks, and a [`Watch`] for
-//! what people are told and asked.
+//! what people are told and asked. What would help against an error is said plainly; a program that has options or
+//! buttons for it names those ([`Remedy`](blockyard_block::Remedy)).
 //!
 //! An image's files are a Linux guest's to read and write, which is this very program, started once more with the
 //! argument that [`Resources::find`] is given: so `main` looks for that first, and calls [`become_kernel`]. A program

@@ -18,7 +18,7 @@ pub use file_systems::CheckOutcome;
 
 use crate::error::{Context, Result, refuse};
 use crate::guest::OpenImage;
-use blockyard_block::printable;
+use blockyard_block::{Remedy, printable};
 use blockyard_protocol::appliance::{ListVolumes, Operation, Record, Volume};
 use file_system_kind::FileSystemKind;
 use stacks::Asking;
@@ -38,7 +38,7 @@ pub struct Missing {
 
 impl fmt::Display for Missing {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} of its {} disks are missing: --add them", self.missing, self.of)
+        write!(formatter, "{} of its {} disks are missing: {}", self.missing, self.of, Remedy::AddDisks)
     }
 }
 

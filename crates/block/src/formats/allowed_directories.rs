@@ -201,7 +201,7 @@ mod tests {
         for name in ["../secret", "../bases/../secret", "../bases/link", "../bases/up/secret"] {
             let error = allowed.open(&path.join("images/top"), name, false).unwrap_err();
             let wanted = format!(
-                "{} refers to {}, which no --allow-dir covers; if you trust the image, give --allow-dir {}",
+                "{} refers to {}, which lies in no directory that was allowed; if you trust the image, allow {}",
                 path.join("images/top").display(),
                 path.join("secret").display(),
                 path.display()

@@ -35,6 +35,7 @@ pub use found_journal::{ForeignJournal, FoundJournal};
 pub use unfinished_change::UnfinishedChange;
 
 use super::ImageError;
+use crate::Remedy;
 use crate::layers::OverlayDisk;
 use crate::place::{Place, is_mount_root};
 use crate::replacement::NewFile;
@@ -82,8 +83,8 @@ impl AtomicChange {
         let failed =
             |source| ImageError::System { action: "make a file beside", path: image.path().to_owned(), source };
         let Some(place) = journal_place(image.file(), image.path())? else {
-            let problem = "cannot be changed with --atomic: its file system does not keep when files were made";
-            return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
+            let problem = "its file system does not keep when files were made";
+            return Err(cannot_be_changed(&image, problem));
         };
         // One that counts would have been completed when the image was opened.
         if statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
@@ -91,22 +92,25 @@ impl AtomicChange {
         }
         let status = fstat(image.file()).map_err(|errno| failed(errno.into()))?;
         if status.st_nlink > 1 {
-            let problem = "cannot be changed with --atomic: it has several names (hard links), and by one in another directory \
-                           nobody would find a change that was cut off; a copy of it has one";
-            return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
+            let problem = "it has several names (hard links), and by one in another directory nobody would find a change that was cut \
+                           off; a copy of it has one";
+            return Err(cannot_be_changed(&image, problem));
         }
         if is_mount_root(image.file()).map_err(failed)? {
-            let problem = "cannot be changed with --atomic: the file is mounted by itself, as a container's may be, and by its name in its own \
-                           directory nobody would find a change that was cut off: use that name, or leave out --atomic";
-            return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
+            let problem = format!(
+                "the file is mounted by itself, as a container's may be, and by its name in its own directory nobody would find a change \
+                 that was cut off: use that name, or {}",
+                Remedy::NotAtomically
+            );
+            return Err(cannot_be_changed(&image, &problem));
         }
         if !is_one_user(status.st_uid) {
             let problem = format!(
-                "cannot be changed with --atomic: it shows the owner {}, as the files of all users without a number here do, so that \
+                "it shows the owner {}, as the files of all users without a number here do, so that \
                  nobody could tell whose a change that was cut off is",
                 status.st_uid
             );
-            return Err(ImageError::Unusable { path: image.path().to_owned(), problem });
+            return Err(cannot_be_changed(&image, &problem));
         }
         let mode = Mode::from_raw_mode(status.st_mode) & OWNERS;
         let directory = place.readable_directory().map_err(failed)?;
@@ -114,8 +118,11 @@ impl AtomicChange {
         if fstat(journal.file()).map_err(|errno| failed(errno.into()))?.st_uid != status.st_uid
             && fchown(journal.file(), Some(Uid::from_raw(status.st_uid)), None).is_err()
         {
-            let problem = "can be changed with --atomic by its owner and by root only: if it were cut off, others would have to complete it";
-            return Err(ImageError::Unusable { path: image.path().to_owned(), problem: problem.to_owned() });
+            let problem = format!(
+                "can be changed {} by its owner and by root only: if it were cut off, others would have to complete it",
+                Remedy::Atomically
+            );
+            return Err(ImageError::Unusable { path: image.path().to_owned(), problem });
         }
         // Whatever the umask has taken away.
         fchmod(journal.file(), mode).map_err(|errno| failed(errno.into()))?;
@@ -176,5 +183,11 @@ impl AtomicChange {
 
 fn in_the_way(image: &OpenedFile, place: &Place) -> ImageError {
     let problem = format!("is as it was: {} is in the way, which is no change of it that counts", shown(&place.path));
+    ImageError::Unusable { path: image.path().to_owned(), problem }
+}
+
+/// Why a change to an image cannot begin.
+fn cannot_be_changed(image: &OpenedFile, problem: &str) -> ImageError {
+    let problem = format!("cannot be changed {}: {problem}", Remedy::Atomically);
     ImageError::Unusable { path: image.path().to_owned(), problem }
 }

@@ -1,6 +1,6 @@
 //! Why an image cannot be a disk.
 
-use crate::{FileDiskError, ReplacementError, shell_word, shown};
+use crate::{FileDiskError, Remedy, ReplacementError, shown};
 use std::io;
 use std::path::PathBuf;
 
@@ -32,10 +32,7 @@ pub enum ImageError {
         problem: String,
     },
     /// The image refers to a file that the user did not allow.
-    #[error(
-        "{} refers to {}, which no --allow-dir covers; if you trust the image, give --allow-dir {}",
-        shown(image), shown(target), shell_word(&directory.to_string_lossy())
-    )]
+    #[error("{} refers to {}, {}", shown(image), shown(target), Remedy::AllowDirectory(directory))]
     NotAllowed {
         /// The image.
         image: PathBuf,

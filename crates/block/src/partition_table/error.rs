@@ -1,6 +1,6 @@
 //! Why a disk has no partition table to go by, what is odd about one, and why a partition is not to be had.
 
-use crate::explain;
+use crate::{Remedy, explain};
 use std::io;
 
 /// Why there is no telling which partitions a disk has.
@@ -156,9 +156,7 @@ pub enum Warning {
     #[error("the MBR is a hybrid that repeats partitions of the GPT: the GPT counts")]
     HybridMbr,
     /// Something of a GPT on a disk that is used otherwise.
-    #[error(
-        "there are remains of a GPT, which do not count without a protective MBR; --table gpt uses them all the same"
-    )]
+    #[error("there are remains of a GPT, which do not count without a protective MBR; {}", Remedy::UseGpt)]
     RemainsOfGpt,
 }
 

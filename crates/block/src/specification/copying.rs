@@ -1,7 +1,7 @@
 //! What is decided of a disk because another is copied to it: whether that makes sense, and how it is written.
 
 use super::{DiskSpecification, OpenError};
-use crate::{same_file, shown};
+use crate::{Remedy, same_file, shown};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -9,10 +9,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SameDisk {
     /// Different partitions of it.
-    #[error(
-        "{0}: SRC and DST are on the same disk: serve its partitions (blockyard serve --partition) and copy from session \
-         to session"
-    )]
+    #[error("{disk}: SRC and DST are on the same disk: {} and copy from session to session", Remedy::ServePartitions, disk = .0)]
     OtherPartition(String),
     /// They are one.
     #[error("{0}: SRC and DST are the same disk")]

@@ -5,6 +5,7 @@ use super::keys;
 use super::kinds::{Backend, BehindKind, Kind};
 use super::settings::{Part, Settings, split};
 use super::{Delta, DiskSpecification, PartitionChoice, SpecificationError, TABLES};
+use crate::Remedy;
 use crate::partition_table::TableChoice;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -51,9 +52,11 @@ fn kind_and_path(specification: &str, part: &Part) -> Result<(Kind, BehindKind),
         return wrong(span.clone(), format!("a disk needs {}", kind.needs()));
     }
     if text == STANDARD {
-        let message = "stdin and stdout are no disks, which are read and written anywhere: `blockyard image dd` copies between them and a \
-                       disk (if=-, of=-); a file of that name is ./-";
-        return wrong(path_span, message.into());
+        let message = format!(
+            "stdin and stdout are no disks, which are read and written anywhere: {}a file of that name is ./-",
+            Remedy::CopyStreams
+        );
+        return wrong(path_span, message);
     }
     if path.contains('\0') {
         return wrong(path_span, "a path cannot contain a zero byte".into());

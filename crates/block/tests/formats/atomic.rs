@@ -449,7 +449,11 @@ fn an_image_is_not_seen_through_one_that_is_half_changed() {
     let wanted = cut_off(&path, &before, "write-error:1st");
     let allowed = AllowedDirectories::new(&[directory.path()]).unwrap();
     let error = Qcow2Disk::open(&top, &FileOptions::default(), &allowed).unwrap_err().to_string();
-    assert!(error.contains("has a change that was cut off") && error.contains("image check -r leaks"), "{error}");
+    assert!(
+        error.contains("has a change that was cut off")
+            && error.contains("complete it first, by opening it as a disk, for writing"),
+        "{error}"
+    );
     open(&path);
     let top = Qcow2Disk::open(&top, &FileOptions::default(), &allowed).unwrap();
     assert!(Rig::new(top).read_all() == wanted);

@@ -153,7 +153,7 @@ fn backing_and_data_files_need_permission() {
     let refuse =
         |image: &Path| Qcow2Disk::open(image, &read_only(), &AllowedDirectories::none()).unwrap_err().to_string();
     let wanted = format!(
-        "{} refers to {}, which no --allow-dir covers; if you trust the image, give --allow-dir {}",
+        "{} refers to {}, which lies in no directory that was allowed; if you trust the image, allow {}",
         top.display(),
         base.display(),
         base.parent().unwrap().display()
@@ -161,7 +161,7 @@ fn backing_and_data_files_need_permission() {
     assert_eq!(refuse(&top), wanted);
     let data = path("data.qcow2");
     qemu_img(&["create", "-q", "-f", "qcow2", "-o", &format!("data_file={}", text(&path("data"))), text(&data), "1M"]);
-    assert!(refuse(&data).contains("which no --allow-dir covers"));
+    assert!(refuse(&data).contains("which lies in no directory that was allowed"));
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn what_a_descriptor_refers_to_must_be_allowed() {
     let image = raw_disk(&path);
     let error = VmdkDisk::open(&image, &read_only(), &AllowedDirectories::none()).unwrap_err().to_string();
     let wanted = format!(
-        "{} refers to {}, which no --allow-dir covers; if you trust the image, give --allow-dir {}",
+        "{} refers to {}, which lies in no directory that was allowed; if you trust the image, allow {}",
         image.display(),
         path.join("table").display(),
         path.display()

@@ -1,7 +1,7 @@
 //! What could not be done, as sentences.
 
 use crate::error::{Error, Result};
-use blockyard_block::printable;
+use blockyard_block::{Remedy, printable};
 use blockyard_protocol::appliance::{Failure, MAY_BE_DAMAGED, MAY_BE_DAMAGED_FSCK};
 use rustix::io::Errno;
 use std::io;
@@ -59,7 +59,7 @@ pub(crate) fn sentence(failure: &Failure) -> String {
     match errno(failure) {
         None => subject,
         Some(errno @ Errno::NOMEM) => {
-            format!("{subject}: {} (--memory gives the appliance more)", error_text(errno.raw_os_error()))
+            format!("{subject}: {} ({})", error_text(errno.raw_os_error()), Remedy::MoreMemory)
         }
         Some(errno @ (Errno::NOSPC | Errno::DQUOT)) => {
             let text = error_text(errno.raw_os_error());

@@ -11,7 +11,7 @@ use crate::volumes::keys::{Key, Keys};
 use crate::volumes::opened_stacks::Stacks;
 use blockyard_appliance::{Appliance, ImageDisk, StreamSink};
 use blockyard_block::layers::{WatchedDisk, ZerosAsHoles};
-use blockyard_block::{AtomicChange, Disk, Geometry, RequestError, printable};
+use blockyard_block::{AtomicChange, Disk, Geometry, Remedy, RequestError, printable};
 use blockyard_protocol::appliance::{Failure, MountPoint, Operation, Record, Response, Volume};
 use rustix::io::Errno;
 use std::io;
@@ -125,7 +125,7 @@ impl OpenImage {
     /// Says that something failed because the appliance has too little memory.
     pub fn tell_of_memory(&self) {
         let mebibytes = self.boot.memory_bytes >> 20;
-        self.note(&format!("the appliance's memory was used up: --memory gives it more than {mebibytes} MiB"));
+        self.note(&format!("the appliance's memory was used up: {}", Remedy::MoreMemoryThan(mebibytes)));
     }
 
     /// What the appliance has of what something may need.
@@ -200,10 +200,8 @@ impl OpenImage {
         let failed = |(name, disk): &(Arc<str>, Arc<WatchedDisk>)| Some((Arc::clone(name), disk.first_error()?));
         let (name, error) = self.watched.iter().find_map(failed)?;
         let advice = match (self.reads_only(), self.is_atomic()) {
-            (false, false) => {
-                "; once it works again, `blockyard image fsck -y` repairs what is damaged, and with --atomic such a change would be undone"
-            }
-            _ => "",
+            (false, false) => format!("; once it works again, {}", Remedy::RepairFileSystem),
+            _ => String::new(),
         };
         let full = match error {
             RequestError::Os(errno) if [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error).contains(&errno) => {

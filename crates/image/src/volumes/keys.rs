@@ -1,7 +1,7 @@
 //! Keys of encrypted volumes. They are in no argument, message or log.
 
 use crate::error::{Context, Error, Result, refuse};
-use blockyard_block::shown;
+use blockyard_block::{Remedy, shown};
 use blockyard_protocol::appliance::Volume;
 use blockyard_protocol::volume_name::kernel_name;
 use std::cell::RefCell;
@@ -104,9 +104,12 @@ fn selected(text: &str) -> Result<(&str, &str)> {
         (Some(volume), Some("file"), Some(file)) if !volume.is_empty() && !file.is_empty() => Ok((volume, file)),
         (_, Some("key"), _) => {
             // Whatever it is, it is not to be said again.
-            Err(Error::usage("--key …:key:…: others see a command's arguments; use …:file:FILE"))
+            Err(Error::usage(format!("{} …:key:…: others see a command's arguments; use …:file:FILE", Remedy::Key)))
         }
-        _ => Err(Error::usage(format!("--key {text}: it is VOLUME:file:FILE, where VOLUME may be a UUID or `all`"))),
+        _ => Err(Error::usage(format!(
+            "{} {text}: it is VOLUME:file:FILE, where VOLUME may be a UUID or `all`",
+            Remedy::Key
+        ))),
     }
 }
 

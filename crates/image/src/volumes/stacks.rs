@@ -8,7 +8,7 @@ use crate::Needs;
 use crate::error::{Result, refuse};
 use crate::guest::OpenImage;
 use blockyard_appliance::tools::{CRYPTSETUP, LVM, MDADM, ToolCall};
-use blockyard_block::printable;
+use blockyard_block::{Remedy, printable};
 use blockyard_protocol::appliance::Volume;
 use blockyard_protocol::volume_name::disk_name;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,9 +142,10 @@ impl OpenImage {
         let name = if first.label.is_empty() { &first.uuid } else { &first.label };
         let missing = u32::try_from(parts.len()).map_or(0, |there| first.raid_disks.saturating_sub(there));
         let lack = format!(
-            "{missing} of the {} disks of the RAID {} are missing: --add them",
+            "{missing} of the {} disks of the RAID {} are missing: {}",
             first.raid_disks,
-            printable(name)
+            printable(name),
+            Remedy::AddDisks
         );
         match (end.status, missing) {
             (Some(0), 0) => self.stacks.opened.push(StackedDevice::Array(path)),
@@ -187,10 +188,7 @@ impl OpenImage {
             format!("Passphrase for {} (UUID {}; none leaves it closed): ", device(volume), printable(&volume.uuid));
         for _ in 0..TRIES {
             let Some(key) = self.ask(&question)? else {
-                refuse!(
-                    "{} is encrypted (LUKS): give its key with --key-file or --key, or a terminal to type it at",
-                    device(volume)
-                );
+                refuse!("{} is encrypted (LUKS): {}", device(volume), Remedy::GiveKey);
             };
             if key.bytes().is_empty() {
                 return Ok(());
@@ -210,9 +208,10 @@ impl OpenImage {
         if wanted > KEY_BYTES_MAX && self.has().memory_bytes < wanted.saturating_add(SYSTEM_BYTES) {
             let mebibytes = wanted.saturating_add(SYSTEM_BYTES) >> 20;
             refuse!(
-                "a key of {} takes {} MiB of memory: give it with --memory {mebibytes}",
+                "a key of {} takes {} MiB of memory: {}",
                 device(volume),
-                wanted >> 20
+                wanted >> 20,
+                Remedy::GiveMemory(mebibytes)
             );
         }
         self.needs(Needs { memory_bytes: wanted.saturating_add(SYSTEM_BYTES), raid6: false })
@@ -266,7 +265,8 @@ impl OpenImage {
             }
             match missing.parse::<u32>() {
                 Ok(missing @ 1..) => {
-                    let note = format!("{missing} of the disks of the volume group {group} are missing: --add them");
+                    let note =
+                        format!("{missing} of the disks of the volume group {group} are missing: {}", Remedy::AddDisks);
                     self.stacks.notes.push(note);
                 }
                 _ if end.status != Some(0) => {

@@ -3,7 +3,7 @@
 use crate::error::{Result, refuse};
 use crate::guest::OpenImage;
 use blockyard_appliance::tools::{Tool, ToolCall, ToolEnd};
-use blockyard_block::printable;
+use blockyard_block::{Remedy, printable};
 
 /// Lines of what a tool complains about that a sentence takes.
 const COMPLAINTS: usize = 3;
@@ -31,7 +31,7 @@ pub fn complaint(tool: &Tool, end: &ToolEnd) -> String {
         (Some(status), true) => format!("{} failed with exit status {status}", tool.program),
         (Some(_), false) => format!("{} says: {last}", tool.program),
         (None, _) => {
-            format!("{} was ended by a signal (out of memory? --memory gives the appliance more)", tool.program)
+            format!("{} was ended by a signal (out of memory? {})", tool.program, Remedy::MoreMemory)
         }
     }
 }

@@ -4,6 +4,7 @@ use super::new_image::NewImage;
 use super::{Told, WholeDisk, stopped};
 use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
+use blockyard_block::Remedy;
 use blockyard_block::conversion::{
     self, ConversionError, ConversionOptions, ConversionTarget, THREADS_MAX, ZERO_RUN_BYTES_MIN,
 };
@@ -106,9 +107,7 @@ impl Target {
         }
         if geometry.capacity_bytes < length_bytes {
             let room = geometry.capacity_bytes;
-            refuse!(
-                "{name} has {room} bytes, too few for {length_bytes}: `blockyard image resize` makes images larger"
-            );
+            refuse!("{name} has {room} bytes, too few for {length_bytes}: {}", Remedy::LargerImage);
         }
         let is_zero = is_zero || reads_as_zeros(&*disk.disk, length_bytes)?;
         Ok(Self(Kind::InPlace { name: name.to_owned(), disk, is_zero }))

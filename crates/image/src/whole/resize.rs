@@ -5,7 +5,7 @@ use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::size::set_length;
 use blockyard_block::specification::Format;
-use blockyard_block::{AllowedDirectories, OpenedFile, Preallocation, Qcow2Disk, shown};
+use blockyard_block::{AllowedDirectories, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -61,11 +61,12 @@ impl<'a> Resize<'a> {
         };
         if new_bytes < old_bytes && !shrinks {
             refuse!(
-                "{name} would lose everything behind byte {new_bytes}: make file systems and partitions smaller first, then add --shrink"
+                "{name} would lose everything behind byte {new_bytes}: make file systems and partitions smaller first, then {}",
+                Remedy::LetShrink
             );
         }
         if new_bytes < old_bytes && preallocation != Preallocation::Off {
-            return Err(Error::usage("--preallocation is for a disk that becomes larger"));
+            return Err(Error::usage(format!("{} is for a disk that becomes larger", Remedy::Preallocation)));
         }
         Ok(Self { file, format, sizes: old_bytes..new_bytes, preallocation })
     }

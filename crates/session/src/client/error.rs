@@ -1,5 +1,6 @@
 //! Why a session cannot be had, or has ended.
 
+use blockyard_block::Remedy;
 use blockyard_virtqueue::DeviceError;
 use std::io;
 use std::sync::Arc;
@@ -9,10 +10,10 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// There is no such socket, or nobody behind it.
-    #[error("nobody listens on {0}: is `blockyard serve` running?")]
+    #[error("nobody listens on {socket}: {}", Remedy::StartServer, socket = .0)]
     NobodyListens(Arc<str>),
     /// The socket's or a directory's mode is against it.
-    #[error("no permission to connect to {0}: run as the user who serves it, or have it served with --allow-uid")]
+    #[error("no permission to connect to {socket}: run as the user who serves it, or {}", Remedy::LetUsersIn, socket = .0)]
     Permission(Arc<str>),
     /// The path names something else.
     #[error("{0} is not a stream socket: name the socket that a disk server listens on")]
@@ -72,7 +73,7 @@ pub enum SessionError {
         detail: String,
     },
     /// All virtqueues are in use.
-    #[error("the server on {socket} has {}: serve it with more (--queues)", all_in_use(*queues))]
+    #[error("the server on {socket} has {}: {}", all_in_use(*queues), Remedy::MoreQueues)]
     NoQueue {
         /// The socket.
         socket: Arc<str>,

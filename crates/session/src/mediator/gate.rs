@@ -3,6 +3,7 @@
 use super::offer::Offer;
 use crate::server::{ClientStream, Listener, ListenerError};
 use crate::spare_descriptors::SpareDescriptors;
+use blockyard_block::Remedy;
 use rustix::event::{PollFd, PollFlags};
 use std::time::{Duration, Instant};
 
@@ -100,7 +101,7 @@ impl Gate {
             Ok(Some(_)) if place.taken => "it has a client already".to_owned(),
             Ok(Some(_)) => "the disk has no such partition any more".to_owned(),
             Err(ListenerError::Peer { uid, .. }) => {
-                format!("user {uid} may not connect: --allow-uid or uid={uid} would let them")
+                format!("user {uid} may not connect: {}", Remedy::LetUserIn(uid))
             }
             Err(_) => {
                 place.rests_until = Some(Instant::now() + ACCEPT_AGAIN);

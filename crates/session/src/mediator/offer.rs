@@ -2,10 +2,10 @@
 
 use super::export::{EXPORTS_MAX, PartitionExport};
 use super::message::Grant;
-use blockyard_block::Disk;
 use blockyard_block::partition_table::{
     PartitionError, PartitionTable, PartitionTableError, TableChoice, Warning, read_as,
 };
+use blockyard_block::{Disk, Remedy};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub struct Offers {
 #[derive(Debug, thiserror::Error)]
 pub enum OfferError {
     /// There is no telling which partitions the disk has.
-    #[error("{}", .0.advising("--table "))]
+    #[error("{}", .0.advising(&Remedy::ChooseTable.to_string()))]
     Table(PartitionTableError),
     /// A partition is not to be had.
     #[error(transparent)]

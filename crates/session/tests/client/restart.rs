@@ -51,7 +51,7 @@ fn a_server_that_does_not_come_back_in_time_fails_everything() {
     assert!(start.elapsed() >= options.reconnect, "it had its time");
     let failure = rig.disk.failure().unwrap();
     assert!(failure.contains("did not come back within 300ms"), "{failure}");
-    assert!(failure.contains("is `blockyard serve` running?"), "{failure}");
+    assert!(failure.contains("is its server running?"), "{failure}");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn wrong_paths_are_told_apart() {
     let directory = tempfile::tempdir().unwrap();
     let say = |path: &Path| SessionDisk::connect(path, &SessionOptions::default()).unwrap_err().to_string();
     let missing = directory.path().join("missing.sock");
-    assert!(say(&missing).ends_with("missing.sock: is `blockyard serve` running?"));
+    assert!(say(&missing).ends_with("missing.sock: is its server running?"));
     let stale = directory.path().join("stale.sock");
     drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
     assert!(say(&stale).contains("nobody listens"));

@@ -3,6 +3,7 @@
 use super::file_identity::FileIdentity;
 use super::journal_record::{IMAGE_MARK, JournalRecord, Stamp, is_ours};
 use super::unfinished_change::{ANOTHER_IMAGES, COPY, NO_CHANGE, UnfinishedChange, unmarking};
+use crate::Remedy;
 use crate::formats::ImageError;
 use crate::place::Place;
 use crate::users::is_one_user;
@@ -127,8 +128,9 @@ impl FoundJournal {
 
 fn of_another_version(image: &OpenedFile, place: &Place) -> ImageError {
     let problem = format!(
-        "has a change with --atomic that was cut off, and {}, which has it, was written by another version of Blockyard: complete it with \
+        "has a change {} that was cut off, and {}, which has it, was written by another version of Blockyard: complete it with \
          that one; an earlier one's does not say which image it is of",
+        Remedy::Atomically,
         shown(&place.path)
     );
     ImageError::Unusable { path: image.path().to_owned(), problem }
@@ -151,8 +153,9 @@ fn gone(image: &OpenedFile, place: Option<&Place>, foreign_because: Option<&str>
     let by_another_name =
         if several { "use the name that it lies beside, if it is beside another one of the image's; " } else { "" };
     let problem = format!(
-        "is half-changed: a change with --atomic was cut off, and {journal}, which had all of it, {there}: bring it back, or \
+        "is half-changed: a change {} was cut off, and {journal}, which had all of it, {there}: bring it back, or \
          restore the image; {by_another_name}{} has the image taken for whole as it is, for fsck to repair",
+        Remedy::Atomically,
         unmarking(image)
     );
     ImageError::Unusable { path: image.path().to_owned(), problem }

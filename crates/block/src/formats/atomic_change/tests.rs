@@ -671,7 +671,7 @@ fn an_image_that_is_mounted_as_a_file_is_not_changed() {
         rustix::mount::mount_bind(&own, &mounted).unwrap();
         let (disk, file) = open_image(&mounted);
         let error = AtomicChange::begin(disk, file).unwrap_err().to_string();
-        assert!(error.contains("mounted by itself") && error.contains("leave out --atomic"), "{error}");
+        assert!(error.contains("mounted by itself") && error.contains("or change it in place"), "{error}");
         // By the name in its own directory it is.
         let (disk, file) = open_image(&own);
         let change = AtomicChange::begin(disk, file).unwrap();

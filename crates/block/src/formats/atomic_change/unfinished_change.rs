@@ -2,6 +2,7 @@
 
 use super::file_identity::FileIdentity;
 use super::journal_record::{IMAGE_MARK, JournalRecord, Stamp};
+use crate::Remedy;
 use crate::formats::ImageError;
 use crate::place::Place;
 use crate::{OpenedFile, shell_word, shown};
@@ -39,7 +40,8 @@ impl UnfinishedChange {
         ImageError::Unusable {
             path: self.image.path().to_owned(),
             problem: format!(
-                "has been written to by something else since a change with --atomic was cut off: if it was restored, remove {}{unmark}",
+                "has been written to by something else since a change {} was cut off: if it was restored, remove {}{unmark}",
+                Remedy::Atomically,
                 shown(self.path())
             ),
         }
@@ -111,10 +113,8 @@ impl UnfinishedChange {
     /// What is said where this is in the way.
     pub fn must_be_completed(&self) -> ImageError {
         let (image, journal) = (self.image.path(), shown(self.path()));
-        let problem = format!(
-            "has a change that was cut off ({journal}): complete it first, with `blockyard image check -r leaks` or any command \
-             that writes to it"
-        );
+        let problem =
+            format!("has a change that was cut off ({journal}): complete it first, {}", Remedy::CompleteChange);
         ImageError::Unusable { path: image.to_owned(), problem }
     }
 

@@ -9,6 +9,7 @@ use super::header::Header;
 use super::image_file::ImageFile;
 use super::refblock::Refblock;
 use super::references::{self, Part, Reference};
+use crate::Remedy;
 use std::io;
 use std::ops::Range;
 
@@ -16,14 +17,16 @@ use std::ops::Range;
 pub(super) const CLUSTERS_MAX: u64 = 1 << 29;
 
 /// What a message goes on with.
-const REPAIR: &str = "`blockyard image check -r all` says what else is, and repairs what can be";
+fn repair() -> String {
+    format!("{} says what else is, and repairs what can be", Remedy::RepairImage)
+}
 
 /// Checks an image, and puts right what a crash may have left. The error goes on after the image's path.
 pub(super) fn check(file: &ImageFile, header: &Header) -> Result<(), String> {
     let mut scan = Scan::new(file, header)?;
     scan.claim_metadata().and_then(|()| scan.claim_data()).and_then(|()| scan.check_refcounts()).map_err(|problem| {
         match problem {
-            Problem::Damage(what) => format!("is damaged: {what}; {REPAIR}"),
+            Problem::Damage(what) => format!("is damaged: {what}; {}", repair()),
             Problem::Unreadable(error) => format!("cannot be checked: {error}"),
         }
     })
@@ -37,7 +40,7 @@ pub(super) fn check_to_read(file: &ImageFile, header: &Header) -> Result<(), Str
     offsets.sort_unstable();
     match offsets.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => {
-            Err(format!("is damaged: the L2 table at {} stands for two parts of the disk; {REPAIR}", pair[0]))
+            Err(format!("is damaged: the L2 table at {} stands for two parts of the disk; {}", pair[0], repair()))
         }
         None => Ok(()),
     }

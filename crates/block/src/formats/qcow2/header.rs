@@ -1,6 +1,7 @@
 //! What the first cluster of a qcow2 image says, checked: QEMU's docs/interop/qcow2.txt, "Header" and "Header
 //! extensions".
 
+use crate::Remedy;
 use std::ops::Range;
 
 /// Bytes of a version 3 header that must be there.
@@ -258,9 +259,12 @@ impl Table {
 fn check_features(incompatible: u64) -> Result<(), String> {
     let bit = |bit: u32| incompatible & (1 << bit) != 0;
     let problem = if bit(1) {
-        "is marked corrupt: repair it with `blockyard image check -r all`"
+        return Err(format!("is marked corrupt: repair it with {}", Remedy::RepairImage));
     } else if bit(0) {
-        "is marked dirty, as after a crash of whoever wrote it: repair it with `blockyard image check -r all`"
+        return Err(format!(
+            "is marked dirty, as after a crash of whoever wrote it: repair it with {}",
+            Remedy::RepairImage
+        ));
     } else if bit(3) {
         "is compressed in another way than by zlib, which is not supported: convert it with \
          `qemu-img convert -O qcow2 -o compression_type=zlib`"
