@@ -5,11 +5,13 @@
 //! Leaving [`Vcpu::run`](crate::Vcpu::run) from another thread sets `immediate_exit` and sends the vCPU's thread a
 //! real-time signal.
 //!
-//! Deliberately absent: an interrupt controller in the kernel for [`Entry::Flat64`](crate::Entry::Flat64) guests, which
-//! take no interrupts and whose `hlt` must be an exit.
+//! Interrupt controllers, where a VM has them, are the kernel's, and an interrupt an irqfd. A VM that is not given them
+//! runs guests that take no interrupts and whose `hlt` is an exit ([`Entry::Flat64`](crate::Entry::Flat64)).
 
-mod flat64;
+mod cpuid;
+mod interrupts;
 mod kick;
+mod long_mode;
 mod probe;
 mod run_area;
 mod vcpu;

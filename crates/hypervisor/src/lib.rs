@@ -1,7 +1,7 @@
 //! Who executes guest code.
 //!
 //! [`Hypervisor`] → [`Vm`] → [`Vcpu`]. A VM maps regions of a memory map as slots, registers doorbells (a guest's write
-//! at an address signals an eventfd), and creates vCPUs. [`Vcpu::run`] executes guest code until the guest wants
+//! at an address signals an eventfd) and interrupts (an eventfd raises one), and creates vCPUs. [`Vcpu::run`] executes guest code until the guest wants
 //! something of the VMM, and returns that as an [`Exit`]; [`Kick`] fetches a vCPU back from another thread.
 //!
 //! Two implementations run exactly the same guest binaries: [`kvm`] (/dev/kvm) and [`user`] (no hypervisor: the guest
@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 pub mod kvm;
 pub mod user;
+
+/// Lines of a VM's I/O APIC.
+pub const INTERRUPT_LINES: u32 = 24;
 
 /// What a hypervisor can do beyond running [`Entry::Flat64`] guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +45,26 @@ pub enum Entry {
         entry: u64,
         /// Initial stack pointer.
         stack_top: u64,
-        /// Where a 24-byte GDT may be written, should the hypervisor need one.
+        /// Where a 32-byte GDT may be written, should the hypervisor need one.
         gdt: u64,
         /// Where 12 KiB of page tables may be written, should the hypervisor need them; 4 KiB aligned.
         page_tables: u64,
     },
+    /// As Linux's 64-bit boot protocol has it: 64-bit, memory below 1 GiB mapped at its own addresses, segments by the
+    /// selectors that the protocol names, interrupts off, RSI with the boot parameters' address.
+    Linux64 {
+        /// First instruction.
+        entry: u64,
+        /// Where the boot parameters lie: the protocol's zero page.
+        boot_parameters: u64,
+        /// Where a 32-byte GDT may be written.
+        gdt: u64,
+        /// Where 12 KiB of page tables may be written; 4 KiB aligned.
+        page_tables: u64,
+    },
+    /// Nothing runs until another vCPU of the VM sends a startup IPI, as a PC's other processors begin. Takes a VM with
+    /// [interrupt controllers](Vm::create_interrupt_controllers).
+    AwaitStartup,
 }
 
 /// Why [`Vcpu::run`] came back. Data that an `In` or `Read` exit asks for is written into the exit's buffer and reaches
@@ -133,6 +151,21 @@ pub trait Vm: Send {
     /// # Errors
     /// When there is no such doorbell.
     fn unregister_doorbell(&mut self, address: u64, value: u32) -> Result<(), Error>;
+
+    /// Gives the VM a PC's interrupt controllers: an I/O APIC with 24 lines, and a local APIC for each of `vcpus` vCPUs,
+    /// which then are one processor package. Comes before the first vCPU. From then on `hlt` waits for an interrupt, and
+    /// is no exit.
+    ///
+    /// # Errors
+    /// When the hypervisor has none ([`Capabilities::kernels`]), they are there already, there is a vCPU, or the
+    /// operating system refuses.
+    fn create_interrupt_controllers(&mut self, vcpus: u32) -> Result<(), Error>;
+
+    /// From now on each signal of `event` (an eventfd) raises line `line` of the I/O APIC for a moment: an edge.
+    ///
+    /// # Errors
+    /// When there are no interrupt controllers, or no such line, or the operating system refuses.
+    fn register_interrupt(&mut self, line: u32, event: BorrowedFd<'_>) -> Result<(), Error>;
 
     /// Creates vCPU `index`, about to enter as `entry` says.
     ///

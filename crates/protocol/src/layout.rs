@@ -24,7 +24,7 @@ impl Region {
 }
 
 /// Global descriptor table, three entries.
-pub const GDT: Region = Region::new(0x1000, 24);
+pub const GDT: Region = Region::new(0x1000, 32);
 /// PML4, PDPT and PD: the first GiB at its own addresses.
 pub const PAGE_TABLES: Region = Region::new(0x2000, 0x3000);
 /// The flat binary with its zero-initialised data; entered at its first byte.

@@ -1,6 +1,8 @@
 //! A virtual machine on KVM.
 
-use super::flat64::{self, Flat64};
+use super::cpuid::cpuid;
+use super::interrupts::{self, Interrupts};
+use super::long_mode::LongMode;
 use super::vcpu::KvmVcpu;
 use super::{KvmHypervisor, os};
 use crate::{Entry, Error, Vcpu, Vm};
@@ -25,6 +27,7 @@ pub(super) struct KvmVm {
     fd: VmFd,
     slots: BTreeMap<u32, Slot>,
     doorbells: BTreeMap<(u64, u32), OwnedFd>,
+    interrupts: Option<Interrupts>,
     vcpus: BTreeSet<u32>,
     vcpus_max: u32,
     memory_slots_max: u32,
@@ -60,6 +63,7 @@ impl KvmVm {
             fd,
             slots: BTreeMap::new(),
             doorbells: BTreeMap::new(),
+            interrupts: None,
             vcpus: BTreeSet::new(),
             vcpus_max: hypervisor.vcpus_max(),
             memory_slots_max: hypervisor.memory_slots_max(),
@@ -88,8 +92,8 @@ impl KvmVm {
         Ok(())
     }
 
-    fn write_tables(&self, flat64: &Flat64) -> Result<(), Error> {
-        for (address, bytes) in flat64.tables() {
+    fn write_tables(&self, long_mode: &LongMode) -> Result<(), Error> {
+        for (address, bytes) in long_mode.tables() {
             let slot = self.slot_of(address, bytes.len() as u64);
             let written = slot.map(|slot| slot.memory.guest_memory().write_slice(&bytes, GuestAddress(address)));
             if !matches!(written, Some(Ok(()))) {
@@ -144,26 +148,59 @@ impl Vm for KvmVm {
         Ok(())
     }
 
+    fn create_interrupt_controllers(&mut self, vcpus: u32) -> Result<(), Error> {
+        if self.interrupts.is_some() || !self.vcpus.is_empty() {
+            return Err(Error::Refused("a VM gets interrupt controllers once, before its first vCPU".to_owned()));
+        }
+        // An APIC's number has eight bits, of which 255 stands for all.
+        let vcpus_max = self.vcpus_max.min(255);
+        if vcpus == 0 || vcpus > vcpus_max {
+            return Err(Error::Refused(format!("{vcpus} vCPUs: KVM has 1 to {vcpus_max} here")));
+        }
+        self.interrupts = Some(Interrupts::create(&self.fd, vcpus)?);
+        Ok(())
+    }
+
+    fn register_interrupt(&mut self, line: u32, event: BorrowedFd<'_>) -> Result<(), Error> {
+        interrupts::check_line(line)?;
+        if self.interrupts.is_none() {
+            return Err(Error::Refused("the VM has no interrupt controllers".to_owned()));
+        }
+        self.fd.register_irqfd(&duplicate(event)?, line).map_err(os("registering an interrupt with KVM"))
+    }
+
     fn create_vcpu(&mut self, index: u32, entry: &Entry) -> Result<Box<dyn Vcpu>, Error> {
-        if index >= self.vcpus_max {
-            return Err(Error::Refused(format!("vCPU {index}: KVM has {} here", self.vcpus_max)));
+        let vcpus_max = self.interrupts.map_or(self.vcpus_max, |interrupts| interrupts.vcpus);
+        if index >= vcpus_max {
+            return Err(Error::Refused(format!("vCPU {index}: KVM has {vcpus_max} here")));
         }
         if self.vcpus.contains(&index) {
             return Err(Error::Refused(format!("vCPU {index} is there already")));
         }
-        let Entry::Flat64 { entry, stack_top, gdt, page_tables } = *entry;
         let is_memory = |address, length| self.slot_of(address, length).is_some();
-        let flat64 = Flat64::new(entry, stack_top, gdt, page_tables, is_memory)?;
-        self.write_tables(&flat64)?;
+        let long_mode = LongMode::new(entry, is_memory)?;
+        if long_mode.is_none() && (self.interrupts.is_none() || index == 0) {
+            return Err(Error::Refused(format!("vCPU {index}: nobody would start it")));
+        }
+        if let Some(long_mode) = &long_mode {
+            self.write_tables(long_mode)?;
+        }
 
         let fd = self.fd.create_vcpu(u64::from(index)).map_err(os("creating a vCPU"))?;
         // Even if what follows fails: KVM keeps the index.
         self.vcpus.insert(index);
-        fd.set_cpuid2(&flat64::cpuid(&self.cpuid, index)).map_err(os("setting a vCPU's CPUID"))?;
-        let mut system_registers = fd.get_sregs().map_err(os("reading a vCPU's system registers"))?;
-        flat64.set_system_registers(&mut system_registers);
-        fd.set_sregs(&system_registers).map_err(os("setting a vCPU's system registers"))?;
-        fd.set_regs(&flat64.registers()).map_err(os("setting a vCPU's registers"))?;
+        let (vcpus, tsc_deadline) =
+            self.interrupts.map_or((1, false), |interrupts| (interrupts.vcpus, interrupts.tsc_deadline));
+        fd.set_cpuid2(&cpuid(&self.cpuid, index, vcpus, tsc_deadline)).map_err(os("setting a vCPU's CPUID"))?;
+        if let Some(interrupts) = &self.interrupts {
+            interrupts.wire(&fd)?;
+        }
+        if let Some(long_mode) = long_mode {
+            let mut system_registers = fd.get_sregs().map_err(os("reading a vCPU's system registers"))?;
+            long_mode.set_system_registers(&mut system_registers);
+            fd.set_sregs(&system_registers).map_err(os("setting a vCPU's system registers"))?;
+            fd.set_regs(&long_mode.registers()).map_err(os("setting a vCPU's registers"))?;
+        }
         let memory = self.slots.values().map(|slot| slot.memory.clone()).collect();
         Ok(Box::new(KvmVcpu::new(fd, self.run_area_bytes, memory)?))
     }

@@ -52,6 +52,8 @@ impl UserVm {
     }
 }
 
+const NO_KERNELS: &str = "a `user` VM runs flat guests, which take no interrupts, and no kernels";
+
 impl Vm for UserVm {
     fn map_memory(&mut self, slot: u32, memory: &MemoryMap, region: usize) -> Result<(), Error> {
         match Arc::get_mut(&mut self.memory) {
@@ -68,11 +70,21 @@ impl Vm for UserVm {
         self.doorbells.lock().unwrap_or_else(PoisonError::into_inner).unregister(address, value)
     }
 
+    fn create_interrupt_controllers(&mut self, _vcpus: u32) -> Result<(), Error> {
+        Err(Error::Refused(NO_KERNELS.to_owned()))
+    }
+
+    fn register_interrupt(&mut self, _line: u32, _event: BorrowedFd<'_>) -> Result<(), Error> {
+        Err(Error::Refused(NO_KERNELS.to_owned()))
+    }
+
     fn create_vcpu(&mut self, index: u32, entry: &Entry) -> Result<Box<dyn Vcpu>, Error> {
         if index != 0 || self.has_vcpu {
             return Err(Error::Refused(format!("vCPU {index}: a `user` VM has exactly one, number 0")));
         }
-        let Entry::Flat64 { entry, stack_top, .. } = *entry;
+        let Entry::Flat64 { entry, stack_top, .. } = *entry else {
+            return Err(Error::Refused(NO_KERNELS.to_owned()));
+        };
         self.check_entry(entry, stack_top)?;
         let vcpu = self.start(Registers::entry(entry, stack_top))?;
         self.has_vcpu = true;

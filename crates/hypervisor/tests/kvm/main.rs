@@ -7,6 +7,7 @@ mod capabilities;
 mod doorbells;
 mod exits;
 mod hostile;
+mod interrupts;
 mod kicks;
 mod machine;
 mod memory;

@@ -158,6 +158,12 @@ fn what_does_not_fit_is_refused() {
     assert!(vm.create_vcpu(0, &at(CODE, MEMORY_BYTES as u64 + 1)).is_err(), "stack outside");
     assert!(vm.create_vcpu(0, &at(CODE, 0)).is_err(), "no stack");
     assert!(vm.create_vcpu(1, &ENTRY).is_err(), "one vCPU only");
+    let kernel = Entry::Linux64 { entry: CODE, boot_parameters: CODE, gdt: 0x1000, page_tables: 0x2000 };
+    for entry in [kernel, Entry::AwaitStartup] {
+        let refused = vm.create_vcpu(0, &entry).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("no kernels"), "{refused}");
+    }
+    assert!(vm.create_interrupt_controllers(1).is_err(), "no interrupts");
     let vcpu = vm.create_vcpu(0, &ENTRY).unwrap();
     assert!(vm.create_vcpu(0, &ENTRY).is_err(), "one vCPU only");
     assert!(vm.map_memory(1, &memory, 1).is_err(), "too late");

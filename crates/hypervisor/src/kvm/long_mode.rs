@@ -1,18 +1,20 @@
-//! [`Entry::Flat64`](crate::Entry::Flat64) on KVM: GDT and page tables in guest memory, registers to match.
+//! The entries in 64-bit mode on KVM, [`Entry::Flat64`](crate::Entry::Flat64) and
+//! [`Entry::Linux64`](crate::Entry::Linux64): GDT and page tables in guest memory, registers to match.
 //!
 //! Register and table formats: AMD64 Architecture Programmer's Manual volume 2, chapters 4 (segments) and 5 (paging).
 
-use crate::Error;
-use kvm_bindings::{CpuId, kvm_dtable, kvm_regs, kvm_segment, kvm_sregs};
+use crate::{Entry, Error};
+use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs};
 
-pub(super) const GDT_BYTES: u64 = 24;
+pub(super) const GDT_BYTES: u64 = 32;
 pub(super) const PAGE_TABLES_BYTES: u64 = 3 * PAGE_BYTES;
 /// The identity map ends here.
 const MAPPED_BYTES: u64 = 1 << 30;
 const PAGE_BYTES: u64 = 4096;
 
-const CODE_SELECTOR: u16 = 0x8;
-const DATA_SELECTOR: u16 = 0x10;
+/// Those of Linux's boot protocol (`__BOOT_CS`, `__BOOT_DS`). Flat guests ask for none.
+const CODE_SELECTOR: u16 = 0x10;
+const DATA_SELECTOR: u16 = 0x18;
 
 const CR0_PE: u64 = 1 << 0;
 const CR0_MP: u64 = 1 << 1;
@@ -29,31 +31,33 @@ const PAGE_PRESENT_WRITABLE: u64 = 0b11;
 const PAGE_LARGE: u64 = 1 << 7;
 const LARGE_PAGE_BYTES: u64 = 2 << 20;
 
-/// Where a flat guest's start-up structures lie, known to fit.
+/// How a vCPU starts in 64-bit mode, and where its start-up structures lie, known to fit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flat64 {
-    entry: u64,
-    stack_top: u64,
+pub(super) struct LongMode {
+    registers: kvm_regs,
     gdt: u64,
     page_tables: u64,
 }
 
-impl Flat64 {
-    /// Checks the addresses; `is_memory` says whether a range (address, length) lies in one memory slot.
-    pub(super) fn new(
-        entry: u64,
-        stack_top: u64,
-        gdt: u64,
-        page_tables: u64,
-        is_memory: impl Fn(u64, u64) -> bool,
-    ) -> Result<Self, Error> {
-        let below_stack = stack_top.checked_sub(8).ok_or_else(|| refused("stack", stack_top))?;
-        for (name, address, length) in [
-            ("entry", entry, 1),
-            ("stack", below_stack, 8),
-            ("GDT", gdt, GDT_BYTES),
-            ("page tables", page_tables, PAGE_TABLES_BYTES),
-        ] {
+impl LongMode {
+    /// Checks the addresses; `is_memory` says whether a range (address, length) lies in one memory slot. `None` for an
+    /// entry that is not in 64-bit mode.
+    pub(super) fn new(entry: &Entry, is_memory: impl Fn(u64, u64) -> bool) -> Result<Option<Self>, Error> {
+        let (registers, gdt, page_tables, own) = match *entry {
+            Entry::Flat64 { entry, stack_top, gdt, page_tables } => {
+                let below_stack = stack_top.checked_sub(8).ok_or_else(|| refused("stack", stack_top))?;
+                let registers = kvm_regs { rip: entry, rsp: stack_top, ..Default::default() };
+                (registers, gdt, page_tables, ("stack", below_stack, 8))
+            }
+            Entry::Linux64 { entry, boot_parameters, gdt, page_tables } => {
+                let registers = kvm_regs { rip: entry, rsi: boot_parameters, ..Default::default() };
+                (registers, gdt, page_tables, ("boot parameters", boot_parameters, PAGE_BYTES))
+            }
+            Entry::AwaitStartup => return Ok(None),
+        };
+        for (name, address, length) in
+            [("entry", registers.rip, 1), own, ("GDT", gdt, GDT_BYTES), ("page tables", page_tables, PAGE_TABLES_BYTES)]
+        {
             let below_limit = address.checked_add(length).is_some_and(|end| end <= MAPPED_BYTES);
             if !below_limit || !is_memory(address, length) {
                 return Err(refused(name, address));
@@ -67,12 +71,13 @@ impl Flat64 {
                 "the guest's GDT at {gdt:#x} lies in its page tables at {page_tables:#x}"
             )));
         }
-        Ok(Self { entry, stack_top, gdt, page_tables })
+        // Bit 1 of RFLAGS is always set.
+        Ok(Some(Self { registers: kvm_regs { rflags: 2, ..registers }, gdt, page_tables }))
     }
 
     /// What to write into guest memory, and where.
     pub(super) fn tables(&self) -> [(u64, Vec<u8>); 2] {
-        let gdt = [0, descriptor(&code_segment()), descriptor(&data_segment())];
+        let gdt = [0, 0, descriptor(&code_segment()), descriptor(&data_segment())];
         let directory_pointers = self.page_tables + PAGE_BYTES;
         let directory = directory_pointers + PAGE_BYTES;
         let mut tables = vec![0_u64; (PAGE_TABLES_BYTES / 8) as usize];
@@ -86,8 +91,7 @@ impl Flat64 {
 
     /// General registers at entry.
     pub(super) fn registers(&self) -> kvm_regs {
-        // Bit 1 of RFLAGS is always set.
-        kvm_regs { rip: self.entry, rsp: self.stack_top, rflags: 2, ..Default::default() }
+        self.registers
     }
 
     /// Sets segments and control registers; the rest stays as KVM resets it.
@@ -105,26 +109,6 @@ impl Flat64 {
         registers.cr4 = CR4_PAE | CR4_OSFXSR | CR4_OSXMMEXCPT;
         registers.efer = EFER_LME | EFER_LMA;
     }
-}
-
-/// What a flat guest's vCPU `index` is told of its processor: all KVM supports except nested virtualization, which
-/// would only widen what a hostile guest can reach.
-pub(super) fn cpuid(supported: &CpuId, index: u32) -> CpuId {
-    const VMX: u32 = 1 << 5;
-    const SVM: u32 = 1 << 2;
-    let mut cpuid = supported.clone();
-    for leaf in cpuid.as_mut_slice() {
-        match leaf.function {
-            0x1 => {
-                leaf.ecx &= !VMX;
-                leaf.ebx = leaf.ebx & 0x00ff_ffff | index << 24;
-            }
-            0xb | 0x1f => leaf.edx = index,
-            0x8000_0001 => leaf.ecx &= !SVM,
-            _ => {}
-        }
-    }
-    cpuid
 }
 
 fn refused(name: &str, address: u64) -> Error {
@@ -171,9 +155,13 @@ fn little_endian(words: &[u64]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn flat64(stack_top: u64, gdt: u64, page_tables: u64) -> Result<Flat64, Error> {
-        let is_memory = |address: u64, length: u64| address.checked_add(length).is_some_and(|end| end <= 0x10_0000);
-        Flat64::new(0x1_0000, stack_top, gdt, page_tables, is_memory)
+    fn is_memory(address: u64, length: u64) -> bool {
+        address.checked_add(length).is_some_and(|end| end <= 0x10_0000)
+    }
+
+    fn flat64(stack_top: u64, gdt: u64, page_tables: u64) -> Result<LongMode, Error> {
+        let entry = Entry::Flat64 { entry: 0x1_0000, stack_top, gdt, page_tables };
+        Ok(LongMode::new(&entry, is_memory)?.expect("it is in 64-bit mode"))
     }
 
     #[test]
@@ -184,8 +172,8 @@ mod tests {
 
     #[test]
     fn page_tables_map_the_first_gibibyte_to_itself() {
-        let [(gdt, _), (at, bytes)] = flat64(0x8_0000, 0x1000, 0x2000).unwrap().tables();
-        assert_eq!((gdt, at, bytes.len()), (0x1000, 0x2000, 12288));
+        let [(gdt, descriptors), (at, bytes)] = flat64(0x8_0000, 0x1000, 0x2000).unwrap().tables();
+        assert_eq!((gdt, descriptors.len(), at, bytes.len()), (0x1000, 32, 0x2000, 12288));
         let word = |index: usize| u64::from_le_bytes(bytes[index * 8..][..8].try_into().unwrap());
         assert_eq!(word(0), 0x3003);
         assert_eq!(word(512), 0x4003);
@@ -214,5 +202,18 @@ mod tests {
                 "{stack_top:#x} {gdt:#x} {page_tables:#x}"
             );
         }
+    }
+    #[test]
+    fn linux_finds_its_boot_parameters_in_rsi() {
+        let linux64 = |entry, boot_parameters| {
+            let entry = Entry::Linux64 { entry, boot_parameters, gdt: 0x1000, page_tables: 0x2000 };
+            LongMode::new(&entry, is_memory).map(|long_mode| long_mode.expect("it is in 64-bit mode").registers())
+        };
+        let registers = linux64(0x1_0200, 0x7000).unwrap();
+        assert_eq!((registers.rip, registers.rsi, registers.rflags), (0x1_0200, 0x7000, 2));
+        for (entry, boot_parameters) in [(0x10_0000, 0x7000), (0x1_0200, 0xf_f001), (0x1_0200, u64::MAX)] {
+            assert!(linux64(entry, boot_parameters).is_err(), "{entry:#x} {boot_parameters:#x}");
+        }
+        assert!(LongMode::new(&Entry::AwaitStartup, is_memory).unwrap().is_none());
     }
 }
