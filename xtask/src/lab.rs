@@ -83,7 +83,8 @@ pub(crate) fn lab(filter: &str) -> anyhow::Result<()> {
     let begin = Instant::now();
     let kernel = kernel::fetch(&directory)?;
     let initramfs = directory.join("initramfs.cpio");
-    initramfs::pack(&initramfs, &kernel, &load).context("cannot pack the lab's initramfs")?;
+    let guests = kernel::of_guests(&directory)?;
+    initramfs::pack(&initramfs, &kernel, &guests, &load).context("cannot pack the lab's initramfs")?;
     let count: usize = load.selections.iter().map(|selection| selection.tests.len()).sum();
     eprintln!("lab: {count} tests under Linux {}, packed in {:.1} s", kernel.version, begin.elapsed().as_secs_f64());
     let begin = Instant::now();

@@ -14,6 +14,7 @@ use blockyard_protocol::layout;
 use blockyard_session::open::OpenOptions;
 use blockyard_vmm::backend;
 use blockyard_vmm::event::EventSink;
+use blockyard_vmm::interrupt_latch::LatchBit;
 use blockyard_vmm::machine::Machine;
 use blockyard_vmm::virtio_disk::{DiskStatistics, VirtioDisk};
 use rustix::fs::{Mode, OFlags};
@@ -70,7 +71,7 @@ fn run_guest(
         page_tables: layout::PAGE_TABLES.start,
     };
     let running = Instant::now();
-    let mut machine = machine.start(&entry).context("cannot start the guest")?;
+    let mut machine = machine.start(&[entry]).context("cannot start the guest")?;
     // Dropped before the machine, and the events with it: nobody waits to send one while the machine stops.
     let sectors = [source.end.sector_bytes, destination.end.sector_bytes];
     let mut watch = Watch::new(plan, events, audience, source.length_bytes, sectors);
@@ -162,7 +163,8 @@ fn build(
     machine.attach_wait_port(layout::WAIT_PORT)?;
 
     let mut attach = |device: Device, disk: Arc<dyn Disk>| {
-        VirtioDisk::attach(&mut machine, device.name(), device as u32, device.address(), disk, queues)
+        let interrupt = Arc::new(LatchBit { latch: Arc::clone(machine.interrupts()), device: device as u32 });
+        VirtioDisk::attach(&mut machine, device.name(), interrupt, device.address(), disk, queues)
             .with_context(|| format!("cannot attach the {} disk", device.name()))
     };
     let input = attach(Device::Input, Arc::clone(&source.end.disk) as Arc<dyn Disk>)?;

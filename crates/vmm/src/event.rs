@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// One thing that happened.
 #[derive(Debug)]
 pub enum MachineEvent {
-    /// The vCPU has stopped for good.
+    /// A vCPU has stopped for good.
     VcpuEnded(VcpuEnd),
     /// A driver broke the rules so badly that its device wants a reset: a sentence.
     DriverError(String),

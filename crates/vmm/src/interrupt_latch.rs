@@ -1,6 +1,7 @@
 //! Interrupts for a guest that has no interrupt handlers: it waits by reading a port.
 
 use crate::bus::PortDevice;
+use blockyard_devices::Interrupt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
@@ -52,6 +53,21 @@ impl InterruptLatch {
         if let Some(waiter) = self.waiter.get() {
             waiter.unpark();
         }
+    }
+}
+
+/// One device's bit in a latch.
+#[derive(Debug)]
+pub struct LatchBit {
+    /// Of the machine.
+    pub latch: Arc<InterruptLatch>,
+    /// The bit.
+    pub device: u32,
+}
+
+impl Interrupt for LatchBit {
+    fn signal(&self) {
+        self.latch.signal(self.device);
     }
 }
 

@@ -13,6 +13,7 @@ pub mod event;
 pub mod interrupt_latch;
 pub mod io_thread;
 pub mod machine;
+pub mod pc;
 pub mod placement;
 pub mod serial;
 pub mod virtio_disk;

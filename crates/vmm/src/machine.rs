@@ -1,4 +1,4 @@
-//! A virtual machine put together: memory, buses, devices, one vCPU thread and I/O threads.
+//! A virtual machine put together: memory, buses, devices, vCPU threads and I/O threads.
 
 use crate::bus::{Bus, MmioDevice, PortDevice, RangeTaken};
 use crate::event::{EventSink, MachineEvent, VcpuEnd};
@@ -60,9 +60,19 @@ pub struct Machine {
     mmio: Bus<dyn MmioDevice>,
     latch: Arc<InterruptLatch>,
     wait_port: Option<u16>,
+    absent: Absent,
     io: IoThreads,
     placement: Placement,
     events: EventSink,
+}
+
+/// What becomes of accesses to memory addresses where nothing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// They end the guest, which knows what it has.
+    Crashes,
+    /// As on a PC, where kernels look for what there may be: reads give ones, and writes go nowhere.
+    ReadsAsOnes,
 }
 
 impl Machine {
@@ -90,6 +100,7 @@ impl Machine {
             mmio: Bus::default(),
             latch: Arc::default(),
             wait_port: None,
+            absent: Absent::Crashes,
             io,
             placement,
             events,
@@ -152,7 +163,12 @@ impl Machine {
         Ok(self.mmio.attach(address, length, device)?)
     }
 
-    /// The VM, for its doorbells.
+    /// Says what becomes of accesses to memory addresses where nothing is: [`Absent::Crashes`] unless this is called.
+    pub fn set_absent(&mut self, absent: Absent) {
+        self.absent = absent;
+    }
+
+    /// The VM, for its doorbells and interrupts.
     pub fn vm(&mut self) -> &mut dyn Vm {
         self.vm.as_mut()
     }
@@ -173,31 +189,40 @@ impl Machine {
         loaded.map_err(|error| MachineError::Image(format!("cannot be put at {start:#x}: {error}")))
     }
 
-    /// Starts the vCPU on a thread of its own.
+    /// Starts a vCPU for each of `entries`, on a thread of its own.
     ///
     /// # Errors
     /// When the hypervisor or the operating system refuses.
-    pub fn start(mut self, entry: &Entry) -> Result<RunningMachine, MachineError> {
-        let vcpu = self.vm.create_vcpu(0, entry)?;
-        if let (Some(cpus), Some(process)) = (&self.placement.vcpu, vcpu.process_id()) {
-            cpus.pin(Some(process)).map_err(|source| MachineError::Os { what: "placing the guest", source })?;
-        }
+    pub fn start(mut self, entries: &[Entry]) -> Result<RunningMachine, MachineError> {
+        let vcpus: Vec<_> =
+            (0..).zip(entries).map(|(index, entry)| self.vm.create_vcpu(index, entry)).collect::<Result<_, _>>()?;
         let counters = Arc::new(ExitCounters::default());
         let stopping = Arc::new(AtomicBool::new(false));
-        let kicker = vcpu.kicker();
-        let mut runner = VcpuRunner {
-            vcpu,
-            ports: self.ports,
-            mmio: self.mmio,
-            wait_port: self.wait_port,
-            counters: Arc::clone(&counters),
+        let buses =
+            Arc::new(Buses { ports: self.ports, mmio: self.mmio, wait_port: self.wait_port, absent: self.absent });
+        let mut running = RunningMachine {
+            threads: Vec::new(),
+            kickers: vcpus.iter().map(|vcpu| vcpu.kicker()).collect(),
             stopping: Arc::clone(&stopping),
-            placed: self.placement.vcpu.is_some(),
+            latch: self.latch,
+            io: Some(self.io),
+            counters: Arc::clone(&counters),
+            _vm: self.vm,
         };
-        let (events, cpus) = (Arc::clone(&self.events), self.placement.vcpu.clone());
-        let thread = thread::Builder::new()
-            .name("vcpu0".into())
-            .spawn(move || {
+        for (index, vcpu) in vcpus.into_iter().enumerate() {
+            let cpus = self.placement.vcpus.as_ref().map(|cpus| cpus.nth(index));
+            if let (Some(cpus), Some(process)) = (&cpus, vcpu.process_id()) {
+                cpus.pin(Some(process)).map_err(|source| MachineError::Os { what: "placing the guest", source })?;
+            }
+            let mut runner = VcpuRunner {
+                vcpu,
+                buses: Arc::clone(&buses),
+                counters: Arc::clone(&counters),
+                stopping: Arc::clone(&stopping),
+                placed: cpus.is_some(),
+            };
+            let events = Arc::clone(&self.events);
+            let thread = thread::Builder::new().name(format!("vcpu{index}")).spawn(move || {
                 if let Some(cpus) = cpus
                     && let Err(error) = cpus.pin(None)
                 {
@@ -207,25 +232,25 @@ impl Machine {
                 events(MachineEvent::VcpuEnded(runner.run()));
                 // Only now is the vCPU dropped: a guest process takes a while to end, and nobody has to wait for that.
                 drop(runner);
-            })
-            .map_err(|source| MachineError::Os { what: "starting the vCPU's thread", source })?;
-        Ok(RunningMachine {
-            thread: Some(thread),
-            kicker,
-            stopping,
-            latch: self.latch,
-            io: Some(self.io),
-            counters,
-            _vm: self.vm,
-        })
+            });
+            let thread = thread.map_err(|source| MachineError::Os { what: "starting a vCPU's thread", source })?;
+            running.threads.push(thread);
+        }
+        Ok(running)
     }
+}
+
+/// What answers to accesses of the guest's.
+struct Buses {
+    ports: Bus<dyn PortDevice>,
+    mmio: Bus<dyn MmioDevice>,
+    wait_port: Option<u16>,
+    absent: Absent,
 }
 
 struct VcpuRunner {
     vcpu: Box<dyn Vcpu>,
-    ports: Bus<dyn PortDevice>,
-    mmio: Bus<dyn MmioDevice>,
-    wait_port: Option<u16>,
+    buses: Arc<Buses>,
     counters: Arc<ExitCounters>,
     stopping: Arc<AtomicBool>,
     /// Whether somebody said where it runs.
@@ -241,38 +266,41 @@ impl VcpuRunner {
             if self.stopping.load(Ordering::Acquire) {
                 return VcpuEnd::Stopped;
             }
-            let counters = &*self.counters;
+            let (counters, buses) = (&*self.counters, &*self.buses);
+            let read_as_ones = buses.absent == Absent::ReadsAsOnes;
             let count = |counter: &AtomicU64| _ = counter.fetch_add(1, Ordering::Relaxed);
             match self.vcpu.run() {
                 Ok(Exit::PortIn { port, size, data }) => {
-                    if Some(port) == self.wait_port {
+                    if Some(port) == buses.wait_port {
                         count(&counters.waits);
                         drop(side_by_side.take());
                     } else {
                         count(&counters.port_in);
                     }
-                    match self.ports.at(u64::from(port)) {
+                    match buses.ports.at(u64::from(port)) {
                         Some((mut device, offset)) => device.read(offset as u16, size, data),
                         None => data.fill(0xff),
                     }
                 }
                 Ok(Exit::PortOut { port, size, data }) => {
                     count(&counters.port_out);
-                    if let Some((mut device, offset)) = self.ports.at(u64::from(port)) {
+                    if let Some((mut device, offset)) = buses.ports.at(u64::from(port)) {
                         device.write(offset as u16, size, data);
                     }
                 }
                 Ok(Exit::MmioRead { address, data }) => {
                     count(&counters.mmio_read);
-                    match self.mmio.at(address) {
+                    match buses.mmio.at(address) {
                         Some((mut device, offset)) => device.read(offset, data),
+                        None if read_as_ones => data.fill(0xff),
                         None => return VcpuEnd::Crashed(format!("it read address {address:#x}, where nothing is")),
                     }
                 }
                 Ok(Exit::MmioWrite { address, data }) => {
                     count(&counters.mmio_write);
-                    match self.mmio.at(address) {
+                    match buses.mmio.at(address) {
                         Some((mut device, offset)) => device.write(offset, data),
+                        None if read_as_ones => {}
                         None => return VcpuEnd::Crashed(format!("it wrote to address {address:#x}, where nothing is")),
                     }
                 }
@@ -292,13 +320,13 @@ impl VcpuRunner {
 
 /// A machine that runs. Dropping it stops it.
 pub struct RunningMachine {
-    thread: Option<JoinHandle<()>>,
-    kicker: Arc<dyn Kick>,
+    threads: Vec<JoinHandle<()>>,
+    kickers: Vec<Arc<dyn Kick>>,
     stopping: Arc<AtomicBool>,
     latch: Arc<InterruptLatch>,
     io: Option<IoThreads>,
     counters: Arc<ExitCounters>,
-    // The vCPU is gone before its VM.
+    // The vCPUs are gone before their VM.
     _vm: Box<dyn Vm>,
 }
 
@@ -308,13 +336,15 @@ impl RunningMachine {
         &self.counters
     }
 
-    /// Stops the vCPU, then the I/O threads, once what they have in flight is done. Nothing touches guest memory
+    /// Stops the vCPUs, then the I/O threads, once what they have in flight is done. Nothing touches guest memory
     /// afterwards.
     pub fn stop(&mut self) {
         self.stopping.store(true, Ordering::Release);
         self.latch.stop();
-        self.kicker.kick();
-        if let Some(thread) = self.thread.take() {
+        for kicker in &self.kickers {
+            kicker.kick();
+        }
+        for thread in self.threads.drain(..) {
             // A vCPU thread that panicked has said so on stderr; there is nothing left of it to stop.
             let _ = thread.join();
         }

@@ -79,8 +79,9 @@ impl fmt::Display for CpuList {
 /// Where a VM's threads run; `None` leaves them to the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// The vCPU's thread, and the guest's process where the hypervisor has one.
-    pub vcpu: Option<CpuList>,
+    /// vCPU n's thread runs on the nth CPU of the list, over and over, and so does the guest's process where the
+    /// hypervisor has one.
+    pub vcpus: Option<CpuList>,
     /// I/O thread n runs on the nth CPU of the list, over and over.
     pub io: Option<CpuList>,
 }

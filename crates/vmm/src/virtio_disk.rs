@@ -2,7 +2,6 @@
 
 use crate::bus::MmioDevice;
 use crate::event::{EventSink, MachineEvent};
-use crate::interrupt_latch::InterruptLatch;
 use crate::machine::{Machine, MachineError};
 use blockyard_block::Disk;
 use blockyard_devices::Interrupt;
@@ -24,15 +23,14 @@ pub struct VirtioDisk {
 }
 
 impl VirtioDisk {
-    /// Attaches `disk` at guest-physical `address` as `name`, with `queues` virtqueues. It interrupts through bit
-    /// `interrupt` of the machine's latch.
+    /// Attaches `disk` at guest-physical `address` as `name`, with `queues` virtqueues. It signals `interrupt`.
     ///
     /// # Errors
     /// When the address is taken, or the hypervisor or the operating system refuses.
     pub fn attach(
         machine: &mut Machine,
         name: &str,
-        interrupt: u32,
+        interrupt: Arc<dyn Interrupt>,
         address: u64,
         disk: Arc<dyn Disk>,
         queues: u16,
@@ -48,8 +46,7 @@ impl VirtioDisk {
         let device = BlockDevice::new(disk, machine.memory().clone(), &options, sink)
             .map_err(|error| hypervisor::Error::Refused(error.to_string()))?;
         let statistics = device.statistics().to_vec();
-        let line = InterruptLine { latch: Arc::clone(machine.interrupts()), device: interrupt };
-        let transport = MmioTransport::new(device, Arc::new(line))
+        let transport = MmioTransport::new(device, interrupt)
             .map_err(|source| MachineError::Os { what: "making doorbells", source })?;
         for (queue, doorbell) in transport.doorbells().iter().enumerate() {
             machine.vm().register_doorbell(address + MMIO_QUEUE_NOTIFY_OFFSET, queue as u32, doorbell.as_fd())?;
@@ -62,18 +59,6 @@ impl VirtioDisk {
     /// What all its queues have done so far.
     pub fn counts(&self) -> DiskStatistics {
         self.statistics.iter().map(|queue| queue.counts()).sum()
-    }
-}
-
-/// One device's bit in the latch.
-struct InterruptLine {
-    latch: Arc<InterruptLatch>,
-    device: u32,
-}
-
-impl Interrupt for InterruptLine {
-    fn signal(&self) {
-        self.latch.signal(self.device);
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the lab's kernel finds: busybox, KVM's modules, the test executables with what they need, and an init that runs
-//! them.
+//! What the lab's kernel finds: busybox, KVM's modules, the test executables with what they need, a kernel for their
+//! guests, and an init that runs them.
 
 use super::{Load, Selection, machine};
 use crate::output;
@@ -12,11 +12,14 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Where the kernel for guests lies, with its modules; `BLOCKYARD_LAB_GUEST` says it to the tests.
+const GUEST: &str = "/guest";
+
 /// Writes the archive to `path`. Always anew: it takes less time than finding out whether it must be.
 ///
 /// # Errors
 /// When a file that goes in cannot be read, or the archive cannot be written.
-pub(super) fn pack(path: &Path, kernel: &DebianKernel, load: &Load) -> anyhow::Result<()> {
+pub(super) fn pack(path: &Path, kernel: &DebianKernel, guests: &DebianKernel, load: &Load) -> anyhow::Result<()> {
     let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `cargo xtask setup`")?;
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
@@ -30,6 +33,12 @@ pub(super) fn pack(path: &Path, kernel: &DebianKernel, load: &Load) -> anyhow::R
     archive.file(Path::new("/init"), init(kernel, load)?.as_bytes())?;
     for module in &kernel.modules {
         archive.file(&module_in_lab(module), &module.content)?;
+    }
+    let guest = Path::new(GUEST);
+    archive.file(&guest.join("vmlinuz"), &fs::read(&guests.image).context("cannot read the guests' kernel")?)?;
+    for (index, module) in guests.modules.iter().enumerate() {
+        // By name, they are in the order in which they are loaded.
+        archive.file(&guest.join(format!("modules/{index:02}-{}.ko", module.name)), &module.content)?;
     }
     for file in host_files(load)? {
         archive.file(&file, &stripped(&file)?)?;
@@ -104,14 +113,15 @@ fn init(kernel: &DebianKernel, load: &Load) -> anyhow::Result<String> {
     let mut script = String::from(
         "#!/bin/busybox sh\n\
          /bin/busybox --install -s /bin\n\
-         export PATH=/bin HOME=/root RUST_BACKTRACE=1 BLOCKYARD_TEST_KVM=1 BLOCKYARD_LAB=1\n\
+         export PATH=/bin HOME=/root RUST_BACKTRACE=1 BLOCKYARD_TEST_KVM=1 BLOCKYARD_LAB=1 BLOCKYARD_LAB_GUEST=@GUEST@\n\
          mount -t proc proc /proc\n\
          mount -t sysfs sys /sys\n\
          mount -t devtmpfs dev /dev\n\
          mkdir -p /dev/shm\n\
          mount -t tmpfs tmp /dev/shm\n\
          ln -s /proc/self/fd /dev/fd\n",
-    );
+    )
+    .replace("@GUEST@", GUEST);
     for module in &kernel.modules {
         writeln!(script, "insmod {} || echo 'cannot load a module of KVM'", quoted(&module_in_lab(module))?)?;
     }

@@ -12,12 +12,26 @@ const METAPACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Makes /dev/kvm on a processor with SVM.
 const MODULE: &str = "kvm_amd";
+/// What the guests of the lab's tests load, that boot the same kernel.
+const GUEST_MODULES: [&str; 2] = ["virtio_mmio", "virtio_blk"];
 
 /// The kernel under `directory`, fetched once.
 ///
 /// # Errors
 /// When apt knows no such package, cannot reach its archive, or the package is not as expected.
 pub(super) fn fetch(directory: &Path) -> anyhow::Result<DebianKernel> {
+    find(directory, &[MODULE])
+}
+
+/// The same kernel with the modules that guests in the lab load, once it is [fetched](fetch).
+///
+/// # Errors
+/// As [`fetch`].
+pub(super) fn of_guests(directory: &Path) -> anyhow::Result<DebianKernel> {
+    find(directory, &GUEST_MODULES)
+}
+
+fn find(directory: &Path, modules: &[&str]) -> anyhow::Result<DebianKernel> {
     let kernel_directory = directory.join("kernel");
     if !kernel_directory.exists() {
         // Beside its name, and renamed when complete: what is there is whole.
@@ -29,7 +43,8 @@ pub(super) fn fetch(directory: &Path) -> anyhow::Result<DebianKernel> {
         unpack(&incomplete)?;
         fs::rename(&incomplete, &kernel_directory).context("cannot rename the kernel's directory")?;
     }
-    find(&kernel_directory).with_context(|| format!("{} (remove it to fetch it again)", kernel_directory.display()))
+    DebianKernel::find(&kernel_directory, modules)
+        .with_context(|| format!("{} (remove it to fetch it again)", kernel_directory.display()))
 }
 
 fn unpack(directory: &Path) -> anyhow::Result<()> {
@@ -67,8 +82,4 @@ fn download(package: &str, directory: &Path) -> anyhow::Result<Command> {
     }
     command.current_dir(directory);
     Ok(command)
-}
-
-fn find(directory: &Path) -> anyhow::Result<DebianKernel> {
-    DebianKernel::find(directory, &[MODULE])
 }

@@ -283,9 +283,9 @@ impl CopyArgs {
         let mut placement = Placement::default();
         for affinity in &self.cpu_affinity {
             match affinity.clone() {
-                Affinity::Vcpu(list) => placement.vcpu = Some(list),
+                Affinity::Vcpu(list) => placement.vcpus = Some(list),
                 Affinity::Io(list) => placement.io = Some(list),
-                Affinity::Both(list) => placement = Placement { vcpu: Some(list.clone()), io: Some(list) },
+                Affinity::Both(list) => placement = Placement { vcpus: Some(list.clone()), io: Some(list) },
             }
         }
         placement
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn places_threads_by_role() {
         let copy = options(&["a", "b", "--cpu-affinity", "0-1", "--cpu-affinity", "vcpu=1"]).unwrap();
-        assert_eq!(copy.placement.vcpu.unwrap().cpus(), [1]);
+        assert_eq!(copy.placement.vcpus.unwrap().cpus(), [1]);
         assert_eq!(copy.placement.io.unwrap().cpus(), [0, 1]);
     }
 }

@@ -1,0 +1,149 @@
+//! The ACPI tables of a PC (ACPI 6.5, hardware-reduced).
+
+use super::{MmioSlot, map, power};
+use acpi_tables::aml::{self, Path};
+use acpi_tables::fadt::{FADTBuilder, Flags};
+use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
+use acpi_tables::madt::{EnabledStatus, IoApic, LocalInterruptController, MADT, ProcessorLocalApic};
+use acpi_tables::rsdp::Rsdp;
+use acpi_tables::sdt::Sdt;
+use acpi_tables::xsdt::XSDT;
+use acpi_tables::{Aml, aml::EISAName};
+use blockyard_devices::virtio::MMIO_WINDOW_BYTES;
+
+const OEM: [u8; 6] = *b"BLKYRD";
+const OEM_TABLE: [u8; 8] = *b"BLKYRDPC";
+const OEM_REVISION: u32 = 1;
+/// Bytes before an SDT's own content.
+const SDT_HEADER_BYTES: u32 = 36;
+const ALIGNMENT: usize = 16;
+
+/// The tables one after the other, to be put at [`map::ACPI_TABLES`]: the root pointer comes first.
+pub(super) fn tables(vcpus: u32, has_console: bool, disks: &[MmioSlot]) -> Vec<u8> {
+    let mut tables = vec![0; Rsdp::len()];
+    let mut append = |table: &[u8]| {
+        tables.resize(tables.len().next_multiple_of(ALIGNMENT), 0);
+        let address = map::ACPI_TABLES + tables.len() as u64;
+        tables.extend(table);
+        address
+    };
+    let dsdt = append(&dsdt(has_console, disks));
+    let fadt = append(&bytes(&fadt(dsdt)));
+    let madt = append(&bytes(&madt(vcpus)));
+    let mut root = XSDT::new(OEM, OEM_TABLE, OEM_REVISION);
+    root.add_entry(fadt);
+    root.add_entry(madt);
+    let root = append(&bytes(&root));
+    let pointer = bytes(&Rsdp::new(OEM, root));
+    tables[..pointer.len()].copy_from_slice(&pointer);
+    tables
+}
+
+fn bytes(table: &dyn Aml) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    table.to_aml_bytes(&mut bytes);
+    bytes
+}
+
+/// What there is of fixed hardware: the registers for sleep and reset.
+fn fadt(dsdt: u64) -> impl Aml {
+    let port = |port: u16| GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, port.into());
+    let mut fadt = FADTBuilder::new(OEM, OEM_TABLE, OEM_REVISION)
+        .dsdt_64(dsdt)
+        .flag(Flags::HwReducedAcpi)
+        .flag(Flags::ResetRegSup)
+        .flag(Flags::Headless);
+    fadt.reset_reg = port(power::RESET_PORT);
+    fadt.reset_value = power::RESET_VALUE;
+    fadt.sleep_control_reg = port(power::SLEEP_CONTROL_PORT);
+    fadt.sleep_status_reg = port(power::SLEEP_STATUS_PORT);
+    // No keyboard controller, no VGA, no real-time clock: nobody need look for them.
+    const NO_VGA: u16 = 1 << 2;
+    const NO_CMOS_CLOCK: u16 = 1 << 5;
+    fadt.iapc_boot_arch = (NO_VGA | NO_CMOS_CLOCK).into();
+    fadt.finalize()
+}
+
+/// Processors, each with an APIC of its own number, and the I/O APIC.
+fn madt(vcpus: u32) -> impl Aml {
+    let mut madt = MADT::new(OEM, OEM_TABLE, OEM_REVISION, LocalInterruptController::Address(map::LOCAL_APIC));
+    for vcpu in 0..vcpus {
+        madt.add_structure(ProcessorLocalApic::new(vcpu as u8, vcpu as u8, EnabledStatus::Enabled));
+    }
+    madt.add_structure(IoApic::new(0, map::IO_APIC, 0));
+    madt
+}
+
+/// The devices.
+fn dsdt(has_console: bool, disks: &[MmioSlot]) -> Vec<u8> {
+    let mut table = Sdt::new(*b"DSDT", SDT_HEADER_BYTES, 6, OEM, OEM_TABLE, OEM_REVISION);
+    let off = power::SLEEP_TYPE_OFF;
+    let sleep_off = aml::Name::new("_S5_".into(), &aml::Package::new(vec![&off, &0_u8, &0_u8, &0_u8]));
+    table.append_slice(&bytes(&sleep_off));
+    if has_console {
+        table.append_slice(&console());
+    }
+    for (index, disk) in disks.iter().enumerate() {
+        table.append_slice(&virtio_mmio(index, disk));
+    }
+    table.as_slice().to_vec()
+}
+
+fn console() -> Vec<u8> {
+    let ports = aml::IO::new(map::CONSOLE_PORT, map::CONSOLE_PORT, 0, map::CONSOLE_PORTS as u8);
+    device(
+        "_SB_.COM1",
+        &EISAName::new("PNP0501"),
+        0,
+        &aml::ResourceTemplate::new(vec![&ports, &edge(map::CONSOLE_LINE)]),
+    )
+}
+
+fn virtio_mmio(index: usize, slot: &MmioSlot) -> Vec<u8> {
+    let registers = aml::Memory32Fixed::new(true, slot.address as u32, MMIO_WINDOW_BYTES as u32);
+    let interrupt = edge(slot.line);
+    let resources = aml::ResourceTemplate::new(vec![&registers, &interrupt]);
+    // Linux, FreeBSD and QEMU know virtio-mmio by this name.
+    device(&format!("_SB_.VD{index:02X}"), &"LNRO0005", index, &resources)
+}
+
+fn device(path: &str, id: &dyn Aml, number: usize, resources: &dyn Aml) -> Vec<u8> {
+    let id = aml::Name::new("_HID".into(), id);
+    let number = aml::Name::new("_UID".into(), &number);
+    let resources = aml::Name::new("_CRS".into(), resources);
+    bytes(&aml::Device::new(Path::new(path), vec![&id, &number, &resources]))
+}
+
+/// An interrupt that an event raises for a moment.
+fn edge(line: u32) -> aml::Interrupt {
+    aml::Interrupt::new(true, true, false, false, line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_found_from_the_root_and_their_checksums_are_right() {
+        let disks: Vec<_> = (0..).map_while(map::disk_slot).collect();
+        let tables = tables(255, true, &disks);
+        assert!(map::ACPI_TABLES + tables.len() as u64 <= map::LOW_MEMORY_END);
+        let at = |address: u64| &tables[(address - map::ACPI_TABLES) as usize..];
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
+        let sum = |bytes: &[u8]| bytes.iter().fold(0_u8, |sum, &byte| sum.wrapping_add(byte));
+        assert_eq!((&tables[..8], sum(&tables[..36])), (&b"RSD PTR "[..], 0));
+        let table = |address: u64, signature: &[u8; 4]| {
+            let table = at(address);
+            assert_eq!(&table[..4], signature);
+            let table = table[..number(&table[4..8]) as usize].to_vec();
+            assert_eq!(sum(&table), 0, "{signature:?}");
+            table
+        };
+        let root = table(number(&tables[24..32]), b"XSDT");
+        let fadt = table(number(&root[36..44]), b"FACP");
+        let madt = table(number(&root[44..52]), b"APIC");
+        let dsdt = table(number(&fadt[140..148]), b"DSDT");
+        assert_eq!(madt.len(), 44 + 255 * 8 + 12);
+        assert_eq!(dsdt.windows(8).filter(|window| window == b"LNRO0005").count(), map::DISKS_MAX);
+    }
+}

@@ -1,0 +1,82 @@
+//! What lies where in a PC's memory and ports, and on which interrupt line.
+
+use super::MmioSlot;
+use crate::machine::MachineError;
+use blockyard_devices::virtio::MMIO_WINDOW_BYTES;
+
+/// Boot parameters: Linux's zero page.
+pub(super) const BOOT_PARAMETERS: u64 = 0x7000;
+pub(super) const GDT: u64 = 0x8000;
+/// Three pages.
+pub(super) const PAGE_TABLES: u64 = 0x9000;
+/// The command line, with its zero at the end.
+pub(super) const COMMAND_LINE: u64 = 0x2_0000;
+pub(super) const COMMAND_LINE_BYTES: u64 = 0x1_0000;
+/// What the kernel may use of the first megabyte ends here.
+pub(super) const LOW_MEMORY_FREE_END: u64 = 0x9_fc00;
+/// Where kernels look for tables, if nobody tells them.
+pub(super) const ACPI_TABLES: u64 = 0xe_0000;
+/// Where a processor begins after a reset, in real mode, as far as software jumps there.
+pub(super) const RESET_VECTOR: u64 = 0xf_fff0;
+/// The first megabyte ends here, and kernels begin.
+pub(super) const LOW_MEMORY_END: u64 = 0x10_0000;
+/// Below 4 GiB, memory ends here at the latest: then come devices.
+pub(super) const DEVICES: u64 = 0xc000_0000;
+/// Memory goes on here.
+pub(super) const HIGH_MEMORY: u64 = 1 << 32;
+/// Less is too little for any kernel.
+pub(super) const MEMORY_BYTES_MIN: u64 = 16 << 20;
+
+pub(super) const LOCAL_APIC: u32 = 0xfee0_0000;
+pub(super) const IO_APIC: u32 = 0xfec0_0000;
+
+pub(super) const CONSOLE_PORT: u16 = 0x3f8;
+pub(super) const CONSOLE_PORTS: u16 = 8;
+pub(super) const CONSOLE_LINE: u32 = 4;
+
+const DISKS: u64 = 0xd000_0000;
+/// Lines that no device of an old PC has.
+const DISK_LINES: std::ops::Range<u32> = 16..blockyard_hypervisor::INTERRUPT_LINES;
+pub(super) const DISKS_MAX: usize = (DISK_LINES.end - DISK_LINES.start) as usize;
+
+/// Where the disk with this number is.
+pub(super) fn disk_slot(index: usize) -> Option<MmioSlot> {
+    let line = DISK_LINES.clone().nth(index)?;
+    Some(MmioSlot { address: DISKS + index as u64 * MMIO_WINDOW_BYTES, line })
+}
+
+/// Start and length of each piece of memory.
+pub(super) fn memory(bytes: u64) -> Result<Vec<(u64, usize)>, MachineError> {
+    if bytes < MEMORY_BYTES_MIN {
+        let (bytes, least) = (bytes >> 20, MEMORY_BYTES_MIN >> 20);
+        return Err(MachineError::Image(format!("{bytes} MiB of memory are too little: give it {least} MiB or more")));
+    }
+    let low = bytes.min(DEVICES);
+    let mut pieces = vec![(0, low as usize)];
+    if bytes > low {
+        pieces.push((HIGH_MEMORY, (bytes - low) as usize));
+    }
+    Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_leaves_room_for_devices() {
+        assert_eq!(memory(64 << 20).unwrap(), [(0, 64 << 20)]);
+        assert_eq!(memory(4 << 30).unwrap(), [(0, 3 << 30), (4 << 30, 1 << 30)]);
+        assert_eq!(memory(3 << 30).unwrap(), [(0, 3 << 30)]);
+        assert!(memory(MEMORY_BYTES_MIN - 1).is_err());
+    }
+
+    #[test]
+    fn disks_lie_apart_until_the_lines_are_used_up() {
+        let slots: Vec<_> = (0..).map_while(disk_slot).collect();
+        assert_eq!(slots.len(), DISKS_MAX);
+        for (one, next) in slots.iter().zip(&slots[1..]) {
+            assert!(one.address + MMIO_WINDOW_BYTES <= next.address && one.line < next.line);
+        }
+    }
+}
