@@ -1,8 +1,9 @@
 //! Who executes guest code.
 //!
 //! [`Hypervisor`] → [`Vm`] → [`Vcpu`]. A VM maps regions of a memory map as slots, registers doorbells (a guest's write
-//! at an address signals an eventfd) and interrupts (an eventfd raises one), and creates vCPUs. [`Vcpu::run`] executes guest code until the guest wants
-//! something of the VMM, and returns that as an [`Exit`]; [`Kick`] fetches a vCPU back from another thread.
+//! at an address signals an eventfd) and interrupts (an eventfd raises one), and creates vCPUs. [`Vcpu::run`] executes
+//! guest code until the guest wants something of the VMM, and returns that as an [`Exit`]; [`Kick`] fetches a vCPU back
+//! from another thread.
 //!
 //! Two implementations run exactly the same guest binaries: [`kvm`] (/dev/kvm) and [`user`] (no hypervisor: the guest
 //! is a deprivileged process whose privileged instructions trap). What differs between them is asked for
@@ -152,9 +153,9 @@ pub trait Vm: Send {
     /// When there is no such doorbell.
     fn unregister_doorbell(&mut self, address: u64, value: u32) -> Result<(), Error>;
 
-    /// Gives the VM a PC's interrupt controllers: an I/O APIC with 24 lines, and a local APIC for each of `vcpus` vCPUs,
-    /// which then are one processor package. Comes before the first vCPU. From then on `hlt` waits for an interrupt, and
-    /// is no exit.
+    /// Gives the VM a PC's interrupt controllers: an I/O APIC with 24 lines, and a local APIC for each of `vcpus`
+    /// vCPUs, which then are one processor package. Comes before the first vCPU. From then on `hlt` waits for an
+    /// interrupt, and is no exit.
     ///
     /// # Errors
     /// When the hypervisor has none ([`Capabilities::kernels`]), they are there already, there is a vCPU, or the

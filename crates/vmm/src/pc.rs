@@ -1,7 +1,7 @@
 //! A PC that Linux boots on: memory, interrupt controllers, a console, disks, and the ACPI tables that describe them.
 //!
-//! There is no firmware and no legacy hardware: ACPI's hardware-reduced profile, everything named in its tables. (At the
-//! reset vector are nine bytes that ask for a reset.) A disk
+//! There is no firmware and no legacy hardware: ACPI's hardware-reduced profile, everything named in its tables. (At
+//! the reset vector are nine bytes that ask for a reset.) A disk
 //! is virtio-blk behind virtio-mmio registers, found by its ACPI name; [`linux`] puts a kernel into memory as Linux's
 //! boot protocol wants it.
 

@@ -15,8 +15,9 @@ const TOPOLOGY_EXTENSIONS: u32 = 1 << 22;
 const LEVEL_THREAD: u32 = 1 << 8;
 const LEVEL_CORE: u32 = 2 << 8;
 
-/// What vCPU `index` of `vcpus` is told: all that KVM supports except nested virtualization, which would only widen what
-/// a hostile guest can reach. The vCPUs are one package of cores with a thread each, and a vCPU's APIC has its number.
+/// What vCPU `index` of `vcpus` is told: all that KVM supports except nested virtualization, which would only widen
+/// what a hostile guest can reach. The vCPUs are one package of cores with a thread each, and a vCPU's APIC has its
+/// number.
 /// With `tsc_deadline`, its APIC's timer can be given a time stamp.
 pub(super) fn cpuid(supported: &CpuId, index: u32, vcpus: u32, tsc_deadline: bool) -> CpuId {
     // Of an APIC's number, those that say which core.
