@@ -1,17 +1,26 @@
 //! Copying all of a disk into another one or into a new image, by several threads, holes and zeros left out.
 //!
 //! Each thread takes the next piece of the source (`plan`), reads it, looks for zeros, and writes the rest from the
-//! same memory (`worker`): what one thread reads it writes itself, while its cache still has it. Nothing is copied but
-//! what is compressed.
+//! same memory (`worker`, `output`): what one thread reads it writes itself, while its cache still has it. Nothing is
+//! copied but what is compressed. How a piece is written is its target's to say (`target`): there is one for disks and
+//! one for new qcow2 images.
 
 mod compressed;
+mod disk_target;
+mod output;
 mod plan;
+mod qcow2_target;
+mod target;
 mod worker;
 
+pub use disk_target::DiskTarget;
+pub use qcow2_target::Qcow2Target;
+
 use crate::watched_work::WatchedWork;
-use crate::{Disk, Qcow2Writer, RequestError};
+use crate::{Disk, RequestError};
 use plan::Plan;
 use std::io;
+use target::ConversionTarget;
 
 /// Least length of a run of zeros that is looked for.
 pub const ZERO_RUN_BYTES_MIN: u32 = 4096;
@@ -21,27 +30,6 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// Most threads.
 pub const THREADS_MAX: usize = 16;
-
-/// Where a conversion writes.
-#[derive(Clone, Copy)]
-pub enum ConversionTarget<'a> {
-    /// A disk, at least as large as the source.
-    Disk {
-        /// The disk.
-        disk: &'a dyn Disk,
-        /// It reads as zeros everywhere.
-        is_zero: bool,
-        /// Storage of zeros that are found in data is given back, which only matters where it has some.
-        unmap: bool,
-    },
-    /// A new image, of the source's size rounded up to 512 bytes.
-    Qcow2 {
-        /// The image.
-        writer: &'a Qcow2Writer,
-        /// Compress each cluster that becomes smaller by it.
-        compress: bool,
-    },
-}
 
 /// How a conversion is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +70,12 @@ pub enum ConversionError {
     Stopped,
 }
 
+type Outcome = Result<(), ConversionError>;
+
 /// A conversion: made, then run once.
 pub struct Conversion<'a> {
     source: &'a dyn Disk,
-    target: ConversionTarget<'a>,
+    target: Box<dyn ConversionTarget + 'a>,
     options: ConversionOptions,
     piece_bytes: u64,
     plan: Plan<'a>,
@@ -94,15 +84,20 @@ pub struct Conversion<'a> {
 }
 
 impl<'a> Conversion<'a> {
-    /// Prepares to copy all of `source`.
-    pub fn new(source: &'a dyn Disk, target: ConversionTarget<'a>, options: ConversionOptions) -> Self {
-        let block_bytes = |disk: &dyn Disk| u64::from(disk.geometry().logical_block_bytes);
-        let granule_bytes = match target {
-            ConversionTarget::Disk { disk, .. } => block_bytes(disk),
-            ConversionTarget::Qcow2 { writer, .. } => writer.cluster_bytes(),
-        };
+    /// Prepares to copy all of `source` into a disk.
+    pub fn to_disk(source: &'a dyn Disk, target: DiskTarget<'a>, options: ConversionOptions) -> Self {
+        Self::new(source, Box::new(target), options)
+    }
+
+    /// Prepares to copy all of `source` into a new qcow2 image.
+    pub fn to_qcow2(source: &'a dyn Disk, target: Qcow2Target<'a>, options: ConversionOptions) -> Self {
+        Self::new(source, Box::new(target), options)
+    }
+
+    fn new(source: &'a dyn Disk, target: Box<dyn ConversionTarget + 'a>, options: ConversionOptions) -> Self {
+        let block_bytes = u64::from(source.geometry().logical_block_bytes);
         // Zeros are told apart in pages.
-        let granule_bytes = granule_bytes.max(block_bytes(source)).max(ZERO_RUN_BYTES_MIN.into());
+        let granule_bytes = target.granule_bytes().max(block_bytes).max(ZERO_RUN_BYTES_MIN.into());
         let piece_bytes = PIECE_BYTES.max(granule_bytes);
         let plan = Plan::new(source, granule_bytes, piece_bytes);
         Self { source, target, options, piece_bytes, plan, work: WatchedWork::new() }
@@ -145,9 +140,9 @@ mod tests {
             files[0].write_all_at(&contents, 0).unwrap();
             files[1].set_len(LENGTH as u64).unwrap();
             let (source, target) = (disk(&files[0], from), disk(&files[1], to));
-            let target = ConversionTarget::Disk { disk: &target, is_zero: true, unmap: false };
+            let target = DiskTarget { disk: &target, is_zero: true, unmap: false };
             let options = ConversionOptions { threads: 1, depth: 4, zero_run_bytes: None };
-            Conversion::new(&source, target, options).run(|_| true).unwrap();
+            Conversion::to_disk(&source, target, options).run(|_| true).unwrap();
             let mut copied = vec![0; LENGTH];
             files[1].read_exact_at(&mut copied, 0).unwrap();
             assert!(copied == contents);

@@ -1,5 +1,6 @@
 //! Clusters made smaller.
 
+use super::output::Run;
 use crate::{MemoryMap, Qcow2Writer, Segment};
 use flate2::{Compress, Compression, FlushCompress, Status};
 use std::io;
@@ -10,9 +11,6 @@ const WINDOW_BITS: u8 = 12;
 
 /// What compressed data may have more, beside an eighth, than what they were made of.
 const SLACK_BYTES: usize = 1024;
-
-/// A run of clusters: its offset in the piece, its length, whether there are data.
-type Run = (u64, u64, bool);
 
 /// What compresses the clusters of one thread.
 pub(super) struct Compressor {

@@ -6,7 +6,7 @@ use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::Remedy;
 use blockyard_block::conversion::{
-    self, ConversionError, ConversionOptions, ConversionTarget, THREADS_MAX, ZERO_RUN_BYTES_MIN,
+    self, ConversionError, ConversionOptions, DiskTarget, Qcow2Target, THREADS_MAX, ZERO_RUN_BYTES_MIN,
 };
 use blockyard_block::specification::Format;
 use blockyard_block::{
@@ -143,7 +143,7 @@ impl Target {
         compress: bool,
         told: &Told<'_>,
     ) -> Result<(), ConversionError> {
-        let target = match &self.0 {
+        let conversion = match &self.0 {
             Kind::New { writer: Writer::Overlay { disk, behind }, .. } => {
                 let done = write_differences(disk, source, Some(&**behind), &mut |at, data| told.goes_on(at, data));
                 return done.map_err(|error| match error.kind() {
@@ -152,14 +152,17 @@ impl Target {
                 });
             }
             Kind::New { writer: Writer::Disk { disk, unmap }, .. } => {
-                ConversionTarget::Disk { disk: &**disk, is_zero: true, unmap: *unmap }
+                let target = DiskTarget { disk: &**disk, is_zero: true, unmap: *unmap };
+                conversion::Conversion::to_disk(source, target, options)
             }
-            Kind::New { writer: Writer::Qcow2(writer), .. } => ConversionTarget::Qcow2 { writer, compress },
+            Kind::New { writer: Writer::Qcow2(writer), .. } => {
+                conversion::Conversion::to_qcow2(source, Qcow2Target { writer, compress }, options)
+            }
             Kind::InPlace { disk, is_zero, .. } => {
-                ConversionTarget::Disk { disk: &*disk.disk, is_zero: *is_zero, unmap: false }
+                let target = DiskTarget { disk: &*disk.disk, is_zero: *is_zero, unmap: false };
+                conversion::Conversion::to_disk(source, target, options)
             }
         };
-        let conversion = conversion::Conversion::new(source, target, options);
         conversion.run(|done_bytes| told.goes_on(done_bytes, conversion.data_bytes()))
     }
 
