@@ -41,11 +41,12 @@ pub enum KernelError {
     )]
     Missing,
     /// The one that was named is not there.
-    #[error("BLOCKYARD_UML names {}, which cannot be used: {error}", path.display())]
+    #[error("BLOCKYARD_UML names {}, which cannot be used", path.display())]
     Named {
         /// What it names.
         path: PathBuf,
         /// Why not.
+        #[source]
         error: io::Error,
     },
     /// It has no modules.

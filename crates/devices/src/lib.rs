@@ -8,7 +8,8 @@
 //!
 //! A driver is hostile until proven otherwise. Everything in shared memory is read once and the copy is judged; every
 //! loop is bounded by the size of the queue; a bad request is answered with a status, a bad ring sets
-//! DEVICE_NEEDS_RESET and comes back as a [`virtio::DeviceFailure`], a sentence that names device, queue and reason.
+//! DEVICE_NEEDS_RESET and comes back as a [`virtio::DeviceFailure`], which names device and queue and has the reason as
+//! its source.
 //!
 //! Deliberately absent: any knowledge of the hypervisor (the VMM hands in an [`Interrupt`] and registers the
 //! [`EventFd`](blockyard_block::EventFd) doorbells), threads (whoever receives the queues runs them), and `unsafe`.

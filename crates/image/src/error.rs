@@ -37,8 +37,8 @@ pub enum Error {
         source: Box<Error>,
     },
     /// Whoever was to have the output did not take it.
-    #[error("cannot write the output: {0}")]
-    Output(io::Error),
+    #[error("cannot write the output")]
+    Output(#[source] io::Error),
     /// There is no appliance, or it did not do what it was asked.
     #[error(transparent)]
     Appliance(#[from] ApplianceError),
@@ -143,9 +143,7 @@ fn is_storage_full(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
         match error.downcast_ref().map(Error::cause) {
             // These say what the system said, and so do not have it as their source.
-            Some(Error::Output(error) | Error::System(error) | Error::Conversion(ConversionError::System(error))) => {
-                is_full(error)
-            }
+            Some(Error::System(error) | Error::Conversion(ConversionError::System(error))) => is_full(error),
             Some(Error::Conversion(ConversionError::Write { source: RequestError::Os(errno), .. })) => {
                 is_full(&io::Error::from_raw_os_error(*errno))
             }

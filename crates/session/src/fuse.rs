@@ -92,11 +92,12 @@ impl Default for FuseOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum FuseError {
     /// The file, or its directory, cannot be used.
-    #[error("cannot use {}: {error}", shown(path))]
+    #[error("cannot use {}", shown(path))]
     Path {
         /// Which.
         path: PathBuf,
         /// Why.
+        #[source]
         error: io::Error,
     },
     /// Only a regular file can show a disk's bytes.
@@ -150,25 +151,28 @@ pub enum FuseError {
     #[error("others may only be let in if /etc/fuse.conf has the line user_allow_other")]
     AllowOther,
     /// mount(2) refused.
-    #[error("cannot mount over {}: {error}", shown(path))]
+    #[error("cannot mount over {}", shown(path))]
     Mount {
         /// Over which file.
         path: PathBuf,
         /// Why.
+        #[source]
         error: io::Error,
     },
     /// The kernel and we do not agree, or there are no threads to be had.
-    #[error("cannot serve {}: {error}", shown(path))]
+    #[error("cannot serve {}", shown(path))]
     Serve {
         /// Which file.
         path: PathBuf,
         /// Why.
+        #[source]
         error: io::Error,
     },
     /// The disk gave no queue.
-    #[error("cannot open a queue to the disk: {error}")]
+    #[error("cannot open a queue to the disk")]
     Queue {
         /// Why.
+        #[source]
         error: io::Error,
     },
     /// It could not be taken away.

@@ -1,5 +1,6 @@
 //! What happens in a running machine that whoever started it should know.
 
+use blockyard_block::explain;
 use blockyard_devices::virtio::DeviceFailure;
 use blockyard_hypervisor as hypervisor;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub enum MachineEvent {
 
 impl From<&DeviceFailure> for MachineEvent {
     fn from(failure: &DeviceFailure) -> Self {
-        let sentence = failure.to_string();
+        let sentence = explain(failure);
         if failure.is_drivers_fault() { Self::DriverError(sentence) } else { Self::IoFailed(sentence) }
     }
 }

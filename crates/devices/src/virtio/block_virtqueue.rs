@@ -6,7 +6,9 @@ use super::requests::{PendingRequest, Requests};
 use super::rest::{Rest, piece_bytes};
 use super::{DeviceFailure, FailureCause, InFlightRecord, QueueNotifier, QueueStatistics, SplitRing};
 use blockyard_block::limits::SHARED_BYTES_MIN;
-use blockyard_block::{Completion, Disk, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment};
+use blockyard_block::{
+    Completion, Disk, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment, explain,
+};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -615,7 +617,7 @@ impl BlockVirtqueue {
         self.abandon_rest();
         let failure = DeviceFailure { device: self.device.clone(), queue: Some(self.index), cause };
         if !std::mem::replace(&mut self.failed, true) {
-            self.statistics.record_fault(&failure);
+            self.statistics.record_fault(&explain(&failure));
             self.notifier.needs_reset();
         }
         failure

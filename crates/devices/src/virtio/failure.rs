@@ -5,15 +5,16 @@ use std::io;
 use std::sync::Arc;
 
 /// A device met something it cannot recover from: it has set DEVICE_NEEDS_RESET (virtio 1.2 §2.1.2) and the driver has
-/// to reset it. Prints as one sentence that names the device, the queue and the reason.
+/// to reset it. Prints as the device and the queue; the reason is its source.
 #[derive(Debug, thiserror::Error)]
-#[error("virtio device {device}{}: {cause}", .queue.map(|index| format!(", queue {index}")).unwrap_or_default())]
+#[error("virtio device {device}{}", .queue.map(|index| format!(", queue {index}")).unwrap_or_default())]
 pub struct DeviceFailure {
     /// The device's name, as the VMM gave it.
     pub device: Arc<str>,
     /// The queue, where it was one.
     pub queue: Option<u16>,
     /// The reason.
+    #[source]
     pub cause: FailureCause,
 }
 
@@ -70,12 +71,12 @@ pub enum FailureCause {
         size: u16,
     },
     /// A descriptor chain that cannot be followed, with no place for a status.
-    #[error("{0}")]
+    #[error(transparent)]
     Chain(ChainFault),
     /// What a vhost-user client keeps of the requests in flight cannot be right.
     #[error("the record of requests in flight {0}")]
     InFlightRecord(&'static str),
     /// The disk's queue itself is broken. Not the driver's fault.
-    #[error("the disk cannot be served: {0}")]
-    Backend(io::Error),
+    #[error("the disk cannot be served")]
+    Backend(#[source] io::Error),
 }

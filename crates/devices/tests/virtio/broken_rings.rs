@@ -2,7 +2,7 @@
 
 use crate::driver::*;
 use crate::scripted_disk::ScriptedDisk;
-use blockyard_block::MemoryDisk;
+use blockyard_block::{MemoryDisk, explain};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,11 +17,11 @@ fn start(features: u64) -> (Machine, DriverQueue) {
 /// The device stops, says so to the driver and to the VMM, and comes back with a reset.
 fn assert_broken(mut machine: Machine, mut queue: DriverQueue, message: &str) {
     let failure = machine.run().unwrap_err();
-    assert_eq!(failure.to_string(), format!("virtio device test, queue 0: {message}"));
+    assert_eq!(explain(&failure), format!("virtio device test, queue 0: {message}"));
     assert!(failure.is_drivers_fault());
     assert_eq!((machine.read(0x70), machine.read(0x60)), (0x4f, 2));
     let statistics = machine.transport.device().statistics()[0].clone();
-    assert_eq!(statistics.first_fault(), Some(&*failure.to_string()));
+    assert_eq!(statistics.first_fault(), Some(&*explain(&failure)));
     queue.request(0, 0, &[(DATA, 512, true)]);
     machine.run().unwrap();
     assert_eq!(queue.take_used(), None, "a broken queue takes nothing");
@@ -153,7 +153,7 @@ fn a_broken_disk_is_not_the_drivers_fault() {
     queue.request(0, 0, &[(DATA, 512, true)]);
     let failure = machine.run().unwrap_err();
     assert!(!failure.is_drivers_fault());
-    assert_eq!(failure.to_string(), "virtio device test, queue 0: the disk cannot be served: the backend broke");
+    assert_eq!(explain(&failure), "virtio device test, queue 0: the disk cannot be served: the backend broke");
     assert_eq!(machine.read(0x70), 0x4f);
     disk.state.finish(1, Ok(()));
 }

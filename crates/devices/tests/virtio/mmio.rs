@@ -2,7 +2,7 @@
 
 use crate::driver::*;
 use crate::scripted_disk::ScriptedDisk;
-use blockyard_block::{MemoryDisk, RequestError};
+use blockyard_block::{MemoryDisk, RequestError, explain};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -74,7 +74,7 @@ fn a_driver_that_ignores_the_refusal_is_told_off() {
     machine.write(0x70, 3);
     let failure = machine.try_write(0x70, 15).unwrap_err();
     assert_eq!(
-        failure.to_string(),
+        explain(&failure),
         "virtio device test: the driver set DRIVER_OK although its features were not accepted"
     );
     assert_eq!(machine.read(0x70), 0x47);
@@ -135,7 +135,7 @@ fn bad_queues_need_a_reset() {
         machine.write(register, value);
         machine.write(0x44, 1);
         let failure = machine.try_write(0x70, 15).unwrap_err();
-        assert!(failure.to_string().contains(message), "{failure}");
+        assert!(explain(&failure).contains(message), "{failure}");
         assert!(failure.is_drivers_fault());
         assert_eq!((machine.read(0x70), machine.read(0x60)), (0x4f, 2));
         assert_eq!(machine.interrupts.0.load(Ordering::SeqCst), 1);
@@ -152,7 +152,7 @@ fn a_disk_that_opens_no_queue_is_the_hosts_fault() {
     machine.negotiate(VERSION_1);
     machine.set_up_queue(0, 16);
     let failure = machine.try_write(0x70, 15).unwrap_err();
-    assert!(!failure.is_drivers_fault() && failure.to_string().contains("no queue today"), "{failure}");
+    assert!(!failure.is_drivers_fault() && explain(&failure).contains("no queue today"), "{failure}");
 }
 
 #[test]

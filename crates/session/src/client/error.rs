@@ -1,6 +1,6 @@
 //! Why a session cannot be had, or has ended.
 
-use blockyard_block::Remedy;
+use blockyard_block::{Remedy, explain};
 use blockyard_virtqueue::DeviceError;
 use std::io;
 use std::sync::Arc;
@@ -89,13 +89,14 @@ pub enum SessionError {
         slots: usize,
     },
     /// It was not there in time after it had gone.
-    #[error("the server on {socket} did not come back within {patience:?}: {last}")]
+    #[error("the server on {socket} did not come back within {patience:?}")]
     Gone {
         /// The socket.
         socket: Arc<str>,
         /// How long it had.
         patience: Duration,
         /// What the last attempt met.
+        #[source]
         last: Box<SessionError>,
     },
     /// The session had ended before.
@@ -105,11 +106,12 @@ pub enum SessionError {
     #[error("the server on {0} is away, and waited for")]
     Away(Arc<str>),
     /// The operating system refused something.
-    #[error("no session with {socket}: {error}")]
+    #[error("no session with {socket}")]
     Os {
         /// The socket.
         socket: Arc<str>,
         /// What it said.
+        #[source]
         error: io::Error,
     },
 }
@@ -132,7 +134,8 @@ fn all_in_use(queues: u16) -> String {
 }
 
 impl From<SessionError> for io::Error {
+    /// Such an error is printed by itself, wherever a disk's may be: it says all.
     fn from(error: SessionError) -> Self {
-        Self::other(error)
+        Self::other(explain(&error))
     }
 }

@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::error::SessionError;
 use super::link::Link;
 use super::offer::Offer;
+use blockyard_block::explain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -118,7 +119,7 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
     let error = error.unwrap_or_else(|| SessionError::Closed(Arc::clone(&link.name)));
     let (may_pass, reason) = match given_up {
         Some(given_up) => (given_up.may_pass, given_up.reason),
-        None => (error.may_pass(), error.to_string().into()),
+        None => (error.may_pass(), explain(&error).into()),
     };
     if !may_pass || link.path.is_none() || link.options.reconnect.is_zero() {
         return Some(reason);
@@ -126,7 +127,7 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
     let deadline = lost_at + link.options.reconnect;
     let gone = |last: SessionError| {
         let (socket, patience) = (Arc::clone(&link.name), link.options.reconnect);
-        Some(SessionError::Gone { socket, patience, last: Box::new(last) }.to_string().into())
+        Some(explain(&SessionError::Gone { socket, patience, last: Box::new(last) }).into())
     };
     // It comes, and goes before it has done anything.
     if Instant::now() >= deadline {
@@ -142,7 +143,7 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
             Err(error) => error,
         };
         if !error.may_pass() {
-            return Some(error.to_string().into());
+            return Some(explain(&error).into());
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -8,8 +8,7 @@ use super::memory_table::{MemoryTable, RegionId};
 use super::offer::Offer;
 use super::options::SessionOptions;
 use super::ring::{Ring, RingAddresses, RingShape};
-use blockyard_block::EventFd;
-use blockyard_block::{Geometry, MemoryMap};
+use blockyard_block::{EventFd, Geometry, MemoryMap, explain};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -106,7 +105,7 @@ pub(super) struct GivenUp {
 
 impl GivenUp {
     fn of(error: &SessionError) -> Self {
-        Self { may_pass: error.may_pass(), reason: error.to_string().into() }
+        Self { may_pass: error.may_pass(), reason: explain(error).into() }
     }
 }
 

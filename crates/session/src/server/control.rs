@@ -508,7 +508,7 @@ impl Control {
                 FailureCause::Backend(_) => EndReason::Server,
                 _ => EndReason::Client,
             };
-            Fault::End(reason(format!("queue {index}: {cause}")))
+            Fault::End(reason(format!("queue {index}: {}", explain(&cause))))
         };
         let wish = Arc::new(Wish::default());
         let parts = self.parts(index, addresses, Arc::clone(&wish))?.map_err(queue_fault)?;

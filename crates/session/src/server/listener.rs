@@ -27,11 +27,12 @@ const BACKLOG: i32 = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum ListenerError {
     /// The path ends in no name, or its directory cannot be opened.
-    #[error("no socket can be at {}: {error}", shown(.path))]
+    #[error("no socket can be at {}", shown(.path))]
     Directory {
         /// The path.
         path: PathBuf,
         /// The reason.
+        #[source]
         error: io::Error,
     },
     /// Something that is no socket is at the path.
@@ -44,11 +45,12 @@ pub enum ListenerError {
     #[error("{} is a socket that is not ours to replace", shown(.0))]
     NotOurs(PathBuf),
     /// The system refuses.
-    #[error("cannot listen on {}: {error}", shown(.path))]
+    #[error("cannot listen on {}", shown(.path))]
     Io {
         /// The path.
         path: PathBuf,
         /// The reason.
+        #[source]
         error: io::Error,
     },
     /// A client of a user who is not allowed; it was disconnected.
@@ -294,6 +296,7 @@ fn remove_stale(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blockyard_block::explain;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;
 
@@ -321,7 +324,7 @@ mod tests {
         let listener = Listener::bind(&path, &[]).unwrap();
         let _client = UnixStream::connect(&path).unwrap();
         let leaving = listener.departures.too_many();
-        let refused = listener.accept().unwrap_err().to_string();
+        let refused = explain(&listener.accept().unwrap_err());
         assert!(refused.contains("are not closed yet"), "{refused}");
         drop(leaving);
         // It has waited.
@@ -332,7 +335,7 @@ mod tests {
     fn only_a_stale_socket_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.sock");
-        let refused = || Listener::bind(&path, &[]).unwrap_err().to_string();
+        let refused = || explain(&Listener::bind(&path, &[]).unwrap_err());
         std::fs::write(&path, "precious").unwrap();
         assert!(refused().contains("is not a socket"));
         std::fs::remove_file(&path).unwrap();
@@ -352,7 +355,7 @@ mod tests {
         assert!(path.exists());
         drop(other);
         let dgram = std::os::unix::net::UnixDatagram::bind(directory.path().join("other")).unwrap();
-        let refused = Listener::bind(&directory.path().join("other"), &[]).unwrap_err().to_string();
+        let refused = explain(&Listener::bind(&directory.path().join("other"), &[]).unwrap_err());
         assert!(refused.contains("not ours"), "{refused}");
         drop(dgram);
     }
@@ -370,14 +373,14 @@ mod tests {
         let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&std::fs::symlink_metadata(path).unwrap());
         let listener = Listener::bind(&at("disk.sock"), &[1234]).unwrap();
         assert_eq!((owner(&at("disk.sock")), mode(&at("disk.sock"))), (1234, 0o600));
-        let refused = Listener::bind(&at("disk.sock"), &[1234]).unwrap_err().to_string();
+        let refused = explain(&Listener::bind(&at("disk.sock"), &[1234]).unwrap_err());
         assert!(refused.contains("in use"), "{refused}");
         // What a server that was killed leaves there.
         std::fs::hard_link(at("disk.sock"), at("left")).unwrap();
         drop(listener);
         std::fs::rename(at("left"), at("disk.sock")).unwrap();
         for others in [&[][..], &[1235], &[1234, 1235]] {
-            let refused = Listener::bind(&at("disk.sock"), others).unwrap_err().to_string();
+            let refused = explain(&Listener::bind(&at("disk.sock"), others).unwrap_err());
             assert!(refused.contains("not ours"), "{refused}");
         }
         drop(Listener::bind(&at("disk.sock"), &[1234]).unwrap());
@@ -423,9 +426,9 @@ mod tests {
         let path = deep.join("disk.sock");
         let _listener = Listener::bind(&path, &[]).unwrap();
         assert_eq!(mode(&path), 0o600);
-        let refused = Listener::bind(&deep.join("n".repeat(100)), &[]).unwrap_err().to_string();
+        let refused = explain(&Listener::bind(&deep.join("n".repeat(100)), &[]).unwrap_err());
         assert!(refused.contains("cannot listen on"), "{refused}");
-        assert!(Listener::bind(Path::new("/"), &[]).unwrap_err().to_string().contains("does not end in a name"));
-        assert!(Listener::bind(Path::new("/nowhere/x"), &[]).unwrap_err().to_string().contains("no socket can be at"));
+        assert!(explain(&Listener::bind(Path::new("/"), &[]).unwrap_err()).contains("does not end in a name"));
+        assert!(explain(&Listener::bind(Path::new("/nowhere/x"), &[]).unwrap_err()).contains("no socket can be at"));
     }
 }

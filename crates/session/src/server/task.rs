@@ -3,6 +3,7 @@
 use super::coalescing::{Coalescing, Decision, Held};
 use super::event_descriptor::{Call, Kick};
 use super::session::{EndReason, Shared};
+use blockyard_block::explain;
 use blockyard_devices::virtio::{BlockVirtqueue, DeviceFailure, FailureCause, Limit, Pass, QueueNotifier};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -118,7 +119,7 @@ impl Task {
         self.check_memory();
         self.failed = true;
         let reason = if failure.is_drivers_fault() { EndReason::Client } else { EndReason::Server };
-        self.session.fail(reason(failure.to_string()));
+        self.session.fail(reason(explain(failure)));
         if matches!(failure.cause, FailureCause::Backend(_)) {
             // It would not drain. Dropped, it lets go of the memory.
             self.next_available = self.queue.take().map_or(0, |queue| queue.next_available());

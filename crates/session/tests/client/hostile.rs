@@ -2,7 +2,7 @@
 
 use crate::rig::{Client, WRITE, pattern};
 use crate::scripted::{self, Contents, Say, Script, Use, contents, serve};
-use blockyard_block::{Disk, MemoryMap, Operation, Request, RequestError};
+use blockyard_block::{Disk, MemoryMap, Operation, Request, RequestError, explain};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -47,14 +47,14 @@ fn connect_impatiently(script: impl Fn() -> Script) -> (SessionDisk, JoinHandle<
     let tries = [3, 12, 48].map(Duration::from_secs);
     let connected = tries.into_iter().find_map(|patience| {
         let (disk, server, _) = try_connect(script(), &SessionOptions { patience, ..options() });
-        Some((disk.inspect_err(|error| eprintln!("within {patience:?}: {error}")).ok()?, server))
+        Some((disk.inspect_err(|error| eprintln!("within {patience:?}: {}", explain(error))).ok()?, server))
     });
     connected.expect("it does not even answer at first")
 }
 
 fn refusal(script: Script, patience: Duration) -> String {
     let (disk, ..) = try_connect(script, &SessionOptions { patience, ..options() });
-    disk.expect_err("such a server is refused").to_string()
+    explain(&disk.expect_err("such a server is refused"))
 }
 
 #[test]

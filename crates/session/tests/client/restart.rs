@@ -3,7 +3,7 @@
 use crate::rig::{Client, Rig, WRITE};
 use crate::server::{QemuStorageDaemon, Running};
 use crate::verify::survive_restarts;
-use blockyard_block::{Disk, Operation, RequestError};
+use blockyard_block::{Disk, Operation, RequestError, explain};
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ fn a_queue_can_be_dropped_while_the_server_is_away() {
 #[test]
 fn wrong_paths_are_told_apart() {
     let directory = tempfile::tempdir().unwrap();
-    let say = |path: &Path| SessionDisk::connect(path, &SessionOptions::default()).unwrap_err().to_string();
+    let say = |path: &Path| explain(&SessionDisk::connect(path, &SessionOptions::default()).unwrap_err());
     let missing = directory.path().join("missing.sock");
     assert!(say(&missing).ends_with("missing.sock: is its server running?"));
     let stale = directory.path().join("stale.sock");

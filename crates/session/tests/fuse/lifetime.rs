@@ -1,7 +1,7 @@
 //! How a mount begins and ends.
 
 use crate::rig::{MIB, Mounted, RecordingDisk, eventually, options, pattern, run};
-use blockyard_block::{FileDisk, FileOptions, MemoryDisk};
+use blockyard_block::{FileDisk, FileOptions, MemoryDisk, explain};
 use blockyard_session::fuse::{EndReason, FuseError, FuseFile, Unmounted};
 use landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetStatus};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -262,7 +262,7 @@ fn what_cannot_be_mounted_over_is_refused_in_one_sentence() {
         ("file/disk", "Not a directory"),
         ("..", "is a directory"),
     ] {
-        let error = FuseFile::mount(memory_disk(), &at(name), &options()).expect_err(name).to_string();
+        let error = explain(&FuseFile::mount(memory_disk(), &at(name), &options()).expect_err(name));
         assert!(error.contains(expected) && !error.contains('\n'), "{error}");
     }
     let left: Vec<_> = fs::read_dir(directory.path()).expect("read").flatten().map(|entry| entry.file_name()).collect();
@@ -280,8 +280,8 @@ fn a_dead_mount_of_somebody_else_is_not_ours_to_clear_away() {
     rustix::mount::mount("other", &path, "fuse.other", MountFlags::empty(), Some(options_of_mount.as_c_str()))
         .expect("mounted: this test needs root");
     drop(device);
-    let error = FuseFile::mount(memory_disk(), &path, &options()).expect_err("refused");
-    assert!(error.to_string().contains("not connected"), "{error}");
+    let error = explain(&FuseFile::mount(memory_disk(), &path, &options()).expect_err("refused"));
+    assert!(error.contains("not connected"), "{error}");
     assert_eq!(mounts_at(&path), 1);
     rustix::mount::unmount(&path, UnmountFlags::empty()).expect("unmounted");
 }
