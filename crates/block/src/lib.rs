@@ -147,6 +147,7 @@ pub mod duration;
 mod event_fd;
 mod explain;
 mod file;
+mod file_identity;
 mod formats;
 pub mod layers;
 pub mod limits;
@@ -184,6 +185,7 @@ pub use disk::{Disk, Extent, ExtentKind, Geometry, Queue, QueueError};
 pub use event_fd::EventFd;
 pub use explain::{error_at, explain};
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers, RING_REGISTRATIONS};
+pub use file_identity::FileIdentity;
 pub use formats::{
     AllowedDirectories, AtomicChange, ChainImage, CheckReport, FileFormat, ForeignJournal, FoundJournal, ImageError,
     LuksHeader, LuksSlot, Preallocation, Qcow2Backing, Qcow2Bitmap, Qcow2Check, Qcow2Commit, Qcow2CreateOptions,

@@ -1,5 +1,6 @@
 //! Where an open file lies.
 
+use crate::FileIdentity;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags, fstat, openat, readlinkat, statat, statx,
 };
@@ -45,7 +46,7 @@ impl Place {
         for _ in 0..LINKS_MAX {
             let found = statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?;
             if FileType::from_raw_mode(found.st_mode) != FileType::Symlink {
-                let is_same = (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino);
+                let is_same = FileIdentity::of(&found) == FileIdentity::of(&opened);
                 return if is_same { Ok(place) } else { Err(io::Error::other("it is being moved or replaced")) };
             }
             place = place.follow()?;

@@ -1,7 +1,7 @@
 //! The gate through which every reference out of an image is opened.
 
 use super::{FoundJournal, ImageError};
-use crate::{FileDisk, FileDiskError, FileOptions, OpenedFile};
+use crate::{FileDisk, FileDiskError, FileIdentity, FileOptions, OpenedFile};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use std::fs::File;
 use std::io;
@@ -133,8 +133,7 @@ fn failed(name: &Path) -> impl Fn(io::Error) -> ImageError {
 }
 
 fn is_same(a: impl AsFd, b: impl AsFd) -> io::Result<bool> {
-    let (a, b) = (fstat(a)?, fstat(b)?);
-    Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+    Ok(FileIdentity::of(&fstat(a)?) == FileIdentity::of(&fstat(b)?))
 }
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

@@ -23,9 +23,9 @@
 //! The image has room for the change before it happens ([`room`]).
 
 mod completion;
-mod file_identity;
 mod found_journal;
 mod journal_record;
+mod lasting_identity;
 mod room;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The regular file that a disk is mounted over.
 
 use super::{FuseError, fusermount};
-use blockyard_block::directory_of;
+use blockyard_block::{FileIdentity, directory_of};
 use rustix::fs::{
     AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags, flock, fstat, openat, readlinkat, statat,
     statx, unlinkat,
@@ -101,19 +101,6 @@ impl Place {
     fn path(&self) -> PathBuf {
         let directory = PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
         directory.join(OsStr::from_bytes(self.name.as_bytes()))
-    }
-}
-
-/// Which file it is, whatever its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileIdentity {
-    device: u64,
-    inode: u64,
-}
-
-impl FileIdentity {
-    fn of(stat: &Stat) -> Self {
-        Self { device: stat.st_dev, inode: stat.st_ino }
     }
 }
 

@@ -6,7 +6,8 @@
 //! server. Beside the socket it keeps the file that it was mounted over, to lock it while it unmounts, and the
 //! directory of that file, where it unmounts whatever the directory is called by then.
 
-use super::mountpoint::{FileIdentity, MountIdentity, Mountpoint, Place, c_path, take_turn};
+use super::mountpoint::{MountIdentity, Mountpoint, Place, c_path, take_turn};
+use blockyard_block::FileIdentity;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::{CStr, CString};

@@ -1,7 +1,7 @@
 //! Where clients connect.
 
 use super::client_stream::{ClientStream, Departures};
-use blockyard_block::{directory_of, is_one_user, shown};
+use blockyard_block::{FileIdentity, directory_of, is_one_user, shown};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, chmodat, chownat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat,
 };
@@ -72,8 +72,7 @@ pub struct Listener {
     path: PathBuf,
     directory: OwnedFd,
     name: OsString,
-    /// Device and inode.
-    identity: (u64, u64),
+    identity: FileIdentity,
     allowed_uids: Vec<u32>,
     /// Those of them that are maybe not one user's numbers.
     several_users: Vec<u32>,
@@ -112,7 +111,7 @@ impl Listener {
         // Asked now, as nothing else is opened once this process has shut itself in.
         let several_users = allowed_uids.iter().copied().filter(|&uid| !is_one_user(uid)).collect();
         let listener = UnixListener::from(socket);
-        let (path, identity, departures) = (path.to_owned(), identity(&stat), Departures::default());
+        let (path, identity, departures) = (path.to_owned(), FileIdentity::of(&stat), Departures::default());
         let this = Self { listener, path, directory, name, identity, allowed_uids, several_users, departures };
         listen(&this.listener, BACKLOG).map_err(io)?;
         Ok(this)
@@ -228,7 +227,7 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        if found.is_ok_and(|found| identity(&found) == self.identity) {
+        if found.is_ok_and(|found| FileIdentity::of(&found) == self.identity) {
             let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
         }
     }
@@ -236,10 +235,6 @@ impl Drop for Listener {
 
 fn socket_flags() -> SocketFlags {
     SocketFlags::CLOEXEC | SocketFlags::NONBLOCK
-}
-
-fn identity(stat: &Stat) -> (u64, u64) {
-    (stat.st_dev, stat.st_ino)
 }
 
 /// The directory that the socket is to be in, and its name there.
@@ -285,7 +280,7 @@ fn remove_stale(
         // Also one whose backlog is full.
         Ok(()) | Err(Errno::AGAIN) => Err(ListenerError::InUse(path.to_owned())),
         Err(Errno::CONNREFUSED) => {
-            let still = stat().is_ok_and(|now| identity(&now) == identity(&found));
+            let still = stat().is_ok_and(|now| FileIdentity::of(&now) == FileIdentity::of(&found));
             if still { unlinkat(directory, name, AtFlags::empty()).map_err(io) } else { Ok(()) }
         }
         Err(Errno::NOENT) => Ok(()),

@@ -1,7 +1,7 @@
 //! Looking for the journal of an image, and whether what is found there counts.
 
-use super::file_identity::FileIdentity;
 use super::journal_record::{IMAGE_MARK, JournalRecord, Stamp, is_ours};
+use super::lasting_identity::LastingIdentity;
 use super::unfinished_change::{ANOTHER_IMAGES, COPY, NO_CHANGE, UnfinishedChange, unmarking};
 use crate::Remedy;
 use crate::formats::ImageError;
@@ -186,7 +186,7 @@ fn foreign_because(journal: &Stat, image: &Stat) -> Option<&'static str> {
 /// Where the journal of an image lies once it is complete; `None` where files have no time of birth.
 pub(super) fn journal_place(image: impl AsFd, path: &Path) -> Result<Option<Place>, ImageError> {
     let failed = |source: io::Error| ImageError::System { action: "look at", path: path.to_owned(), source };
-    let Some(FileIdentity { inode, born }) = FileIdentity::of(&image).map_err(failed)? else { return Ok(None) };
+    let Some(LastingIdentity { inode, born }) = LastingIdentity::of(&image).map_err(failed)? else { return Ok(None) };
     let name = format!(".blockyard-change-{inode:x}-{:x}-{:x}", born[0], born[1]);
     let place = Place::of(image, path).and_then(|place| place.beside(&OsString::from(name)));
     place.map(Some).map_err(failed)

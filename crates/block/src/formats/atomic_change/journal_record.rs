@@ -13,7 +13,7 @@
 //! or lies beside another name, and that a journal which is brought back later is not put over what was written since.
 //! Setting the mark is that moment; where none is kept, it is the journal's word.
 
-use super::file_identity::FileIdentity;
+use super::lasting_identity::LastingIdentity;
 use rustix::fs::{XattrFlags, fdatasync, fgetxattr, fremovexattr, fsetxattr, fsync};
 use rustix::io::Errno;
 use std::fs::File;
@@ -30,7 +30,7 @@ const RECORD_BYTES: usize = 88;
 const STATE_AT: usize = 8;
 const MARKED_AT: usize = 9;
 const OWN_AT: usize = 16 + 3 * 8;
-const IMAGE_AT: usize = OWN_AT + FileIdentity::BYTES;
+const IMAGE_AT: usize = OWN_AT + LastingIdentity::BYTES;
 
 /// What an image's file looks like from outside, however it is named and whoever owns it: a copy of it that looks the
 /// same holds the same.
@@ -81,7 +81,7 @@ const JOURNAL_MARK: Mark = Mark("user.blockyard.journal");
 /// What a file has of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marked {
-    With(FileIdentity),
+    With(LastingIdentity),
     No,
     /// Its file system keeps none, or its mode lets nobody look.
     Unknown,
@@ -90,7 +90,7 @@ enum Marked {
 /// Whether a file says that it is itself the file of a change, whatever is in it; where its file system keeps that.
 pub(super) fn is_ours(journal: &File) -> io::Result<bool> {
     Ok(match JOURNAL_MARK.look(journal)? {
-        Marked::With(own) => FileIdentity::of(journal)? == Some(own),
+        Marked::With(own) => LastingIdentity::of(journal)? == Some(own),
         Marked::No => false,
         Marked::Unknown => true,
     })
@@ -102,7 +102,7 @@ impl Mark {
     }
 
     /// The journal that a file is marked with, if any.
-    pub(super) fn of(&self, file: &File) -> io::Result<Option<FileIdentity>> {
+    pub(super) fn of(&self, file: &File) -> io::Result<Option<LastingIdentity>> {
         Ok(match self.look(file)? {
             Marked::With(journal) => Some(journal),
             Marked::No | Marked::Unknown => None,
@@ -110,9 +110,9 @@ impl Mark {
     }
 
     fn look(&self, file: &File) -> io::Result<Marked> {
-        let mut bytes = [0; FileIdentity::BYTES];
+        let mut bytes = [0; LastingIdentity::BYTES];
         match fgetxattr(file, self.0, &mut bytes) {
-            Ok(FileIdentity::BYTES) => Ok(Marked::With(FileIdentity::from_bytes(&bytes))),
+            Ok(LastingIdentity::BYTES) => Ok(Marked::With(LastingIdentity::from_bytes(&bytes))),
             // Nothing of ours.
             Ok(_) | Err(Errno::NODATA | Errno::RANGE) => Ok(Marked::No),
             // A new file that the umask has left no rights on: who could open another one may read this.
@@ -122,7 +122,7 @@ impl Mark {
     }
 
     /// Sets it; whether it is kept. Only a sync makes it stable.
-    pub(super) fn set(&self, file: &File, journal: &FileIdentity) -> io::Result<bool> {
+    pub(super) fn set(&self, file: &File, journal: &LastingIdentity) -> io::Result<bool> {
         match fsetxattr(file, self.0, &journal.to_bytes(), XattrFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(false),
@@ -149,9 +149,9 @@ pub(super) struct JournalRecord<'journal> {
     marked: bool,
     stamp: Stamp,
     /// The file that it was written to first.
-    own: FileIdentity,
+    own: LastingIdentity,
     /// The image.
-    image: FileIdentity,
+    image: LastingIdentity,
 }
 
 impl<'journal> JournalRecord<'journal> {
@@ -161,7 +161,7 @@ impl<'journal> JournalRecord<'journal> {
         let at = journal.metadata()?.len().next_multiple_of(SECTOR_BYTES);
         journal.set_len(at + SECTOR_BYTES)?;
         let identity =
-            |file| FileIdentity::of(file)?.ok_or_else(|| io::Error::other("its file system keeps no time of birth"));
+            |file| LastingIdentity::of(file)?.ok_or_else(|| io::Error::other("its file system keeps no time of birth"));
         let (own, image) = (identity(journal)?, identity(image)?);
         JOURNAL_MARK.set(journal, &own)?;
         Self { journal, at, state: State::Prepared, marked: false, stamp, own, image }.write()
@@ -190,9 +190,9 @@ impl<'journal> JournalRecord<'journal> {
         };
         let stamp = Stamp { modified: [number(0), number(1)], length_bytes: number(2).cast_unsigned() };
         let identity = |at: usize| {
-            let mut identity = [0; FileIdentity::BYTES];
-            identity.copy_from_slice(&bytes[at..][..FileIdentity::BYTES]);
-            FileIdentity::from_bytes(&identity)
+            let mut identity = [0; LastingIdentity::BYTES];
+            identity.copy_from_slice(&bytes[at..][..LastingIdentity::BYTES]);
+            LastingIdentity::from_bytes(&identity)
         };
         let (own, image, marked) = (identity(OWN_AT), identity(IMAGE_AT), bytes[MARKED_AT] != 0);
         let record = Self { journal, at, state, marked, stamp, own, image };
@@ -202,29 +202,29 @@ impl<'journal> JournalRecord<'journal> {
     /// Whether it lies in the file that it was written to first, by us. What somebody else had the owner copy does not,
     /// nor what he had him write down as it came.
     pub(super) fn is_original(&self) -> io::Result<bool> {
-        Ok(is_ours(self.journal)? && FileIdentity::of(self.journal)? == Some(self.own))
+        Ok(is_ours(self.journal)? && LastingIdentity::of(self.journal)? == Some(self.own))
     }
 
     /// Whether it is the one that an image is marked with.
-    pub(super) fn is_named_by(&self, mark: FileIdentity) -> bool {
+    pub(super) fn is_named_by(&self, mark: LastingIdentity) -> bool {
         self.own == mark
     }
 
     /// Whether it is for this image, and not for another one beside which it was moved. Everybody asks, whatever its
     /// state is.
     pub(super) fn is_of(&self, image: &File) -> io::Result<bool> {
-        Ok(FileIdentity::of(image)? == Some(self.image))
+        Ok(LastingIdentity::of(image)? == Some(self.image))
     }
 
     /// Whether the change has happened to an image that has this mark; otherwise the image is as it was, and so it
     /// stays.
-    pub(super) fn has_happened(&self, mark: Option<FileIdentity>) -> bool {
+    pub(super) fn has_happened(&self, mark: Option<LastingIdentity>) -> bool {
         self.state != State::Prepared || mark == Some(self.own)
     }
 
     /// Whether an image that looks like this, and has this mark, is still what the change was made for, as far as that
     /// can be told.
-    pub(super) fn is_for(&self, image: &Stamp, mark: Option<FileIdentity>) -> bool {
+    pub(super) fn is_for(&self, image: &Stamp, mark: Option<LastingIdentity>) -> bool {
         match self.state {
             State::Prepared | State::Happened | State::Stopped => *image == self.stamp,
             State::Begun => !self.marked || mark == Some(self.own),
@@ -308,7 +308,7 @@ impl<'journal> JournalRecord<'journal> {
 
     /// Says that another file is its own.
     #[cfg(test)]
-    pub(super) fn forge(mut self, own: FileIdentity) -> io::Result<()> {
+    pub(super) fn forge(mut self, own: LastingIdentity) -> io::Result<()> {
         self.own = own;
         self.write()
     }
@@ -334,4 +334,4 @@ impl<'journal> JournalRecord<'journal> {
     }
 }
 
-const _: () = assert!(RECORD_BYTES == IMAGE_AT + FileIdentity::BYTES && RECORD_BYTES as u64 <= SECTOR_BYTES);
+const _: () = assert!(RECORD_BYTES == IMAGE_AT + LastingIdentity::BYTES && RECORD_BYTES as u64 <= SECTOR_BYTES);

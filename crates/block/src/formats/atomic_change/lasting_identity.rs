@@ -6,13 +6,13 @@ use std::os::fd::AsFd;
 
 /// A file of a file system: no other has the same, not even one that gets its inode number later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileIdentity {
+pub(super) struct LastingIdentity {
     pub(super) inode: u64,
     /// When it was made: seconds and nanoseconds.
     pub(super) born: [i64; 2],
 }
 
-impl FileIdentity {
+impl LastingIdentity {
     /// That of an open file; `None` where files have no time of birth.
     pub(super) fn of(file: impl AsFd) -> io::Result<Option<Self>> {
         let status = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME)?;

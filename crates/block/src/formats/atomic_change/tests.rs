@@ -1,5 +1,5 @@
-use super::file_identity::FileIdentity;
 use super::journal_record::IMAGE_MARK;
+use super::lasting_identity::LastingIdentity;
 use super::unfinished_change::{ANOTHER_IMAGES, COPY, NO_CHANGE};
 use super::*;
 use crate::FileDisk;
@@ -268,7 +268,7 @@ fn what_somebody_was_sent_is_no_change_though_it_says_which_file_it_is() {
     let (name, sent) = (journal(&directory, &path), directory.path().join("sent"));
     fs::copy(&name, &sent).unwrap();
     let file = File::options().read(true).write(true).open(&sent).unwrap();
-    let own = FileIdentity::of(&file).unwrap().unwrap();
+    let own = LastingIdentity::of(&file).unwrap().unwrap();
     let Ok(record) = JournalRecord::read(&file) else { panic!("it is whole") };
     record.forge(own).unwrap();
     if rustix::fs::fsetxattr(&file, "user.test", b"1", rustix::fs::XattrFlags::empty()).is_err() {
@@ -399,7 +399,7 @@ fn what_somebody_is_being_sent_is_no_change_when_all_of_it_has_come() {
         return;
     }
     let Ok(record) = JournalRecord::read(&file) else { panic!("it is whole") };
-    record.forge(FileIdentity::of(&file).unwrap().unwrap()).unwrap();
+    record.forge(LastingIdentity::of(&file).unwrap().unwrap()).unwrap();
     let whole = fs::read(&sent).unwrap();
     file.set_len(100).unwrap();
     fs::rename(&sent, &name).unwrap();
@@ -435,7 +435,7 @@ fn a_journal_that_is_moved_to_another_image_is_no_change_to_that_one() {
             let (directory, path) = make();
             let (other, before) = (directory.path().join("other"), fs::read(&path).unwrap());
             fs::write(&other, vec![3; BYTES]).unwrap();
-            let own = FileIdentity::of(File::open(journal_beside(&directory, &[&path, &other])).unwrap());
+            let own = LastingIdentity::of(File::open(journal_beside(&directory, &[&path, &other])).unwrap());
             let modified = fs::metadata(&path).unwrap().modified().unwrap();
             let file = File::options().write(true).open(&other).unwrap();
             file.set_modified(modified).unwrap();
@@ -510,7 +510,7 @@ fn done() -> (TempDir, PathBuf) {
     let (directory, path) = killed();
     let (name, aside) = (journal(&directory, &path), directory.path().join("aside"));
     let (disk, FoundJournal::Unfinished(change)) = find(&path) else { panic!("it is there") };
-    let own = FileIdentity::of(&change.journal).unwrap().unwrap();
+    let own = LastingIdentity::of(&change.journal).unwrap().unwrap();
     fs::rename(&name, &aside).unwrap();
     change.complete(disk, false).unwrap();
     fs::rename(&aside, &name).unwrap();

@@ -1,11 +1,10 @@
 //! A change of which an image's own file does not have all: whether it counts, and how what is left of it is removed.
 
-use super::file_identity::FileIdentity;
 use super::journal_record::{IMAGE_MARK, JournalRecord, Stamp};
-use crate::Remedy;
+use super::lasting_identity::LastingIdentity;
 use crate::formats::ImageError;
 use crate::place::Place;
-use crate::{OpenedFile, shell_word, shown};
+use crate::{FileIdentity, OpenedFile, Remedy, shell_word, shown};
 use rustix::fs::{AtFlags, fstat, fsync, statat, unlinkat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -24,7 +23,7 @@ pub struct UnfinishedChange {
     pub(super) journal: File,
     pub(super) place: Place,
     /// What the image looked like when this was found, and its mark; `None` when it is ours since before it happened.
-    pub(super) seen: Option<(Stamp, Option<FileIdentity>)>,
+    pub(super) seen: Option<(Stamp, Option<LastingIdentity>)>,
 }
 
 impl UnfinishedChange {
@@ -145,7 +144,7 @@ impl UnfinishedChange {
     pub(super) fn remove_name(&self) -> Result<(), Problem> {
         let own = fstat(&self.journal)?;
         match statat(&self.place.directory, &self.place.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(there) if (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino) => {}
+            Ok(there) if FileIdentity::of(&own) == FileIdentity::of(&there) => {}
             // Somebody has moved it: wherever it is, it is done, or has never happened.
             Ok(_) | Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
