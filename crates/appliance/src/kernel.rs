@@ -45,7 +45,7 @@ pub enum KernelError {
     Named {
         /// What it names.
         path: PathBuf,
-        /// Why not.
+        /// What looking for it met.
         #[source]
         error: io::Error,
     },
@@ -55,7 +55,7 @@ pub enum KernelError {
         looked.display()
     )]
     Modules {
-        /// The kernel.
+        /// The kernel that was found.
         program: PathBuf,
         /// Where they should be.
         looked: PathBuf,

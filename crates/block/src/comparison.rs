@@ -37,7 +37,7 @@ pub enum ComparisonError {
     /// One of the disks.
     #[error("cannot read the {} disk at byte {offset_bytes}", if *.is_first { "first" } else { "second" })]
     Read {
-        /// Which.
+        /// Whether it is the first of the two; else it is the second.
         is_first: bool,
         /// Where the request began.
         offset_bytes: u64,

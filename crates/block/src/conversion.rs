@@ -46,7 +46,7 @@ pub struct ConversionOptions {
 /// Why a conversion did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ConversionError {
-    /// The source.
+    /// A request to the source failed.
     #[error("cannot read the source at byte {offset_bytes}")]
     Read {
         /// Where the request began.
@@ -54,7 +54,7 @@ pub enum ConversionError {
         /// How it failed.
         source: RequestError,
     },
-    /// The target.
+    /// A request to the target failed.
     #[error("cannot write at byte {offset_bytes}")]
     Write {
         /// Where on the disk the piece that failed begins.

@@ -94,34 +94,34 @@ pub enum FuseError {
     /// The file, or its directory, cannot be used.
     #[error("cannot use {}", shown(path))]
     Path {
-        /// Which.
+        /// The file that the disk was to be mounted over.
         path: PathBuf,
-        /// Why.
+        /// What looking at it, making it or opening its directory met.
         #[source]
         error: io::Error,
     },
     /// Only a regular file can show a disk's bytes.
     #[error("{} is a directory: name a regular file, or one that does not exist yet", shown(path))]
     Directory {
-        /// Which.
+        /// The directory's path.
         path: PathBuf,
     },
     /// What a symbolic link points to may change.
     #[error("{} is a symbolic link: name the file that it points to", shown(path))]
     Symlink {
-        /// Which.
+        /// The link's own path, which is not followed.
         path: PathBuf,
     },
     /// A socket, a pipe or a device.
     #[error("{} is not a regular file: name one, or one that does not exist yet", shown(path))]
     NotRegular {
-        /// Which.
+        /// Where it is.
         path: PathBuf,
     },
     /// Another server serves the file.
     #[error("{} is served already: end that server, or unmount the file (umount, or fusermount3 -u)", shown(path))]
     AlreadyServed {
-        /// Which.
+        /// The file that both would serve.
         path: PathBuf,
     },
     /// There is no FUSE here.
@@ -130,7 +130,7 @@ pub enum FuseError {
     /// FUSE is not for this process.
     #[error("cannot open /dev/fuse: {error}; root has to allow it (chmod 666 /dev/fuse), or run as root")]
     Device {
-        /// Why.
+        /// What open(2) said, to us or to fusermount3.
         error: io::Error,
     },
     /// Root without the right to mount: most containers.
@@ -142,9 +142,9 @@ pub enum FuseError {
     /// fusermount3 refused.
     #[error("fusermount3 does not mount over {}: {said}", shown(path))]
     Fusermount {
-        /// Over which file.
+        /// The file that the disk was to be mounted over.
         path: PathBuf,
-        /// Its last line.
+        /// The last line that it wrote to stderr, without its own path.
         said: String,
     },
     /// Only root may let others in, unless root allows it.
@@ -153,34 +153,34 @@ pub enum FuseError {
     /// mount(2) refused.
     #[error("cannot mount over {}", shown(path))]
     Mount {
-        /// Over which file.
+        /// The file that the disk was to be mounted over.
         path: PathBuf,
-        /// Why.
+        /// What mount(2) said, or what starting or hearing fusermount3 met.
         #[source]
         error: io::Error,
     },
     /// The kernel and we do not agree, or there are no threads to be had.
     #[error("cannot serve {}", shown(path))]
     Serve {
-        /// Which file.
+        /// The file that the disk was to be mounted over.
         path: PathBuf,
-        /// Why.
+        /// What the connection to the kernel, a thread or the unmounter met.
         #[source]
         error: io::Error,
     },
     /// The disk gave no queue.
     #[error("cannot open a queue to the disk")]
     Queue {
-        /// Why.
+        /// What the disk said.
         #[source]
         error: io::Error,
     },
     /// It could not be taken away.
     #[error("{} is still mounted: {error}; run umount -l on it, or fusermount3 -u -z", shown(path))]
     Unmount {
-        /// Which file.
+        /// The file that the disk is mounted over.
         path: PathBuf,
-        /// Why.
+        /// EPERM for whatever kept the unmounter from it, or how asking it failed.
         error: io::Error,
     },
 }

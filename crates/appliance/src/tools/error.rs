@@ -11,7 +11,7 @@ pub enum ToolError {
     /// The host has none.
     #[error("there is no {program} on this machine: run `apt-get install {package}`")]
     Missing {
-        /// Its name.
+        /// What its file is called.
         program: &'static str,
         /// The Debian package that brings it.
         package: &'static str,
@@ -19,16 +19,16 @@ pub enum ToolError {
     /// It, or something that it needs, cannot be read.
     #[error("cannot take {} into the appliance", path.display())]
     Unreadable {
-        /// The file.
+        /// The file that cannot be read, or what was to be sent.
         path: PathBuf,
-        /// Why not.
+        /// How reading, packing or sending it failed.
         #[source]
         error: io::Error,
     },
     /// A library is not there.
     #[error("there is no library {name} on this machine, which {needed_by} needs")]
     Library {
-        /// Its name.
+        /// Its name, as `needed_by` has it.
         name: String,
         /// Who needs it.
         needed_by: String,

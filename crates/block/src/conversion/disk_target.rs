@@ -10,7 +10,7 @@ use std::ops::Range;
 /// A disk that a conversion writes, at least as large as the source.
 #[derive(Clone, Copy)]
 pub struct DiskTarget<'a> {
-    /// The disk.
+    /// What is written; whoever converts flushes it.
     pub disk: &'a dyn Disk,
     /// It reads as zeros everywhere.
     pub is_zero: bool,

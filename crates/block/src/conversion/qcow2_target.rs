@@ -11,7 +11,7 @@ use std::ops::Range;
 /// A new image that a conversion writes, of the source's size rounded up to 512 bytes.
 #[derive(Clone, Copy)]
 pub struct Qcow2Target<'a> {
-    /// The image.
+    /// Of the image; whoever converts lets it finish afterwards.
     pub writer: &'a Qcow2Writer,
     /// Compress each cluster that becomes smaller by it.
     pub compress: bool,

@@ -13,7 +13,7 @@ pub enum FileDiskError {
     /// The operating system did not open it.
     #[error("cannot open {} for {access}", shown(path))]
     Open {
-        /// The file.
+        /// What was to be opened, as it was named.
         path: PathBuf,
         /// What it was opened for.
         access: &'static str,
@@ -23,7 +23,7 @@ pub enum FileDiskError {
     /// It is something that holds no blocks.
     #[error("{} is {kind}; a disk is a regular file or a block device", shown(path))]
     NotADisk {
-        /// The file.
+        /// Where it is.
         path: PathBuf,
         /// What it is, with its article.
         kind: &'static str,
@@ -31,7 +31,7 @@ pub enum FileDiskError {
     /// An open file is not open in a way that suits a disk.
     #[error("{} {problem}", shown(path))]
     Unsuitable {
-        /// The file.
+        /// Where the open file is, as the kernel has it.
         path: PathBuf,
         /// What is wrong with it.
         problem: &'static str,
@@ -39,7 +39,7 @@ pub enum FileDiskError {
     /// The operating system did not say what it is.
     #[error("cannot tell the size of {}", shown(path))]
     Inspect {
-        /// The file.
+        /// The file or device that was opened.
         path: PathBuf,
         /// What the operating system said.
         source: io::Error,
@@ -47,9 +47,9 @@ pub enum FileDiskError {
     /// It cannot be used without the page cache.
     #[error("cannot open {} for direct transfers, which `direct` asks for", shown(path))]
     Direct {
-        /// The file.
+        /// The file or device that was opened.
         path: PathBuf,
-        /// Why.
+        /// What opening it so, or asking what it demands, met.
         source: io::Error,
     },
     /// A block device that something in the system has for itself.
@@ -70,7 +70,7 @@ pub enum FileDiskError {
     /// Another program uses it, and not in a way that goes together with this.
     #[error("{} is in use: {holder} has it open {purpose}", shown(path))]
     Locked {
-        /// The file.
+        /// The file or device that both would use.
         path: PathBuf,
         /// The other program, as well as it can be told.
         holder: String,
@@ -80,7 +80,7 @@ pub enum FileDiskError {
     /// The operating system did not lock it.
     #[error("cannot lock {}", shown(path))]
     Lock {
-        /// The file.
+        /// The file that was opened.
         path: PathBuf,
         /// What the operating system said.
         source: io::Error,

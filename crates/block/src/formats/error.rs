@@ -26,7 +26,7 @@ pub enum ImageError {
     /// The image is wrong in itself, or needs something that is missing here.
     #[error("{} {problem}", shown(path))]
     Unusable {
-        /// The image.
+        /// The image's file.
         path: PathBuf,
         /// What is wrong with it, and what may help; goes on after the path.
         problem: String,
@@ -34,7 +34,7 @@ pub enum ImageError {
     /// The image refers to a file that the user did not allow.
     #[error("{} refers to {}, {}", shown(image), shown(target), Remedy::AllowDirectory(directory))]
     NotAllowed {
-        /// The image.
+        /// The image that refers to it.
         image: PathBuf,
         /// The file that it refers to, symbolic links resolved.
         target: PathBuf,

@@ -13,7 +13,7 @@ pub enum ReplacementError {
     /// The path is taken by something that is not a regular file.
     #[error("{} is {kind}: name a regular file, or one that does not exist yet", shown(path))]
     NotAFile {
-        /// The path.
+        /// Where the file was to be.
         path: PathBuf,
         /// What is there, with its article.
         kind: &'static str,
@@ -31,7 +31,7 @@ pub enum ReplacementError {
     /// The file is there and this user may not write to it.
     #[error("{} cannot be written; change its permissions, or name another file", shown(path))]
     NotWritable {
-        /// The path.
+        /// The file that is there.
         path: PathBuf,
         /// What the operating system said.
         source: io::Error,

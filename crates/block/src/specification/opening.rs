@@ -63,7 +63,7 @@ pub enum OpenError {
     /// The file is not what its name says.
     #[error("{} {problem}", shown(path))]
     Content {
-        /// The file.
+        /// The file, as it was named.
         path: PathBuf,
         /// What it is, and how to say so.
         problem: String,
@@ -71,9 +71,9 @@ pub enum OpenError {
     /// There is no memory for it, or no such block size.
     #[error("cannot make a disk of {}", size::exact(*capacity_bytes))]
     Memory {
-        /// How much was asked for.
+        /// The size that was asked for.
         capacity_bytes: u64,
-        /// Why not.
+        /// What making it met.
         source: io::Error,
     },
     /// The partition is not on the disk; the source says which.
@@ -81,9 +81,9 @@ pub enum OpenError {
     Partition {
         /// The file or socket that the disk is in.
         disk: PathBuf,
-        /// Its number.
+        /// Its number in the table, counted from 1.
         number: NonZeroU32,
-        /// Why not.
+        /// What reading the table met, or that it has no such partition.
         source: Box<dyn Error + Send + Sync>,
     },
     /// An image is none, refers to what it must not, or cannot be had.

@@ -13,7 +13,7 @@ pub struct DeviceFailure {
     pub device: Arc<str>,
     /// The queue, where it was one.
     pub queue: Option<u16>,
-    /// The reason.
+    /// What the driver did, or how the disk failed.
     #[source]
     pub cause: FailureCause,
 }

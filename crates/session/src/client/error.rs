@@ -24,7 +24,7 @@ pub enum SessionError {
     /// Whoever listens does not speak vhost-user, or not as its specification says.
     #[error("{socket} does not speak vhost-user as it should: {detail}; is it a vhost-user-blk server's socket?")]
     Protocol {
-        /// The socket.
+        /// The socket's path, or what a connection that was taken over is called.
         socket: Arc<str>,
         /// What was wrong.
         detail: String,
@@ -32,7 +32,7 @@ pub enum SessionError {
     /// A vhost-user server, but of something else, or of a disk that cannot be.
     #[error("{socket} serves no usable block device: {detail}")]
     NoBlockDevice {
-        /// The socket.
+        /// The socket's path, or what a connection that was taken over is called.
         socket: Arc<str>,
         /// What is missing or impossible.
         detail: String,
@@ -40,9 +40,9 @@ pub enum SessionError {
     /// No answer to a control message.
     #[error("the server on {socket} does not answer ({patience:?}): it hangs, or serves another client")]
     NoAnswer {
-        /// The socket.
+        /// The socket's path, or what a connection that was taken over is called.
         socket: Arc<str>,
-        /// How long it had.
+        /// How long it had: `SessionOptions::patience`.
         patience: Duration,
     },
     /// The server went away.
@@ -51,7 +51,7 @@ pub enum SessionError {
     /// The server refused something that it must be able to do.
     #[error("the server on {socket} refused {request}: see what it says")]
     Refused {
-        /// The socket.
+        /// The socket's path, or what a connection that was taken over is called.
         socket: Arc<str>,
         /// The control message.
         request: &'static str,
@@ -59,7 +59,7 @@ pub enum SessionError {
     /// The server wrote impossible things into a virtqueue.
     #[error("the server on {socket} broke a virtqueue: {error}; it is not to be trusted")]
     Virtqueue {
-        /// The socket.
+        /// The socket's path, or what a connection that was taken over is called.
         socket: Arc<str>,
         /// What it wrote.
         error: DeviceError,
@@ -67,7 +67,7 @@ pub enum SessionError {
     /// The server came back with another disk.
     #[error("the server on {socket} came back with another disk: {detail}")]
     Changed {
-        /// The socket.
+        /// The socket's path, or what a connection that was taken over is called.
         socket: Arc<str>,
         /// What is less than before.
         detail: String,
@@ -75,7 +75,7 @@ pub enum SessionError {
     /// All virtqueues are in use.
     #[error("the server on {socket} has {}: {}", all_in_use(*queues), Remedy::MoreQueues)]
     NoQueue {
-        /// The socket.
+        /// The socket's path, or what a connection that was taken over is called.
         socket: Arc<str>,
         /// How many it has.
         queues: u16,
@@ -83,7 +83,7 @@ pub enum SessionError {
     /// The server maps no more memory.
     #[error("the server on {socket} maps {slots} memory regions and all are in use: open fewer queues")]
     NoMemorySlot {
-        /// The socket.
+        /// The socket's path, or what a connection that was taken over is called.
         socket: Arc<str>,
         /// How many it maps.
         slots: usize,
@@ -91,9 +91,9 @@ pub enum SessionError {
     /// It was not there in time after it had gone.
     #[error("the server on {socket} did not come back within {patience:?}")]
     Gone {
-        /// The socket.
+        /// The socket's path, or what a connection that was taken over is called.
         socket: Arc<str>,
-        /// How long it had.
+        /// How long it had: `SessionOptions::reconnect`.
         patience: Duration,
         /// What the last attempt met.
         #[source]
@@ -108,7 +108,7 @@ pub enum SessionError {
     /// The operating system refused something.
     #[error("no session with {socket}")]
     Os {
-        /// The socket.
+        /// The socket's path, or what a connection that was taken over is called.
         socket: Arc<str>,
         /// What it said.
         #[source]

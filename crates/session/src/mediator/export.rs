@@ -36,7 +36,7 @@ pub enum ExportError {
     /// The path cannot be a socket's.
     #[error("'{path}' cannot be the path of a socket: it has {} bytes, and 1 to {SOCKET_PATH_BYTES_MAX} will do", .path.len())]
     Socket {
-        /// The path.
+        /// What stands after the `=`, up to a comma that is not doubled.
         path: String,
     },
     /// A word after the path.

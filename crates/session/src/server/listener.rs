@@ -29,9 +29,9 @@ pub enum ListenerError {
     /// The path ends in no name, or its directory cannot be opened.
     #[error("no socket can be at {}", shown(.path))]
     Directory {
-        /// The path.
+        /// Where the socket was to be.
         path: PathBuf,
-        /// The reason.
+        /// What opening the directory met, or that the path does not end in a name.
         #[source]
         error: io::Error,
     },
@@ -47,9 +47,9 @@ pub enum ListenerError {
     /// The system refuses.
     #[error("cannot listen on {}", shown(.path))]
     Io {
-        /// The path.
+        /// Where the socket is, or was to be.
         path: PathBuf,
-        /// The reason.
+        /// What the system said, or that too many clients that were turned away are not closed yet.
         #[source]
         error: io::Error,
     },
@@ -58,7 +58,7 @@ pub enum ListenerError {
     Peer {
         /// The socket's path.
         path: PathBuf,
-        /// The user's id.
+        /// The user's number, as the kernel knows it of the connection (SO_PEERCRED).
         uid: u32,
     },
 }
