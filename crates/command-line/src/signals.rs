@@ -3,14 +3,22 @@
 
 use anyhow::{Context, Result};
 use blockyard_block::SecondSignal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
+use std::io;
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 /// Zero, or the number of the last signal that asked this process to end and was not forgotten.
 static LAST: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// The one that kills, once signals are caught.
+static SECOND: OnceLock<SecondSignal> = OnceLock::new();
 
 /// What comes within this time is the first signal still: timeout(1) sends each twice, and hands are not steady.
 const SECOND_AFTER: Duration = Duration::from_secs(1);
@@ -38,6 +46,8 @@ impl EndSignals {
         for signal in Self::ALL {
             flag::register_usize(signal, Arc::clone(&LAST), signal as usize).context("catching signals")?;
         }
+        // Of those that catch them twice, the first waits for programs.
+        let _ = SECOND.set(second.clone());
         Ok(Self { second, forgives: Arc::default() })
     }
 
@@ -68,6 +78,27 @@ impl EndSignals {
     /// Whether the signal that came ends one thing rather than all.
     pub fn is_ctrl_c(&self) -> bool {
         LAST.load(Ordering::Relaxed) == SIGINT as usize
+    }
+}
+
+/// Waits for a program of the host's that has the terminal, and Ctrl-C with it: what it does of that is its own matter,
+/// however often it comes.
+///
+/// # Errors
+/// When the system does not let us wait.
+pub fn wait_for_program(program: &mut Child) -> io::Result<ExitStatus> {
+    // Well before a second one kills.
+    const OFTEN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    let ends = pidfd_open(Pid::from_child(program), PidfdFlags::empty())?;
+    loop {
+        match poll(&mut [PollFd::new(&ends, PollFlags::IN)], Some(&OFTEN)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return program.wait(),
+            Err(errno) => return Err(errno.into()),
+        }
+        if LAST.load(Ordering::Relaxed) == SIGINT as usize {
+            SECOND.get().inspect(|second| second.forget());
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::verbs::TABLES;
 use crate::workbench::Workbench;
 use anyhow::{Context, Result, bail};
 use blockyard_block::shown;
+use blockyard_command_line::signals;
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
 use std::ffi::{OsStr, OsString};
@@ -122,7 +123,8 @@ pub(crate) fn perform_line(workbench: &mut Workbench, line: &Line) -> Result<()>
 /// # Errors
 /// When it cannot be run, or its exit status is not 0.
 fn host(command: &OsStr) -> Result<()> {
-    let status = Command::new("/bin/sh").arg("-c").arg(command).status().context("cannot run /bin/sh")?;
+    let mut shell = Command::new("/bin/sh").arg("-c").arg(command).spawn().context("cannot run /bin/sh")?;
+    let status = signals::wait_for_program(&mut shell).context("cannot wait for /bin/sh")?;
     if status.success() { Ok(()) } else { bail!("!{}: {status}", shown(command)) }
 }
 

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use blockyard_block::{programs, shown};
-use blockyard_command_line::failures;
 use blockyard_command_line::terminal::OutputError;
+use blockyard_command_line::{failures, signals};
 use rustix::stdio::{dup2_stdout, stdout};
 use std::ffi::OsStr;
 use std::io::{self, Seek, Write};
@@ -60,7 +60,7 @@ fn between((mut shell, command): (Command, &OsStr), output: Stdio, act: impl FnO
     // It may have read enough.
     let flushed = io::stdout().flush();
     dup2_stdout(&own).map_err(io::Error::from).context("changing stdout back")?;
-    let status = child.wait().context("cannot wait for /bin/sh")?;
+    let status = signals::wait_for_program(&mut child).context("cannot wait for /bin/sh")?;
     match done {
         Err(error) if !(status.success() && failures::is_unwanted(&error)) => return Err(error),
         _ => drop(flushed),

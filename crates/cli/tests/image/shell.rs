@@ -508,17 +508,39 @@ fn lines_that_are_typed_ahead_are_done_one_after_the_other() {
     terminal.type_in("rth-\r");
     terminal.wait_for("a-fourth-b");
     terminal.wait_for("blockyard> ");
-    // It says that it waits, and so has Ctrl-C to itself.
+    // It says that it waits, and so has Ctrl-C to itself; but a shell that is about to start what it waits for forgets
+    // it.
     terminal.type_in("! printf 'b%sc' -waits-; sleep 60\r! printf 'c%sd' -dropped-\r");
     terminal.wait_for("b-waits-c");
-    terminal.type_in("\x03");
-    terminal.wait_for("blockyard> ");
+    terminal.type_until("\x03", "blockyard> ");
     terminal.type_in("! printf 'd%se' -goes-on-\r");
     terminal.wait_for("d-goes-on-e");
     terminal.wait_for("blockyard> ");
     terminal.leave();
     assert!(!terminal.all.contains("c-dropped-d"), "{}", terminal.all);
     assert_eq!(rig.run("cat", &["/b"]), "first");
+}
+
+/// A program of the host's may do with Ctrl-C what it likes, and a second one does not end the shell that waits for it.
+#[test]
+fn a_program_of_the_hosts_has_ctrl_c_to_itself() {
+    let rig = Rig::new(32, |_| {});
+    let mut terminal = Terminal::open(&rig, &["disk.img"]);
+    terminal.wait_for("blockyard> ");
+    terminal
+        .type_in("! trap 'printf i%sj -hears-' INT; printf 'b%sc' -waits-; while [ ! -e done ]; do sleep 1; done\r");
+    terminal.wait_for("b-waits-c");
+    for _ in 0..3 {
+        terminal.type_until("\x03", "i-hears-j");
+        // Sooner, it is the same signal.
+        std::thread::sleep(Duration::from_millis(1100));
+    }
+    fs::write(rig.path("done"), "").unwrap();
+    terminal.wait_for("blockyard> ");
+    terminal.type_in("! printf 'd%se' -goes-on-\r");
+    terminal.wait_for("d-goes-on-e");
+    terminal.wait_for("blockyard> ");
+    terminal.leave();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use blockyard_block::{private_directory, programs, shell_word, shown};
 use blockyard_command_line::image::file_command::FileCommand;
-use blockyard_command_line::terminal;
+use blockyard_command_line::{signals, terminal};
 use blockyard_image::Access;
 use blockyard_image::guest::OpenImage;
 use clap::Args;
@@ -55,7 +55,8 @@ fn run_editor(copy: &Path) -> Result<()> {
     if editor == DEFAULT {
         shell.env("PATH", programs::path());
     }
-    let status = shell.arg("-c").arg(script).arg(&editor).arg(copy).status();
+    let running = shell.arg("-c").arg(script).arg(&editor).arg(copy).spawn();
+    let status = running.and_then(|mut editor| signals::wait_for_program(&mut editor));
     let status = status.with_context(|| format!("cannot run {}", shown(&editor)))?;
     match status.code() {
         Some(0) => Ok(()),
