@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Signals of which the second ends the process, as each would by itself, whatever the first is waiting for. Those that
 /// come together with the first are one with it: timeout(1) sends each signal twice, and a key may bounce.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub struct SecondSignal {
     /// When the first came, in nanoseconds of the monotonic clock; 0: none has.
     first: Arc<AtomicU64>,
@@ -20,10 +20,9 @@ impl SecondSignal {
     ///
     /// # Errors
     /// When the system does not let us.
-    pub fn ends(signals: &[i32], later: Duration) -> io::Result<Self> {
-        let first = Arc::new(AtomicU64::new(0));
+    pub fn ends(&self, signals: &[i32], later: Duration) -> io::Result<()> {
         for &signal in signals {
-            let first = Arc::clone(&first);
+            let first = Arc::clone(&self.first);
             let taken = move || {
                 let now = nanoseconds();
                 match first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
@@ -38,7 +37,7 @@ impl SecondSignal {
             // allocates nor takes a lock, and cannot panic.
             unsafe { register(signal, taken) }?;
         }
-        Ok(Self { first })
+        Ok(())
     }
 
     /// The next is a first one.

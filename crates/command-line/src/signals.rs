@@ -11,14 +11,14 @@ use signal_hook::flag;
 use std::io;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// Zero, or the number of the last signal that asked this process to end and was not forgotten.
 static LAST: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// The one that kills, once signals are caught.
-static SECOND: OnceLock<SecondSignal> = OnceLock::new();
+/// The one that kills.
+static SECOND: LazyLock<SecondSignal> = LazyLock::new(SecondSignal::default);
 
 /// What comes within this time is the first signal still: timeout(1) sends each twice, and hands are not steady.
 const SECOND_AFTER: Duration = Duration::from_secs(1);
@@ -27,9 +27,7 @@ const SECOND_AFTER: Duration = Duration::from_secs(1);
 /// first waits for may never end.
 #[derive(Clone, Debug)]
 pub struct EndSignals {
-    /// The one that kills.
-    second: SecondSignal,
-    /// But not the next Ctrl-C.
+    /// The next Ctrl-C does not kill.
     forgives: Arc<AtomicBool>,
 }
 
@@ -42,13 +40,11 @@ impl EndSignals {
     /// # Errors
     /// When the system does not let us.
     pub fn catch() -> Result<Self> {
-        let second = SecondSignal::ends(&Self::ALL, SECOND_AFTER).context("catching signals")?;
+        SECOND.ends(&Self::ALL, SECOND_AFTER).context("catching signals")?;
         for signal in Self::ALL {
             flag::register_usize(signal, Arc::clone(&LAST), signal as usize).context("catching signals")?;
         }
-        // Of those that catch them twice, the first waits for programs.
-        let _ = SECOND.set(second.clone());
-        Ok(Self { second, forgives: Arc::default() })
+        Ok(Self { forgives: Arc::default() })
     }
 
     /// The signal that came, by its name; `None` if none has.
@@ -57,7 +53,7 @@ impl EndSignals {
             0 => None,
             signal => {
                 if self.forgives.load(Ordering::Relaxed) && self.is_ctrl_c() {
-                    self.second.forget();
+                    SECOND.forget();
                 }
                 Some(name(signal as i32))
             }
@@ -72,7 +68,7 @@ impl EndSignals {
     /// Forgets what came: what it was to end has ended.
     pub fn forget(&self) {
         LAST.store(0, Ordering::Relaxed);
-        self.second.forget();
+        SECOND.forget();
     }
 
     /// Whether the signal that came ends one thing rather than all.
@@ -97,7 +93,7 @@ pub fn wait_for_program(program: &mut Child) -> io::Result<ExitStatus> {
             Err(errno) => return Err(errno.into()),
         }
         if LAST.load(Ordering::Relaxed) == SIGINT as usize {
-            SECOND.get().inspect(|second| second.forget());
+            SECOND.forget();
         }
     }
 }
