@@ -30,9 +30,9 @@ pub enum MachineError {
         /// The answer.
         source: io::Error,
     },
-    /// The image does not fit where it should go.
+    /// What it was to have or to run does not fit it: a sentence.
     #[error("{0}")]
-    Image(String),
+    Refused(String),
 }
 
 /// How often the guest came out to the VMM, by kind. Doorbells are not exits.
@@ -180,13 +180,13 @@ impl Machine {
     pub fn load(&self, image: &[u8], start: u64, end: u64) -> Result<(), MachineError> {
         let room = end - start;
         if image.is_empty() {
-            return Err(MachineError::Image("is empty".into()));
+            return Err(MachineError::Refused("is empty".into()));
         }
         if image.len() as u64 > room {
-            return Err(MachineError::Image(format!("has {} bytes, but a guest has at most {room}", image.len())));
+            return Err(MachineError::Refused(format!("has {} bytes, but a guest has at most {room}", image.len())));
         }
         let loaded = self.memory.guest_memory().write_slice(image, GuestAddress(start));
-        loaded.map_err(|error| MachineError::Image(format!("cannot be put at {start:#x}: {error}")))
+        loaded.map_err(|error| MachineError::Refused(format!("cannot be put at {start:#x}: {error}")))
     }
 
     /// Starts a vCPU for each of `entries`, on a thread of its own.

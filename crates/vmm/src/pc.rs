@@ -56,10 +56,10 @@ impl Pc {
     ) -> Result<Self, MachineError> {
         if !hypervisor.capabilities().kernels {
             let name = hypervisor.name();
-            return Err(MachineError::Image(format!("a kernel does not run on the backend {name}: KVM is needed")));
+            return Err(MachineError::Refused(format!("a kernel does not run on the backend {name}: KVM is needed")));
         }
         let memory = MemoryMap::allocate(&map::memory(memory_bytes)?)
-            .map_err(|error| MachineError::Image(format!("the guest's memory: {error}")))?;
+            .map_err(|error| MachineError::Refused(format!("the guest's memory: {error}")))?;
         let mut machine = Machine::new(hypervisor, memory, vcpus as usize, placement, events)?;
         machine.set_absent(Absent::ReadsAsOnes);
         machine.vm().create_interrupt_controllers(vcpus)?;
@@ -91,7 +91,7 @@ impl Pc {
     pub fn attach_disk(&mut self, disk: Arc<dyn Disk>, queues: u16) -> Result<VirtioDisk, MachineError> {
         let index = self.disks.len();
         let slot = map::disk_slot(index)
-            .ok_or_else(|| MachineError::Image(format!("the machine has room for {} disks", map::DISKS_MAX)))?;
+            .ok_or_else(|| MachineError::Refused(format!("the machine has room for {} disks", map::DISKS_MAX)))?;
         let interrupt = self.interrupt(slot.line)?;
         let attached =
             VirtioDisk::attach(&mut self.machine, &format!("disk{index}"), interrupt, slot.address, disk, queues)?;

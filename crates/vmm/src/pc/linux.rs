@@ -47,13 +47,13 @@ impl Linux<'_> {
     /// When it is no kernel that can be started, or something does not fit.
     pub(super) fn load(&self, memory: &GuestMemoryMmap, memory_bytes: u64) -> Result<Entry, MachineError> {
         let (mut header, kernel) = self.parse()?;
-        let low_end = memory_bytes.min(map::DEVICES);
+        let low_end = map::low_end(memory_bytes);
         let start = header.pref_address.max(map::LOW_MEMORY_END);
         let needed = u64::from(header.init_size).max(kernel.len() as u64);
         let kernel_end = start.checked_add(needed).filter(|&end| end <= low_end.min(MAPPED_BYTES));
         let Some(kernel_end) = kernel_end else {
             let needed = start.saturating_add(needed).div_ceil(1 << 20);
-            return Err(image(format!("the kernel needs {needed} MiB of memory, and there are {}", low_end >> 20)));
+            return Err(refused(format!("the kernel needs {needed} MiB of memory, and there are {}", low_end >> 20)));
         };
         write(memory, kernel, start, "the kernel")?;
 
@@ -62,7 +62,7 @@ impl Linux<'_> {
         let room = u64::from(header.cmdline_size).min(map::COMMAND_LINE_BYTES - 1);
         if self.command_line.len() as u64 > room || self.command_line.contains('\0') {
             let length = self.command_line.len();
-            return Err(image(format!("the command line has {length} bytes, and the kernel takes {room}")));
+            return Err(refused(format!("the command line has {length} bytes, and the kernel takes {room}")));
         }
         write(memory, &[self.command_line.as_bytes(), &[0]].concat(), map::COMMAND_LINE, "the command line")?;
 
@@ -88,7 +88,7 @@ impl Linux<'_> {
 
     /// The setup header, and the kernel without its setup.
     fn parse(&self) -> Result<(setup_header, &[u8]), MachineError> {
-        let no_kernel = || image("this is no Linux kernel (a bzImage, as distributions have it in /boot/vmlinuz)");
+        let no_kernel = || refused("this is no Linux kernel (a bzImage, as distributions have it in /boot/vmlinuz)");
         let length = *self.kernel.get(SETUP_HEADER_LENGTH).ok_or_else(no_kernel)?;
         let end = SETUP_HEADER_JUMP + usize::from(length);
         let bytes = self.kernel.get(SETUP_HEADER..end).ok_or_else(no_kernel)?;
@@ -100,17 +100,17 @@ impl Linux<'_> {
             return Err(no_kernel());
         }
         if header.version < VERSION_MIN || header.loadflags & LOADED_HIGH == 0 {
-            return Err(image("the kernel is from before 2012, or a zImage: too old to be started here"));
+            return Err(refused("the kernel is from before 2012, or a zImage: too old to be started here"));
         }
         if header.xloadflags & KERNEL_64 == 0 {
-            return Err(image("the kernel is a 32-bit one, and those are not started here yet"));
+            return Err(refused("the kernel is a 32-bit one, and those are not started here yet"));
         }
         let sectors = if header.setup_sects == 0 { 4 } else { usize::from(header.setup_sects) };
         let kernel = self.kernel.get((sectors + 1) * SECTOR_BYTES..).filter(|kernel| !kernel.is_empty());
         // What is compressed in there says its own length.
         let wanted = header.syssize as usize * 16;
         let kernel = kernel.filter(|kernel| kernel.len().next_multiple_of(16) >= wanted);
-        Ok((header, kernel.ok_or_else(|| image("the kernel is cut off"))?))
+        Ok((header, kernel.ok_or_else(|| refused("the kernel is cut off"))?))
     }
 
     /// Where the initrd goes: as high as the kernel takes it, out of the way of what it unpacks.
@@ -123,14 +123,16 @@ impl Linux<'_> {
         start.filter(|&start| start >= kernel_end).ok_or_else(|| {
             let room = end.saturating_sub(kernel_end) >> 20;
             let length = (self.initrd.len() as u64).div_ceil(1 << 20);
-            image(format!("the initrd has {length} MiB, and beside the kernel there is room for {room} in the memory"))
+            refused(format!(
+                "the initrd has {length} MiB, and beside the kernel there is room for {room} in the memory"
+            ))
         })
     }
 }
 
 /// Start, length and kind of each piece of a PC's memory.
 fn memory_kinds(memory_bytes: u64) -> Vec<(u64, u64, u32)> {
-    let low_end = memory_bytes.min(map::DEVICES);
+    let low_end = map::low_end(memory_bytes);
     let mut kinds = vec![
         (0, map::LOW_MEMORY_FREE_END, USABLE),
         (map::LOW_MEMORY_FREE_END, map::LOW_MEMORY_END - map::LOW_MEMORY_FREE_END, RESERVED),
@@ -144,11 +146,11 @@ fn memory_kinds(memory_bytes: u64) -> Vec<(u64, u64, u32)> {
 
 fn write(memory: &GuestMemoryMmap, bytes: &[u8], address: u64, what: &str) -> Result<(), MachineError> {
     let written = memory.write_slice(bytes, GuestAddress(address));
-    written.map_err(|error| image(format!("{what} does not fit into the guest's memory: {error}")))
+    written.map_err(|error| refused(format!("{what} does not fit into the guest's memory: {error}")))
 }
 
-fn image(sentence: impl Into<String>) -> MachineError {
-    MachineError::Image(sentence.into())
+fn refused(sentence: impl Into<String>) -> MachineError {
+    MachineError::Refused(sentence.into())
 }
 
 #[cfg(test)]

@@ -45,13 +45,20 @@ pub(super) fn disk_slot(index: usize) -> Option<MmioSlot> {
     Some(MmioSlot { address: DISKS + index as u64 * MMIO_WINDOW_BYTES, line })
 }
 
+/// Where memory below 4 GiB ends, of so much.
+pub(super) fn low_end(bytes: u64) -> u64 {
+    bytes.min(DEVICES)
+}
+
 /// Start and length of each piece of memory.
 pub(super) fn memory(bytes: u64) -> Result<Vec<(u64, usize)>, MachineError> {
     if bytes < MEMORY_BYTES_MIN {
         let (bytes, least) = (bytes >> 20, MEMORY_BYTES_MIN >> 20);
-        return Err(MachineError::Image(format!("{bytes} MiB of memory are too little: give it {least} MiB or more")));
+        return Err(MachineError::Refused(format!(
+            "{bytes} MiB of memory are too little: give it {least} MiB or more"
+        )));
     }
-    let low = bytes.min(DEVICES);
+    let low = low_end(bytes);
     let mut pieces = vec![(0, low as usize)];
     if bytes > low {
         pieces.push((HIGH_MEMORY, (bytes - low) as usize));
