@@ -35,14 +35,20 @@ fn complete(path: &Path) -> Result<(), ImageError> {
     }
 }
 
-/// An image, and a change to it that has happened, and of which nothing is in place: its process was killed.
-fn killed() -> (TempDir, PathBuf) {
+/// An image, and a change to it that has begun.
+fn begun() -> (TempDir, PathBuf, AtomicChange) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     fs::write(&path, vec![1; BYTES]).unwrap();
     let (disk, file) = open_image(&path);
     let change = AtomicChange::begin(disk, file).unwrap();
     write_bytes(&*change.disk(), 65536, &[2; 4096]).unwrap();
+    (directory, path, change)
+}
+
+/// An image, and a change to it that has happened, and of which nothing is in place: its process was killed.
+fn killed() -> (TempDir, PathBuf) {
+    let (directory, path, change) = begun();
     change.happen().unwrap();
     assert_eq!(fs::read(&path).unwrap(), vec![1; BYTES]);
     (directory, path)
@@ -486,12 +492,7 @@ fn journal_beside(directory: &TempDir, others: &[&Path]) -> PathBuf {
 
 /// As [`killed`], between the change's name and its moment.
 fn named() -> (TempDir, PathBuf) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("image");
-    fs::write(&path, vec![1; BYTES]).unwrap();
-    let (disk, file) = open_image(&path);
-    let change = AtomicChange::begin(disk, file).unwrap();
-    write_bytes(&*change.disk(), 65536, &[2; 4096]).unwrap();
+    let (directory, path, change) = begun();
     change.name().unwrap();
     (directory, path)
 }
