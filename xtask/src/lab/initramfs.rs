@@ -110,18 +110,17 @@ fn module_in_lab(module: &Module) -> PathBuf {
 ///
 /// Nothing is mounted on /tmp: the root is a tmpfs itself, and what was built may lie there.
 fn init(kernel: &DebianKernel, load: &Load) -> anyhow::Result<String> {
-    let mut script = String::from(
+    let mut script = format!(
         "#!/bin/busybox sh\n\
          /bin/busybox --install -s /bin\n\
-         export PATH=/bin HOME=/root RUST_BACKTRACE=1 BLOCKYARD_TEST_KVM=1 BLOCKYARD_LAB=1 BLOCKYARD_LAB_GUEST=@GUEST@\n\
+         export PATH=/bin HOME=/root RUST_BACKTRACE=1 BLOCKYARD_TEST_KVM=1 BLOCKYARD_LAB=1 BLOCKYARD_LAB_GUEST={GUEST}\n\
          mount -t proc proc /proc\n\
          mount -t sysfs sys /sys\n\
          mount -t devtmpfs dev /dev\n\
          mkdir -p /dev/shm\n\
          mount -t tmpfs tmp /dev/shm\n\
          ln -s /proc/self/fd /dev/fd\n",
-    )
-    .replace("@GUEST@", GUEST);
+    );
     for module in &kernel.modules {
         writeln!(script, "insmod {} || echo 'cannot load a module of KVM'", quoted(&module_in_lab(module))?)?;
     }
