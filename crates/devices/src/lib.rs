@@ -5,6 +5,7 @@
 //! - [`virtio`]: the virtio 1.2 MMIO transport ([`virtio::MmioTransport`]), the virtio-blk device
 //!   ([`virtio::BlockDevice`]), and [`virtio::BlockQueue`], one virtqueue turned into block requests by the thread
 //!   that owns it. A `BlockQueue` knows no transport: a vhost-user server uses it as it is.
+//! - [`IoQueue`]: what a thread that serves devices' queues calls, whatever device they are of.
 //!
 //! A driver is hostile until proven otherwise. Everything in shared memory is read once and the copy is judged; every
 //! loop is bounded by the size of the queue; a bad request is answered with a status, a bad ring sets
@@ -17,7 +18,18 @@
 #![forbid(unsafe_code)]
 
 mod interrupt;
+mod io_queue;
+mod limit;
+mod queue_control;
+mod queue_statistics;
+mod requests;
+mod rest;
+mod segments;
 pub mod serial;
 pub mod virtio;
 
 pub use interrupt::Interrupt;
+pub use io_queue::{IoQueue, IoQueueFailure, wait_any};
+pub use limit::{Limit, REQUEST_COST_BYTES_MIN};
+pub use queue_control::QueueControl;
+pub use queue_statistics::{QueueCounts, QueueStatistics};

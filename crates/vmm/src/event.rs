@@ -1,6 +1,7 @@
 //! What happens in a running machine that whoever started it should know.
 
 use blockyard_block::explain;
+use blockyard_devices::IoQueueFailure;
 use blockyard_devices::virtio::DeviceFailure;
 use blockyard_hypervisor as hypervisor;
 use std::sync::Arc;
@@ -16,10 +17,22 @@ pub enum MachineEvent {
     IoFailed(String),
 }
 
+impl MachineEvent {
+    fn of_failure(failure: &(dyn std::error::Error + 'static), is_drivers_fault: bool) -> Self {
+        let sentence = explain(failure);
+        if is_drivers_fault { Self::DriverError(sentence) } else { Self::IoFailed(sentence) }
+    }
+}
+
 impl From<&DeviceFailure> for MachineEvent {
     fn from(failure: &DeviceFailure) -> Self {
-        let sentence = explain(failure);
-        if failure.is_drivers_fault() { Self::DriverError(sentence) } else { Self::IoFailed(sentence) }
+        Self::of_failure(failure, failure.is_drivers_fault())
+    }
+}
+
+impl From<&IoQueueFailure> for MachineEvent {
+    fn from(failure: &IoQueueFailure) -> Self {
+        Self::of_failure(failure, failure.is_drivers_fault())
     }
 }
 

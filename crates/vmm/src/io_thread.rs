@@ -1,4 +1,4 @@
-//! The threads that serve virtqueues.
+//! The threads that serve the queues of devices: virtqueues, and the ports of an AHCI controller.
 //!
 //! Queue n of every device goes to I/O thread n: a copy that reads and writes a buffer through queues of one number has
 //! both done on one core, while the bytes are in its cache.
@@ -7,7 +7,7 @@ use crate::event::{EventSink, MachineEvent};
 use crate::placement::CpuList;
 use blockyard_block::EventFd;
 use blockyard_block::wait_readable;
-use blockyard_devices::virtio::{BlockQueue, DeviceFailure, Limit};
+use blockyard_devices::{IoQueue, IoQueueFailure, Limit, wait_any};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,7 +45,7 @@ impl Drop for LastWords {
 struct Inbox {
     event: EventFd,
     /// Queues that wait to be taken; `None` when there is nobody to take them.
-    queues: Mutex<Option<Vec<BlockQueue>>>,
+    queues: Mutex<Option<Vec<Box<dyn IoQueue>>>>,
     stopping: AtomicBool,
 }
 
@@ -57,11 +57,11 @@ pub struct QueueRouter {
 
 impl QueueRouter {
     /// Gives each queue to its thread.
-    pub fn hand_over(&self, queues: Vec<BlockQueue>) {
+    pub fn hand_over(&self, queues: impl IntoIterator<Item: IoQueue + 'static>) {
         for queue in queues {
             let inbox = &self.inboxes[usize::from(queue.index()) % self.inboxes.len()];
             if let Some(queues) = &mut *inbox.lock() {
-                queues.push(queue);
+                queues.push(Box::new(queue));
             }
             inbox.event.ring();
         }
@@ -125,11 +125,11 @@ impl Drop for IoThreads {
 }
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<BlockQueue>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Box<dyn IoQueue>>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_queues(&self) -> Vec<BlockQueue> {
+    fn take_queues(&self) -> Vec<Box<dyn IoQueue>> {
         self.lock().as_mut().map(mem::take).unwrap_or_default()
     }
 }
@@ -141,7 +141,7 @@ const TURN: Limit = Limit { requests: 16, cost_bytes: 1 << 20, pairs: false };
 
 /// Serves queues until told to stop: everything that can be done, then a wait.
 fn serve(inbox: &Inbox, events: &EventSink) -> io::Result<()> {
-    let mut queues: Vec<BlockQueue> = Vec::new();
+    let mut queues: Vec<Box<dyn IoQueue>> = Vec::new();
     while !inbox.stopping.load(Ordering::Acquire) {
         let mut progress = false;
         queues.retain_mut(|queue| match queue.is_stopping() {
@@ -175,15 +175,15 @@ fn serve(inbox: &Inbox, events: &EventSink) -> io::Result<()> {
 }
 
 /// Tells of a queue that stopped. False: it is not kept.
-fn report(failure: &DeviceFailure, events: &EventSink) -> bool {
+fn report(failure: &IoQueueFailure, events: &EventSink) -> bool {
     events(MachineEvent::from(failure));
     false
 }
 
 /// Waits for a doorbell, a completion, or the inbox.
-fn wait(inbox: &Inbox, queues: &mut [BlockQueue]) -> io::Result<()> {
+fn wait(inbox: &Inbox, queues: &mut [Box<dyn IoQueue>]) -> io::Result<()> {
     if !queues.is_empty() {
-        return BlockQueue::wait_any(queues, &[inbox.event.as_fd()], None);
+        return wait_any(queues, &[inbox.event.as_fd()], None);
     }
     wait_readable(Some(inbox.event.as_fd()), &[], None).map(drop)
 }

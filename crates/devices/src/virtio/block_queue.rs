@@ -1,20 +1,21 @@
 //! A virtqueue of virtio-blk with a doorbell, run by the thread that owns it.
 
-use super::block_virtqueue::{BlockVirtqueue, BlockVirtqueueParts, Limit};
-use super::queue_control::GoneWhenDropped;
-use super::{DeviceFailure, FailureCause, QueueControl};
+use super::block_virtqueue::{BlockVirtqueue, BlockVirtqueueParts};
+use super::{DeviceFailure, FailureCause};
+use crate::queue_control::GoneWhenDropped;
+use crate::{IoQueue, IoQueueFailure, Limit, QueueControl};
 use blockyard_block::EventFd;
 use blockyard_block::limits::IN_FLIGHT_BYTES_MAX;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A virtqueue of virtio-blk on a queue of a disk. Owned by one thread, which calls [`BlockQueue::process`] until there
-/// is no more progress, then [`BlockQueue::arm`], then [`BlockQueue::wait_any`]:
+/// is no more progress, then [`BlockQueue::arm`], then [`wait_any`](crate::wait_any):
 ///
 /// ```
-/// # use blockyard_devices::virtio::BlockQueue;
+/// # use blockyard_devices::{virtio::BlockQueue, wait_any};
 /// fn serve(mut queues: Vec<BlockQueue>) -> Result<(), Box<dyn std::error::Error>> {
 ///     while !queues.is_empty() {
 ///         let mut busy = false;
@@ -26,7 +27,7 @@ use std::time::Duration;
 ///             busy = busy || queue.arm();
 ///         }
 ///         if !busy {
-///             BlockQueue::wait_any(&mut queues, &[], None)?;
+///             wait_any(&mut queues, &[], None)?;
 ///         }
 ///     }
 ///     Ok(())
@@ -131,30 +132,34 @@ impl BlockQueue {
         // What waits for room is taken when a completion comes, not before.
         self.is_stopping() || self.queue.arm() && self.queue.in_flight_cost_bytes() < IN_FLIGHT_BYTES_MAX
     }
+}
 
-    /// Waits until one of `queues` may have something to do, one of `events` is readable, or `timeout` has passed. All
-    /// have been armed. Returns at once if there is no queue.
-    ///
-    /// # Errors
-    /// When the wait itself fails.
-    pub fn wait_any(queues: &mut [Self], events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        /// Beyond these, a wait allocates.
-        const EVENTS: usize = 32;
-        let Some((first, others)) = queues.split_first_mut() else { return Ok(()) };
-        let doorbell = first.doorbell().clone();
-        let doorbell = doorbell.as_fd();
-        let others = others.iter().flat_map(|queue| [Some(queue.doorbell().as_fd()), queue.completion_event()]);
-        let all = others.flatten().chain(events.iter().copied());
-        let mut on_stack = [doorbell; EVENTS];
-        let mut count = 1;
-        for event in all.clone() {
-            if count == EVENTS {
-                let all: Vec<_> = std::iter::once(doorbell).chain(all).collect();
-                return first.queue.backend().wait(&all, timeout);
-            }
-            on_stack[count] = event;
-            count += 1;
-        }
-        first.queue.backend().wait(&on_stack[..count], timeout)
+impl IoQueue for BlockQueue {
+    fn index(&self) -> u16 {
+        self.index()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping()
+    }
+
+    fn process_up_to(&mut self, limit: Limit) -> Result<bool, IoQueueFailure> {
+        Ok(self.process_up_to(limit)?)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.arm()
+    }
+
+    fn doorbell(&self) -> &Arc<EventFd> {
+        self.doorbell()
+    }
+
+    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        self.completion_event()
+    }
+
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        self.queue.backend().wait(events, timeout)
     }
 }

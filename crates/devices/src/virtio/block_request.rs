@@ -5,7 +5,7 @@
 
 use super::ChainFault;
 use super::descriptor_chain::{Descriptor, DescriptorChain};
-use super::queue_statistics::{Counter, QueueStatistics};
+use crate::segments::copy_from_segments;
 use blockyard_block::{Geometry, MemoryMap, Operation, Segment};
 use std::ops::Range;
 use virtio_bindings::virtio_blk as blk;
@@ -243,12 +243,7 @@ impl Frame {
             return Err(Status::IoError);
         }
         let mut bytes = [0; RANGE_BYTES];
-        let mut rest = &mut bytes[..];
-        for segment in &segments[..self.readable_segments] {
-            let (part, others) = rest.split_at_mut(segment.length_bytes as usize);
-            copy_from_segment(memory, *segment, part).ok_or(Status::IoError)?;
-            rest = others;
-        }
+        copy_from_segments(memory, &segments[..self.readable_segments], &mut bytes).ok_or(Status::IoError)?;
         let word =
             |start: usize| u32::from_le_bytes([bytes[start], bytes[start + 1], bytes[start + 2], bytes[start + 3]]);
         let sector = u64::from(word(0)) | u64::from(word(4)) << 32;
@@ -337,30 +332,4 @@ impl Rules {
         }
         Ok(offset_bytes)
     }
-}
-
-/// The counters of requests and of bytes that an operation belongs to, and its length.
-pub(crate) fn counters(statistics: &QueueStatistics, operation: Operation) -> (&Counter, Option<&Counter>) {
-    match operation {
-        Operation::Read => (&statistics.reads, Some(&statistics.bytes_read)),
-        Operation::Write { .. } => (&statistics.writes, Some(&statistics.bytes_written)),
-        Operation::Flush => (&statistics.flushes, None),
-        Operation::Discard { .. } => (&statistics.discards, Some(&statistics.bytes_discarded)),
-        Operation::WriteZeroes { .. } => (&statistics.write_zeroes, Some(&statistics.bytes_zeroed)),
-    }
-}
-
-fn copy_from_segment(memory: &MemoryMap, segment: Segment, bytes: &mut [u8]) -> Option<()> {
-    memory.slice(segment)?.copy_to(bytes);
-    Some(())
-}
-
-/// Copies `bytes` to the start of `segments`, which have room for them.
-pub(crate) fn copy_to_segments(memory: &MemoryMap, segments: &[Segment], mut bytes: &[u8]) -> Option<()> {
-    for segment in segments {
-        let (part, rest) = bytes.split_at(bytes.len().min(segment.length_bytes as usize));
-        memory.slice(*segment)?.copy_from(part);
-        bytes = rest;
-    }
-    bytes.is_empty().then_some(())
 }

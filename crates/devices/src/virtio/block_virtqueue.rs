@@ -1,10 +1,12 @@
 //! One virtqueue of virtio-blk, turned into block requests. How its driver rings and is reached is others' business.
 
-use super::block_request::{Command, Defect, Frame, Rules, SERIAL_BYTES, Status, copy_to_segments, counters};
+use super::block_request::{Command, Defect, Frame, Rules, SERIAL_BYTES, Status};
 use super::descriptor_chain::DescriptorChain;
-use super::requests::{PendingRequest, Requests};
-use super::rest::{Rest, piece_bytes};
-use super::{DeviceFailure, FailureCause, InFlightRecord, QueueNotifier, QueueStatistics, SplitRing};
+use super::{DeviceFailure, FailureCause, InFlightRecord, QueueNotifier, SplitRing};
+use crate::requests::Requests;
+use crate::rest::{Rest, piece_bytes};
+use crate::segments::copy_to_segments;
+use crate::{Limit, QueueStatistics, REQUEST_COST_BYTES_MIN};
 use blockyard_block::limits::SHARED_BYTES_MIN;
 use blockyard_block::{
     Completion, Disk, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment, explain,
@@ -17,8 +19,6 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 
-/// What a request without bytes, or with few, counts as: finding and answering it costs about as much as moving this.
-pub const REQUEST_COST_BYTES_MIN: u64 = 4096;
 /// What each descriptor of a request counts as at least: so does following it, and moving what little it names.
 const DESCRIPTOR_COST_BYTES: u64 = 256;
 
@@ -44,24 +44,6 @@ pub struct BlockVirtqueueParts {
     pub statistics: Arc<QueueStatistics>,
     /// Where the driver keeps what is in flight, for whoever comes after us.
     pub in_flight: Option<InFlightRecord>,
-}
-
-/// How much of a driver's work [`BlockVirtqueue::pass`] takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// Requests at most, where each piece of a long one counts.
-    pub requests: u16,
-    /// Bytes, counting at least [`REQUEST_COST_BYTES_MIN`] for each request, and more for one of many small buffers:
-    /// none is begun once they are used up, and the last one, or the last piece of a long one, may exceed them.
-    pub cost_bytes: u64,
-    /// Whether one more is begun after a first that is [`SHARED_BYTES_MIN`] long, whatever is used up: the disk may do
-    /// both at a time.
-    pub pairs: bool,
-}
-
-impl Limit {
-    /// Takes nothing: what is in flight is completed.
-    pub const NOTHING: Self = Self { requests: 0, cost_bytes: 0, pairs: false };
 }
 
 /// What [`BlockVirtqueue::pass`] has done.
@@ -109,7 +91,7 @@ pub struct BlockVirtqueue {
     /// Chains that were taken by whoever was here before and not answered, the next one last.
     resubmitted: Vec<u16>,
     /// Those that are not answered.
-    requests: Requests,
+    requests: Requests<PendingRequest>,
     /// What the backend has not been given yet of the last request that was taken.
     rest: Rest,
     /// Takes no more requests.
@@ -128,6 +110,18 @@ pub struct BlockVirtqueue {
     /// Chains used since the driver was last notified, or found not to want it.
     unsignalled: u32,
     failed: bool,
+}
+
+/// What a driver asked for, as far as it takes to answer it.
+#[derive(Clone, Copy)]
+struct PendingRequest {
+    head: u16,
+    operation: Operation,
+    status_address: u64,
+    length_bytes: u64,
+    taken_ns: u64,
+    /// What the used ring says when the request succeeds, and when it fails.
+    used_bytes: [u32; 2],
 }
 
 impl BlockVirtqueue {
@@ -482,7 +476,7 @@ impl BlockVirtqueue {
         let request =
             Request { operation, offset_bytes, segments: &self.segments[segments.clone()], token: token.into() };
         pending.length_bytes = request.length_bytes();
-        counters(&self.statistics, operation).0.add(1);
+        self.statistics.of(operation).0.add(1);
         if piece_bytes(operation, offset_bytes, pending.length_bytes) == pending.length_bytes {
             let pushed = self.backend.push(&request);
             self.requests.begin(token, pending);
@@ -573,7 +567,7 @@ impl BlockVirtqueue {
             Some(RequestError::Unsupported) => (Status::Unsupported, used_if_failed),
             Some(_) => (Status::IoError, used_if_failed),
         };
-        if let (Status::Ok, Some(bytes)) = (status, counters(&self.statistics, pending.operation).1) {
+        if let (Status::Ok, Some(bytes)) = (status, self.statistics.of(pending.operation).1) {
             bytes.add(pending.length_bytes);
         }
         let latency_ns = now_ns.saturating_sub(pending.taken_ns);

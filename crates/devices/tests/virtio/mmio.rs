@@ -237,7 +237,7 @@ fn reset_takes_the_queues_back() {
                     busy |= queue.arm();
                 }
                 if !busy {
-                    blockyard_devices::virtio::BlockQueue::wait_any(&mut queues, &[], None).unwrap();
+                    blockyard_devices::wait_any(&mut queues, &[], None).unwrap();
                 }
             }
         });

@@ -3,6 +3,7 @@
 use crate::driver::*;
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryDisk};
 use blockyard_devices::virtio::BlockQueue;
+use blockyard_devices::wait_any;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::HashMap;
 use std::fs::File;
@@ -135,7 +136,7 @@ fn serve(mut queues: Vec<BlockQueue>) {
             busy = busy || queue.arm();
         }
         if !busy {
-            BlockQueue::wait_any(&mut queues, &[], None).unwrap();
+            wait_any(&mut queues, &[], None).unwrap();
         }
     }
 }

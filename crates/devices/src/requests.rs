@@ -1,10 +1,11 @@
-//! The requests of a virtqueue that are not answered, and what of them the disk has.
+//! The requests of a driver that are not answered, and what of them the disk has.
 
-use blockyard_block::{Operation, RequestError};
+use blockyard_block::RequestError;
 
-/// Requests that are not answered and the pieces that the disk has, by token. Most requests are one piece.
-pub(crate) struct Requests {
-    slots: Vec<Slot>,
+/// Requests that are not answered and the pieces that the disk has, by token. Most requests are one piece. `P` is what it
+/// takes to answer one.
+pub(crate) struct Requests<P> {
+    slots: Vec<Slot<P>>,
     /// The tokens that nothing has.
     free: Vec<u32>,
     /// Requests and pieces that the disk has.
@@ -13,23 +14,11 @@ pub(crate) struct Requests {
     in_flight_cost_bytes: u64,
 }
 
-/// What a driver asked for, as far as it takes to answer it.
-#[derive(Clone, Copy)]
-pub(crate) struct PendingRequest {
-    pub(crate) head: u16,
-    pub(crate) operation: Operation,
-    pub(crate) status_address: u64,
-    pub(crate) length_bytes: u64,
-    pub(crate) taken_ns: u64,
-    /// What the used ring says when the request succeeds, and when it fails.
-    pub(crate) used_bytes: [u32; 2],
-}
-
 /// A token: what the disk has under it, and the request that began with it.
 #[derive(Clone, Copy)]
-struct Slot {
+struct Slot<P> {
     piece: Piece,
-    begun: Begun,
+    begun: Begun<P>,
 }
 
 /// What the disk has.
@@ -43,8 +32,9 @@ struct Piece {
 
 /// A request that is not answered.
 #[derive(Clone, Copy)]
-struct Begun {
-    request: PendingRequest,
+struct Begun<P> {
+    /// `None` before the token's first request.
+    request: Option<P>,
     /// Pieces in flight, and one for the rest, if there is one.
     unfinished: u32,
     /// How the first piece that failed did.
@@ -53,22 +43,18 @@ struct Begun {
     abandoned: bool,
 }
 
-impl Begun {
-    const fn new(request: PendingRequest, unfinished: u32) -> Self {
+impl<P> Begun<P> {
+    const fn new(request: Option<P>, unfinished: u32) -> Self {
         Self { request, unfinished, failure: None, abandoned: false }
     }
 }
 
-impl Slot {
-    const FREE: Self = {
-        let operation = Operation::Flush;
-        let nothing =
-            PendingRequest { head: 0, operation, status_address: 0, length_bytes: 0, taken_ns: 0, used_bytes: [0; 2] };
-        Self { piece: Piece { in_flight: false, request: 0, cost_bytes: 0 }, begun: Begun::new(nothing, 0) }
-    };
+impl<P> Slot<P> {
+    const FREE: Self =
+        Self { piece: Piece { in_flight: false, request: 0, cost_bytes: 0 }, begun: Begun::new(None, 0) };
 }
 
-impl Requests {
+impl<P: Copy> Requests<P> {
     /// Room for so many, requests and pieces.
     pub(crate) fn new(depth: usize) -> Self {
         Self {
@@ -115,14 +101,14 @@ impl Requests {
     }
 
     /// A request begins with a token, and is given to the disk under it.
-    pub(crate) fn begin(&mut self, token: u32, request: PendingRequest) {
-        self.slots[token as usize].begun = Begun::new(request, 0);
+    pub(crate) fn begin(&mut self, token: u32, request: P) {
+        self.slots[token as usize].begun = Begun::new(Some(request), 0);
     }
 
     /// A request begins with a token, of which the disk is given one piece after another; [`Requests::finish_one`] is
     /// for when it has been given the last, too.
-    pub(crate) fn begin_long(&mut self, token: u32, request: PendingRequest) {
-        self.slots[token as usize] = Slot { begun: Begun::new(request, 1), ..Slot::FREE };
+    pub(crate) fn begin_long(&mut self, token: u32, request: P) {
+        self.slots[token as usize] = Slot { begun: Begun::new(Some(request), 1), ..Slot::FREE };
     }
 
     /// The disk is given a piece of the request that began with the token `request`.
@@ -161,7 +147,7 @@ impl Requests {
     /// One of what the request that began with the token `request` waits for is over. With the last, the request is:
     /// then it is here, with why it failed if it did, if it is to be answered.
     #[inline]
-    pub(crate) fn finish_one(&mut self, request: u32) -> Option<(PendingRequest, Option<RequestError>)> {
+    pub(crate) fn finish_one(&mut self, request: u32) -> Option<(P, Option<RequestError>)> {
         let begun = &mut self.slots[request as usize].begun;
         begun.unfinished -= 1;
         if begun.unfinished > 0 {
@@ -169,6 +155,6 @@ impl Requests {
         }
         let Begun { request: pending, failure, abandoned, .. } = *begun;
         self.free.push(request);
-        (!abandoned).then_some((pending, failure))
+        Some((pending.filter(|_| !abandoned)?, failure))
     }
 }

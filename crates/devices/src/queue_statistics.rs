@@ -1,5 +1,6 @@
 //! What a queue has done.
 
+use blockyard_block::Operation;
 use blockyard_block::layers::{LatencyHistogram, OperationKind};
 use std::iter::Sum;
 use std::ops::Add;
@@ -51,7 +52,7 @@ counters! {
     discards,
     /// Write-zeroes requests handed to the disk.
     write_zeroes,
-    /// Requests for the device's serial.
+    /// Requests for what the device is: its serial on virtio-blk, IDENTIFY DEVICE on AHCI.
     get_ids,
     /// Bytes read without error.
     bytes_read,
@@ -67,7 +68,7 @@ counters! {
     polls,
     /// Times the driver was interrupted.
     interrupts,
-    /// Requests that were not answered with VIRTIO_BLK_S_OK.
+    /// Requests that were answered with an error.
     errors,
 }
 
@@ -91,6 +92,17 @@ impl QueueStatistics {
     /// The first thing a driver did wrong on this queue that was answered with an error, as a sentence.
     pub fn first_fault(&self) -> Option<&str> {
         self.first_fault.get().map(String::as_str)
+    }
+
+    /// The counters of requests and of bytes that an operation belongs to.
+    pub(crate) fn of(&self, operation: Operation) -> (&Counter, Option<&Counter>) {
+        match operation {
+            Operation::Read => (&self.reads, Some(&self.bytes_read)),
+            Operation::Write { .. } => (&self.writes, Some(&self.bytes_written)),
+            Operation::Flush => (&self.flushes, None),
+            Operation::Discard { .. } => (&self.discards, Some(&self.bytes_discarded)),
+            Operation::WriteZeroes { .. } => (&self.write_zeroes, Some(&self.bytes_zeroed)),
+        }
     }
 
     pub(crate) fn record_fault(&self, fault: &dyn std::fmt::Display) {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// The other end of a queue that a thread owns: asks the thread to stop it, and waits until it is gone.
 ///
-/// The thread sees [`super::BlockQueue::is_stopping`] after its doorbell rang, and drops the queue; the drop completes
-/// what is in flight and lets go of the disk before [`QueueControl::wait_until_gone`] returns.
+/// The thread sees [`IoQueue::is_stopping`](crate::IoQueue::is_stopping) after its doorbell rang, and drops the queue;
+/// the drop completes what is in flight and lets go of the disk before [`QueueControl::wait_until_gone`] returns.
 #[derive(Debug)]
 pub struct QueueControl {
     doorbell: Arc<EventFd>,

@@ -1,0 +1,119 @@
+//! What an I/O thread serves: a device's queue on a queue of a disk.
+
+use crate::Limit;
+use crate::virtio::DeviceFailure;
+use blockyard_block::EventFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A device's queue on a queue of a disk. Owned by one thread, which calls [`IoQueue::process_up_to`] until there is no
+/// more progress, then [`IoQueue::arm`], then [`wait_any`].
+///
+/// Nothing is allocated per request. Dropping a queue completes what is in flight first.
+pub trait IoQueue: Send {
+    /// Which of its device's queues this is.
+    fn index(&self) -> u16;
+
+    /// Whether the owner shall drop the queue.
+    fn is_stopping(&self) -> bool;
+
+    /// Does what can be done without waiting, taking no more from the driver than `limit`. Whether it did anything: if
+    /// so, there may be more.
+    ///
+    /// # Errors
+    /// When the queue or the disk is broken. The driver has been told; the queue takes no more requests and is best
+    /// dropped.
+    fn process_up_to(&mut self, limit: Limit) -> Result<bool, IoQueueFailure>;
+
+    /// Makes the driver ring the doorbell from now on, after [`IoQueue::process_up_to`] found nothing more. Whether to
+    /// process again instead of waiting: something came in between, or the queue shall stop.
+    fn arm(&mut self) -> bool;
+
+    /// The descriptor that becomes readable when the driver rings, or the queue shall stop.
+    fn doorbell(&self) -> &Arc<EventFd>;
+
+    /// The descriptor that becomes readable when the disk may have completed something; `None` for a disk that
+    /// completes everything while the queue processes.
+    fn completion_event(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Waits until the disk may have completed something, one of `events` is readable, or `timeout` has passed.
+    ///
+    /// # Errors
+    /// When the wait itself fails.
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()>;
+}
+
+/// Why an [`IoQueue`] takes no more requests. Prints as what it is made of.
+#[derive(Debug, thiserror::Error)]
+pub enum IoQueueFailure {
+    /// Of a virtio device.
+    #[error(transparent)]
+    Virtio(#[from] DeviceFailure),
+}
+
+impl IoQueueFailure {
+    /// Whether the guest's driver is to blame, rather than the host.
+    pub fn is_drivers_fault(&self) -> bool {
+        match self {
+            Self::Virtio(failure) => failure.is_drivers_fault(),
+        }
+    }
+}
+
+impl<Q: IoQueue + ?Sized> IoQueue for Box<Q> {
+    fn index(&self) -> u16 {
+        (**self).index()
+    }
+
+    fn is_stopping(&self) -> bool {
+        (**self).is_stopping()
+    }
+
+    fn process_up_to(&mut self, limit: Limit) -> Result<bool, IoQueueFailure> {
+        (**self).process_up_to(limit)
+    }
+
+    fn arm(&mut self) -> bool {
+        (**self).arm()
+    }
+
+    fn doorbell(&self) -> &Arc<EventFd> {
+        (**self).doorbell()
+    }
+
+    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        (**self).completion_event()
+    }
+
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        (**self).wait(events, timeout)
+    }
+}
+
+/// Waits until one of `queues` may have something to do, one of `events` is readable, or `timeout` has passed. All have
+/// been armed. Returns at once if there is no queue.
+///
+/// # Errors
+/// When the wait itself fails.
+pub fn wait_any<Q: IoQueue>(queues: &mut [Q], events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+    /// Beyond these, a wait allocates.
+    const EVENTS: usize = 32;
+    let Some((first, others)) = queues.split_first_mut() else { return Ok(()) };
+    let doorbell = first.doorbell().clone();
+    let doorbell = doorbell.as_fd();
+    let others = others.iter().flat_map(|queue| [Some(queue.doorbell().as_fd()), queue.completion_event()]);
+    let all = others.flatten().chain(events.iter().copied());
+    let mut on_stack = [doorbell; EVENTS];
+    let mut count = 1;
+    for event in all.clone() {
+        if count == EVENTS {
+            let all: Vec<_> = std::iter::once(doorbell).chain(all).collect();
+            return first.wait(&all, timeout);
+        }
+        on_stack[count] = event;
+        count += 1;
+    }
+    first.wait(&on_stack[..count], timeout)
+}
