@@ -1,42 +1,31 @@
 //! A running appliance.
 
 use crate::channel::Channel;
-use crate::child_process::ChildProcess;
-use crate::confined::{Confined, LineStart, LineWord};
-use crate::directory::{make_directory, new_file, permit, takes_memory};
+use crate::confined::Confined;
 use crate::error::{ApplianceError, Cause};
 use crate::initramfs;
 use crate::kernel::Kernel;
+use crate::kernel_command_line;
 use crate::kernel_log::KernelLog;
 use crate::kernel_modules;
-use crate::kernel_process::{self, KernelArguments, PRELOAD_NAME, tasks_max};
+use crate::kernel_process;
+use crate::machine::{ENDING, Lines, Machine, MachineParts, Patience, TICK, export};
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::tools::{Tool, ToolCall, ToolEnd, ToolError, Tools, judged};
-use blockyard_block::{AdmittedMemory, Disk, error_at, wait_ready};
-use blockyard_confinement::program_filter::{AnsweredCalls, OwnProcesses};
-use blockyard_linux_guest::PRELOAD;
+use blockyard_block::{Disk, wait_ready};
 use blockyard_protocol::appliance::{MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
-use blockyard_session::server::{Export, Server, ServerOptions, Session};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use blockyard_session::server::Session;
+use rustix::event::{PollFd, PollFlags};
 use serde::de::DeserializeOwned;
-use std::ffi::OsString;
 use std::fmt;
-use std::fs;
-use std::io::{self, Write};
-use std::num::NonZeroU32;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
-/// How often to look whether somebody wants the end, and whether there is progress.
-const TICK: Duration = Duration::from_millis(100);
 /// For how many times the timeout an appliance may go on reading and writing its disks while the host gets and gives
 /// nothing new: it may have much to remove or to check, but it may also go round in circles.
 const TIMEOUTS_WITHOUT_RESULT: u32 = 30;
@@ -91,12 +80,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A guest with the disks of an image. It ends when it is dropped: what was not synced is lost.
 pub struct Appliance {
-    // In this order: no process of the guest is left when its disks go.
-    process: ChildProcess,
-    /// Who answers what it may not do by itself.
-    answered: Option<AnsweredCalls>,
+    machine: Machine,
     channel: Channel,
-    sessions: Vec<Session>,
     /// How many of these are images, which come first.
     images: usize,
     source: Arc<SlotDisk>,
@@ -108,13 +93,9 @@ pub struct Appliance {
     streams: Vec<Weak<dyn Outside>>,
     log: KernelLog,
     options: ApplianceOptions,
-    confined: Confined,
     requests: u32,
     supplied: bool,
     tools: Tools,
-    server: Server,
-    /// Gone once it runs: so a command that is killed leaves nothing behind.
-    directory: Option<TempDir>,
 }
 
 impl Appliance {
@@ -124,7 +105,9 @@ impl Appliance {
     /// When it does not come up.
     pub fn boot(options: ApplianceOptions, disks: &[ImageDisk]) -> Result<Self, ApplianceError> {
         kernel_process::refuse_in_kernels().map_err(without_log)?;
-        Starting::new(options, disks).map_err(without_log)?.boot()
+        let mut appliance = Self::start(options, disks).map_err(without_log)?;
+        appliance.come_up().map_err(|cause| appliance.not_started(cause))?;
+        Ok(appliance)
     }
 
     /// Asks for `operation` and waits until it is done or has failed: both are in the response. Where its kernel lacks
@@ -203,8 +186,8 @@ impl Appliance {
     /// Waits until the channel is ready, or it is time to look again.
     fn wait(&mut self, flags: PollFlags, watch: &mut Watch) -> Result<(), Cause> {
         let mut descriptors =
-            vec![PollFd::new(&self.channel, flags), PollFd::new(&self.process.descriptor, PollFlags::IN)];
-        let ended = self.sessions.iter().map(Session::ended);
+            vec![PollFd::new(&self.channel, flags), PollFd::new(&self.machine.process.descriptor, PollFlags::IN)];
+        let ended = self.machine.sessions.iter().map(Session::ended);
         descriptors.extend(ended.map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN)));
         wait_ready(&mut descriptors, Some(TICK)).map_err(|error| Cause::Start("waiting for it", error))?;
         let (is_ready, has_ended) = (
@@ -220,9 +203,13 @@ impl Appliance {
         if has_ended {
             return Err(Cause::Ended);
         }
-        if let Some(reason) = self.sessions.iter().find_map(Session::end_reason) {
+        if let Some(reason) = self.machine.sessions.iter().find_map(Session::end_reason) {
             // Mostly because it is about to be gone altogether.
-            return Err(if self.process.ends_within(ENDING) { Cause::Ended } else { Cause::Disk(reason.to_string()) });
+            return Err(if self.machine.process.ends_within(ENDING) {
+                Cause::Ended
+            } else {
+                Cause::Disk(reason.to_string())
+            });
         }
         watch.check(self)
     }
@@ -251,7 +238,7 @@ impl Appliance {
 
     /// What the guest has read and written so far.
     fn bytes_moved(&self) -> u64 {
-        let counts = self.sessions.iter().map(|session| session.statistics().counts);
+        let counts = self.machine.sessions.iter().map(|session| session.statistics().counts);
         counts.map(|counts| counts.bytes_read + counts.bytes_written + counts.flushes).sum()
     }
 
@@ -263,7 +250,7 @@ impl Appliance {
 
     /// What the guest has read of the source (0) or written to the sink (1).
     fn slot_bytes(&self, slot: usize) -> u64 {
-        let counts = self.sessions.get(self.images + slot).map(|session| session.statistics().counts);
+        let counts = self.machine.sessions.get(self.images + slot).map(|session| session.statistics().counts);
         counts.map_or(0, |counts| if slot == SOURCE { counts.bytes_read } else { counts.bytes_written })
     }
 
@@ -274,7 +261,7 @@ impl Appliance {
 
     /// How far it is shut in.
     pub fn confined(&self) -> Confined {
-        self.confined
+        self.machine.confined()
     }
 
     /// The guest reads `disk` as the source from now on: up to the next binding.
@@ -327,13 +314,9 @@ impl Appliance {
 
     /// Ends it, as dropping it does: its disks are let go of when this returns, for whoever wants them next.
     pub fn end(&mut self) {
-        self.process.kill();
+        self.machine.process.kill();
         self.release();
-        for session in &self.sessions {
-            session.revoke();
-            let _ = poll(&mut [PollFd::from_borrowed_fd(session.ended(), PollFlags::IN)], Some(&LETTING_GO));
-        }
-        self.sessions.clear();
+        self.machine.end();
     }
 
     /// How long it may do nothing from now on, while it is asked for something; how long it might before.
@@ -353,14 +336,14 @@ impl Appliance {
 
     /// Process id of the guest's first process.
     pub fn process_id(&self) -> u32 {
-        self.process.child.id()
+        self.machine.process.child.id()
     }
 
     /// Before it is ready, whatever is said may be the reason.
     fn not_started(&mut self, cause: Cause) -> ApplianceError {
         let has_ended = matches!(cause, Cause::Ended);
         let mut error = self.failed(cause);
-        if let Some(status) = self.process.status.filter(|_| has_ended) {
+        if let Some(status) = self.machine.process.status.filter(|_| has_ended) {
             let not_linux = self.options.kernel.is_no_linux().map(Cause::NotLinux);
             error.cause = not_linux.unwrap_or_else(|| Cause::NotStarted(status.to_string()));
             if error.kernel_log.is_empty() {
@@ -378,7 +361,7 @@ impl Appliance {
             // Its last words are on their way.
             std::thread::sleep(Duration::from_millis(20));
         }
-        self.process.kill();
+        self.machine.process.kill();
         ApplianceError { cause, kernel_log: self.log.complaints() }
     }
 }
@@ -501,238 +484,53 @@ impl Watch {
     }
 }
 
-/// How long a kernel that has let go of a disk may take to end.
-const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
-
-/// How long a disk may take to finish what the guest has asked of it before: not for ever, if it hangs.
-const LETTING_GO: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-
 impl Drop for Appliance {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// An appliance that does not run yet.
-struct Starting {
-    options: ApplianceOptions,
-    directory: TempDir,
-    server: Server,
-    exports: Vec<Export>,
-    listeners: Vec<UnixListener>,
-    source: Arc<SlotDisk>,
-    sink: Arc<SlotDisk>,
-}
-
-impl Starting {
-    fn new(options: ApplianceOptions, disks: &[ImageDisk]) -> Result<Self, Cause> {
+impl Appliance {
+    fn start(mut options: ApplianceOptions, disks: &[ImageDisk]) -> Result<Self, Cause> {
         let start = |what| move |error| Cause::Start(what, error);
-        let directory = make_directory(options.memory_bytes).map_err(start("making a directory"))?;
-        let root = directory.path().join("root");
-        let made = fs::create_dir(&root).and_then(|()| permit(&root, 0o700));
-        made.map_err(|error| Cause::Start("making a directory", error_at(&root, &error)))?;
-        let initramfs = new_file(&directory.path().join("initramfs"));
-        let written = initramfs.and_then(|file| initramfs::write(file, &options.kernel, options.agent));
-        written.map_err(start("writing its initramfs"))?;
-        let library = new_file(&directory.path().join(PRELOAD_NAME));
-        library.and_then(|mut file| file.write_all(PRELOAD)).map_err(start("writing its library"))?;
+        let (control, serial) = UnixStream::pair().map_err(start("making its serial line"))?;
+        // Both ways, or the kernel takes it for no console.
+        let (console, end) = UnixStream::pair().map_err(start("making its console"))?;
+        let words = end.try_clone().map_err(start("making its console"))?;
         let source = SlotDisk::new(TRANSFER_DISK_BYTES, true).map_err(start("making a disk"))?;
         let sink = SlotDisk::new(TRANSFER_DISK_BYTES, false).map_err(start("making a disk"))?;
-        let export = |name: Arc<str>, disk| Export { name, disk, queues: 1, weight: NonZeroU32::MIN };
         let mut exports: Vec<_> =
             disks.iter().map(|image| export(Arc::clone(&image.name), Arc::clone(&image.disk))).collect();
         exports.push(export("source".into(), Arc::new(Slot(Arc::clone(&source)))));
         exports.push(export("sink".into(), Arc::new(Slot(Arc::clone(&sink)))));
-        let listen = |index: usize| {
-            let path = directory.path().join(index.to_string());
-            let listener = UnixListener::bind(&path)?;
-            permit(&path, 0o600).map(|()| listener)
-        };
-        let listeners = (0..exports.len()).map(listen);
-        let listeners = listeners.collect::<io::Result<_>>().map_err(start("making its disks' sockets"))?;
-        // The guest's memory is a file of the directory, wherever that is; its kernel says which before it has looked
-        // at a disk.
-        let options_of_server =
-            ServerOptions { admitted_memory: AdmittedMemory::first_file(), ..ServerOptions::default() };
-        let server = Server::start(&options_of_server).map_err(start("starting its disks' threads"))?;
-        Ok(Self { options, directory, server, exports, listeners, source, sink })
-    }
-
-    fn boot(mut self) -> Result<Appliance, ApplianceError> {
-        let start = |what| move |error| without_log(Cause::Start(what, error));
-        let (control, line) = UnixStream::pair().map_err(start("making its serial line"))?;
-        // Both ways, or the kernel takes it for no console.
-        let (console, end) = UnixStream::pair().map_err(start("making its console"))?;
-        let process = self.spawn(line, end).map_err(without_log)?;
-        let log = KernelLog::follow(console, self.options.console.take()).map_err(start("following its console"))?;
+        let arguments = arguments(&options);
+        let ApplianceOptions { kernel, launcher, memory_bytes, agent, .. } = &options;
+        let parts = MachineParts { kernel, launcher, memory_bytes: *memory_bytes, disks: exports, arguments };
+        let lines = Lines { serial, console: end, words };
+        let machine = Machine::start(parts, lines, |file| initramfs::write(file, kernel, agent))?;
+        let log = KernelLog::follow(console, options.console.take()).map_err(start("following its console"))?;
         let channel = Channel::new(control).map_err(start("opening its serial line"))?;
-        let deadline = Instant::now() + self.options.timeout;
-        let mut appliance = Appliance {
-            process,
-            answered: None,
+        Ok(Self {
+            machine,
             channel,
-            sessions: Vec::new(),
-            // All but the transfer disks.
-            images: self.listeners.len().saturating_sub(2),
-            source: self.source,
-            sink: self.sink,
+            images: disks.len(),
+            source,
+            sink,
             fresh: [Fresh::default(); 2],
             streams: Vec::new(),
             log,
-            options: self.options,
-            confined: Confined::default(),
+            options,
             requests: 0,
             supplied: false,
             tools: Tools::default(),
-            server: self.server,
-            directory: Some(self.directory),
-        };
-        let attached = appliance.attach(&self.listeners, self.exports, deadline);
-        attached.map_err(|cause| appliance.not_started(cause))?;
-        // It has its sockets and has read its initramfs.
-        appliance.directory = None;
-        appliance.await_ready().map_err(|cause| appliance.not_started(cause))?;
-        Ok(appliance)
+        })
     }
 
-    fn spawn(&self, line: UnixStream, console: UnixStream) -> Result<ChildProcess, Cause> {
-        let start = |what| move |error| Cause::Start(what, error);
-        let memory_bytes = self.options.memory_bytes;
-        let mut arguments = vec![
-            format!("mem={}M", memory_bytes >> 20),
-            "initrd=initramfs".to_owned(),
-            "rdinit=/init".to_owned(),
-            "con=null".to_owned(),
-            "con0=fd:1,fd:1".to_owned(),
-            "ssl=null".to_owned(),
-            "ssl0=fd:0,fd:0".to_owned(),
-            "printk.time=1".to_owned(),
-            // Measurements and self-tests that make up nine tenths of a boot. What is tested when it is first needed
-            // need not be before (Linux, crypto/algapi.c, crypto_start_tests); nobody swaps, or has pseudo-terminals.
-            format!(
-                "initcall_blacklist={}calibrate_xor_blocks,crypto_algapi_init,init_zswap",
-                if self.options.raid6 { "" } else { "raid6_select_algo,raid6_init," }
-            ),
-            "cryptomgr.notests".to_owned(),
-            // Processes that work with the kernel by signals instead of being traced cost a third, where it has them
-            // (Linux 6.16) and the host lets it. They can then reach all of the guest's memory, which is no more than
-            // its root can.
-            "seccomp=auto".to_owned(),
-            "pty.legacy_count=0".to_owned(),
-            // Two billion loops a second, roughly, as on any machine: to measure it (Linux, init/calibrate.c) takes a
-            // fifth of a boot, and no device here has to be given time.
-            "lpj=20000000".to_owned(),
-            // It ends when it panics, and it panics when it is damaged.
-            "oops=panic".to_owned(),
-            // Whose files these are is for others to say.
-            "lsm=".to_owned(),
-        ];
-        if self.options.console.is_none() {
-            arguments.push("quiet".to_owned());
-        }
-        arguments.extend((0..self.exports.len()).map(|index| format!("virtio_uml.device={index}:2")));
-        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
-        let kernel = KernelArguments::outer(memory_bytes, &self.options.kernel, arguments);
-        let (launcher, first) = &self.options.launcher;
-        let console_twin = console.try_clone().map_err(start("making its console"))?;
-        let mut command = Command::new(launcher);
-        command
-            .args(first)
-            .args(kernel.to_arguments())
-            .current_dir(self.directory.path())
-            .stdin(Stdio::from(OwnedFd::from(line)))
-            .stdout(Stdio::from(OwnedFd::from(console)))
-            .stderr(Stdio::from(OwnedFd::from(console_twin)));
-        kernel_process::mark(&mut command, &self.options.launcher);
-        let child = command.spawn().map_err(start("starting its process"))?;
-        let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-        let descriptor = descriptor.map_err(|errno| Cause::Start("watching its process", errno.into()))?;
-        Ok(ChildProcess::new(child, descriptor))
-    }
-}
-
-impl Appliance {
-    /// Lets the kernel start until it has its disks, and has looked at none of them.
-    fn attach(&mut self, listeners: &[UnixListener], exports: Vec<Export>, deadline: Instant) -> Result<(), Cause> {
-        let start = |what| move |error| Cause::Start(what, error);
-        self.await_kernel(deadline)?;
-        let (mut confined, listener) = loop {
-            match self.receive_word(deadline)? {
-                LineWord::Start(LineStart { confined, listener }) => break (confined, listener),
-                LineWord::Becomes | LineWord::Refuses => {}
-            }
-        };
-        let answer = |listener: &OwnedFd| AnsweredCalls::of_the_start(listener.try_clone()?);
-        let calls = listener.as_ref().map(answer).transpose().map_err(start("letting its process start"))?;
-        let roomy = |directory: &TempDir| takes_memory(directory.path(), self.options.memory_bytes);
-        if !confined.namespaces && !self.directory.as_ref().is_some_and(roomy) {
-            return Err(Cause::NoRoom(self.options.memory_bytes >> 20));
-        }
-        // In the order in which the kernel finds them.
-        for (listener, export) in listeners.iter().zip(exports) {
-            self.accept(listener, export, deadline)?;
-        }
-        confined.sealed = calls.is_some();
-        drop(calls);
-        let tasks_max = tasks_max(self.options.memory_bytes);
-        let own = OwnProcesses { group: Pid::from_child(&self.process.child), tasks_max };
-        let judge = |listener| AnsweredCalls::judged(listener, own);
-        self.answered = listener.map(judge).transpose().map_err(start("judging what its process does"))?;
-        self.confined = confined;
-        Ok(())
-    }
-
-    /// Waits until what was started says that it becomes the kernel: it is a program that may not know it.
-    fn await_kernel(&mut self, deadline: Instant) -> Result<(), Cause> {
-        let not_kernel = Cause::NotKernel(kernel_process::started_as(&self.options.launcher));
-        match self.receive_word(deadline) {
-            Ok(LineWord::Refuses) | Err(Cause::Hung(_)) => Err(not_kernel),
-            // Whoever was killed may have been about to.
-            Err(Cause::Ended) if !self.process.ends_by_signal(ENDING) => Err(not_kernel),
-            result => result.map(drop),
-        }
-    }
-
-    /// Waits for a word on the line.
-    fn receive_word(&self, deadline: Instant) -> Result<LineWord, Cause> {
-        loop {
-            if let Some(word) = LineWord::receive(&self.channel).map_err(|_| Cause::Ended)? {
-                return Ok(word);
-            }
-            self.await_readable(self.channel.as_fd(), deadline)?;
-        }
-    }
-
-    /// Waits for the kernel to connect to a disk.
-    fn accept(&mut self, listener: &UnixListener, export: Export, deadline: Instant) -> Result<(), Cause> {
-        self.await_readable(listener.as_fd(), deadline)?;
-        let attach = || self.server.attach(listener.accept()?.0, export);
-        let session = attach().map_err(|error| Cause::Start("attaching a disk", error))?;
-        self.sessions.push(session);
-        Ok(())
-    }
-
-    /// Waits for what the kernel does when it starts.
-    fn await_readable(&self, descriptor: BorrowedFd<'_>, deadline: Instant) -> Result<(), Cause> {
-        loop {
-            let mut descriptors = [
-                PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
-                PollFd::from_borrowed_fd(self.process.descriptor.as_fd(), PollFlags::IN),
-            ];
-            wait_ready(&mut descriptors, Some(TICK)).map_err(|error| Cause::Start("waiting for it", error))?;
-            if let Some(signal) = (self.options.interrupted)() {
-                return Err(Cause::Interrupted(signal));
-            }
-            if descriptors[0].revents().contains(PollFlags::IN) {
-                return Ok(());
-            }
-            if descriptors[1].revents().contains(PollFlags::IN) {
-                return Err(Cause::Ended);
-            }
-            if Instant::now() > deadline {
-                return Err(Cause::Hung(self.options.timeout));
-            }
-        }
+    /// Lets it come up.
+    fn come_up(&mut self) -> Result<(), Cause> {
+        let patience = Patience::new(self.options.timeout, &*self.options.interrupted);
+        self.machine.attach(&self.channel, &patience)?;
+        self.await_ready()
     }
 
     fn await_ready(&mut self) -> Result<(), Cause> {
@@ -746,4 +544,24 @@ impl Appliance {
             other => Err(Cause::Protocol(format!("its agent speaks version {other}, not {VERSION}"))),
         }
     }
+}
+
+/// The kernel's arguments.
+fn arguments(options: &ApplianceOptions) -> Vec<String> {
+    let mut arguments = kernel_command_line::common(options.memory_bytes, options.raid6);
+    let own = [
+        "ssl0=fd:0,fd:0",
+        "printk.time=1",
+        // Processes that work with the kernel by signals instead of being traced cost a third, where it has them
+        // (Linux 6.16) and the host lets it. They can then reach all of the guest's memory, which is no more than its
+        // root can.
+        "seccomp=auto",
+        // It ends when it panics, and it panics when it is damaged.
+        "oops=panic",
+    ];
+    arguments.extend(own.map(str::to_owned));
+    if options.console.is_none() {
+        arguments.push("quiet".to_owned());
+    }
+    arguments
 }

@@ -1,0 +1,30 @@
+//! What User-Mode Linux is told as its arguments, whatever it boots for.
+
+use crate::machine::INITRAMFS_NAME;
+
+/// What every guest's kernel is told. Without `raid6`, it does not measure how to compute the second parity of RAID 6,
+/// which takes it a second, and has none.
+pub(crate) fn common(memory_bytes: u64, raid6: bool) -> Vec<String> {
+    vec![
+        format!("mem={}M", memory_bytes >> 20),
+        format!("initrd={INITRAMFS_NAME}"),
+        "rdinit=/init".to_owned(),
+        "con=null".to_owned(),
+        "con0=fd:1,fd:1".to_owned(),
+        "ssl=null".to_owned(),
+        // Measurements and self-tests that make up nine tenths of a boot. What is tested when it is first needed
+        // need not be before (Linux, crypto/algapi.c, crypto_start_tests); nobody swaps to compressed memory.
+        format!(
+            "initcall_blacklist={}calibrate_xor_blocks,crypto_algapi_init,init_zswap",
+            if raid6 { "" } else { "raid6_select_algo,raid6_init," }
+        ),
+        "cryptomgr.notests".to_owned(),
+        // BSD's pseudo-terminals, which nobody has.
+        "pty.legacy_count=0".to_owned(),
+        // Two billion loops a second, roughly, as on any machine: to measure it (Linux, init/calibrate.c) takes a
+        // fifth of a boot, and no device here has to be given time.
+        "lpj=20000000".to_owned(),
+        // Whose files these are is for others to say.
+        "lsm=".to_owned(),
+    ]
+}

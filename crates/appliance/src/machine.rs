@@ -1,0 +1,261 @@
+//! A guest's kernel in a process of its own, and its disks, which threads of this process serve.
+
+use crate::child_process::ChildProcess;
+use crate::confined::{Confined, LineStart, LineWord};
+use crate::directory::{make_directory, new_file, permit, takes_memory};
+use crate::error::Cause;
+use crate::kernel::Kernel;
+use crate::kernel_process::{self, KernelArguments, PRELOAD_NAME, tasks_max};
+use blockyard_block::{AdmittedMemory, Disk, error_at, wait_ready};
+use blockyard_confinement::program_filter::{AnsweredCalls, OwnProcesses};
+use blockyard_linux_guest::PRELOAD;
+use blockyard_session::server::{Export, Server, ServerOptions, Session};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How often to look whether somebody wants the end, and whether there is progress.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+/// How long a kernel that has let go of a disk may take to end.
+pub(crate) const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+/// How long a disk may take to finish what the guest has asked of it before: not for ever, if it hangs.
+const LETTING_GO: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// What the initramfs is called in the kernel's current directory.
+pub(crate) const INITRAMFS_NAME: &str = "initramfs";
+
+/// A program, and its first arguments, that calls [`crate::kernel_process::run`] with those that follow.
+pub(crate) type Launcher = (PathBuf, Vec<&'static str>);
+
+/// What a machine is made of.
+pub(crate) struct MachineParts<'parts> {
+    pub(crate) kernel: &'parts Kernel,
+    pub(crate) launcher: &'parts Launcher,
+    pub(crate) memory_bytes: u64,
+    /// In the order in which the kernel finds them.
+    pub(crate) disks: Vec<Export>,
+    /// The kernel's, without those that name disks.
+    pub(crate) arguments: Vec<String>,
+}
+
+/// The ends that the kernel has of its lines, which are sockets.
+pub(crate) struct Lines {
+    /// Its standard input: what becomes of its process is said there before the kernel has it.
+    pub(crate) serial: UnixStream,
+    /// Its standard output.
+    pub(crate) console: UnixStream,
+    /// Its standard error, for what is said before there is a console.
+    pub(crate) words: UnixStream,
+}
+
+/// How long somebody waits for a kernel that starts.
+pub(crate) struct Patience<'wish> {
+    deadline: Instant,
+    timeout: Duration,
+    /// The signal that wants the end.
+    interrupted: &'wish dyn Fn() -> Option<String>,
+}
+
+impl<'wish> Patience<'wish> {
+    pub(crate) fn new(timeout: Duration, interrupted: &'wish dyn Fn() -> Option<String>) -> Self {
+        Self { deadline: Instant::now() + timeout, timeout, interrupted }
+    }
+}
+
+/// A guest. It ends when it is dropped: what was not synced is lost.
+pub(crate) struct Machine {
+    // In this order: no process of the guest is left when its disks go.
+    pub(crate) process: ChildProcess,
+    /// Who answers what it may not do by itself.
+    answered: Option<AnsweredCalls>,
+    pub(crate) sessions: Vec<Session>,
+    /// Disks that the kernel has not connected to.
+    awaited: Vec<(UnixListener, Export)>,
+    confined: Confined,
+    memory_bytes: u64,
+    started_as: String,
+    server: Server,
+    /// Gone once it runs: so a command that is killed leaves nothing behind.
+    directory: Option<TempDir>,
+}
+
+impl Machine {
+    /// Starts the process that becomes the kernel. `write_initramfs` writes what it boots.
+    pub(crate) fn start(
+        parts: MachineParts<'_>,
+        lines: Lines,
+        write_initramfs: impl FnOnce(File) -> io::Result<()>,
+    ) -> Result<Self, Cause> {
+        let start = |what| move |error| Cause::Start(what, error);
+        let directory = make_directory(parts.memory_bytes).map_err(start("making a directory"))?;
+        let root = directory.path().join("root");
+        let made = fs::create_dir(&root).and_then(|()| permit(&root, 0o700));
+        made.map_err(|error| Cause::Start("making a directory", error_at(&root, &error)))?;
+        let initramfs = new_file(&directory.path().join(INITRAMFS_NAME));
+        initramfs.and_then(write_initramfs).map_err(start("writing its initramfs"))?;
+        let library = new_file(&directory.path().join(PRELOAD_NAME));
+        library.and_then(|mut file| file.write_all(PRELOAD)).map_err(start("writing its library"))?;
+        let listen = |index: usize| {
+            let path = directory.path().join(index.to_string());
+            let listener = UnixListener::bind(&path)?;
+            permit(&path, 0o600).map(|()| listener)
+        };
+        let listeners = (0..parts.disks.len()).map(listen).collect::<io::Result<Vec<_>>>();
+        let listeners = listeners.map_err(start("making its disks' sockets"))?;
+        // The guest's memory is a file of the directory, wherever that is; its kernel says which before it has looked
+        // at a disk.
+        let options = ServerOptions { admitted_memory: AdmittedMemory::first_file(), ..ServerOptions::default() };
+        let server = Server::start(&options).map_err(start("starting its disks' threads"))?;
+        let process = spawn(&parts, lines, &directory)?;
+        Ok(Self {
+            process,
+            answered: None,
+            sessions: Vec::new(),
+            awaited: listeners.into_iter().zip(parts.disks).collect(),
+            confined: Confined::default(),
+            memory_bytes: parts.memory_bytes,
+            started_as: kernel_process::started_as(parts.launcher),
+            server,
+            directory: Some(directory),
+        })
+    }
+
+    /// Lets the kernel start until it has its disks, and has looked at none of them. `line` is this end of
+    /// [`Lines::serial`].
+    pub(crate) fn attach(&mut self, line: &impl AsFd, patience: &Patience<'_>) -> Result<(), Cause> {
+        let start = |what| move |error| Cause::Start(what, error);
+        self.await_kernel(line, patience)?;
+        let (mut confined, listener) = loop {
+            match self.receive_word(line, patience)? {
+                LineWord::Start(LineStart { confined, listener }) => break (confined, listener),
+                LineWord::Becomes | LineWord::Refuses => {}
+            }
+        };
+        let answer = |listener: &OwnedFd| AnsweredCalls::of_the_start(listener.try_clone()?);
+        let calls = listener.as_ref().map(answer).transpose().map_err(start("letting its process start"))?;
+        let roomy = |directory: &TempDir| takes_memory(directory.path(), self.memory_bytes);
+        if !confined.namespaces && !self.directory.as_ref().is_some_and(roomy) {
+            return Err(Cause::NoRoom(self.memory_bytes >> 20));
+        }
+        for (listener, export) in std::mem::take(&mut self.awaited) {
+            self.accept(&listener, export, patience)?;
+        }
+        confined.sealed = calls.is_some();
+        drop(calls);
+        let own = OwnProcesses { group: Pid::from_child(&self.process.child), tasks_max: tasks_max(self.memory_bytes) };
+        let judge = |listener| AnsweredCalls::judged(listener, own);
+        self.answered = listener.map(judge).transpose().map_err(start("judging what its process does"))?;
+        self.confined = confined;
+        // It has its sockets and has read its initramfs.
+        self.directory = None;
+        Ok(())
+    }
+
+    /// Waits until what was started says that it becomes the kernel: it is a program that may not know it.
+    fn await_kernel(&mut self, line: &impl AsFd, patience: &Patience<'_>) -> Result<(), Cause> {
+        match self.receive_word(line, patience) {
+            Ok(LineWord::Refuses) | Err(Cause::Hung(_)) => Err(Cause::NotKernel(self.started_as.clone())),
+            // Whoever was killed may have been about to.
+            Err(Cause::Ended) if !self.process.ends_by_signal(ENDING) => Err(Cause::NotKernel(self.started_as.clone())),
+            result => result.map(drop),
+        }
+    }
+
+    /// Waits for a word on the line.
+    fn receive_word(&self, line: &impl AsFd, patience: &Patience<'_>) -> Result<LineWord, Cause> {
+        loop {
+            if let Some(word) = LineWord::receive(line).map_err(|_| Cause::Ended)? {
+                return Ok(word);
+            }
+            self.await_readable(line.as_fd(), patience)?;
+        }
+    }
+
+    /// Waits for the kernel to connect to a disk.
+    fn accept(&mut self, listener: &UnixListener, export: Export, patience: &Patience<'_>) -> Result<(), Cause> {
+        self.await_readable(listener.as_fd(), patience)?;
+        let attach = || self.server.attach(listener.accept()?.0, export);
+        let session = attach().map_err(|error| Cause::Start("attaching a disk", error))?;
+        self.sessions.push(session);
+        Ok(())
+    }
+
+    /// Waits for what the kernel does when it starts.
+    fn await_readable(&self, descriptor: BorrowedFd<'_>, patience: &Patience<'_>) -> Result<(), Cause> {
+        loop {
+            let mut descriptors = [
+                PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.process.descriptor.as_fd(), PollFlags::IN),
+            ];
+            wait_ready(&mut descriptors, Some(TICK)).map_err(|error| Cause::Start("waiting for it", error))?;
+            if let Some(signal) = (patience.interrupted)() {
+                return Err(Cause::Interrupted(signal));
+            }
+            if descriptors[0].revents().contains(PollFlags::IN) {
+                return Ok(());
+            }
+            if descriptors[1].revents().contains(PollFlags::IN) {
+                return Err(Cause::Ended);
+            }
+            if Instant::now() > patience.deadline {
+                return Err(Cause::Hung(patience.timeout));
+            }
+        }
+    }
+
+    /// How far it is shut in.
+    pub(crate) fn confined(&self) -> Confined {
+        self.confined
+    }
+
+    /// Kills it, and lets go of its disks: they are for whoever wants them next when this returns.
+    pub(crate) fn end(&mut self) {
+        self.process.kill();
+        for session in &self.sessions {
+            session.revoke();
+            let _ = poll(&mut [PollFd::from_borrowed_fd(session.ended(), PollFlags::IN)], Some(&LETTING_GO));
+        }
+        self.sessions.clear();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A disk for a guest, which has one processor, and so one queue.
+pub(crate) fn export(name: Arc<str>, disk: Arc<dyn Disk>) -> Export {
+    Export { name, disk, queues: 1, weight: NonZeroU32::MIN }
+}
+
+fn spawn(parts: &MachineParts<'_>, lines: Lines, directory: &TempDir) -> Result<ChildProcess, Cause> {
+    let start = |what| move |error| Cause::Start(what, error);
+    let disks = (0..parts.disks.len()).map(|index| format!("virtio_uml.device={index}:2"));
+    let arguments: Vec<OsString> = disks.chain(parts.arguments.iter().cloned()).map(Into::into).collect();
+    let kernel = KernelArguments::outer(parts.memory_bytes, parts.kernel, arguments);
+    let (program, first) = parts.launcher;
+    let mut command = Command::new(program);
+    command
+        .args(first)
+        .args(kernel.to_arguments())
+        .current_dir(directory.path())
+        .stdin(Stdio::from(OwnedFd::from(lines.serial)))
+        .stdout(Stdio::from(OwnedFd::from(lines.console)))
+        .stderr(Stdio::from(OwnedFd::from(lines.words)));
+    kernel_process::mark(&mut command, parts.launcher);
+    let child = command.spawn().map_err(start("starting its process"))?;
+    let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    let descriptor = descriptor.map_err(|errno| Cause::Start("watching its process", errno.into()))?;
+    Ok(ChildProcess::new(child, descriptor))
+}
