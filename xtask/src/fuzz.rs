@@ -42,6 +42,7 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-devices", "serial::port::tests::random_accesses"),
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_register_accesses" },
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_rings" },
+    Target { package: "blockyard-devices", binary: &["--test", "pci"], test: "hostile::random_bus_accesses" },
     Target {
         package: "blockyard-session",
         binary: &["--test", "client"],

@@ -2,6 +2,7 @@
 //!
 //! - [`serial`]: a 16550 port ([`serial::SerialPort`]) whose string instructions move whole slices, and
 //!   [`serial::LineBuffer`], which makes printable lines of what a guest says.
+//! - [`pci`]: a PCI bus ([`pci::PciBus`]) and what a function on it is ([`pci::PciFunction`]).
 //! - [`virtio`]: the virtio 1.2 MMIO transport ([`virtio::MmioTransport`]), the virtio-blk device
 //!   ([`virtio::BlockDevice`]), and [`virtio::BlockQueue`], one virtqueue turned into block requests by the thread
 //!   that owns it. A `BlockQueue` knows no transport: a vhost-user server uses it as it is.
@@ -20,6 +21,7 @@
 mod interrupt;
 mod io_queue;
 mod limit;
+pub mod pci;
 mod queue_control;
 mod queue_statistics;
 mod requests;
