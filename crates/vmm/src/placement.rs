@@ -21,6 +21,25 @@ impl CpuList {
         &self.0
     }
 
+    /// The CPUs that this thread may use.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn usable() -> io::Result<Self> {
+        let set = sched_getaffinity(None)?;
+        Ok(Self((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()))
+    }
+
+    /// The first `count` CPUs of the list, at least one.
+    pub fn first(&self, count: usize) -> Self {
+        Self(self.0[..count.clamp(1, self.0.len())].to_vec())
+    }
+
+    /// The CPUs behind the first `count`, at least the last one.
+    pub fn without_first(&self, count: usize) -> Self {
+        Self(self.0[count.min(self.0.len() - 1)..].to_vec())
+    }
+
     /// The `index`th CPU of the list alone, starting over when the list is used up.
     pub fn nth(&self, index: usize) -> Self {
         Self(vec![self.0[index % self.0.len()]])

@@ -2,7 +2,7 @@
 //! it would be.
 
 use super::kinds::{Backend, FileSpecification, OfSize, io_buffer};
-use super::{DiskSpecification, Format, SessionSpecification, SpecificationError};
+use super::{Delta, DiskSpecification, Format, SessionSpecification, SpecificationError, settings};
 use std::path::{Path, PathBuf};
 
 impl DiskSpecification {
@@ -74,6 +74,24 @@ impl DiskSpecification {
         match &mut self.backend {
             Backend::File(FileSpecification { cache_unsafe: said @ false, .. }) => *said = true,
             _ => return Err(self.refused("cache", Some("unsafe"), None)),
+        }
+        Ok(self)
+    }
+
+    /// The same disk, with changes that go nowhere lasting: as it is where none would last anyway.
+    ///
+    /// # Errors
+    /// When its changes go to an overlay.
+    pub fn or_snapshot(mut self) -> Result<Self, SpecificationError> {
+        if matches!(self.delta, Some(Delta::Overlay(_))) {
+            let text = format!("{self},snapshot");
+            let span = text.len() - "snapshot".len()..text.len();
+            let message = settings::contradiction("overlay", "snapshot", settings::OVERLAY_OR_SNAPSHOT);
+            return Err(SpecificationError::new(&text, span, message));
+        }
+        // What a disk of no file holds goes with the process anyway.
+        if !self.read_only && self.kind().keys().find("snapshot").is_some() {
+            self.delta = Some(Delta::Snapshot);
         }
         Ok(self)
     }

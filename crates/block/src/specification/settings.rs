@@ -4,6 +4,15 @@ use super::error::SpecificationError;
 use super::keys::{Key, KeysTaken};
 use std::ops::Range;
 
+/// Why a disk has one of the two.
+pub(super) const OVERLAY_OR_SNAPSHOT: &str =
+    "changes go either to the overlay or nowhere lasting; leave one of the two out";
+
+/// What is said of two keys that make no sense together.
+pub(super) fn contradiction(one: &str, other: &str, reason: &str) -> String {
+    format!("'{one}' and '{other}' contradict each other: {reason}")
+}
+
 /// What stands between two commas.
 pub(super) struct Part {
     /// Where, in the specification.
@@ -109,13 +118,13 @@ impl<'s> Settings<'s> {
     /// Keys that are each right and make no sense together.
     pub(super) fn check_contradictions(&self) -> Result<(), SpecificationError> {
         let reasons = [
-            ("overlay", "snapshot", "changes go either to the overlay or nowhere lasting; leave one of the two out"),
+            ("overlay", "snapshot", OVERLAY_OR_SNAPSHOT),
             ("ro", "snapshot", "a disk that takes no changes needs nowhere to put them; leave one of the two out"),
         ];
         for (one, other, reason) in reasons {
             if let (Some(one), Some(other)) = (self.get(one), self.get(other)) {
                 let later = if one.key_span.start > other.key_span.start { one } else { other };
-                let message = format!("'{}' and '{}' contradict each other: {reason}", one.key.name, other.key.name);
+                let message = contradiction(one.key.name, other.key.name, reason);
                 return Err(self.wrong(later.key_span.clone(), message));
             }
         }

@@ -1,0 +1,266 @@
+//! What a machine is made of, as a value that a TOML file can hold.
+
+mod share;
+mod text;
+
+use anyhow::{Context, Result, bail};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{Engine, OpenedFile, shown, size};
+use blockyard_vmm::placement::CpuList;
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use crate::placement::{BadPlace, Place};
+pub use share::{BadShare, Share};
+
+/// A machine. Its names are an interface: people write them into files ([`Configuration::read`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Configuration {
+    /// Who executes the guest.
+    pub backend: Backend,
+    /// The kernel; without one, the first disk's own.
+    pub kernel: Option<PathBuf>,
+    /// The initial file system.
+    pub initrd: Option<PathBuf>,
+    /// The kernel's command line; with a kernel of the first disk's own, what is added to the one that it has.
+    pub append: Option<String>,
+    /// vCPUs.
+    pub cpus: u32,
+    /// Bytes of memory.
+    #[serde(with = "text::bytes")]
+    pub memory: u64,
+    /// Where the vCPUs run.
+    #[serde(with = "text::optional")]
+    pub place: Option<Place>,
+    /// Where the I/O threads run.
+    #[serde(with = "text::optional")]
+    pub io_cpus: Option<CpuList>,
+    /// How those files are read and written that do not say it themselves.
+    pub engine: Option<EngineName>,
+    /// Whether what is written to disks is dropped at the end.
+    pub snapshot: bool,
+    /// Whether the machine ends when the guest reboots.
+    pub no_reboot: bool,
+    /// Longest time that the machine may run.
+    #[serde(with = "text::seconds")]
+    pub timeout: Option<Duration>,
+    /// Directories that images' backing and data files may lie in.
+    pub allow_dirs: Vec<PathBuf>,
+    /// The disks, in the guest's order.
+    #[serde(rename = "disk")]
+    pub disks: Vec<GuestDisk>,
+    /// Directories of the host's that the guest may mount.
+    #[serde(rename = "share")]
+    pub shares: Vec<Share>,
+}
+
+/// Enough for a distribution's kernel, its initrd and a small system.
+const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
+/// More is no configuration.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            backend: Backend::Auto,
+            kernel: None,
+            initrd: None,
+            append: None,
+            cpus: 1,
+            memory: MEMORY_BYTES_DEFAULT,
+            place: None,
+            io_cpus: None,
+            engine: None,
+            snapshot: false,
+            no_reboot: false,
+            timeout: None,
+            allow_dirs: Vec::new(),
+            disks: Vec::new(),
+            shares: Vec::new(),
+        }
+    }
+}
+
+/// Who executes the guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    /// KVM where it executes guest code natively, and User-Mode Linux elsewhere.
+    #[default]
+    Auto,
+    /// /dev/kvm.
+    Kvm,
+    /// User-Mode Linux: a kernel that is an ordinary program.
+    Uml,
+}
+
+/// A disk of the guest's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct GuestDisk {
+    /// Which disk.
+    #[serde(with = "text::plain")]
+    pub name: DiskSpecification,
+    /// What the guest sees it as.
+    #[serde(default)]
+    pub bus: DiskBus,
+}
+
+/// What a guest sees a disk as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskBus {
+    /// virtio-blk, found as the machine's devices are found by default.
+    #[default]
+    Virtio,
+    /// virtio-blk behind memory-mapped registers, named in the ACPI tables.
+    VirtioMmio,
+}
+
+/// How the host reads and writes a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineName {
+    /// Each request is done where it is made, by the queue's own thread.
+    Sync,
+    /// By a pool of threads.
+    Threads,
+    /// By io_uring.
+    Uring,
+}
+
+impl From<EngineName> for Engine {
+    fn from(name: EngineName) -> Self {
+        match name {
+            EngineName::Sync => Self::Sync,
+            EngineName::Threads => Self::Threads,
+            EngineName::Uring => Self::Uring,
+        }
+    }
+}
+
+impl Configuration {
+    /// Reads a TOML file. What it does not say is as by default; paths in it are as seen from the current directory.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no configuration: the sentence has the line.
+    pub fn read(path: &Path) -> Result<Self> {
+        let opened = OpenedFile::open(path, true)?;
+        let mut text = String::new();
+        let read = opened.file().take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+        read.with_context(|| format!("cannot read {}", shown(path)))?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            bail!("{} is no configuration: it has more than {}", shown(path), size::human(FILE_BYTES_MAX));
+        }
+        Self::from_toml(&text).with_context(|| format!("{} is no configuration", shown(path)))
+    }
+
+    /// Parses TOML.
+    ///
+    /// # Errors
+    /// When it is none, or says what a configuration does not know.
+    pub fn from_toml(text: &str) -> Result<Self> {
+        Ok(toml::from_str(text)?)
+    }
+
+    /// The whole of it as TOML, from which [`Configuration::from_toml`] makes the same.
+    ///
+    /// # Errors
+    /// When a path is not UTF-8.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).context("this cannot be written down as TOML, which is UTF-8")
+    }
+
+    /// The disks as they are to be opened.
+    ///
+    /// # Errors
+    /// When changes to one cannot be dropped.
+    pub(crate) fn disks_to_open(&self) -> Result<Vec<DiskSpecification>> {
+        let to_open = |disk: &GuestDisk| {
+            let engine = self.engine.map_or(Engine::Auto, Engine::from);
+            let name = disk.name.clone().or_engine(engine);
+            if self.snapshot { Ok(name.or_snapshot()?) } else { Ok(name) }
+        };
+        self.disks.iter().map(to_open).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Configuration {
+        Configuration {
+            backend: Backend::Kvm,
+            kernel: Some("vmlinuz".into()),
+            append: Some("root=/dev/vda1 \"quoted\"".into()),
+            cpus: 4,
+            memory: 2 << 30,
+            place: Some(Place::Disjoint),
+            io_cpus: Some("0,2".parse().unwrap()),
+            engine: Some(EngineName::Threads),
+            timeout: Some(Duration::from_millis(1500)),
+            allow_dirs: vec!["images".into()],
+            disks: vec![
+                GuestDisk { name: "a.qcow2,ro".parse().unwrap(), bus: DiskBus::Virtio },
+                GuestDisk { name: "session:b.sock".parse().unwrap(), bus: DiskBus::VirtioMmio },
+            ],
+            shares: vec!["./work:work,ro".parse().unwrap()],
+            ..Configuration::default()
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_the_same() {
+        for configuration in [Configuration::default(), example()] {
+            let text = configuration.to_toml().unwrap();
+            assert_eq!(Configuration::from_toml(&text).unwrap(), configuration, "{text}");
+        }
+        let text = example().to_toml().unwrap();
+        for line in ["memory = \"2G\"", "place = \"disjoint\"", "timeout = 1.5", "[[disk]]", "name = \"a.qcow2,ro\""] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_knows_is_refused_with_its_line() {
+        for (text, expected) in [
+            ("cpus = 2\ncolour = 'red'", "colour"),
+            ("memory = 'much'", "much"),
+            ("[[disk]]\nname = 'a,colour=red'", "colour"),
+            ("[[share]]\ndirectory = 'a'", "tag"),
+            ("timeout = -1", "seconds"),
+            ("cpus = -1", "-1"),
+            ("place = 'moon'", "moon"),
+            ("backend = 'xen'", "xen"),
+        ] {
+            let error = format!("{:#}", Configuration::from_toml(text).unwrap_err());
+            assert!(error.contains(expected) && error.contains("line"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn changes_are_dropped_where_that_is_asked_for() {
+        let mut configuration = example();
+        configuration.snapshot = true;
+        configuration.disks[1].name = "b.img".parse().unwrap();
+        let names: Vec<_> = configuration.disks_to_open().unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["a.qcow2,ro,engine=threads", "b.img,engine=threads,snapshot"]);
+        configuration.disks[1].name = "b.img,overlay=c.delta".parse().unwrap();
+        assert!(configuration.disks_to_open().unwrap_err().to_string().contains("contradict"));
+    }
+
+    /// Any text is a configuration, which can be written and read again, or an error.
+    #[test]
+    fn any_text_is_read_or_refused() {
+        blockyard_fuzz::check!(2000).with_type::<String>().for_each(|text| {
+            if let Ok(configuration) = Configuration::from_toml(text) {
+                let written = configuration.to_toml().unwrap();
+                assert_eq!(Configuration::from_toml(&written).unwrap(), configuration);
+            }
+        });
+    }
+}

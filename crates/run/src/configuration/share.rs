@@ -1,0 +1,90 @@
+//! A directory of the host's that the guest may mount.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Bytes of a tag at most (virtio 1.2, 5.11.4).
+const TAG_BYTES_MAX: usize = 36;
+
+/// A directory, and the name by which the guest mounts it: `mount -t virtiofs TAG /mnt`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Share {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Its name in the guest.
+    pub tag: String,
+    /// Whether the guest cannot change anything in it.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// The text is no share.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BadShare(String);
+
+impl std::fmt::Display for BadShare {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadShare {}
+
+impl FromStr for Share {
+    type Err = BadShare;
+
+    /// `DIR:TAG[,ro]`.
+    fn from_str(text: &str) -> Result<Self, BadShare> {
+        let (rest, read_only) = text.strip_suffix(",ro").map_or((text, false), |rest| (rest, true));
+        let Some((directory, tag)) = rest.rsplit_once(':') else {
+            return Err(BadShare(format!("'{text}' does not say by which name the guest mounts it: DIR:TAG")));
+        };
+        if directory.is_empty() {
+            return Err(BadShare(format!("'{text}' names no directory: DIR:TAG")));
+        }
+        let share = Self { directory: directory.into(), tag: tag.to_owned(), read_only };
+        share.check().map(|()| share)
+    }
+}
+
+impl Share {
+    /// Whether the tag is one, wherever it comes from.
+    ///
+    /// # Errors
+    /// A sentence on what a tag is.
+    pub fn check(&self) -> Result<(), BadShare> {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        match self.tag.len() {
+            1..=TAG_BYTES_MAX if self.tag.chars().all(is_plain) => Ok(()),
+            _ => Err(BadShare(format!(
+                "'{}' is no tag: 1 to {TAG_BYTES_MAX} of letters, digits, '-', '_' and '.'",
+                self.tag
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_a_directory_and_a_tag() {
+        let share = |text: &str| text.parse::<Share>();
+        let expected = Share { directory: "./a:b".into(), tag: "work".into(), read_only: true };
+        assert_eq!(share("./a:b:work,ro").unwrap(), expected);
+        assert!(!share("/srv:work").unwrap().read_only);
+        for (text, word) in [
+            ("work", "DIR:TAG"),
+            (":work", "no directory"),
+            ("a:", "no tag"),
+            ("a:b c", "no tag"),
+            ("a:b,rw", "no tag"),
+            ("a:0123456789012345678901234567890123456", "no tag"),
+        ] {
+            assert!(share(text).unwrap_err().to_string().contains(word), "{text}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The guest's console, on this process's stdin and stdout.
+//!
+//! Where stdin is a terminal it is in raw mode while the machine runs, so that each key is the guest's; Ctrl-A x leaves,
+//! and Ctrl-A twice is one Ctrl-A for the guest. Where stdout is a terminal, what would command it to do more than show
+//! something is left out ([`TerminalFilter`]). Neither a reader that does not read nor a guest that floods the console
+//! takes more than a bounded buffer; a guest that says more than is read waits.
+
+mod escape;
+mod input;
+mod output;
+mod raw_mode;
+mod terminal_filter;
+
+pub use input::InputQueue;
+pub use output::ConsoleOutput;
+pub use terminal_filter::TerminalFilter;
+
+use anyhow::{Context, Result};
+use raw_mode::RawMode;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+
+/// What somebody at the console, or its end, asks for.
+#[derive(Debug)]
+pub enum ConsoleEvent {
+    /// Ctrl-A x.
+    Leave,
+    /// Nobody takes what the guest says.
+    Unheard(io::Error),
+}
+
+/// The console while a machine runs, and the next one after a reboot. Dropping it gives the terminal back.
+pub struct Console {
+    output: ConsoleOutput,
+    input: Arc<InputQueue>,
+    raw_mode: Option<RawMode>,
+}
+
+impl Console {
+    /// Takes stdin and stdout. `tell` hears what is asked for, from threads of the console's.
+    ///
+    /// # Errors
+    /// When the terminal cannot be had, or a thread.
+    pub fn open(tell: impl Fn(ConsoleEvent) + Send + Sync + 'static) -> Result<Self> {
+        let tell = Arc::new(tell);
+        let raw_mode = match io::stdin().is_terminal() {
+            true => Some(RawMode::enter().context("cannot put the terminal into raw mode")?),
+            false => None,
+        };
+        let unheard = Arc::clone(&tell);
+        let output =
+            ConsoleOutput::start(io::stdout().is_terminal(), move |error| unheard(ConsoleEvent::Unheard(error)))
+                .context("starting the console's threads")?;
+        let input = Arc::new(InputQueue::default());
+        let has_keys = raw_mode.is_some();
+        input::start(Arc::clone(&input), has_keys, move || tell(ConsoleEvent::Leave))
+            .context("starting the console's threads")?;
+        Ok(Self { output, input, raw_mode })
+    }
+
+    /// Where the guest's words go.
+    pub fn output(&self) -> ConsoleOutput {
+        self.output.clone()
+    }
+
+    /// What is typed.
+    pub fn input(&self) -> &Arc<InputQueue> {
+        &self.input
+    }
+
+    /// Shows what the guest has said so far, as far as somebody reads it, and gives the terminal back. From now on the
+    /// guest says nothing to anybody.
+    pub fn close(&mut self) {
+        self.input.close();
+        self.output.finish();
+        // The terminal's answers to what the guest has asked it are for nobody.
+        drop(self.raw_mode.take());
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

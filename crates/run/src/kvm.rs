@@ -1,0 +1,177 @@
+//! A machine on KVM.
+
+use crate::Audience;
+use crate::configuration::{Configuration, DiskBus};
+use crate::console::{Console, ConsoleEvent};
+use crate::kernel_files::KernelFiles;
+use crate::placement::placement;
+use crate::report::{DiskReport, Exits, RunReport};
+use anyhow::{Context, Result, anyhow, bail};
+use blockyard_block::Disk;
+use blockyard_block::specification::DiskSpecification;
+use blockyard_hypervisor::kvm::KvmHypervisor;
+use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
+use blockyard_vmm::event::MachineEvent;
+use blockyard_vmm::machine::RunningMachine;
+use blockyard_vmm::pc::{Pc, PowerRequest};
+use blockyard_vmm::placement::Placement;
+use blockyard_vmm::virtio_disk::VirtioDisk;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+/// Events that may wait to be looked at: more than there are of threads that end. Of requests to be switched off, which
+/// a guest can repeat, the first counts.
+const EVENTS_MAX: usize = 1024;
+/// How often to look whether somebody asks the machine to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// What of the input a serial port is given at once.
+const INPUT_BYTES: usize = 256;
+
+enum Event {
+    Machine(MachineEvent),
+    Power(PowerRequest),
+    Console(ConsoleEvent),
+}
+
+/// What outlives a reboot.
+struct Machine<'a> {
+    configuration: &'a Configuration,
+    hypervisor: KvmHypervisor,
+    kernel: KernelFiles,
+    disks: Vec<(DiskSpecification, OpenDisk)>,
+    placement: Placement,
+    console: Console,
+    sender: SyncSender<Event>,
+    events: Receiver<Event>,
+}
+
+/// How the guest wants to go on.
+enum Next {
+    Ends,
+    Reboots,
+}
+
+pub(crate) fn run(
+    configuration: &Configuration,
+    opening: &OpenOptions<'_>,
+    audience: &dyn Audience,
+) -> Result<RunReport> {
+    let hypervisor = KvmHypervisor::open().context("cannot use the backend kvm")?;
+    let kernel = KernelFiles::open(configuration)?;
+    let names = configuration.disks_to_open()?;
+    let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));
+    let disks = opened.collect::<Result<_, _>>()?;
+    let placement = placement(configuration).context("finding out which CPUs there are")?;
+    let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
+    let told = sender.clone();
+    // Nobody waits in vain: whoever listens has the console.
+    let console = Console::open(move |event| _ = told.try_send(Event::Console(event)))?;
+    let mut machine = Machine { configuration, hypervisor, kernel, disks, placement, console, sender, events };
+    let ended = machine.until_it_ends(audience);
+    // What is said next is said on a terminal that is as it was.
+    machine.console.close();
+    ended
+}
+
+impl Machine<'_> {
+    fn until_it_ends(&mut self, audience: &dyn Audience) -> Result<RunReport> {
+        let mut report = RunReport { backend: "kvm", ..RunReport::default() };
+        report.placed(&self.placement);
+        let deadline = self.configuration.timeout.map(|timeout| Instant::now() + timeout);
+        let began = Instant::now();
+        loop {
+            let (mut machine, disks) = self.start()?;
+            if report.reboots == 0 {
+                report.start_cpu_seconds = cpu_seconds();
+            }
+            let next = self.watch(audience, deadline);
+            machine.stop();
+            report.seconds = began.elapsed().as_secs_f64();
+            report.vmm_cpu_seconds = cpu_seconds();
+            report.exits = Exits::from(machine.exits());
+            let reports = self.disks.iter().zip(&disks);
+            report.disks = reports.map(|((name, _), disk)| DiskReport::new(name.to_string(), disk.counts())).collect();
+            match next? {
+                Next::Reboots if !self.configuration.no_reboot => report.reboots += 1,
+                _ => return Ok(report),
+            }
+            // What the old machine still said is nothing to the new one.
+            while self.events.try_recv().is_ok() {}
+        }
+    }
+
+    /// A machine as after power-on.
+    fn start(&self) -> Result<(RunningMachine, Vec<VirtioDisk>)> {
+        let power = self.sender.clone();
+        let power = Arc::new(move |request| _ = power.try_send(Event::Power(request)));
+        let sender = self.sender.clone();
+        let events = Arc::new(move |event| {
+            // A device whose driver breaks the rules has told that driver, which may break them as often as it likes.
+            if !matches!(event, MachineEvent::DriverError(_)) {
+                let _ = sender.try_send(Event::Machine(event));
+            }
+        });
+        let Configuration { cpus, memory, .. } = *self.configuration;
+        let mut pc = Pc::new(&self.hypervisor, cpus, memory, self.placement.clone(), power, events)?;
+        let output = self.console.output();
+        let input = Arc::clone(self.console.input());
+        let serial = pc.attach_console(
+            Box::new(move |bytes: &[u8]| output.write(bytes)),
+            Box::new(move |buffer: &mut Vec<u8>| input.take(buffer, INPUT_BYTES)),
+        )?;
+        let mut disks = Vec::new();
+        for ((name, open), described) in self.disks.iter().zip(&self.configuration.disks) {
+            let queues = open.queues_max().min(cpus as usize);
+            let attached = match described.bus {
+                DiskBus::Virtio | DiskBus::VirtioMmio => {
+                    pc.attach_disk(Arc::clone(&open.disk) as Arc<dyn Disk>, u16::try_from(queues)?)
+                }
+            };
+            disks.push(attached.with_context(|| format!("cannot attach {name}"))?);
+        }
+        let machine = pc.start(&self.kernel.linux())?;
+        self.console.input().listen(move || {
+            if let Ok(mut serial) = serial.lock() {
+                serial.0.input_ready();
+            }
+        });
+        Ok((machine, disks))
+    }
+
+    /// Waits until the guest switches itself off or reboots, or somebody leaves it.
+    fn watch(&self, audience: &dyn Audience, deadline: Option<Instant>) -> Result<Next> {
+        loop {
+            let event = match self.events.recv_timeout(LOOK_INTERVAL) {
+                Ok(event) => Some(event),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => bail!("the virtual machine is gone"),
+            };
+            if let Some(signal) = audience.asks_to_end() {
+                bail!("stopped by {signal}");
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let seconds = self.configuration.timeout.unwrap_or_default().as_secs_f64();
+                bail!("the machine was stopped after {seconds} s, as --timeout says");
+            }
+            match event {
+                None => {}
+                Some(Event::Power(PowerRequest::Off) | Event::Console(ConsoleEvent::Leave)) => return Ok(Next::Ends),
+                Some(Event::Power(PowerRequest::Reset)) => return Ok(Next::Reboots),
+                Some(Event::Console(ConsoleEvent::Unheard(error))) => {
+                    return Err(anyhow!(error).context("cannot write the guest's console"));
+                }
+                Some(Event::Machine(MachineEvent::VcpuEnded(end))) => return Err(end.into()),
+                Some(Event::Machine(MachineEvent::IoFailed(sentence))) => bail!("{sentence}"),
+                Some(Event::Machine(MachineEvent::DriverError(sentence))) => bail!("{sentence}"),
+            }
+        }
+    }
+}
+
+/// CPU time of this process so far.
+fn cpu_seconds() -> f64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ProcessCPUTime);
+    tv_sec as f64 + tv_nsec as f64 / 1e9
+}

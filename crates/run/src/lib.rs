@@ -1,0 +1,38 @@
+//! A virtual machine that somebody runs Linux in, from its configuration to its end.
+//!
+//! [`Configuration`] says what the machine is made of: on the command line, in a TOML file, or both. [`run`] starts it on
+//! KVM, lends it the terminal ([`console`]), begins anew when the guest reboots, and returns when it is switched off.
+//!
+//! Deliberately absent: which signals end it ([`Audience`] says so), and what is printed besides the guest's console.
+#![forbid(unsafe_code)]
+
+pub mod configuration;
+pub mod console;
+mod kernel_files;
+mod kvm;
+mod placement;
+mod report;
+
+pub use configuration::Configuration;
+pub use report::{DiskReport, RunReport};
+
+use anyhow::{Result, bail};
+use blockyard_session::open::OpenOptions;
+use configuration::Backend;
+
+/// Who looks on while a machine runs.
+pub trait Audience {
+    /// The signal that asks the machine to end, by its name, once one has.
+    fn asks_to_end(&self) -> Option<String>;
+}
+
+/// Runs the machine until it is switched off, somebody leaves it, or it fails. Disks are opened with `opening`.
+///
+/// # Errors
+/// A sentence on what cannot be had, on what the guest died of, or the signal that ended it.
+pub fn run(configuration: &Configuration, opening: &OpenOptions<'_>, audience: &dyn Audience) -> Result<RunReport> {
+    match configuration.backend {
+        Backend::Auto | Backend::Kvm => kvm::run(configuration, opening, audience),
+        Backend::Uml => bail!("User-Mode Linux does not run here yet: take --backend kvm"),
+    }
+}

@@ -1,0 +1,100 @@
+//! What a run was, in numbers.
+
+use blockyard_vmm::machine::ExitCounters;
+use blockyard_vmm::placement::Placement;
+use blockyard_vmm::virtio_disk::DiskStatistics;
+use serde::Serialize;
+use std::sync::atomic::Ordering;
+
+/// A run that has ended. Its names are an interface: programs read them in JSON.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RunReport {
+    /// Who executed the guest.
+    pub backend: &'static str,
+    /// Wall time from the first instruction to the end.
+    pub seconds: f64,
+    /// CPU time of this process before the guest's first instruction.
+    pub start_cpu_seconds: f64,
+    /// CPU time of this process besides what the guest's own instructions took.
+    pub vmm_cpu_seconds: f64,
+    /// How often the guest rebooted.
+    pub reboots: u32,
+    /// CPUs of the vCPUs, where they were placed: vCPU n on the nth, over and over.
+    pub vcpu_cpus: Option<Vec<usize>>,
+    /// CPUs of the I/O threads, likewise.
+    pub io_cpus: Option<Vec<usize>>,
+    /// Times that the guest came out to the VMM, since it last booted.
+    pub exits: Exits,
+    /// Each disk, since the guest last booted.
+    pub disks: Vec<DiskReport>,
+}
+
+/// Exits by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Exits {
+    /// All of them.
+    pub total: u64,
+    /// Ports read.
+    pub port_in: u64,
+    /// Ports written.
+    pub port_out: u64,
+    /// Device registers read.
+    pub mmio_read: u64,
+    /// Device registers written.
+    pub mmio_write: u64,
+}
+
+/// What a disk was asked for.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DiskReport {
+    /// Its specification.
+    pub name: String,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Discards and write-zeroes.
+    pub discards: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Times that a doorbell of it rang: no exits.
+    pub doorbells: u64,
+    /// Interrupts raised by it.
+    pub interrupts: u64,
+}
+
+impl From<&ExitCounters> for Exits {
+    fn from(counters: &ExitCounters) -> Self {
+        let [port_in, port_out, mmio_read, mmio_write] =
+            [&counters.port_in, &counters.port_out, &counters.mmio_read, &counters.mmio_write]
+                .map(|counter| counter.load(Ordering::Relaxed));
+        Self { total: port_in + port_out + mmio_read + mmio_write, port_in, port_out, mmio_read, mmio_write }
+    }
+}
+
+impl DiskReport {
+    pub(crate) fn new(name: String, counts: DiskStatistics) -> Self {
+        Self {
+            name,
+            reads: counts.reads,
+            writes: counts.writes,
+            flushes: counts.flushes,
+            discards: counts.discards + counts.write_zeroes,
+            bytes_read: counts.bytes_read,
+            bytes_written: counts.bytes_written,
+            doorbells: counts.doorbells,
+            interrupts: counts.interrupts,
+        }
+    }
+}
+
+impl RunReport {
+    pub(crate) fn placed(&mut self, placement: &Placement) {
+        self.vcpu_cpus = placement.vcpus.as_ref().map(|list| list.cpus().to_vec());
+        self.io_cpus = placement.io.as_ref().map(|list| list.cpus().to_vec());
+    }
+}
