@@ -1,6 +1,6 @@
 //! The commands that there are.
 
-use crate::{bench, copy, doctor, image, partitions, serve};
+use crate::{bench, copy, doctor, image, partitions, run, serve};
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// Move, serve, fill and measure virtual-machine disks.
@@ -19,6 +19,7 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     Image(image::ImageCommandArgs),
     Partitions(partitions::PartitionsArgs),
+    Run(run::args::RunArgs),
     Serve(serve::args::ServeArgs),
     #[command(hide = true)]
     ApplianceKernel(image::KernelArgs),

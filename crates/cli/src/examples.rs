@@ -14,6 +14,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("doctor", &["blockyard doctor"]),
     ("partitions", &["blockyard partitions disk.img"]),
     (
+        "run",
+        &[
+            "blockyard run debian.qcow2 --snapshot --cpus 2 --memory 2G",
+            "blockyard run --kernel vmlinuz --initrd initrd.img --append root=/dev/vda1 --disk disk.img",
+        ],
+    ),
+    (
         "serve",
         &["blockyard serve disk.qcow2 --socket vm.sock", "blockyard serve disk.img --partition 2=two.sock,rw --stats"],
     ),

@@ -13,6 +13,7 @@ mod ending;
 mod examples;
 mod image;
 mod partitions;
+mod run;
 mod serve;
 mod table_option;
 mod usage;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
         Err(status) => return ExitCode::from(status),
     };
     let done = match asked {
-        Asked::Command(command) => run(*command),
+        Asked::Command(command) => execute(*command),
         Asked::Verb(verb) => signals::file_size_limit_is_an_error().and_then(|()| image::run_verb(*verb)),
     };
     match done {
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn execute(command: Command) -> anyhow::Result<()> {
     signals::file_size_limit_is_an_error()?;
     match command {
         Command::Copy(args) => copy::run(&args),
@@ -52,6 +53,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Image(args) => image::run(args),
         Command::ApplianceKernel(args) => image::run_kernel(&args),
         Command::Partitions(args) => partitions::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::ServePartitions(args) => serve::run_child(&args),
     }

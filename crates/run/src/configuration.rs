@@ -59,6 +59,8 @@ pub struct Configuration {
 
 /// Enough for a distribution's kernel, its initrd and a small system.
 const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
+/// As many as an APIC has numbers for.
+const VCPUS_MAX: u32 = 255;
 /// More is no configuration.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -172,6 +174,32 @@ impl Configuration {
     /// When a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String> {
         toml::to_string(self).context("this cannot be written down as TOML, which is UTF-8")
+    }
+
+    /// Checks that its parts fit each other, wherever they come from.
+    ///
+    /// # Errors
+    /// A sentence on what does not fit.
+    pub fn check(&self) -> Result<()> {
+        if self.kernel.is_none() && self.disks.is_empty() {
+            bail!("there is nothing to boot: name an IMAGE that has a kernel, or one with --kernel");
+        }
+        if !(1..=VCPUS_MAX).contains(&self.cpus) {
+            bail!("{} vCPUs: 1 to {VCPUS_MAX} are possible", self.cpus);
+        }
+        if self.memory == 0 || !self.memory.is_multiple_of(1 << 20) {
+            bail!("{} bytes of memory: whole MiB are possible, such as 512M", self.memory);
+        }
+        if self.append.as_ref().is_some_and(|words| words.contains('\0')) {
+            bail!("a kernel's command line has no zero byte in it");
+        }
+        for (index, share) in self.shares.iter().enumerate() {
+            share.check()?;
+            if self.shares[..index].iter().any(|other| other.tag == share.tag) {
+                bail!("two shares cannot both be called {}: the tag is there twice", share.tag);
+            }
+        }
+        self.disks_to_open().map(drop)
     }
 
     /// The disks as they are to be opened.

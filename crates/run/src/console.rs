@@ -68,6 +68,13 @@ impl Console {
         &self.input
     }
 
+    /// Ends what runs, with `end`, whether or not somebody reads what it still says.
+    pub fn without_waiting(&self, end: impl FnOnce()) {
+        self.output.set_waits(false);
+        end();
+        self.output.set_waits(true);
+    }
+
     /// Shows what the guest has said so far, as far as somebody reads it, and gives the terminal back. From now on the
     /// guest says nothing to anybody.
     pub fn close(&mut self) {

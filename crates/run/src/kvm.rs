@@ -58,6 +58,9 @@ pub(crate) fn run(
     opening: &OpenOptions<'_>,
     audience: &dyn Audience,
 ) -> Result<RunReport> {
+    if !configuration.shares.is_empty() {
+        bail!("directories cannot be shared with a guest on KVM yet: leave --share out");
+    }
     let hypervisor = KvmHypervisor::open().context("cannot use the backend kvm")?;
     let kernel = KernelFiles::open(configuration)?;
     let names = configuration.disks_to_open()?;
@@ -68,15 +71,11 @@ pub(crate) fn run(
     let told = sender.clone();
     // Nobody waits in vain: whoever listens has the console.
     let console = Console::open(move |event| _ = told.try_send(Event::Console(event)))?;
-    let mut machine = Machine { configuration, hypervisor, kernel, disks, placement, console, sender, events };
-    let ended = machine.until_it_ends(audience);
-    // What is said next is said on a terminal that is as it was.
-    machine.console.close();
-    ended
+    Machine { configuration, hypervisor, kernel, disks, placement, console, sender, events }.until_it_ends(audience)
 }
 
 impl Machine<'_> {
-    fn until_it_ends(&mut self, audience: &dyn Audience) -> Result<RunReport> {
+    fn until_it_ends(mut self, audience: &dyn Audience) -> Result<RunReport> {
         let mut report = RunReport { backend: "kvm", ..RunReport::default() };
         report.placed(&self.placement);
         let deadline = self.configuration.timeout.map(|timeout| Instant::now() + timeout);
@@ -87,16 +86,22 @@ impl Machine<'_> {
                 report.start_cpu_seconds = cpu_seconds();
             }
             let next = self.watch(audience, deadline);
-            machine.stop();
+            let reboots = matches!(next, Ok(Next::Reboots)) && !self.configuration.no_reboot;
+            if !reboots {
+                // What is said next is said on a terminal that is as it was, whatever the machine still waits for.
+                self.console.close();
+            }
+            self.console.without_waiting(|| machine.stop());
             report.seconds = began.elapsed().as_secs_f64();
-            report.vmm_cpu_seconds = cpu_seconds();
+            report.cpu_seconds = cpu_seconds();
             report.exits = Exits::from(machine.exits());
             let reports = self.disks.iter().zip(&disks);
             report.disks = reports.map(|((name, _), disk)| DiskReport::new(name.to_string(), disk.counts())).collect();
-            match next? {
-                Next::Reboots if !self.configuration.no_reboot => report.reboots += 1,
-                _ => return Ok(report),
+            next?;
+            if !reboots {
+                return Ok(report);
             }
+            report.reboots += 1;
             // What the old machine still said is nothing to the new one.
             while self.events.try_recv().is_ok() {}
         }

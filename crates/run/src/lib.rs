@@ -11,10 +11,10 @@ pub mod console;
 mod kernel_files;
 mod kvm;
 mod placement;
-mod report;
+pub mod report;
 
 pub use configuration::Configuration;
-pub use report::{DiskReport, RunReport};
+pub use report::RunReport;
 
 use anyhow::{Result, bail};
 use blockyard_session::open::OpenOptions;

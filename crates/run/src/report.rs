@@ -15,8 +15,8 @@ pub struct RunReport {
     pub seconds: f64,
     /// CPU time of this process before the guest's first instruction.
     pub start_cpu_seconds: f64,
-    /// CPU time of this process besides what the guest's own instructions took.
-    pub vmm_cpu_seconds: f64,
+    /// CPU time of this process, the guest's own instructions among it.
+    pub cpu_seconds: f64,
     /// How often the guest rebooted.
     pub reboots: u32,
     /// CPUs of the vCPUs, where they were placed: vCPU n on the nth, over and over.

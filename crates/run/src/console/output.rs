@@ -27,6 +27,8 @@ struct State {
     /// The writer is writing what is no longer waiting.
     is_writing: bool,
     is_closed: bool,
+    /// What there is no room for is dropped.
+    drops: bool,
 }
 
 impl ConsoleOutput {
@@ -48,10 +50,10 @@ impl ConsoleOutput {
     pub fn write(&self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let mut state = self.0.lock();
-            while state.waiting.len() == BYTES_MAX && !state.is_closed {
+            while state.waiting.len() == BYTES_MAX && !state.is_closed && !state.drops {
                 state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            if state.is_closed {
+            if state.is_closed || state.waiting.len() == BYTES_MAX {
                 return;
             }
             let count = (BYTES_MAX - state.waiting.len()).min(bytes.len());
@@ -59,6 +61,12 @@ impl ConsoleOutput {
             bytes = &bytes[count..];
             self.0.changed.notify_all();
         }
+    }
+
+    /// Whether whoever says something waits for room, or what there is none for is dropped.
+    pub(super) fn set_waits(&self, waits: bool) {
+        self.0.lock().drops = !waits;
+        self.0.changed.notify_all();
     }
 
     /// Takes nothing any more, and waits until what was taken is written, as long as it gets on.
