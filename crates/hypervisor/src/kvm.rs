@@ -9,6 +9,7 @@
 //! runs guests that take no interrupts and whose `hlt` is an exit ([`Entry::Flat64`](crate::Entry::Flat64)).
 
 mod cpuid;
+mod event_routes;
 mod interrupts;
 mod kick;
 mod long_mode;

@@ -1,9 +1,9 @@
 //! Who executes guest code.
 //!
 //! [`Hypervisor`] → [`Vm`] → [`Vcpu`]. A VM maps regions of a memory map as slots, registers doorbells (a guest's write
-//! at an address signals an eventfd) and interrupts (an eventfd raises one), and creates vCPUs. [`Vcpu::run`] executes
-//! guest code until the guest wants something of the VMM, and returns that as an [`Exit`]; [`Kick`] fetches a vCPU back
-//! from another thread.
+//! at an address signals an eventfd) and interrupts (an eventfd raises one), and creates vCPUs. Those of them that
+//! change while the VM runs are its [`EventRoutes`]. [`Vcpu::run`] executes guest code until the guest wants something
+//! of the VMM, and returns that as an [`Exit`]; [`Kick`] fetches a vCPU back from another thread.
 //!
 //! Two implementations run exactly the same guest binaries: [`kvm`] (/dev/kvm) and [`user`] (no hypervisor: the guest
 //! is a deprivileged process whose privileged instructions trap). What differs between them is asked for
@@ -168,12 +168,57 @@ pub trait Vm: Send {
     /// When there are no interrupt controllers, or no such line, or the operating system refuses.
     fn register_interrupt(&mut self, line: u32, event: BorrowedFd<'_>) -> Result<(), Error>;
 
+    /// What registers doorbells and interrupts that change while the VM runs: the same for all who ask.
+    ///
+    /// # Errors
+    /// When there are no interrupt controllers, or the hypervisor lacks something that it takes.
+    fn event_routes(&mut self) -> Result<Arc<dyn EventRoutes>, Error>;
+
     /// Creates vCPU `index`, about to enter as `entry` says.
     ///
     /// # Errors
     /// When the index is taken or too large, the entry's addresses do not fit the VM's memory, or the operating system
     /// refuses.
     fn create_vcpu(&mut self, index: u32, entry: &Entry) -> Result<Box<dyn Vcpu>, Error>;
+}
+
+/// Ways between a VM and events that change while it runs: those of devices whose registers move, and whose interrupts
+/// the guest routes. May be used on any thread.
+pub trait EventRoutes: Send + Sync {
+    /// From now on a write at `address`, of any width and value, adds one to `event` (an eventfd) instead of causing an
+    /// exit.
+    ///
+    /// # Errors
+    /// When the address has a doorbell already, or the operating system refuses.
+    fn add_doorbell(&self, address: u64, event: BorrowedFd<'_>) -> Result<(), Error>;
+
+    /// Undoes [`EventRoutes::add_doorbell`].
+    ///
+    /// # Errors
+    /// When there is no such doorbell.
+    fn remove_doorbell(&self, address: u64) -> Result<(), Error>;
+
+    /// An interrupt that signals of `event` (a non-blocking eventfd) raise, once it is unmasked. Dropping it masks it for good.
+    ///
+    /// # Errors
+    /// When there are no more, or the operating system refuses.
+    fn add_message_interrupt(&self, event: BorrowedFd<'_>) -> Result<Box<dyn MessageInterrupt>, Error>;
+}
+
+/// A message-signalled interrupt. It begins masked. May be used on any thread.
+pub trait MessageInterrupt: Send + Sync {
+    /// From now on signals raise what a write of `data` at `address` is to the interrupt controllers. Signals that came
+    /// while it was masked raise it now, once.
+    ///
+    /// # Errors
+    /// When the operating system refuses. It is then as it was.
+    fn unmask(&self, address: u64, data: u32) -> Result<(), Error>;
+
+    /// From now on the event keeps its signals.
+    ///
+    /// # Errors
+    /// When the operating system refuses.
+    fn mask(&self) -> Result<(), Error>;
 }
 
 /// A virtual CPU. Runs on whichever thread calls [`Vcpu::run`].

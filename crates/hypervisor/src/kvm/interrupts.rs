@@ -2,7 +2,10 @@
 
 use super::os;
 use crate::{Error, INTERRUPT_LINES};
-use kvm_bindings::KVM_APIC_REG_SIZE;
+use kvm_bindings::{
+    KVM_APIC_REG_SIZE, KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE,
+    kvm_irq_routing_entry, kvm_irq_routing_entry__bindgen_ty_1 as Route, kvm_irq_routing_irqchip,
+};
 use kvm_ioctls::{VcpuFd, VmFd};
 
 /// Offsets and values in a local APIC's registers (AMD64 volume 2, 16.4).
@@ -36,6 +39,22 @@ impl Interrupts {
         }
         vcpu.set_lapic(&apic).map_err(os("setting a vCPU's APIC"))
     }
+}
+
+/// Where the lines of the interrupt controllers lead, as KVM has them from the start: each to the I/O APIC's pin of its
+/// number, and the first 16 to the two old controllers as well.
+pub(super) fn line_routes() -> Vec<kvm_irq_routing_entry> {
+    const OLD_PINS: u32 = 8;
+    let route = |line, irqchip, pin| kvm_irq_routing_entry {
+        gsi: line,
+        type_: KVM_IRQ_ROUTING_IRQCHIP,
+        u: Route { irqchip: kvm_irq_routing_irqchip { irqchip, pin } },
+        ..Default::default()
+    };
+    let old = [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE];
+    let old = (0..).zip(old).flat_map(|(nth, chip)| (0..OLD_PINS).map(move |pin| (nth * OLD_PINS + pin, chip, pin)));
+    let new = (0..INTERRUPT_LINES).map(|line| (line, KVM_IRQCHIP_IOAPIC, line));
+    old.chain(new).map(|(line, chip, pin)| route(line, chip, pin)).collect()
 }
 
 /// Whether there is such a line.

@@ -1,17 +1,19 @@
 //! A virtual machine on KVM.
 
 use super::cpuid::cpuid;
+use super::event_routes::KvmEventRoutes;
 use super::interrupts::{self, Interrupts};
 use super::long_mode::LongMode;
 use super::vcpu::KvmVcpu;
 use super::{KvmHypervisor, os};
-use crate::{Entry, Error, Vcpu, Vm};
+use crate::{Entry, Error, EventRoutes, Vcpu, Vm};
 use blockyard_block::MemoryMap;
 use kvm_bindings::{CpuId, kvm_userspace_memory_region};
 use kvm_ioctls::{IoEventAddress, VmFd};
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 
 /// Three pages that Intel processors without unrestricted guests need somewhere, and one page before them
@@ -22,12 +24,15 @@ const IDENTITY_MAP_ADDRESS: u64 = TSS_ADDRESS - 0x1000;
 /// KVM_CREATE_VM gives up when a signal is pending; signals do not go on for ever.
 const CREATE_TRIES: u32 = 100;
 
+const NO_CONTROLLERS: &str = "the VM has no interrupt controllers";
+
 #[derive(Debug)]
 pub(super) struct KvmVm {
-    fd: VmFd,
+    fd: Arc<VmFd>,
     slots: BTreeMap<u32, Slot>,
     doorbells: BTreeMap<(u64, u32), OwnedFd>,
     interrupts: Option<Interrupts>,
+    event_routes: Option<Arc<KvmEventRoutes>>,
     vcpus: BTreeSet<u32>,
     vcpus_max: u32,
     memory_slots_max: u32,
@@ -60,10 +65,11 @@ impl KvmVm {
         fd.set_identity_map_address(IDENTITY_MAP_ADDRESS).map_err(os("telling KVM where its identity map goes"))?;
         fd.set_tss_address(TSS_ADDRESS as usize).map_err(os("telling KVM where its TSS goes"))?;
         Ok(Self {
-            fd,
+            fd: Arc::new(fd),
             slots: BTreeMap::new(),
             doorbells: BTreeMap::new(),
             interrupts: None,
+            event_routes: None,
             vcpus: BTreeSet::new(),
             vcpus_max: hypervisor.vcpus_max(),
             memory_slots_max: hypervisor.memory_slots_max(),
@@ -164,9 +170,21 @@ impl Vm for KvmVm {
     fn register_interrupt(&mut self, line: u32, event: BorrowedFd<'_>) -> Result<(), Error> {
         interrupts::check_line(line)?;
         if self.interrupts.is_none() {
-            return Err(Error::Refused("the VM has no interrupt controllers".to_owned()));
+            return Err(Error::Refused(NO_CONTROLLERS.to_owned()));
         }
         self.fd.register_irqfd(&duplicate(event)?, line).map_err(os("registering an interrupt with KVM"))
+    }
+
+    fn event_routes(&mut self) -> Result<Arc<dyn EventRoutes>, Error> {
+        if self.interrupts.is_none() {
+            return Err(Error::Refused(NO_CONTROLLERS.to_owned()));
+        }
+        let routes = match self.event_routes.take() {
+            Some(routes) => routes,
+            None => Arc::new(KvmEventRoutes::new(&self.fd)?),
+        };
+        self.event_routes = Some(Arc::clone(&routes));
+        Ok(routes)
     }
 
     fn create_vcpu(&mut self, index: u32, entry: &Entry) -> Result<Box<dyn Vcpu>, Error> {
@@ -217,12 +235,12 @@ fn create_vm_fd(hypervisor: &KvmHypervisor) -> Result<VmFd, Error> {
 }
 
 /// A descriptor of its own in whatever type the callee wants: kvm-ioctls takes vmm-sys-util's `EventFd`.
-fn duplicate<T: FromRawFd>(fd: BorrowedFd<'_>) -> Result<T, Error> {
+pub(super) fn duplicate<T: FromRawFd>(fd: BorrowedFd<'_>) -> Result<T, Error> {
     let owned = fd.try_clone_to_owned().map_err(copying_descriptor)?;
     // SAFETY: a descriptor that nobody else owns.
     Ok(unsafe { T::from_raw_fd(owned.into_raw_fd()) })
 }
 
-fn copying_descriptor(source: io::Error) -> Error {
-    Error::Os { what: "copying a doorbell's descriptor", source }
+pub(super) fn copying_descriptor(source: io::Error) -> Error {
+    Error::Os { what: "copying an event's descriptor", source }
 }

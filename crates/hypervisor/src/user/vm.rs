@@ -7,7 +7,7 @@ use super::memory::GuestMemory;
 use super::process::Process;
 use super::registers::Registers;
 use super::vcpu::UserVcpu;
-use crate::{Entry, Error, Vcpu, Vm};
+use crate::{Entry, Error, EventRoutes, Vcpu, Vm};
 use blockyard_block::MemoryMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,6 +75,10 @@ impl Vm for UserVm {
     }
 
     fn register_interrupt(&mut self, _line: u32, _event: BorrowedFd<'_>) -> Result<(), Error> {
+        Err(Error::Refused(NO_KERNELS.to_owned()))
+    }
+
+    fn event_routes(&mut self) -> Result<Arc<dyn EventRoutes>, Error> {
         Err(Error::Refused(NO_KERNELS.to_owned()))
     }
 

@@ -60,6 +60,32 @@ fn doorbells_ring_without_an_exit() {
 }
 
 #[test]
+fn doorbells_of_any_write_come_and_go_while_the_guest_runs() {
+    let Some(mut machine) = machine(|a| {
+        a.mov(edi, DEVICE as u32)?;
+        a.mov(word_ptr(rdi), 7)?;
+        a.mov(eax, 9)?;
+        a.mov(dword_ptr(rdi), eax)?;
+        a.mov(byte_ptr(rdi + 1), 7)?;
+        a.mov(word_ptr(rdi), 8)?;
+        a.ud2()
+    }) else {
+        return;
+    };
+    machine.vm.create_interrupt_controllers(1).unwrap();
+    let (routes, event) = (machine.vm.event_routes().unwrap(), event());
+    routes.add_doorbell(DEVICE, event.as_fd()).unwrap();
+    assert!(matches!(routes.add_doorbell(DEVICE, event.as_fd()), Err(Error::Refused(_))));
+    let mut vcpu = machine.vcpu();
+    assert_eq!(vcpu.run().unwrap(), Exit::MmioWrite { address: DEVICE + 1, data: &[7] });
+    assert_eq!(count(&event), 2);
+    routes.remove_doorbell(DEVICE).unwrap();
+    assert!(matches!(routes.remove_doorbell(DEVICE), Err(Error::Refused(_))));
+    assert_eq!(vcpu.run().unwrap(), Exit::MmioWrite { address: DEVICE, data: &[8, 0] });
+    assert_eq!(count(&event), 0);
+}
+
+#[test]
 fn doorbells_need_an_eventfd() {
     let Some(mut machine) = machine(|a| a.hlt()) else { return };
     let file = tempfile::tempfile().unwrap();

@@ -1,9 +1,10 @@
 //! A VM with a PC's interrupt controllers.
 
 use crate::machine::{ENTRY, Machine, assemble, hypervisor};
-use blockyard_block::EventFd;
+use blockyard_block::{EventFd, Woken, wait_readable};
 use blockyard_hypervisor::{Entry, INTERRUPT_LINES};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 fn refused<T>(result: Result<T, blockyard_hypervisor::Error>) -> String {
     result.map(drop).unwrap_err().to_string()
@@ -48,4 +49,33 @@ fn a_vcpu_that_waits_comes_back_when_it_is_kicked() {
         kicker.kick();
         assert_eq!(thread.join().unwrap(), "Ok(Kicked)");
     }
+}
+
+#[test]
+fn messages_are_kept_while_they_are_masked() {
+    let Some(hypervisor) = hypervisor() else { return };
+    let mut machine = Machine::new(&hypervisor, &assemble(|a| a.hlt()));
+    assert!(refused(machine.vm.event_routes()).contains("no interrupt controllers"));
+    machine.vm.create_interrupt_controllers(1).unwrap();
+    let routes = machine.vm.event_routes().unwrap();
+    let events: Vec<_> = (0..2).map(|_| EventFd::new().unwrap()).collect();
+    let interrupts: Vec<_> = events.iter().map(|event| routes.add_message_interrupt(event.as_fd()).unwrap()).collect();
+    let kept =
+        |index: usize| wait_readable(Some(events[index].as_fd()), &[], Some(Duration::ZERO)).unwrap() == Woken::Own;
+    for (index, interrupt) in interrupts.iter().enumerate() {
+        events[index].ring();
+        assert!(kept(index), "it begins masked");
+        interrupt.unmask(0xfee0_0000, 0x31).unwrap();
+        assert!(!kept(index), "it was raised");
+        events[index].ring();
+        assert!(!kept(index), "it is raised");
+        interrupt.unmask(0x1_fee0_0000, 0x4032).unwrap();
+        interrupt.mask().unwrap();
+        interrupt.mask().unwrap();
+        events[index].ring();
+        assert!(kept(index));
+    }
+    drop(interrupts);
+    routes.add_message_interrupt(events[0].as_fd()).unwrap().unmask(0xfee0_0000, 0x31).unwrap();
+    machine.vm.register_interrupt(4, events[1].as_fd()).unwrap();
 }
