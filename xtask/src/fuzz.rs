@@ -41,6 +41,7 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-vmm", "pc::linux::tests::fuzz_any_header_is_refused_or_starts_in_memory"),
     in_library("blockyard-devices", "serial::port::tests::random_accesses"),
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_register_accesses" },
+    Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_bar_accesses" },
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_rings" },
     Target { package: "blockyard-devices", binary: &["--test", "pci"], test: "hostile::random_bus_accesses" },
     Target {

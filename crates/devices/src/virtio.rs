@@ -1,8 +1,9 @@
 //! Virtio 1.2 devices and their transports.
 //!
-//! A [`VirtioDevice`] says what it is and is activated by a transport, here [`MmioTransport`], once the driver has set
-//! up its queues. [`BlockDevice`] then opens a [`BlockQueue`] for each and hands them to whoever runs them. A
-//! vhost-user server has a transport of its own and runs [`BlockVirtqueue`]s, which is what is in a `BlockQueue`.
+//! A [`VirtioDevice`] says what it is and is activated by a transport, [`PciTransport`] or [`MmioTransport`], once the
+//! driver has set up its queues. [`BlockDevice`] then opens a [`BlockQueue`] for each and hands them to whoever runs
+//! them. A vhost-user server has a transport of its own and runs [`BlockVirtqueue`]s, which is what is in a
+//! `BlockQueue`.
 
 mod block;
 mod block_config;
@@ -11,10 +12,13 @@ mod block_request;
 mod block_virtqueue;
 mod descriptor_chain;
 mod device;
+mod device_state;
 mod failure;
 mod in_flight_record;
 mod interrupt_status;
 mod mmio;
+mod pci;
+mod pci_interrupts;
 mod queue_config;
 mod split_ring;
 
@@ -30,5 +34,6 @@ pub use failure::{DeviceFailure, FailureCause};
 pub use in_flight_record::InFlightRecord;
 pub use interrupt_status::{InterruptStatus, QueueNotifier};
 pub use mmio::{MMIO_QUEUE_NOTIFY_OFFSET, MMIO_WINDOW_BYTES, MmioTransport};
+pub use pci::{FailureSink, PciTransport};
 pub use queue_config::QueueConfig;
 pub use split_ring::SplitRing;

@@ -4,10 +4,7 @@ use super::block_config::{CONFIG_BYTES, block_config, block_features};
 use super::block_queue::BlockQueue;
 use super::block_request::SERIAL_BYTES;
 use super::block_virtqueue::BlockVirtqueueParts;
-use super::{
-    Activation, ActivationQueue, DeviceFailure, FailureCause, QueueControl, QueueNotifier, QueueStatistics,
-    VirtioDevice,
-};
+use super::{Activation, ActivationQueue, DeviceFailure, FailureCause, QueueControl, QueueStatistics, VirtioDevice};
 use blockyard_block::{Disk, MemoryMap};
 use std::sync::Arc;
 use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
@@ -104,12 +101,7 @@ impl BlockDevice {
         &self.statistics
     }
 
-    fn open(
-        &self,
-        queue: &ActivationQueue,
-        features: u64,
-        notifier: &Arc<dyn QueueNotifier>,
-    ) -> Result<BlockQueue, FailureCause> {
+    fn open(&self, queue: &ActivationQueue, features: u64) -> Result<BlockQueue, FailureCause> {
         let event_index = features & 1 << VIRTIO_RING_F_EVENT_IDX != 0;
         let size_max = self.queue_sizes_max[usize::from(queue.index)];
         let ring = queue.config.ring(size_max, &self.memory, event_index)?;
@@ -121,7 +113,7 @@ impl BlockDevice {
             disk: self.disk.clone(),
             features,
             serial: self.serial,
-            notifier: notifier.clone(),
+            notifier: queue.notifier.clone(),
             statistics: self.statistics[usize::from(queue.index)].clone(),
             in_flight: None,
         };
@@ -163,10 +155,10 @@ impl VirtioDevice for BlockDevice {
     }
 
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceFailure> {
-        let Activation { features, queues, notifier } = activation;
+        let Activation { features, queues } = activation;
         let mut opened = Vec::with_capacity(queues.len());
         for queue in &queues {
-            let queue_opened = self.open(queue, features, &notifier);
+            let queue_opened = self.open(queue, features);
             opened.push(queue_opened.map_err(|cause| DeviceFailure {
                 device: self.name.clone(),
                 queue: Some(queue.index),

@@ -50,8 +50,6 @@ pub struct Activation {
     pub features: u64,
     /// The queues that the driver enabled, in order.
     pub queues: Vec<ActivationQueue>,
-    /// How the queues reach the driver.
-    pub notifier: Arc<dyn QueueNotifier>,
 }
 
 /// A queue that the driver enabled.
@@ -62,4 +60,6 @@ pub struct ActivationQueue {
     pub config: QueueConfig,
     /// Becomes readable when the driver rings it.
     pub doorbell: Arc<EventFd>,
+    /// How it reaches the driver.
+    pub notifier: Arc<dyn QueueNotifier>,
 }

@@ -1,5 +1,6 @@
 //! The interrupt status of a device, shared between its transport and the threads that run its queues.
 
+use super::device_state::TransportInterrupts;
 use crate::Interrupt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -67,5 +68,27 @@ impl QueueNotifier for InterruptStatus {
     fn needs_reset(&self) {
         self.needs_reset.store(true, Ordering::SeqCst);
         self.notify_config();
+    }
+}
+
+impl TransportInterrupts for InterruptStatus {
+    fn queue_notifier(self: &Arc<Self>, _queue: u16) -> Arc<dyn QueueNotifier> {
+        self.clone()
+    }
+
+    fn notify_config(&self) {
+        self.notify_config();
+    }
+
+    fn needs_reset(&self) {
+        QueueNotifier::needs_reset(self);
+    }
+
+    fn is_reset_needed(&self) -> bool {
+        self.is_reset_needed()
+    }
+
+    fn reset(&self) {
+        self.reset();
     }
 }

@@ -7,6 +7,7 @@ mod broken_rings;
 mod driver;
 mod hostile;
 mod mmio;
+mod pci;
 mod pieces;
 mod scripted_disk;
 mod workload;
