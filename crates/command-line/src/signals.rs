@@ -40,10 +40,11 @@ impl EndSignals {
     /// # Errors
     /// When the system does not let us.
     pub fn catch() -> Result<Self> {
-        SECOND.ends(&Self::ALL, SECOND_AFTER).context("catching signals")?;
+        // One that comes in between is remembered: whoever waits for the other handler would wait in vain.
         for signal in Self::ALL {
             flag::register_usize(signal, Arc::clone(&LAST), signal as usize).context("catching signals")?;
         }
+        SECOND.ends(&Self::ALL, SECOND_AFTER).context("catching signals")?;
         Ok(Self { forgives: Arc::default() })
     }
 

@@ -23,7 +23,9 @@ pub(super) fn pack(path: &Path, kernel: &DebianKernel, guests: &DebianKernel, lo
     let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `cargo xtask setup`")?;
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
-    for directory in ["/dev", "/proc", "/run", "/sys", "/tmp", "/root", "/etc", "/sbin", "/usr/bin", "/usr/sbin"] {
+    for directory in
+        ["/dev", "/proc", "/run", "/sys", "/tmp", "/var/tmp", "/root", "/etc", "/sbin", "/usr/bin", "/usr/sbin"]
+    {
         archive.directory(Path::new(directory))?;
     }
     archive.character_device(Path::new("/dev/console"), 5, 1)?;
@@ -117,8 +119,9 @@ fn init(kernel: &DebianKernel, load: &Load) -> anyhow::Result<String> {
          mount -t proc proc /proc\n\
          mount -t sysfs sys /sys\n\
          mount -t devtmpfs dev /dev\n\
-         mkdir -p /dev/shm\n\
+         mkdir -p /dev/shm /dev/pts\n\
          mount -t tmpfs tmp /dev/shm\n\
+         mount -t devpts pts /dev/pts\n\
          ln -s /proc/self/fd /dev/fd\n",
     );
     for module in &kernel.modules {

@@ -1,0 +1,221 @@
+//! `blockyard run`. What needs a real KVM runs in the lab, by its name.
+
+mod support;
+
+use blockyard_linux_guest::write_initramfs;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use support::{Yard, blockyard, finish, run, wait_until};
+
+/// The directory with a distribution's kernel, in the lab; elsewhere there is none.
+fn lab_guest() -> Option<PathBuf> {
+    let directory = std::env::var_os("BLOCKYARD_LAB_GUEST").map(PathBuf::from);
+    if directory.is_none() {
+        eprintln!("runs in the lab: cargo xtask lab");
+    }
+    directory
+}
+
+/// `blockyard run` of this kernel on KVM.
+fn on_kvm(kernel: &Path) -> Command {
+    let mut command = blockyard();
+    command.args(["run", "--backend", "kvm", "--memory", "64M", "--kernel"]).arg(kernel);
+    command
+}
+
+/// A kernel that is nothing but `code`, entered in 64-bit mode.
+fn tiny_kernel(yard: &Yard, name: &str, code: &[u8]) -> PathBuf {
+    const SECTOR_BYTES: usize = 512;
+    const ENTRY_64: usize = 0x200;
+    let mut image = vec![0; 2 * SECTOR_BYTES + ENTRY_64];
+    let mut set = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    set(0x1f1, &[1]);
+    set(0x200, &[0xeb, 0x70]);
+    set(0x202, b"HdrS");
+    set(0x206, &0x020f_u16.to_le_bytes());
+    set(0x211, &[1]);
+    set(0x22c, &0x7fff_ffff_u32.to_le_bytes());
+    set(0x236, &1_u16.to_le_bytes());
+    set(0x238, &2047_u32.to_le_bytes());
+    set(0x258, &0x10_0000_u64.to_le_bytes());
+    set(0x260, &0x1_0000_u32.to_le_bytes());
+    image.extend(code);
+    let path = yard.path(name);
+    fs::write(&path, image).unwrap();
+    path
+}
+
+/// Says `words`, and then what it hears.
+fn echoing(words: &[u8]) -> Vec<u8> {
+    #[rustfmt::skip]
+    let code = [
+        0x66, 0xba, 0xf8, 0x03,                         // mov dx, 0x3f8
+        0x48, 0x8d, 0x35, 0x19, 0x00, 0x00, 0x00,       // lea rsi, [words]
+        0xac,                                           // next: lodsb
+        0x84, 0xc0,                                     // test al, al
+        0x74, 0x03,                                     // jz listen
+        0xee,                                           // out dx, al
+        0xeb, 0xf8,                                     // jmp next
+        0x66, 0xba, 0xfd, 0x03,                         // listen: mov dx, 0x3fd
+        0xec,                                           // in al, dx
+        0xa8, 0x01,                                     // test al, 1
+        0x74, 0xf7,                                     // jz listen
+        0x66, 0xba, 0xf8, 0x03,                         // mov dx, 0x3f8
+        0xec,                                           // in al, dx
+        0xee,                                           // out dx, al
+        0xeb, 0xef,                                     // jmp listen
+    ];
+    [&code, words, &[0]].concat()
+}
+
+#[test]
+fn kvm_linux_has_disks_reboots_and_powers_off() {
+    let Some(guest) = lab_guest() else { return };
+    let yard = Yard::new();
+    let mut modules: Vec<_> = fs::read_dir(guest.join("modules")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    modules.sort();
+    let modules: Vec<_> =
+        modules.iter().map(|path| (path.file_name().unwrap().to_str().unwrap(), fs::read(path).unwrap())).collect();
+    let modules: Vec<_> = modules.iter().map(|(name, content)| (*name, &content[..])).collect();
+    let initrd = yard.path("initrd");
+    let script = "read -r word </dev/vda; echo boot: $word, processors: $(nproc), dropped: $(head -c 3 /dev/vdb)\n\
+                  echo new >/dev/vdb\n\
+                  echo xyz >/dev/vdc || echo vdc is read-only\n\
+                  [ $word = second ] || { printf 'second\\n' | dd of=/dev/vda conv=fsync 2>/dev/null; reboot -f; }";
+    write_initramfs(&initrd, &modules, script).unwrap();
+    let disk = |name: &str, text: &str| {
+        let mut content = text.as_bytes().to_vec();
+        content.resize(1 << 20, 0);
+        fs::write(yard.path(name), content).unwrap();
+    };
+    for (name, text) in [("a.img", "first\n"), ("b.img", "old\n"), ("c.img", "")] {
+        disk(name, text);
+    }
+    let mut command = on_kvm(&guest.join("vmlinuz"));
+    command.current_dir(yard.path("")).arg("a.img").arg("--initrd").arg(&initrd);
+    command.args(["--disk", "b.img,snapshot", "--disk", "c.img,ro", "--memory", "256M", "--cpus", "2"]);
+    command.args(["--append", "quiet panic=-1", "--place", "disjoint", "--stats", "--json"]);
+    let outcome = run(&mut command).succeeded();
+    for expected in ["boot: first, processors: 2, dropped: old", "boot: second, processors: 2, dropped: new"] {
+        assert!(outcome.stdout.contains(expected), "{expected}: {outcome:#?}");
+    }
+    assert!(outcome.stdout.contains("vdc is read-only"), "{outcome:#?}");
+    let report: serde_json::Value = serde_json::from_str(outcome.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((&report["backend"], &report["reboots"]), (&"kvm".into(), &1.into()));
+    assert!(report["exits"]["total"].as_u64().unwrap() > 100 && report["disks"][0]["reads"].as_u64().unwrap() > 0);
+    assert!(fs::read(yard.path("a.img")).unwrap().starts_with(b"second\n"));
+    assert!(fs::read(yard.path("b.img")).unwrap().starts_with(b"old\n"));
+}
+
+#[test]
+fn kvm_a_terminal_is_the_guests_and_is_given_back() {
+    let Some(_) = lab_guest() else { return };
+    let yard = Yard::new();
+    let kernel = tiny_kernel(&yard, "kernel", &echoing(b"ready\x1b]0;title\x07 \x1b[1m"));
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let terminal = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let before = tcgetattr(&terminal).unwrap();
+    let twin = || Stdio::from(terminal.try_clone().unwrap());
+    let mut child = on_kvm(&kernel).stdin(twin()).stdout(twin()).stderr(twin()).spawn().unwrap();
+    let mut master = File::from(master);
+    let mut keys = master.try_clone().unwrap();
+    let mut seen = String::new();
+    let mut see = |until: &str| {
+        let mut byte = [0];
+        while !seen.contains(until) {
+            assert_eq!(master.read(&mut byte).unwrap(), 1, "{seen:?}");
+            seen.push(char::from(byte[0]));
+        }
+        std::mem::take(&mut seen)
+    };
+    assert_eq!(see("\x1b[1m"), "ready \x1b[1m");
+    let raw = tcgetattr(&terminal).unwrap();
+    assert!(!raw.local_modes.intersects(LocalModes::ISIG | LocalModes::ICANON | LocalModes::ECHO));
+    // Ctrl-C is a key of the guest's, and so is a Ctrl-A that is pressed twice.
+    keys.write_all(b"ls\x03\x01\x01!").unwrap();
+    assert_eq!(see("!"), "ls\x03\x01!");
+    keys.write_all(b"\x01x").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(see("\x1b[0m").contains("\x1b[?25h"), "the guest has touched the terminal");
+    let after = tcgetattr(&terminal).unwrap();
+    assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
+    assert_eq!(after.output_modes, before.output_modes);
+}
+
+#[test]
+fn kvm_a_guest_that_hangs_is_stopped() {
+    let Some(_) = lab_guest() else { return };
+    let yard = Yard::new();
+    let kernel = tiny_kernel(&yard, "kernel", &[0xeb, 0xfe]);
+    run(on_kvm(&kernel).args(["--timeout", "0.5"])).failed(1, &["stopped after 0.5 s", "--timeout"]);
+    let child = on_kvm(&kernel).spawn().unwrap();
+    support::wait_until_it_catches(child.id(), Signal::TERM.as_raw());
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
+    finish(child).failed(143, &["SIGTERM"]);
+}
+
+#[test]
+fn kvm_a_guest_that_faults_without_end_is_told_of() {
+    let Some(_) = lab_guest() else { return };
+    let yard = Yard::new();
+    let kernel = tiny_kernel(&yard, "kernel", &[0x0f, 0x0b]);
+    run(&mut on_kvm(&kernel)).failed(1, &["fault"]);
+}
+
+/// What nobody reads holds the guest up, and nothing else: the machine ends when it is asked to.
+#[test]
+fn kvm_a_guest_that_floods_the_console_waits_for_its_reader() {
+    let Some(_) = lab_guest() else { return };
+    let yard = Yard::new();
+    // mov dx, 0x3f8; mov al, 'x'; again: out dx, al; jmp again
+    let kernel = tiny_kernel(&yard, "kernel", &[0x66, 0xba, 0xf8, 0x03, 0xb0, b'x', 0xee, 0xeb, 0xfd]);
+    let mut child = on_kvm(&kernel).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut some = [0; 1000];
+    stdout.read_exact(&mut some).unwrap();
+    assert_eq!(some, [b'x'; 1000]);
+    // Full when nothing more can be added to what is there.
+    let waiting = || rustix::io::ioctl_fionread(&stdout).unwrap();
+    let mut last = waiting();
+    wait_until("the pipe is full", || {
+        let before = std::mem::replace(&mut last, waiting());
+        last == before && last >= 1 << 15
+    });
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    let mut child = on_kvm(&kernel).spawn().unwrap();
+    drop(child.stdout.take());
+    finish(child).failed(1, &["cannot write the guest's console"]);
+}
+
+#[test]
+fn what_cannot_be_booted_is_refused_with_a_sentence() {
+    let yard = Yard::new();
+    let command = |words: &[&str]| {
+        let mut command = blockyard();
+        run(command.current_dir(yard.path("")).arg("run").args(words))
+    };
+    command(&[]).failed(2, &["nothing to boot", "--kernel"]);
+    fs::write(yard.path("bad.toml"), "cpus = 1\ncolour = 'red'\n").unwrap();
+    command(&["--config", "bad.toml"]).failed(1, &["bad.toml", "line 2", "colour"]);
+    command(&["--config", "none.toml"]).failed(1, &["none.toml", "No such file"]);
+}
+
+#[test]
+fn a_machine_that_is_printed_is_the_same_machine() {
+    let yard = Yard::new();
+    let words =
+        ["run", "--kernel", "k", "a.img", "--disk", "b.qcow2,ro", "--cpus", "3", "--place", "0,1", "--share", ".:t,ro"];
+    let printed = run(blockyard().args(words).arg("--print-config")).succeeded().stdout;
+    fs::write(yard.path("machine.toml"), &printed).unwrap();
+    let again = run(blockyard().arg("run").arg("--config").arg(yard.path("machine.toml")).arg("--print-config"));
+    assert_eq!(again.succeeded().stdout, printed);
+}
