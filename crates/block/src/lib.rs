@@ -155,6 +155,7 @@ mod mapped;
 mod memory;
 mod memory_contents;
 mod memory_map;
+mod memory_transfer;
 mod null;
 mod opened_file;
 pub mod partition_table;

@@ -1,4 +1,4 @@
-//! A vhost-user-blk server: disks for the virtual machines of other processes.
+//! A vhost-user server: disks, and other devices, for the virtual machines of other processes.
 //!
 //! A [`Server`] is a number of I/O threads. [`Server::attach`] makes a [`Session`] of a connected stream and an
 //! [`Export`]; a [`Listener`] is where streams come from. Each session has a thread of its own for control messages,
@@ -35,6 +35,7 @@ mod message;
 mod payoff;
 mod polling;
 mod ringer;
+mod served_device;
 mod session;
 mod statistics;
 mod task;
@@ -57,6 +58,8 @@ pub use listener::{Listener, ListenerError};
 use ringer::Ringer;
 use rustix::net::sockopt::socket_peercred;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use served_device::ServedDisk;
+pub use served_device::{ServedDevice, ServedQueueParts};
 use session::Shared;
 pub use session::{EndReason, Session};
 pub use statistics::SessionStatistics;
@@ -176,20 +179,36 @@ impl Server {
     /// Serves `export` to the client at the other end of `stream`, from now on.
     ///
     /// # Errors
-    /// When the export has no queues, or more than [`QUEUES_MAX`], or the system refuses a thread or a descriptor, or
-    /// too much is left that clients of the same user gave us and that cannot be closed.
+    /// As [`Server::attach_device`].
     pub fn attach(&self, stream: impl Into<ClientStream>, export: Export) -> io::Result<Session> {
-        let stream = stream.into();
-        if !(1..=QUEUES_MAX).contains(&export.queues) {
-            let message = format!("{} has {} queues, which is not from 1 to {QUEUES_MAX}", export.name, export.queues);
+        let disk = Arc::new(ServedDisk::new(&export));
+        self.attach_device(stream, export.name, disk, export.weight)
+    }
+
+    /// Serves `device` to the client at the other end of `stream`, from now on. `name` is what it is called in
+    /// messages, `weight` the client's share of an I/O thread against others'.
+    ///
+    /// # Errors
+    /// When the device has no queues, or more than [`QUEUES_MAX`], or the system refuses a thread or a descriptor, or
+    /// too much is left that clients of the same user gave us and that cannot be closed.
+    pub fn attach_device(
+        &self,
+        stream: impl Into<ClientStream>,
+        name: Arc<str>,
+        device: Arc<dyn ServedDevice>,
+        weight: NonZeroU32,
+    ) -> io::Result<Session> {
+        let (stream, queues) = (stream.into(), device.queues());
+        if !(1..=QUEUES_MAX).contains(&queues) {
+            let message = format!("{name} has {queues} queues, which is not from 1 to {QUEUES_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let shared = Arc::new(Shared::new(Arc::clone(&export.name), export.queues)?);
+        let shared = Arc::new(Shared::new(name, queues)?);
         let number = self.inner.next_number();
         let closer = self.inner.closers.start(socket_peercred(&stream)?.uid.as_raw(), &shared)?;
         let spare = Arc::clone(&self.inner.spare);
         let connection = Connection::new(stream, self.inner.doorkeeper.as_ref(), closer, spare)?;
-        let control = Control::new(Arc::clone(&self.inner), number, connection, export, Arc::clone(&shared))?;
+        let control = Control::new(Arc::clone(&self.inner), number, connection, device, weight, Arc::clone(&shared))?;
         thread::Builder::new().name(format!("session{number}")).spawn(move || control.run())?;
         Ok(Session { shared })
     }

@@ -77,6 +77,9 @@ pub enum ChainFault {
         /// Its length.
         length_bytes: u32,
     },
+    /// Something to be read after something to be written (§2.7.4.2).
+    #[error("a readable descriptor after a writable one")]
+    ReadableAfterWritable,
     /// A descriptor that does not lie in guest memory.
     #[error("a descriptor at {address:#x} is not in the guest's memory")]
     Outside {

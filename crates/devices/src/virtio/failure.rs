@@ -73,6 +73,14 @@ pub enum FailureCause {
     /// A descriptor chain that cannot be followed, with no place for a status.
     #[error(transparent)]
     Chain(ChainFault),
+    /// A descriptor's buffer does not lie in guest memory, or the chain's lie in too many pieces of it.
+    #[error("a buffer at {address:#x} ({length_bytes} bytes) is not in the guest's memory")]
+    BufferOutsideMemory {
+        /// Where the driver put it.
+        address: u64,
+        /// How long it is.
+        length_bytes: u32,
+    },
     /// What a vhost-user client keeps of the requests in flight cannot be right.
     #[error("the record of requests in flight {0}")]
     InFlightRecord(&'static str),

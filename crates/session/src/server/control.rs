@@ -7,31 +7,30 @@ use super::connection::{Connection, ConnectionEnd};
 use super::event_descriptor::{Call, Kick};
 use super::in_flight::InFlightMemory;
 use super::message::{self, Header, InFlightArea, Region, Request};
+use super::served_device::{ServedDevice, ServedQueueParts};
 use super::session::{EndReason, Shared};
 use super::task::{Task, Wish};
-use super::{Command, Export, Inner};
+use super::{Command, Inner};
 use crate::vhost_user::{FEATURE_PROTOCOL_FEATURES, protocol};
 use blockyard_block::{SEGMENTS_MAX, explain, wait_ready};
-use blockyard_devices::virtio::{
-    BlockVirtqueue, BlockVirtqueueParts, CONFIG_BYTES, FailureCause, QueueConfig, SERIAL_BYTES, block_config,
-    block_features,
-};
+use blockyard_devices::virtio::{FailureCause, QueueConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 use std::fmt::Display;
 use std::io;
 use std::mem::MaybeUninit;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
-/// Not INBAND_NOTIFICATIONS: they are slower; and no logging of dirty memory.
+/// Not INBAND_NOTIFICATIONS: they are slower; and no logging of dirty memory. INFLIGHT_SHMFD where the device can go on
+/// with what another server began.
 const PROTOCOL_FEATURES: u64 = protocol::MQ
     | protocol::REPLY_ACK
     | protocol::BACKEND_REQ
     | protocol::CONFIG
-    | protocol::INFLIGHT_SHMFD
     | protocol::RESET_DEVICE
     | protocol::CONFIGURE_MEM_SLOTS
     | protocol::STATUS;
@@ -39,9 +38,6 @@ const PROTOCOL_FEATURES: u64 = protocol::MQ
 /// Largest virtqueue (virtio 1.2 §2.7).
 const QUEUE_SIZE_MAX: u16 = 32768;
 const _: () = assert!(QUEUE_SIZE_MAX as u32 == SEGMENTS_MAX);
-/// The size of queue that the number of segments in the configuration space is for. The client chooses its size later;
-/// this is the default of QEMU, and others' are larger.
-const QUEUE_SIZE_USUAL: u16 = 128;
 
 /// Why a request is not done.
 enum Fault {
@@ -96,8 +92,9 @@ struct Vring {
 pub(super) struct Control {
     inner: Arc<Inner>,
     number: u64,
-    export: Export,
-    serial: [u8; SERIAL_BYTES],
+    device: Arc<dyn ServedDevice>,
+    /// Against others'.
+    weight: NonZeroU32,
     shared: Arc<Shared>,
     epoll: OwnedFd,
     connection: Connection,
@@ -109,12 +106,12 @@ pub(super) struct Control {
     vrings: Vec<Vring>,
     /// Where the client hears that the configuration changed.
     backend_requests: Option<BackendRequests>,
-    config: [u8; CONFIG_BYTES],
+    config: Vec<u8>,
 }
 
 const CONNECTION: u64 = 0;
 const WAKE: u64 = 1;
-const DISK: u64 = 2;
+const CHANGE: u64 = 2;
 const BACKEND_REQUESTS: u64 = 3;
 const HUNG_UP: u64 = 4;
 
@@ -129,19 +126,18 @@ impl Control {
         inner: Arc<Inner>,
         number: u64,
         connection: Connection,
-        export: Export,
+        device: Arc<dyn ServedDevice>,
+        weight: NonZeroU32,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
-        let mut serial = [0; SERIAL_BYTES];
-        serial.iter_mut().zip(export.name.bytes()).for_each(|(to, from)| *to = from);
-        let vrings = (0..export.queues).map(|_| Vring::default()).collect();
-        let config = block_config(&export.disk.geometry(), export.queues, QUEUE_SIZE_USUAL);
+        let vrings = (0..device.queues()).map(|_| Vring::default()).collect();
+        let config = device.config();
         let memory = ClientMemory::none(Arc::clone(&inner.address_space));
         Ok(Self {
             inner,
             number,
-            export,
-            serial,
+            device,
+            weight,
             shared,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             connection,
@@ -182,9 +178,9 @@ impl Control {
         }
         let mut hung_up = false;
         self.watch(&self.shared.wake, WAKE, epoll::EventFlags::IN)?;
-        if let Some(event) = self.export.disk.change_event() {
-            // An edge: others watch the disk, too, so it is not ours to read.
-            self.watch(event, DISK, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        if let Some(event) = self.device.change_event() {
+            // An edge: others watch it, too, so it is not ours to read.
+            self.watch(event, CHANGE, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         }
         loop {
             let mut events = [MaybeUninit::uninit(); 4];
@@ -207,7 +203,7 @@ impl Control {
                         hung_up = true;
                         None
                     }
-                    DISK => {
+                    CHANGE => {
                         self.tell_of_change();
                         None
                     }
@@ -279,14 +275,14 @@ impl Control {
         match request {
             Request::GetFeatures => return Ok(Reply::number(self.offered())),
             Request::SetFeatures(features) => return self.set_features(features),
-            Request::GetProtocolFeatures => return Ok(Reply::number(PROTOCOL_FEATURES)),
-            Request::SetProtocolFeatures(features) => match features & !PROTOCOL_FEATURES {
+            Request::GetProtocolFeatures => return Ok(Reply::number(self.offered_protocol())),
+            Request::SetProtocolFeatures(features) => match features & !self.offered_protocol() {
                 0 => self.protocol_features = features,
                 more => return Err(client(format!("the client has taken protocol features {more:#x}, not offered"))),
             },
             Request::SetOwner => {}
             Request::Reset => self.reset(),
-            Request::GetQueueCount => return Ok(Reply::number(self.export.queues.into())),
+            Request::GetQueueCount => return Ok(Reply::number(self.device.queues().into())),
             Request::GetMemorySlots => return Ok(Reply::number(REGIONS_MAX as u64)),
             Request::SetMemoryTable(regions) => {
                 let memory = self.memory.of(regions).map_err(client)?;
@@ -355,7 +351,12 @@ impl Control {
     }
 
     fn offered(&self) -> u64 {
-        FEATURE_PROTOCOL_FEATURES | block_features(&self.export.disk.geometry(), self.export.queues)
+        FEATURE_PROTOCOL_FEATURES | self.device.features()
+    }
+
+    fn offered_protocol(&self) -> u64 {
+        let in_flight = if self.device.takes_over() { protocol::INFLIGHT_SHMFD } else { 0 };
+        PROTOCOL_FEATURES | in_flight
     }
 
     fn set_features(&mut self, features: u64) -> Result<Reply, Fault> {
@@ -395,7 +396,7 @@ impl Control {
     }
 
     fn check_in_flight(&self, queues: u16, queue_size: u16) -> Result<(), Fault> {
-        if queues > self.export.queues || queue_size > QUEUE_SIZE_MAX {
+        if queues > self.device.queues() || queue_size > QUEUE_SIZE_MAX || !self.device.takes_over() {
             return Err(client(format!("in-flight tracking of {queues} queues of {queue_size} was asked for")));
         }
         Ok(())
@@ -512,13 +513,13 @@ impl Control {
         };
         let wish = Arc::new(Wish::default());
         let parts = self.parts(index, addresses, Arc::clone(&wish))?.map_err(queue_fault)?;
-        let queue = BlockVirtqueue::open(parts).map_err(queue_fault)?;
+        let queue = self.device.open_queue(parts).map_err(queue_fault)?;
         let vring = &mut self.vrings[usize::from(index)];
         let (Some(kick), call) = (vring.kick.clone(), vring.call.clone()) else { return Ok(()) };
         let id = self.inner.next_number();
         vring.running = Some(id);
         let task = Box::new(Task::new(id, queue, wish, kick, call, Arc::clone(&self.shared)));
-        let start = Command::Start { session: self.number, weight: self.export.weight.get(), task };
+        let start = Command::Start { session: self.number, weight: self.weight.get(), task };
         self.inner.thread_of(self.number, index).send(start);
         Ok(())
     }
@@ -529,7 +530,7 @@ impl Control {
         index: u16,
         [descriptor_table, available_ring, used_ring]: [u64; 3],
         wish: Arc<Wish>,
-    ) -> Result<Result<BlockVirtqueueParts, FailureCause>, Fault> {
+    ) -> Result<Result<ServedQueueParts, FailureCause>, Fault> {
         let vring = &self.vrings[usize::from(index)];
         let Some(memory) = self.memory.map() else { return Err(client("a queue without memory")) };
         let guest = |part: &str, address: u64| {
@@ -552,14 +553,12 @@ impl Control {
             let none = || client(format!("queue {index} of {} has no room in the in-flight record", ring.size()));
             in_flight.record(index, ring.size()).ok_or_else(none)
         });
-        Ok(Ok(BlockVirtqueueParts {
-            device: Arc::clone(&self.export.name),
+        Ok(Ok(ServedQueueParts {
+            device: Arc::clone(&self.shared.name),
             index,
             ring,
             memory: memory.clone(),
-            disk: Arc::clone(&self.export.disk),
             features: self.features,
-            serial: self.serial,
             notifier: wish,
             statistics: Arc::clone(&self.shared.queues[usize::from(index)]),
             in_flight: in_flight.transpose()?,
@@ -578,10 +577,11 @@ impl Control {
         Ok(())
     }
 
-    /// The disk says that it changed.
+    /// The device says that it changed.
     fn tell_of_change(&mut self) {
-        let fresh = block_config(&self.export.disk.geometry(), self.export.queues, QUEUE_SIZE_USUAL);
-        let changed = std::mem::replace(&mut self.config, fresh) != fresh;
+        let fresh = self.device.config();
+        let changed = fresh != self.config;
+        self.config = fresh;
         if let (true, Some(client)) = (changed, &mut self.backend_requests) {
             client.config_changed();
         }

@@ -4,7 +4,7 @@ use super::coalescing::{Coalescing, Decision, Held};
 use super::event_descriptor::{Call, Kick};
 use super::session::{EndReason, Shared};
 use blockyard_block::explain;
-use blockyard_devices::virtio::{BlockVirtqueue, DeviceFailure, FailureCause, Limit, Pass, QueueNotifier};
+use blockyard_devices::virtio::{DeviceFailure, FailureCause, Limit, Pass, QueueNotifier, ServedQueue};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ impl QueueNotifier for Wish {
 pub(super) struct Task {
     pub(super) id: u64,
     /// `None` once the disk's queue broke: then nothing is in flight any more.
-    queue: Option<BlockVirtqueue>,
+    queue: Option<Box<dyn ServedQueue>>,
     next_available: u16,
     kick: Kick,
     call: Option<Call>,
@@ -50,7 +50,7 @@ impl Task {
     /// A task for `queue`, whose notifier is `wish`.
     pub(super) fn new(
         id: u64,
-        queue: BlockVirtqueue,
+        queue: Box<dyn ServedQueue>,
         wish: Arc<Wish>,
         kick: Kick,
         call: Option<Call>,
@@ -79,12 +79,12 @@ impl Task {
 
     /// Requests that the disk has, and what they cost.
     pub(super) fn in_flight(&self) -> (usize, u64) {
-        self.queue.as_ref().map_or((0, 0), |queue| (queue.in_flight(), queue.in_flight_cost_bytes()))
+        self.queue.as_ref().map_or((0, 0), |queue| queue.in_flight())
     }
 
     /// Whether it would take something if it might.
     pub(super) fn has_more(&self) -> bool {
-        !self.failed && self.queue.as_ref().is_some_and(BlockVirtqueue::has_more)
+        !self.failed && self.queue.as_ref().is_some_and(|queue| queue.has_more())
     }
 
     /// Does what can be done without waiting, and takes at most so much from the driver.
@@ -136,7 +136,7 @@ impl Task {
     /// Notifies the driver if it is time to; when to look again.
     pub(super) fn notify(&mut self, now_ns: u64) -> Option<u64> {
         let queue = self.queue.as_ref()?;
-        let disk_latency_ns = (queue.in_flight() > 0).then(|| queue.recent_latency_ns());
+        let disk_latency_ns = (queue.in_flight().0 > 0).then(|| queue.recent_latency_ns());
         match self.coalescing.decide(now_ns, Held { count: queue.unsignalled(), disk_latency_ns }) {
             Decision::Nothing => None,
             Decision::HoldUntil(until_ns) => Some(until_ns),
@@ -183,7 +183,7 @@ impl Task {
 
     /// Whether it was to stop and has.
     pub(super) fn has_stopped(&self) -> bool {
-        self.stopping.is_some() && self.queue.as_ref().is_none_or(BlockVirtqueue::is_drained)
+        self.stopping.is_some() && self.queue.as_ref().is_none_or(|queue| queue.is_drained())
     }
 
     /// Lets go of everything, then says so.

@@ -1,0 +1,117 @@
+//! What a session serves: a virtio device, a disk or another kind.
+
+use super::Export;
+use blockyard_block::{Disk, MemoryMap};
+use blockyard_devices::virtio::{
+    BlockVirtqueue, BlockVirtqueueParts, FailureCause, InFlightRecord, QueueNotifier, QueueStatistics, SERIAL_BYTES,
+    ServedQueue, SplitRing, block_config, block_features,
+};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// A kind of virtio device that a client may use over a session.
+pub trait ServedDevice: Send + Sync {
+    /// The features it offers, bit n for feature n.
+    fn features(&self) -> u64;
+
+    /// Virtqueues that the client may use.
+    fn queues(&self) -> u16;
+
+    /// Its configuration space, as it is now.
+    fn config(&self) -> Vec<u8>;
+
+    /// Becomes readable when the configuration may have changed; `None` if it never does.
+    fn change_event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Whether its queues keep a record of requests in flight, so that another server can take over.
+    fn takes_over(&self) -> bool {
+        false
+    }
+
+    /// Opens a queue that the client has set up.
+    ///
+    /// # Errors
+    /// [`FailureCause::Backend`] when what is behind the device cannot serve it, else what the client did.
+    fn open_queue(&self, parts: ServedQueueParts) -> Result<Box<dyn ServedQueue>, FailureCause>;
+}
+
+/// What a queue is made of.
+pub struct ServedQueueParts {
+    /// The session's name, for messages.
+    pub device: Arc<str>,
+    /// The queue's index.
+    pub index: u16,
+    /// The device's side of the rings, checked.
+    pub ring: SplitRing,
+    /// The client's memory.
+    pub memory: MemoryMap,
+    /// Features negotiated, bit n for feature n.
+    pub features: u64,
+    /// How the queue reaches the client.
+    pub notifier: Arc<dyn QueueNotifier>,
+    /// Where the queue counts.
+    pub statistics: Arc<QueueStatistics>,
+    /// Where the client keeps what is in flight, if it does; only of a device that [takes over](ServedDevice::takes_over).
+    pub in_flight: Option<InFlightRecord>,
+}
+
+/// The size of queue that the number of segments in a disk's configuration space is for. The client chooses its size
+/// later; this is the default of QEMU, and others' are larger.
+const QUEUE_SIZE_USUAL: u16 = 128;
+
+/// A disk as virtio-blk.
+pub(super) struct ServedDisk {
+    disk: Arc<dyn Disk>,
+    queues: u16,
+    serial: [u8; SERIAL_BYTES],
+}
+
+impl ServedDisk {
+    pub(super) fn new(export: &Export) -> Self {
+        let mut serial = [0; SERIAL_BYTES];
+        serial.iter_mut().zip(export.name.bytes()).for_each(|(to, from)| *to = from);
+        Self { disk: Arc::clone(&export.disk), queues: export.queues, serial }
+    }
+}
+
+impl ServedDevice for ServedDisk {
+    fn features(&self) -> u64 {
+        block_features(&self.disk.geometry(), self.queues)
+    }
+
+    fn queues(&self) -> u16 {
+        self.queues
+    }
+
+    fn config(&self) -> Vec<u8> {
+        block_config(&self.disk.geometry(), self.queues, QUEUE_SIZE_USUAL).to_vec()
+    }
+
+    fn change_event(&self) -> Option<BorrowedFd<'_>> {
+        self.disk.change_event()
+    }
+
+    fn takes_over(&self) -> bool {
+        true
+    }
+
+    fn open_queue(&self, parts: ServedQueueParts) -> Result<Box<dyn ServedQueue>, FailureCause> {
+        let ServedQueueParts { device, index, ring, memory, features, notifier, statistics, in_flight } = parts;
+        let (disk, serial) = (Arc::clone(&self.disk), self.serial);
+        let parts = BlockVirtqueueParts {
+            device,
+            index,
+            ring,
+            memory,
+            disk,
+            features,
+            serial,
+            notifier,
+            statistics,
+            in_flight,
+        };
+        Ok(Box::new(BlockVirtqueue::open(parts)?))
+    }
+}
