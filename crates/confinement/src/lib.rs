@@ -13,6 +13,7 @@ mod seccomp_rules;
 pub mod standard_output;
 
 pub use process::{
-    Confinement, ConfinementError, Inherited, Landlock, give_up_capabilities, landlock_abi, raise_descriptor_limit,
+    Confinement, ConfinementError, Inherited, Landlock, Tree, give_up_capabilities, landlock_abi,
+    raise_descriptor_limit,
 };
 pub use seccomp_rules::fcntl_without_signals;

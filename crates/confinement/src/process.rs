@@ -26,6 +26,7 @@ use std::fs;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What the process needs beyond the files and sockets that it has.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +39,20 @@ pub struct Confinement {
     pub connects: bool,
     /// Queues that it opens to its disk afterwards, and that are to have a ring each.
     pub queues: usize,
+    /// The directory whose files it serves, if it serves no disk.
+    pub tree: Option<Tree>,
+}
+
+/// A directory with all that is below it, in which a process opens, makes and removes what it is asked to. It makes no
+/// devices, FIFOs or sockets there, and gives nothing another owner.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// The directory, open in any way.
+    pub directory: Arc<OwnedFd>,
+    /// Whether nothing there may change. The list of system calls keeps that by itself, so that it does not depend on
+    /// how much of Landlock there is: openat(2) has its flags looked at, and openat2(2), whose flags are in memory
+    /// where no filter sees them, is not among the calls.
+    pub read_only: bool,
 }
 
 /// How far Landlock could be had.
@@ -84,7 +99,8 @@ impl Confinement {
     /// When the kernel refuses; it has no seccomp filters, for instance.
     pub fn enter(&self) -> Result<Landlock, ConfinementError> {
         FileDisk::make_rings_ahead(self.queues);
-        let kept_capabilities = self.kept_capabilities().map(|kept| kept | lock_any_amount());
+        let locks = if self.tree.is_none() { lock_any_amount() } else { 0 };
+        let kept_capabilities = self.kept_capabilities().map(|kept| kept | locks);
         let landlock_error = |error: landlock::RulesetError| ConfinementError::Landlock(error.to_string());
         let ruleset = self.ruleset().map_err(landlock_error)?;
         // A copy that cannot be had leaves other threads with the filter alone.
@@ -110,6 +126,9 @@ impl Confinement {
     fn kept_capabilities(&self) -> Option<u64> {
         if !self.replaces_in.is_empty() {
             return None;
+        }
+        if self.tree.is_some() {
+            return Some(0);
         }
         let (own, connects) = (rustix::process::geteuid().as_raw(), self.connects);
         let needs = |directory: &PathBuf| {
@@ -139,11 +158,17 @@ impl Confinement {
         let names = AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Refer;
         let replaces = self.replaces_in.iter().filter_map(|path| PathFd::new(path).ok());
         let replaces = replaces.map(|directory| Ok::<_, landlock::RulesetError>(PathBeneath::new(directory, names)));
-        ruleset.add_rules(rules)?.add_rules(replaces)
+        let trees = self.tree.iter();
+        let trees =
+            trees.map(|tree| Ok::<_, landlock::RulesetError>(PathBeneath::new(&*tree.directory, tree.access())));
+        ruleset.add_rules(rules)?.add_rules(replaces)?.add_rules(trees)
     }
 
     fn allowed(&self) -> Result<BpfProgram, seccompiler::BackendError> {
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+        if let Some(tree) = &self.tree {
+            tree.change(&mut rules)?;
+        }
         // Threads, but no processes.
         let thread = SeccompCondition::new(0, Qword, MaskedEq(libc::CLONE_THREAD as u64), libc::CLONE_THREAD as u64)?;
         rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![thread])?]);
@@ -182,6 +207,9 @@ impl Confinement {
             let calls = [libc::SYS_linkat, libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_fchmod];
             rules.extend(calls.map(|call| (call, Vec::new())));
         }
+        if self.tree.is_some() {
+            OF_DISKS.iter().for_each(|call| drop(rules.remove(call)));
+        }
         if self.connects {
             rules.insert(libc::SYS_socket, vec![stream()?]);
             rules.insert(libc::SYS_connect, Vec::new());
@@ -190,6 +218,77 @@ impl Confinement {
         SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
     }
 }
+
+impl Tree {
+    fn access(&self) -> BitFlags<AccessFs> {
+        let reading = AccessFs::ReadFile | AccessFs::ReadDir;
+        let changing = AccessFs::WriteFile
+            | AccessFs::Truncate
+            | AccessFs::MakeReg
+            | AccessFs::MakeDir
+            | AccessFs::MakeSym
+            | AccessFs::RemoveFile
+            | AccessFs::RemoveDir
+            | AccessFs::Refer;
+        if self.read_only { reading } else { reading | changing }
+    }
+
+    /// Adds the system calls that it takes.
+    fn change(&self, rules: &mut BTreeMap<i64, Vec<SeccompRule>>) -> Result<(), seccompiler::BackendError> {
+        rules.extend(OF_TREES.map(|call| (call, Vec::new())));
+        if self.read_only {
+            CHANGING.iter().for_each(|call| drop(rules.remove(call)));
+            rules.remove(&libc::SYS_openat2);
+            let changing = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
+            let reading = SeccompCondition::new(2, Dword, MaskedEq(changing as u64), 0)?;
+            rules.insert(libc::SYS_openat, vec![SeccompRule::new(vec![reading])?]);
+        } else {
+            rules.extend(CHANGING.map(|call| (call, Vec::new())));
+        }
+        Ok(())
+    }
+}
+
+/// What a process that serves a directory needs, and one that serves a disk does not.
+const OF_TREES: [i64; 9] = [
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_getdents64,
+    libc::SYS_readlinkat,
+    libc::SYS_faccessat2,
+    libc::SYS_fgetxattr,
+    libc::SYS_flistxattr,
+    libc::SYS_umask,
+    libc::SYS_statfs,
+];
+
+/// What changes something in a directory by a call of its own, rather than by how a file was opened before; or would
+/// with a file that was.
+const CHANGING: [i64; 12] = [
+    libc::SYS_mkdirat,
+    libc::SYS_symlinkat,
+    libc::SYS_linkat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_fchmodat,
+    libc::SYS_utimensat,
+    libc::SYS_fsetxattr,
+    libc::SYS_fremovexattr,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_copy_file_range,
+];
+
+/// What only disks take.
+const OF_DISKS: [i64; 7] = [
+    libc::SYS_unlink,
+    libc::SYS_splice,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_mlock,
+    libc::SYS_munlock,
+    libc::SYS_sync_file_range,
+];
 
 /// `linux/capability.h`.
 const CAP_DAC_OVERRIDE: u32 = 1;

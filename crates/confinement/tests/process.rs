@@ -2,8 +2,12 @@
 //! again.
 
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Request, Segment};
-use blockyard_confinement::{Confinement, Landlock};
+use blockyard_confinement::{Confinement, Landlock, Tree};
 use io_uring::IoUring;
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, chmodat, chownat, linkat, mkdirat, openat2, renameat_with,
+    symlinkat, unlinkat,
+};
 use rustix::net::{SendFlags, SocketAddrUnix, sendto};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -28,6 +32,16 @@ fn a_confined_process_serves_what_it_has_open_and_reaches_nothing_else() {
 #[test]
 fn a_confined_process_that_must_reconnect_may_connect_to_unix_sockets() {
     run_confined("connects_where_it_must");
+}
+
+#[test]
+fn a_process_that_serves_a_directory_reaches_nothing_else_and_makes_no_devices() {
+    run_confined("serves_a_directory");
+}
+
+#[test]
+fn a_process_that_serves_a_directory_for_reading_cannot_change_it() {
+    run_confined("serves_a_directory_for_reading");
 }
 
 fn run_confined(child: &str) {
@@ -162,4 +176,101 @@ fn connects_where_it_must() {
 fn send_to(socket: &UnixStream, path: &Path) -> io::Result<()> {
     let address = SocketAddrUnix::new(path)?;
     Ok(sendto(socket, b"x", SendFlags::empty(), &address).map(drop)?)
+}
+
+fn tree(directory: &Path, read_only: bool) -> Confinement {
+    let directory = std::sync::Arc::new(File::open(directory).unwrap().into());
+    Confinement { tree: Some(Tree { directory, read_only }), ..Confinement::default() }
+}
+
+// The calls that such a process makes, where std would make others.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::empty())?)
+}
+
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    Ok(linkat(CWD, from, CWD, to, AtFlags::empty())?)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    Ok(unlinkat(CWD, path, AtFlags::empty())?)
+}
+
+#[test]
+#[ignore = "run by the tests, in a process of its own"]
+fn serves_a_directory() {
+    let directory = PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
+    let shared = directory.join("sockets");
+    let status = File::open("/proc/thread-self/status").unwrap();
+
+    let landlock = tree(&shared, false).enter().unwrap();
+
+    fs::write(shared.join("file"), "text").unwrap();
+    rename(&shared.join("file"), &shared.join("renamed")).unwrap();
+    symlinkat("../disk", CWD, shared.join("link")).unwrap();
+    assert_eq!(fs::read_to_string(shared.join("renamed")).unwrap(), "text");
+    let owner = Some(rustix::fs::Uid::from_raw(1));
+    let given = chownat(CWD, shared.join("renamed"), owner, None, AtFlags::empty());
+    refused(given.map_err(io::Error::from), "giving a file away");
+    refused(UnixListener::bind(shared.join("socket")).map(drop), "making a socket");
+    let path = std::ffi::CString::new(shared.join("node").into_os_string().into_encoded_bytes()).unwrap();
+    for mode in [libc::S_IFIFO, libc::S_IFSOCK, libc::S_IFCHR, libc::S_IFBLK, libc::S_IFREG] {
+        // SAFETY: the path ends with a zero.
+        let made = unsafe { libc::mknod(path.as_ptr(), mode | 0o600, 0x105) };
+        refused(if made == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }, "making a node");
+    }
+    refused(Command::new("/bin/true").status(), "starting a program");
+    refused(TcpListener::bind("127.0.0.1:0"), "making a TCP socket");
+    refused(IoUring::new(1).map(drop), "making an io_uring");
+    if landlock != Landlock::Absent {
+        refused(File::open(directory.join("disk")), "opening a file elsewhere");
+        refused(File::open(shared.join("link")), "opening a file elsewhere through a link");
+        refused(fs::read_dir(&directory).map(drop), "listing a directory elsewhere");
+        refused(File::create(directory.join("new")), "creating a file elsewhere");
+        refused(rename(&shared.join("renamed"), &directory.join("moved")), "moving a file out");
+        refused(link(&shared.join("renamed"), &directory.join("linked")), "linking a file out");
+        refused(remove(&directory.join("disk")), "removing a file elsewhere");
+    }
+    chmodat(CWD, shared.join("renamed"), Mode::RWXU, AtFlags::empty()).unwrap();
+    let capabilities = io::read_to_string(status).unwrap();
+    let effective = capabilities.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    assert_eq!(effective.trim().trim_start_matches('0'), "", "{capabilities}");
+}
+
+#[test]
+#[ignore = "run by the tests, in a process of its own"]
+fn serves_a_directory_for_reading() {
+    use std::os::unix::fs::OpenOptionsExt;
+    let shared = PathBuf::from(std::env::var_os(DIRECTORY).unwrap()).join("sockets");
+    let file = shared.join("file");
+    fs::write(&file, "text").unwrap();
+    // With all rights to it, as if they had been kept.
+    let kept = File::options().read(true).write(true).open(&file).unwrap();
+
+    tree(&shared, true).enter().unwrap();
+
+    assert_eq!(fs::read_to_string(&file).unwrap(), "text");
+    assert_eq!(fs::read_dir(&shared).unwrap().count(), 1);
+    for (write, truncate) in [(true, false), (false, true), (true, true)] {
+        let flags = if truncate { libc::O_TRUNC } else { 0 };
+        let opened = File::options().read(true).write(write).custom_flags(flags).open(&file);
+        refused(opened, "opening a file for writing");
+    }
+    refused(File::create_new(shared.join("new")).map(drop), "creating a file");
+    refused(remove(&file), "removing a file");
+    refused(mkdirat(CWD, shared.join("directory"), Mode::RWXU).map_err(io::Error::from), "making a directory");
+    refused(symlinkat("a", CWD, shared.join("link")).map_err(io::Error::from), "making a link");
+    refused(link(&file, &shared.join("link")), "linking a file");
+    refused(rename(&file, &shared.join("other")), "renaming a file");
+    let changed = chmodat(CWD, &file, Mode::RWXU, AtFlags::empty());
+    refused(changed.map_err(io::Error::from), "a file's mode");
+    refused(kept.set_len(1), "cutting a file short");
+    refused(kept.set_modified(std::time::SystemTime::UNIX_EPOCH), "a file's times");
+    let name = c"user.a".as_ptr();
+    // SAFETY: the name ends with a zero, and the value has a byte.
+    let set = unsafe { libc::fsetxattr(kept.as_raw_fd(), name, name.cast(), 1, 0) };
+    refused(if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }, "a file's attributes");
+    // A filter cannot see what it would be asked for.
+    let opened = openat2(CWD, &file, OFlags::RDONLY, Mode::empty(), ResolveFlags::empty());
+    refused(opened.map_err(io::Error::from), "openat2");
 }
