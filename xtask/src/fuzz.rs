@@ -58,6 +58,7 @@ const TARGETS: &[Target] = &[
         binary: &["--test", "server"],
         test: "hostile::fuzz_any_client_harms_only_itself",
     },
+    in_library("blockyard-share", "tests::hostile_requests"),
     in_library(
         "blockyard-shell",
         "completion::tests::fuzz_what_is_completed_is_one_word_that_means_the_path_and_is_seen",

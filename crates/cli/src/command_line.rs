@@ -1,6 +1,6 @@
 //! The commands that there are.
 
-use crate::{bench, copy, doctor, image, partitions, run, serve};
+use crate::{bench, copy, doctor, image, partitions, run, serve, serve_share};
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// Move, serve, fill and measure virtual-machine disks.
@@ -25,6 +25,8 @@ pub enum Command {
     ApplianceKernel(image::KernelArgs),
     #[command(hide = true)]
     ServePartitions(serve::ChildArgs),
+    #[command(hide = true)]
+    ServeShare(serve_share::ServeShareArgs),
 }
 
 /// All commands with all their options. A command line is read without those of the commands that it does not name.

@@ -15,6 +15,7 @@ mod image;
 mod partitions;
 mod run;
 mod serve;
+mod serve_share;
 mod table_option;
 mod usage;
 
@@ -56,5 +57,6 @@ fn execute(command: Command) -> anyhow::Result<()> {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::ServePartitions(args) => serve::run_child(&args),
+        Command::ServeShare(args) => serve_share::run(&args),
     }
 }

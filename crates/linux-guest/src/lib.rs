@@ -16,7 +16,7 @@ pub use archive::Archive;
 pub use busybox::{BUSYBOX, write_initramfs};
 pub use debian_kernel::{DebianKernel, Module, only_file};
 pub use guest::Guest;
-pub use user_mode_linux::{PRELOAD, UserModeLinux};
+pub use user_mode_linux::{Device, PRELOAD, UserModeLinux};
 
 use std::path::PathBuf;
 

@@ -14,6 +14,33 @@ const MODULES: &str = "/usr/lib/uml/modules";
 /// The shared library that User-Mode Linux is started with (`LD_PRELOAD`): `guests/preload` says what for.
 pub const PRELOAD: &[u8] = include_bytes!(env!("BLOCKYARD_PRELOAD"));
 
+/// A device that another process serves over vhost-user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// virtio-blk.
+    Disk,
+    /// virtio-fs, to be mounted by its tag.
+    Share,
+}
+
+impl Device {
+    /// As in virtio 1.2 §5.
+    fn number(self) -> u32 {
+        match self {
+            Self::Disk => 2,
+            Self::Share => 26,
+        }
+    }
+
+    /// What drives it, in the order in which that is loaded.
+    fn modules(self) -> &'static [&'static str] {
+        match self {
+            Self::Disk => &["drivers/block/virtio_blk.ko"],
+            Self::Share => &["fs/fuse/fuse.ko", "fs/fuse/virtiofs.ko"],
+        }
+    }
+}
+
 /// Debian's User-Mode Linux.
 #[derive(Clone, Debug)]
 pub struct UserModeLinux {
@@ -49,15 +76,41 @@ impl UserModeLinux {
         script: &str,
         timeout: Duration,
     ) -> anyhow::Result<Guest> {
-        let module = self.modules.join("kernel/drivers/block/virtio_blk.ko");
-        let module = fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
+        self.boot_with(memory_mib, directory, &[(Device::Disk, socket)], script, timeout)
+    }
+
+    /// As [`UserModeLinux::boot`], with devices that are served on these sockets.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn boot_with(
+        &self,
+        memory_mib: u32,
+        directory: &Path,
+        devices: &[(Device, &Path)],
+        script: &str,
+        timeout: Duration,
+    ) -> anyhow::Result<Guest> {
+        let mut names: Vec<_> = devices.iter().flat_map(|(device, _)| device.modules()).copied().collect();
+        names.dedup();
+        let modules = names.iter().map(|name| {
+            let module = self.modules.join("kernel").join(name);
+            fs::read(&module).with_context(|| format!("cannot read {}", module.display()))
+        });
+        let modules = modules.collect::<anyhow::Result<Vec<_>>>()?;
+        let modules = names.iter().zip(&modules).map(|(name, module)| {
+            let (_, name) = name.rsplit_once('/').unwrap_or_default();
+            (name, &module[..])
+        });
         let initramfs = directory.join("uml.cpio");
-        write_initramfs(&initramfs, &[("virtio_blk.ko", &module)], script)?;
+        write_initramfs(&initramfs, &modules.collect::<Vec<_>>(), script)?;
         let library = directory.join("preload.so");
         fs::write(&library, PRELOAD).with_context(|| format!("cannot write {}", library.display()))?;
         let mut command = self.command(memory_mib, &initramfs);
-        command.env("LD_PRELOAD", library);
-        command.arg(format!("virtio_uml.device={}:2", socket.display())).env("TMPDIR", directory);
+        command.env("LD_PRELOAD", library).env("TMPDIR", directory);
+        for (device, socket) in devices {
+            command.arg(format!("virtio_uml.device={}:{}", socket.display(), device.number()));
+        }
         Guest::start(command, timeout)
     }
 

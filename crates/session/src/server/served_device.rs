@@ -53,7 +53,8 @@ pub struct ServedQueueParts {
     pub notifier: Arc<dyn QueueNotifier>,
     /// Where the queue counts.
     pub statistics: Arc<QueueStatistics>,
-    /// Where the client keeps what is in flight, if it does; only of a device that [takes over](ServedDevice::takes_over).
+    /// Where the client keeps what is in flight, if it does; only of a device that [takes
+    /// over](ServedDevice::takes_over).
     pub in_flight: Option<InFlightRecord>,
 }
 

@@ -1,0 +1,349 @@
+//! The process that serves a directory, and how it is started.
+//!
+//! It has one client, the machine of whoever starts it, and ends with that: its standard input is the client's stream,
+//! or the listening socket that the client will connect to; its standard output is a pipe on which it says that it is
+//! ready, and whose other end is closed when nobody needs it any more.
+
+use crate::device::{ShareDevice, TAG_BYTES_MAX};
+use crate::file_system::FileSystem;
+use crate::limits::Limits;
+use blockyard_block::{AdmittedMemory, printable, shown, wait_ready};
+use blockyard_confinement::{Confinement, ConfinementError, Inherited, Landlock, Tree, raise_descriptor_limit};
+use blockyard_session::server::{EndReason, Server, ServerOptions};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::net::sockopt::socket_acceptconn;
+use rustix::process::{Gid, Uid, geteuid, umask};
+use rustix::stdio::{dup2_stdin, stdin, stdout};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a guest mounts a share by: `mount -t virtiofs TAG /mnt`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tag(String);
+
+/// Why a text is no tag.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{}' is no tag: 1 to {TAG_BYTES_MAX} of letters, digits, '-', '_' and '.'", printable(.0))]
+pub struct BadTag(String);
+
+impl FromStr for Tag {
+    type Err = BadTag;
+
+    fn from_str(text: &str) -> Result<Self, BadTag> {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let is_good = (1..=TAG_BYTES_MAX).contains(&text.len()) && text.chars().all(is_plain);
+        if is_good { Ok(Self(text.to_owned())) } else { Err(BadTag(text.to_owned())) }
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl Tag {
+    fn padded(&self) -> [u8; TAG_BYTES_MAX] {
+        let mut bytes = [0; TAG_BYTES_MAX];
+        bytes.iter_mut().zip(self.0.bytes()).for_each(|(to, from)| *to = from);
+        bytes
+    }
+}
+
+/// A directory that a guest is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which one, on the host.
+    pub directory: PathBuf,
+    /// What the guest mounts it by.
+    pub tag: Tag,
+    /// Whether nothing in it may change.
+    pub read_only: bool,
+}
+
+/// Why a directory is not shared.
+#[derive(Debug, thiserror::Error)]
+pub enum ShareError {
+    /// It cannot be opened.
+    #[error("cannot share {}", shown(.0))]
+    Directory(PathBuf, #[source] io::Error),
+    /// It is of a file system that is no storage.
+    #[error("cannot share {}: what is in there are no files but the kernel's own affairs", shown(.0))]
+    Kernel(PathBuf),
+    /// The process could not be shut in.
+    #[error(transparent)]
+    Confinement(#[from] ConfinementError),
+    /// The system refuses.
+    #[error("cannot serve a share: {0}")]
+    Os(&'static str, #[source] io::Error),
+    /// The server's process ended before it was ready. It has said why.
+    #[error("the process that serves {} does not begin", shown(.0))]
+    NotReady(PathBuf),
+    /// The session ended in another way than by the client's wish.
+    #[error("the share is no longer served: {0}")]
+    Ended(String),
+}
+
+fn os(doing: &'static str) -> impl FnOnce(io::Error) -> ShareError {
+    move |error| ShareError::Os(doing, error)
+}
+
+/// How a share is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServingOptions {
+    /// Queues for the guest's requests, each served by a thread: as many as the guest has vCPUs, or fewer.
+    pub queues: u16,
+    /// How long a thread looks for more requests before it waits: zero for never.
+    pub poll: Duration,
+}
+
+/// What a server says when it serves.
+const READY: &[u8] = b"ready\n";
+
+/// The arguments of a server's process: what is served, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ServerArguments {
+    share: Share,
+    options: ServingOptions,
+}
+
+impl ServerArguments {
+    fn to_arguments(&self) -> Vec<OsString> {
+        let Self { share, options } = self;
+        let mut all = vec![
+            share.directory.clone().into_os_string(),
+            share.tag.to_string().into(),
+            options.queues.to_string().into(),
+            options.poll.as_micros().to_string().into(),
+        ];
+        if share.read_only {
+            all.push("ro".into());
+        }
+        all
+    }
+
+    fn parse(arguments: &[OsString]) -> Option<Self> {
+        let [directory, tag, queues, poll, rest @ ..] = arguments else { return None };
+        let number = |text: &OsString| text.to_str()?.parse::<u64>().ok();
+        let read_only = match rest {
+            [] => false,
+            [rest] if rest == "ro" => true,
+            _ => return None,
+        };
+        Some(Self {
+            share: Share { directory: directory.into(), tag: tag.to_str()?.parse().ok()?, read_only },
+            options: ServingOptions {
+                queues: u16::try_from(number(queues)?).ok()?,
+                poll: Duration::from_micros(number(poll)?),
+            },
+        })
+    }
+}
+
+/// A process that serves a share. It ends when its client does, and is ended when this is dropped.
+#[derive(Debug)]
+pub struct ShareProcess {
+    child: Child,
+    /// The end that nobody writes to any more.
+    _life: ChildStdout,
+}
+
+impl ShareProcess {
+    /// Starts `launcher` with these arguments before those that [`serve`] is then to be called with, to serve `share`
+    /// to the client of `socket`: a stream that is connected to it, or a listening socket that it will connect to.
+    /// Returns when the process is shut in and serves.
+    ///
+    /// # Errors
+    /// When it cannot be started, or ends at once; then it has said why on standard error.
+    pub fn start(
+        (program, first_arguments): &(PathBuf, Vec<&'static str>),
+        share: &Share,
+        options: ServingOptions,
+        socket: OwnedFd,
+    ) -> Result<Self, ShareError> {
+        let arguments = ServerArguments { share: share.clone(), options }.to_arguments();
+        let mut command = Command::new(program);
+        // Ctrl-C at the terminal is for the guest, or for whoever started it.
+        command.args(first_arguments).args(arguments).process_group(0).stdin(socket).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(os("starting its process"))?;
+        let mut life = child.stdout.take().ok_or_else(|| ShareError::NotReady(share.directory.clone()))?;
+        let mut said = [0; READY.len()];
+        match life.read_exact(&mut said) {
+            Ok(()) if said == READY => Ok(Self { child, _life: life }),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(ShareError::NotReady(share.directory.clone()))
+            }
+        }
+    }
+
+    /// The process's number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for ShareProcess {
+    fn drop(&mut self) {
+        // What was written is with the host's kernel already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What User-Mode Linux is started with to have the share whose server listens at `socket`: a virtio-fs device, whose
+/// number is 26 (virtio 1.2 §5).
+pub fn user_mode_linux_argument(socket: &Path) -> OsString {
+    let mut argument = OsString::from("virtio_uml.device=");
+    argument.push(socket);
+    argument.push(":26");
+    argument
+}
+
+/// The life of a server's process, first thing in it and without other threads, with the arguments that
+/// [`ShareProcess::start`] gave: shuts itself in, serves one client, and returns when that is gone or nobody needs it.
+/// `tell` says to people what could be better.
+///
+/// # Errors
+/// Why it cannot begin or go on.
+pub fn serve(arguments: &[OsString], tell: impl Fn(&str)) -> Result<(), ShareError> {
+    let not_for_people = || ShareError::Os("reading its arguments", io::Error::other("not for people"));
+    let ServerArguments { share, options } = ServerArguments::parse(arguments).ok_or_else(not_for_people)?;
+    Inherited::take().map_err(os("taking over what was inherited"))?.close();
+    let socket = stdin().try_clone_to_owned().map_err(os("taking its socket"))?;
+    // Where it is known, too, nobody would hear that it is closed.
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    null.and_then(dup2_stdin).map_err(|errno| ShareError::Os("closing its standard input", errno.into()))?;
+    let socket = Socket::new(socket)?;
+    let descriptors = raise_descriptor_limit();
+    // The guest says a file's whole mode.
+    umask(Mode::empty());
+    let (file_system, landlock) = open_share(&share, descriptors)?;
+    if landlock == Landlock::Absent {
+        tell("this kernel has no Landlock: only the system calls of a share's server are confined");
+    }
+    let device = Arc::new(ShareDevice::new(Arc::new(file_system), share.tag.padded(), options.queues));
+    let server_options = ServerOptions {
+        threads: options.queues.into(),
+        poll: options.poll,
+        // The client was started by whoever started this, and has met no guest yet.
+        admitted_memory: AdmittedMemory::first_file(),
+        descriptors,
+        ..ServerOptions::default()
+    };
+    let server = Server::start(&server_options).map_err(os("starting its threads"))?;
+    io::stdout().write_all(READY).and_then(|()| io::stdout().flush()).map_err(os("saying that it is ready"))?;
+    let Some(stream) = socket.client()? else { return Ok(()) };
+    let name = format!("share {}", share.tag).into();
+    let session = server.attach_device(stream, name, device, NonZeroU32::MIN).map_err(os("serving its client"))?;
+    wait_for(session.ended())?;
+    match session.end_reason() {
+        Some(reason @ (EndReason::Client(_) | EndReason::Server(_))) => Err(ShareError::Ended(reason.to_string())),
+        _ => Ok(()),
+    }
+}
+
+/// Opens the directory and shuts the process in.
+fn open_share(share: &Share, descriptors: usize) -> Result<(FileSystem, Landlock), ShareError> {
+    let path = &share.directory;
+    let failed = |errno: rustix::io::Errno| ShareError::Directory(path.clone(), errno.into());
+    let directory = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    let file_system = FileSystem::open(&directory, share.read_only, Limits::of(descriptors)).map_err(failed)?;
+    if is_of_the_kernel(&directory).map_err(failed)? {
+        return Err(ShareError::Kernel(path.clone()));
+    }
+    become_owner(&directory).map_err(failed)?;
+    let tree = Some(Tree { directory: Arc::new(directory), read_only: share.read_only });
+    let landlock = Confinement { tree, ..Confinement::default() }.enter()?;
+    Ok((file_system, landlock))
+}
+
+/// File systems whose files are ways to tell the kernel something (Linux, include/uapi/linux/magic.h): proc, sysfs,
+/// debugfs, tracefs, configfs, cgroup, cgroup2, securityfs, selinuxfs, bpf, binfmt_misc, devpts.
+const KERNELS_OWN: [u64; 12] = [
+    0x9fa0,
+    0x6265_6572,
+    0x6462_6720,
+    0x7472_6163,
+    0x6265_6570,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x7363_6673,
+    0xf97c_ff8c,
+    0xcafe_4a11,
+    0x4249_4e4d,
+    0x1cd1,
+];
+
+fn is_of_the_kernel(directory: &OwnedFd) -> rustix::io::Result<bool> {
+    Ok(KERNELS_OWN.contains(&(rustix::fs::fstatfs(directory)?.f_type as u64)))
+}
+
+/// Root becomes the directory's owner, so that what the guest makes belongs to whom the directory does, and a server
+/// that was taken over is nobody more than they are. Where that is root itself, only the number stays: the capabilities
+/// go when the process shuts itself in, and without them root has no rights but to its own files.
+fn become_owner(directory: &OwnedFd) -> rustix::io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let stat = fstat(directory)?;
+    let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    set_thread_groups(&[])?;
+    set_thread_res_gid(group, group, group)?;
+    set_thread_res_uid(user, user, user)
+}
+
+/// Where the client comes from.
+enum Socket {
+    Stream(UnixStream),
+    Listener(UnixListener),
+}
+
+impl Socket {
+    fn new(socket: OwnedFd) -> Result<Self, ShareError> {
+        let kind = fstat(&socket).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        if kind.map_err(|errno| ShareError::Os("looking at its socket", errno.into()))? != FileType::Socket {
+            return Err(ShareError::Os("looking at its socket", io::Error::other("standard input is no socket")));
+        }
+        match socket_acceptconn(&socket) {
+            Ok(true) => Ok(Self::Listener(socket.into())),
+            _ => Ok(Self::Stream(socket.into())),
+        }
+    }
+
+    /// The client, when it is there; `None` when nobody needs it any more. There is never a second one.
+    fn client(self) -> Result<Option<UnixStream>, ShareError> {
+        match self {
+            Self::Stream(stream) => Ok(Some(stream)),
+            Self::Listener(listener) => {
+                if !wait_for(&listener)? {
+                    return Ok(None);
+                }
+                let (stream, _) = listener.accept().map_err(os("taking its client in"))?;
+                Ok(Some(stream))
+            }
+        }
+    }
+}
+
+/// Waits until this is readable, or whoever started this process has closed the other end of its standard output: then
+/// false.
+fn wait_for(readable: impl AsFd) -> Result<bool, ShareError> {
+    let life = stdout();
+    let mut polled = [PollFd::new(&readable, PollFlags::IN), PollFd::from_borrowed_fd(life, PollFlags::empty())];
+    wait_ready(&mut polled, None).map_err(os("waiting"))?;
+    Ok(polled[1].revents().is_empty())
+}
