@@ -22,7 +22,7 @@ pub(crate) struct Build {
 }
 
 /// An executable with tests.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TestExecutable {
     /// Name of the cargo target: that of the file under tests/, or of the crate.
     pub(crate) name: String,

@@ -12,9 +12,11 @@ use crate::build::{TestExecutable, Workspace, build_tests};
 use crate::output;
 use anyhow::{Context, bail};
 use blockyard_linux_guest::DebianKernel;
+use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 /// Packages with tests for the lab, and the test files of each whose tests all go: because they are about KVM, or
@@ -45,8 +47,8 @@ impl fmt::Display for TestsFailed {
 
 impl std::error::Error for TestsFailed {}
 
-/// What goes into the lab.
-#[derive(Debug, Default)]
+/// What goes into a machine of the lab.
+#[derive(Clone, Debug, Default)]
 struct Load {
     selections: Vec<Selection>,
     /// The packages' commands: test executables know them by the absolute paths in `CARGO_BIN_EXE_…`.
@@ -55,7 +57,7 @@ struct Load {
 }
 
 /// A test executable and those of its tests that go.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Selection {
     executable: TestExecutable,
     tests: Vec<String>,
@@ -82,15 +84,64 @@ pub(crate) fn lab(filter: &str) -> anyhow::Result<()> {
     }
     let begin = Instant::now();
     let kernel = kernel::fetch(&directory)?;
-    let initramfs = directory.join("initramfs.cpio");
     let guests = kernel::of_guests(&directory)?;
-    initramfs::pack(&initramfs, &kernel, &guests, &load).context("cannot pack the lab's initramfs")?;
     let count: usize = load.selections.iter().map(|selection| selection.tests.len()).sum();
-    eprintln!("lab: {count} tests under Linux {}, packed in {:.1} s", kernel.version, begin.elapsed().as_secs_f64());
+    let loads = load.split(thread::available_parallelism().map_or(1, usize::from).min(count));
+    let archive = |index: usize| directory.join(format!("initramfs{index}.cpio"));
+    for (index, load) in loads.iter().enumerate() {
+        initramfs::pack(&archive(index), &kernel, &guests, load).context("cannot pack the lab's initramfs")?;
+    }
+    let (packed, machines) = (begin.elapsed().as_secs_f64(), loads.len());
+    eprintln!("lab: {count} tests under Linux {} in {machines} machines, packed in {packed:.1} s", kernel.version);
     let begin = Instant::now();
-    let code = machine::run(&kernel.image, &initramfs)?;
+    let code = run_side_by_side(&kernel.image, (0..machines).map(archive).collect())?;
     eprintln!("lab: {:.1} s from power-on to power-off", begin.elapsed().as_secs_f64());
     if code == 0 { Ok(()) } else { Err(TestsFailed { code }.into()) }
+}
+
+/// Boots a machine with each of `archives`: the worst of their exit codes. The first says what it does as it does it,
+/// the others when they are done.
+fn run_side_by_side(kernel: &Path, archives: Vec<PathBuf>) -> anyhow::Result<u8> {
+    thread::scope(|scope| {
+        let mut archives = archives.iter();
+        let first = archives.next().context("no machine for the lab")?;
+        let others: Vec<_> = archives
+            .map(|archive| {
+                scope.spawn(move || {
+                    let said = RefCell::new(Vec::new());
+                    let code = machine::run(kernel, archive, &|line| said.borrow_mut().push(line.to_owned()));
+                    (code, said.into_inner())
+                })
+            })
+            .collect();
+        let first = machine::run(kernel, first, &machine::print_line);
+        let mut codes = vec![first];
+        for other in others {
+            let (code, said) = other.join().map_err(|_| anyhow::anyhow!("a thread of the lab's panicked"))?;
+            said.iter().for_each(|line| machine::print_line(line));
+            codes.push(code);
+        }
+        codes.into_iter().try_fold(0, |worst: u8, code| Ok(worst.max(code?)))
+    })
+}
+
+impl Load {
+    /// The same for so many machines, each with its part of the tests.
+    fn split(&self, machines: usize) -> Vec<Self> {
+        let mut loads = vec![Self { selections: Vec::new(), ..self.clone() }; machines];
+        let mut next = 0;
+        for Selection { executable, tests } in &self.selections {
+            let mut parts = vec![Vec::new(); machines];
+            for test in tests {
+                parts[next % machines].push(test.clone());
+                next += 1;
+            }
+            for (load, tests) in loads.iter_mut().zip(parts).filter(|(_, tests)| !tests.is_empty()) {
+                load.selections.push(Selection { executable: executable.clone(), tests });
+            }
+        }
+        loads
+    }
 }
 
 /// Fetches the kernel that the lab boots, which other tests boot too.

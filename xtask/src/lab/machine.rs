@@ -15,17 +15,17 @@ pub(super) const BEGIN: &str = "BLOCKYARD-LAB-BEGIN";
 pub(super) const END: &str = "BLOCKYARD-LAB-END ";
 
 /// From power-on to power-off.
-const TIMEOUT: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(1200);
 /// No test takes as long without a word.
 const SILENCE_MAX: Duration = Duration::from_secs(200);
 /// Lines shown of a console that ended early.
 const TAIL_LINES: usize = 40;
 
-/// Boots the kernel with the initramfs, prints what its tests print, and returns their exit code.
+/// Boots the kernel with the initramfs, has `print` print what its tests print, and returns their exit code.
 ///
 /// # Errors
 /// When QEMU does not start, or the guest ends without a word, or not at all.
-pub(super) fn run(kernel: &Path, initramfs: &Path) -> anyhow::Result<u8> {
+pub(super) fn run(kernel: &Path, initramfs: &Path, print: &dyn Fn(&str)) -> anyhow::Result<u8> {
     let mut qemu =
         Qemu(qemu(kernel, initramfs).spawn().context("cannot start qemu-system-x86_64: run `cargo xtask setup`")?);
     let lines = console(&mut qemu.0)?;
@@ -47,11 +47,11 @@ pub(super) fn run(kernel: &Path, initramfs: &Path) -> anyhow::Result<u8> {
         };
         // Anywhere in the line: an unfinished one of a test's may stand before it.
         if let Some((before, code)) = line.split_once(END) {
-            print_line(before);
+            print(before);
             return code.trim().parse().with_context(|| format!("the lab's exit code is {code:?}"));
         }
         if begun {
-            print_line(&line);
+            print(&line);
         }
         begun |= line.ends_with(BEGIN);
         if tail.len() == TAIL_LINES {
@@ -122,7 +122,8 @@ impl Drop for Qemu {
     }
 }
 
-fn print_line(line: &str) {
+/// Prints a line of a machine's.
+pub(super) fn print_line(line: &str) {
     if !line.is_empty() {
         println!("{line}");
         let _ = std::io::stdout().flush();
