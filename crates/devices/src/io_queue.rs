@@ -1,6 +1,7 @@
 //! What an I/O thread serves: a device's queue on a queue of a disk.
 
 use crate::Limit;
+use crate::ahci::PortFailure;
 use crate::virtio::DeviceFailure;
 use blockyard_block::EventFd;
 use std::io;
@@ -51,6 +52,9 @@ pub enum IoQueueFailure {
     /// Of a virtio device.
     #[error(transparent)]
     Virtio(#[from] DeviceFailure),
+    /// Of a port of an AHCI controller.
+    #[error(transparent)]
+    Ahci(#[from] PortFailure),
 }
 
 impl IoQueueFailure {
@@ -58,6 +62,7 @@ impl IoQueueFailure {
     pub fn is_drivers_fault(&self) -> bool {
         match self {
             Self::Virtio(failure) => failure.is_drivers_fault(),
+            Self::Ahci(_) => false,
         }
     }
 }

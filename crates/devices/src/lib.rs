@@ -6,6 +6,7 @@
 //! - [`virtio`]: the virtio 1.2 transports over PCI ([`virtio::PciTransport`]) and MMIO ([`virtio::MmioTransport`]), the
 //!   virtio-blk device ([`virtio::BlockDevice`]), and [`virtio::BlockQueue`], one virtqueue turned into block requests
 //!   by the thread that owns it. A `BlockQueue` knows no transport: a vhost-user server uses it as it is.
+//! - [`ahci`]: an AHCI controller ([`ahci::AhciController`]) with SATA disks, each a port with a [`ahci::PortQueue`].
 //! - [`IoQueue`]: what a thread that serves devices' queues calls, whatever device they are of.
 //!
 //! A driver is hostile until proven otherwise. Everything in shared memory is read once and the copy is judged; every
@@ -18,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ahci;
 mod interrupt;
 mod io_queue;
 mod limit;

@@ -11,8 +11,9 @@ pub struct Limit {
     /// Bytes, counting at least [`REQUEST_COST_BYTES_MIN`] for each request, and more for one of many small buffers:
     /// none is begun once they are used up, and the last one, or the last piece of a long one, may exceed them.
     pub cost_bytes: u64,
-    /// Whether one more is begun after a first that is [`SHARED_BYTES_MIN`](blockyard_block::limits::SHARED_BYTES_MIN) long, whatever is used up: the disk may do
-    /// both at a time.
+    /// Whether one more is begun after a first that is
+    /// [`SHARED_BYTES_MIN`](blockyard_block::limits::SHARED_BYTES_MIN) long, whatever is used up: the disk may do both
+    /// at a time.
     pub pairs: bool,
 }
 

@@ -2,8 +2,8 @@
 
 use blockyard_block::RequestError;
 
-/// Requests that are not answered and the pieces that the disk has, by token. Most requests are one piece. `P` is what it
-/// takes to answer one.
+/// Requests that are not answered and the pieces that the disk has, by token. Most requests are one piece. `P` is what
+/// it takes to answer one.
 pub(crate) struct Requests<P> {
     slots: Vec<Slot<P>>,
     /// The tokens that nothing has.
