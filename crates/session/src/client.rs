@@ -13,6 +13,8 @@
 //! one that is not quite dead cannot touch it, and every request that was not answered, in their order. Each completes
 //! once, though it may have been carried out twice.
 //!
+//! [`RemoteDevice`] is a front end for any other kind of device, which hands its driver's own virtqueues to the server.
+//!
 //! What cannot be promised: that memory is never written to after its queue is gone. A server keeps what it has mapped
 //! for as long as it likes. Requests that must not see that go through the I/O buffer.
 //!
@@ -31,6 +33,7 @@ mod memory_table;
 mod offer;
 mod options;
 mod queue;
+mod remote_device;
 mod ring;
 mod slot;
 mod spin;
@@ -46,6 +49,7 @@ use link::{Link, Opened};
 use offer::Offer;
 pub use options::{IO_BUFFER_BYTES, IO_BUFFER_BYTES_MAX, SessionOptions};
 use queue::SessionQueue;
+pub use remote_device::{RemoteDevice, RemoteDeviceOptions};
 use ring::RingShape;
 use std::io;
 use std::ops::Range;

@@ -1,22 +1,59 @@
 //! The virtio file system device (virtio 1.2 §5.11), as a session serves it.
 
+use crate::Tag;
 use crate::file_system::{Answer, FileSystem};
 use crate::message::{HEADER_BYTES, Header, Request, WRITE_PREFIX_BYTES};
 use crate::reply;
 use crate::scratch::Scratch;
+use blockyard_block::MemoryMap;
 use blockyard_devices::virtio::{
     FailureCause, Message, MessageHandler, MessageVirtqueue, MessageVirtqueueParts, ServedQueue,
 };
+use blockyard_session::client::{RemoteDevice, RemoteDeviceOptions, SessionError};
 use blockyard_session::server::{ServedDevice, ServedQueueParts};
 use rustix::io::Errno;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_ids::VIRTIO_ID_FS;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
 /// Bytes of a tag (§5.11.4).
 pub const TAG_BYTES_MAX: usize = 36;
+/// The tag, and the number of queues for requests.
+const CONFIG_BYTES: usize = TAG_BYTES_MAX + 4;
 /// The queue for requests that must not wait behind others (§5.11.2), before those for all others.
 const HIGH_PRIORITY_QUEUES: u16 = 1;
+
+/// Entries of each virtqueue at most: as many pages as the longest read and write have, and room for what goes with
+/// them.
+const QUEUE_SIZE: u16 = 1024;
+const _: () = assert!(reply::TRANSFER_BYTES_MAX / 4096 < QUEUE_SIZE as u32);
+/// How long the server may take to answer what the machine asks of it, a reset above all, which waits for what is done.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The virtio-fs device of a machine of this process, with `memory`, whose server is at the other end of `stream`.
+/// `on_end` hears, once, why the server serves no more, unless the device ends before.
+///
+/// # Errors
+/// When the server does not answer as it must, or the system refuses.
+pub fn guest_device(
+    stream: UnixStream,
+    tag: &Tag,
+    memory: MemoryMap,
+    on_end: Box<dyn FnOnce(SessionError) + Send>,
+) -> Result<RemoteDevice, SessionError> {
+    let options = RemoteDeviceOptions {
+        name: format!("share-{tag}"),
+        device_type: VIRTIO_ID_FS,
+        features: 0,
+        config_bytes: CONFIG_BYTES,
+        queue_size: QUEUE_SIZE,
+        patience: PATIENCE,
+    };
+    RemoteDevice::new(stream, &options, memory, on_end)
+}
 
 /// A shared directory as a virtio device.
 pub(crate) struct ShareDevice {

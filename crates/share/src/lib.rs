@@ -1,9 +1,9 @@
 //! A directory of the host's for a guest: virtio-fs (virtio 1.2 §5.11), served by a process of its own.
 //!
 //! [`ShareProcess`] starts the server, [`serve`] is its life. The guest's driver speaks FUSE over virtqueues, which
-//! come with the guest's memory over vhost-user: so the same server serves a machine on KVM and User-Mode Linux, which
-//! attaches it by itself ([`user_mode_linux_argument`]). `message.rs` has what is asked, parsed once; `tree.rs` every
-//! system call on the directory; `file_system.rs` is between them.
+//! come with the guest's memory over vhost-user: so the same server serves a machine of ours ([`guest_device`]) and
+//! User-Mode Linux, which attaches it by itself ([`user_mode_linux_argument`]). `message.rs` has what is asked, parsed
+//! once; `tree.rs` every system call on the directory; `file_system.rs` is between them.
 //!
 //! The guest is hostile, and so may the server be once it was talked over: three things keep both in the directory.
 //! What is asked for is one name in a directory that the guest was given, and is found through no link. What is opened
@@ -29,5 +29,5 @@ mod scratch;
 mod tests;
 mod tree;
 
-pub use device::TAG_BYTES_MAX;
+pub use device::{TAG_BYTES_MAX, guest_device};
 pub use process::{BadTag, ServingOptions, Share, ShareError, ShareProcess, Tag, serve, user_mode_linux_argument};

@@ -190,6 +190,19 @@ impl ShareProcess {
         }
     }
 
+    /// As [`ShareProcess::start`], with the other end of the client's stream for [`guest_device`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_connected(
+        launcher: &(PathBuf, Vec<&'static str>),
+        share: &Share,
+        options: ServingOptions,
+    ) -> Result<(Self, UnixStream), ShareError> {
+        let (ours, theirs) = UnixStream::pair().map_err(os("making its socket"))?;
+        Ok((Self::start(launcher, share, options, theirs.into())?, ours))
+    }
+
     /// The process's number.
     pub fn id(&self) -> u32 {
         self.child.id()

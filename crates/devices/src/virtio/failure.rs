@@ -84,7 +84,7 @@ pub enum FailureCause {
     /// What a vhost-user client keeps of the requests in flight cannot be right.
     #[error("the record of requests in flight {0}")]
     InFlightRecord(&'static str),
-    /// The disk's queue itself is broken. Not the driver's fault.
-    #[error("the disk cannot be served")]
+    /// What is behind the device is broken: a disk's queue, another process. Not the driver's fault.
+    #[error("it cannot be served")]
     Backend(#[source] io::Error),
 }

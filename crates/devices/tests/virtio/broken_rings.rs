@@ -153,7 +153,7 @@ fn a_broken_disk_is_not_the_drivers_fault() {
     queue.request(0, 0, &[(DATA, 512, true)]);
     let failure = machine.run().unwrap_err();
     assert!(!failure.is_drivers_fault());
-    assert_eq!(explain(&failure), "virtio device test, queue 0: the disk cannot be served: the backend broke");
+    assert_eq!(explain(&failure), "virtio device test, queue 0: it cannot be served: the backend broke");
     assert_eq!(machine.read(0x70), 0x4f);
     disk.state.finish(1, Ok(()));
 }

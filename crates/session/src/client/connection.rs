@@ -137,17 +137,22 @@ impl Connection {
         Ok(())
     }
 
-    /// The device's configuration space: offset, size, flags, then the space itself, in the question as in the answer.
-    pub(super) fn get_config(&self) -> Result<[u8; BlockConfig::BYTES], SessionError> {
-        let mut body = [0; CONFIG_PREFIX_BYTES + BlockConfig::BYTES];
-        body[4..8].copy_from_slice(&(BlockConfig::BYTES as u32).to_ne_bytes());
+    /// A disk's configuration space.
+    pub(super) fn get_block_config(&self) -> Result<[u8; BlockConfig::BYTES], SessionError> {
+        let config = self.get_config(BlockConfig::BYTES)?.and_then(|config| config.try_into().ok());
+        let detail = || "it shows no configuration of a block device".to_owned();
+        config.ok_or_else(|| SessionError::NoBlockDevice { socket: Arc::clone(&self.name), detail: detail() })
+    }
+
+    /// The first `bytes` of the device's configuration space, if there are as many: offset, size, flags, then the space
+    /// itself, in the question as in the answer.
+    pub(super) fn get_config(&self, bytes: usize) -> Result<Option<Vec<u8>>, SessionError> {
+        let mut body = vec![0; CONFIG_PREFIX_BYTES + bytes];
+        body[4..8].copy_from_slice(&(bytes as u32).to_ne_bytes());
         let mut answer = [0; BODY_BYTES_MAX];
-        let bytes = self.exchange(code::GET_CONFIG, &body, &mut answer)?;
-        if bytes != body.len() || answer[..8] != body[..8] {
-            let detail = "it shows no configuration of a block device".to_owned();
-            return Err(SessionError::NoBlockDevice { socket: Arc::clone(&self.name), detail });
-        }
-        Ok(std::array::from_fn(|index| answer[CONFIG_PREFIX_BYTES + index]))
+        let found = self.exchange(code::GET_CONFIG, &body, &mut answer)?;
+        let is_whole = found == body.len() && answer[..8] == body[..8];
+        Ok(is_whole.then(|| answer[CONFIG_PREFIX_BYTES..found].to_vec()))
     }
 
     pub(super) fn add_region(&self, region: &RegionMessage<'_>) -> Result<(), SessionError> {

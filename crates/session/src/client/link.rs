@@ -414,7 +414,7 @@ impl Link {
     /// Looks at the disk again.
     pub(super) fn refresh(&self, connection: &Connection) -> Result<(), SessionError> {
         let guard = lock(&self.state);
-        let config = BlockConfig::new(connection.get_config()?, guard.offer.features);
+        let config = BlockConfig::new(connection.get_block_config()?, guard.offer.features);
         drop(guard);
         // What cannot be is not believed: the disk stays as it was.
         if let Ok(geometry) = config.geometry() {

@@ -115,7 +115,7 @@ impl Offer {
             connection.open_backend_channel(stop)?;
         }
         connection.set_features(features)?;
-        let config = BlockConfig::new(connection.get_config()?, features);
+        let config = BlockConfig::new(connection.get_block_config()?, features);
         let socket = Arc::clone(connection.name());
         let unusable = |detail| SessionError::NoBlockDevice { socket, detail };
         let described = config.geometry().and_then(|geometry| Ok((geometry, config.limits()?)));
