@@ -1,6 +1,7 @@
 //! The project's own tasks, as Rust instead of shell: `cargo xtask --help`.
 
 mod build;
+mod debian_root;
 mod figures;
 mod fuzz;
 mod generate;
@@ -24,7 +25,7 @@ Usage: cargo xtask COMMAND
 
 Commands:
   setup               Install the Debian packages that the tests need, as far as they are missing (as root), and
-                      fetch the kernel that they boot
+                      fetch the kernel and make the Debian that they boot
   test                Run everything that CI runs: setup, formatting, clippy, documentation, generated code, all tests, the lab
   lab [-- FILTER]     Run the tests of the `kvm` backend on a real KVM: a Debian kernel in a QEMU that emulates a
                       processor with SVM. With FILTER, only tests whose name contains it
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
             print!("{HELP}");
             return ExitCode::SUCCESS;
         }
-        ["setup"] => packages::setup().and_then(|()| lab::fetch_kernel().map(drop)),
+        ["setup"] => packages::setup().and_then(|()| lab::fetch_kernel()).and_then(|_| debian_root::make().map(drop)),
         ["peers"] => peers::peers(),
         ["test"] => test::test(),
         ["lab"] => lab::lab(""),

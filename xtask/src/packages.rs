@@ -25,6 +25,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("libarchive-tools", "bsdtar"),
     ("lvm2", "logical volumes"),
     ("mdadm", "RAIDs"),
+    ("mmdebstrap", "a Debian that guests boot, and root directories of other Debians"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
     ("squashfs-tools", "mksquashfs"),

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that CI runs.
 
-use crate::{cargo, figures, generate, lab, output, packages, root, run};
+use crate::{cargo, debian_root, figures, generate, lab, output, packages, root, run};
 use anyhow::{Context, bail, ensure};
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
@@ -21,9 +21,10 @@ type Step = (&'static str, fn() -> anyhow::Result<()>);
 type Check = (&'static str, fn() -> Command);
 
 /// Cheap checks first. The first failure ends the run.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("setup", packages::setup),
     ("kernel", || lab::fetch_kernel().map(drop)),
+    ("Debian", || debian_root::make().map(drop)),
     ("format", || run(cargo().args(["fmt", "--all", "--check"]))),
     ("format of the guests", || run(guests_cargo().args(["fmt", "--all", "--check"]))),
     ("format of the generator", || run(cargo().current_dir(root().join(generate::GENERATOR)).args(["fmt", "--check"]))),

@@ -18,9 +18,14 @@ pub use debian_kernel::{DebianKernel, Module, only_file};
 pub use guest::Guest;
 pub use user_mode_linux::{Device, PRELOAD, UserModeLinux};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where `cargo xtask setup` puts Debian's kernel for virtual machines, below cargo's target directory.
 pub fn kernel_directory(target_directory: impl Into<PathBuf>) -> PathBuf {
     target_directory.into().join("lab/kernel")
+}
+
+/// Where it puts the archive of a small Debian that is booted with its own systemd, below cargo's target directory.
+pub fn debian_root(target_directory: &Path) -> PathBuf {
+    target_directory.join("debian-root/root.tar")
 }
