@@ -6,15 +6,15 @@ use crate::error::{ApplianceError, Cause};
 use crate::initramfs;
 use crate::kernel::Kernel;
 use crate::kernel_command_line;
-use crate::kernel_log::KernelLog;
 use crate::kernel_modules;
 use crate::kernel_process;
 use crate::machine::{ENDING, Lines, Machine, MachineParts, Patience, TICK, export};
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
+use crate::system::{Console, ConsoleSize, Hearing, System, SystemOptions};
 use crate::tools::{Tool, ToolCall, ToolEnd, ToolError, Tools, judged};
 use blockyard_block::{Disk, wait_ready};
-use blockyard_protocol::appliance::{MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
+use blockyard_protocol::appliance::{HandOver, MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
 use blockyard_session::server::Session;
 use rustix::event::{PollFd, PollFlags};
@@ -65,6 +65,8 @@ pub struct ApplianceOptions {
     pub console: Option<Box<dyn io::Write + Send>>,
     /// Asked now and then: the signal that wants it to end.
     pub interrupted: Box<dyn Fn() -> Option<String>>,
+    /// That it shall be handed over to the system in its images ([`Appliance::hand_over`]), and what that is told.
+    pub system: Option<SystemOptions>,
     /// What such a signal ends is the operation that is under way, if the guest gives it up in time, and not the guest.
     pub lives_on: bool,
 }
@@ -82,6 +84,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub struct Appliance {
     machine: Machine,
     channel: Channel,
+    console: UnixStream,
     /// How many of these are images, which come first.
     images: usize,
     source: Arc<SlotDisk>,
@@ -91,7 +94,7 @@ pub struct Appliance {
     fresh: [Fresh; 2],
     /// Streams that may be waiting for somebody who is not the guest.
     streams: Vec<Weak<dyn Outside>>,
-    log: KernelLog,
+    hearing: Hearing,
     options: ApplianceOptions,
     requests: u32,
     supplied: bool,
@@ -116,7 +119,7 @@ impl Appliance {
     /// # Errors
     /// When the appliance is of no more use.
     pub fn call(&mut self, operation: Operation) -> Result<Response, ApplianceError> {
-        let again = matches!(operation, Operation::Mount(_)).then(|| operation.clone());
+        let again = matches!(operation, Operation::Mount(_) | Operation::HandOver(_)).then(|| operation.clone());
         let inspects = matches!(operation, Operation::Inspect(_));
         let mut response = self.call_logged(operation)?;
         for _ in 0..MODULE_ROUNDS_MAX {
@@ -147,7 +150,7 @@ impl Appliance {
 
     fn call_logged(&mut self, operation: Operation) -> Result<Response, ApplianceError> {
         // Complaints about what was done before say nothing about this.
-        self.log.forget();
+        self.hearing.console.forget();
         self.call_once(operation).map_err(|cause| self.failed(cause))
     }
 
@@ -304,7 +307,7 @@ impl Appliance {
     pub fn kernel_log(&self) -> Vec<String> {
         let deadline = Instant::now() + Duration::from_millis(50);
         loop {
-            let complaints = self.log.complaints();
+            let complaints = self.hearing.console.complaints();
             if !complaints.is_empty() || Instant::now() > deadline {
                 return complaints;
             }
@@ -314,9 +317,8 @@ impl Appliance {
 
     /// Ends it, as dropping it does: its disks are let go of when this returns, for whoever wants them next.
     pub fn end(&mut self) {
-        self.machine.process.kill();
-        self.release();
         self.machine.end();
+        self.release();
     }
 
     /// How long it may do nothing from now on, while it is asked for something; how long it might before.
@@ -347,7 +349,7 @@ impl Appliance {
             let not_linux = self.options.kernel.is_no_linux().map(Cause::NotLinux);
             error.cause = not_linux.unwrap_or_else(|| Cause::NotStarted(status.to_string()));
             if error.kernel_log.is_empty() {
-                error.kernel_log = self.log.last_words();
+                error.kernel_log = self.hearing.last_words();
             }
         }
         error
@@ -362,7 +364,7 @@ impl Appliance {
             std::thread::sleep(Duration::from_millis(20));
         }
         self.machine.process.kill();
-        ApplianceError { cause, kernel_log: self.log.complaints() }
+        ApplianceError { cause, kernel_log: self.hearing.console.complaints() }
     }
 }
 
@@ -484,41 +486,57 @@ impl Watch {
     }
 }
 
-impl Drop for Appliance {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 impl Appliance {
+    /// Has the system in its images take over, and waits until it is about to, or cannot: that is in the response, as of
+    /// [`Appliance::call`]. Of the first, [`Appliance::into_system`] is what is left.
+    ///
+    /// # Errors
+    /// As [`Appliance::call`].
+    pub fn hand_over(&mut self, modules: &[&str], size: ConsoleSize) -> Result<Response, ApplianceError> {
+        let ConsoleSize { rows, columns } = size;
+        let modules = modules.iter().map(|&module| module.to_owned()).collect();
+        self.call(Operation::HandOver(HandOver { disks: self.image_count(), modules, rows, columns }))
+    }
+
+    /// The guest, once it was handed over well.
+    pub fn into_system(mut self) -> System {
+        self.machine.keep_disks(self.images);
+        System::new(self.machine, self.hearing, self.console)
+    }
+
     fn start(mut options: ApplianceOptions, disks: &[ImageDisk]) -> Result<Self, Cause> {
         let start = |what| move |error| Cause::Start(what, error);
         let (control, serial) = UnixStream::pair().map_err(start("making its serial line"))?;
-        // Both ways, or the kernel takes it for no console.
-        let (console, end) = UnixStream::pair().map_err(start("making its console"))?;
-        let words = end.try_clone().map_err(start("making its console"))?;
+        let console = if options.system.is_some() { Console::for_people() } else { Console::to_read() };
+        let (ends, console) = console.map_err(start("making its console"))?;
         let source = SlotDisk::new(TRANSFER_DISK_BYTES, true).map_err(start("making a disk"))?;
         let sink = SlotDisk::new(TRANSFER_DISK_BYTES, false).map_err(start("making a disk"))?;
         let mut exports: Vec<_> =
             disks.iter().map(|image| export(Arc::clone(&image.name), Arc::clone(&image.disk))).collect();
         exports.push(export("source".into(), Arc::new(Slot(Arc::clone(&source)))));
         exports.push(export("sink".into(), Arc::new(Slot(Arc::clone(&sink)))));
+        let slots = vec![Arc::clone(&source), Arc::clone(&sink)];
         let arguments = arguments(&options);
         let ApplianceOptions { kernel, launcher, memory_bytes, agent, .. } = &options;
-        let parts = MachineParts { kernel, launcher, memory_bytes: *memory_bytes, disks: exports, arguments };
-        let lines = Lines { serial, console: end, words };
+        let parts = MachineParts { kernel, launcher, memory_bytes: *memory_bytes, disks: exports, slots, arguments };
+        let lines = Lines { serial, console: ends.console, words: ends.words };
         let machine = Machine::start(parts, lines, |file| initramfs::write(file, kernel, agent))?;
-        let log = KernelLog::follow(console, options.console.take()).map_err(start("following its console"))?;
+        let followed = match &options.system {
+            Some(system) => console.listen(Arc::clone(&system.console)),
+            None => console.follow(options.console.take()),
+        };
+        let hearing = followed.map_err(start("following its console"))?;
         let channel = Channel::new(control).map_err(start("opening its serial line"))?;
         Ok(Self {
             machine,
             channel,
+            console: console.stream,
             images: disks.len(),
             source,
             sink,
             fresh: [Fresh::default(); 2],
             streams: Vec::new(),
-            log,
+            hearing,
             options,
             requests: 0,
             supplied: false,
@@ -538,7 +556,7 @@ impl Appliance {
         let ready: Ready = self.receive(&mut watch)?;
         match ready.version {
             VERSION => {
-                self.log.forget();
+                self.hearing.console.forget();
                 Ok(())
             }
             other => Err(Cause::Protocol(format!("its agent speaks version {other}, not {VERSION}"))),
@@ -546,11 +564,18 @@ impl Appliance {
     }
 }
 
+/// Says to the agent that it is to hand over.
+const HANDS_OVER: &str = "blockyard.hand_over ";
+
 /// The kernel's arguments.
 fn arguments(options: &ApplianceOptions) -> Vec<String> {
     let mut arguments = kernel_command_line::common(options.memory_bytes, options.raid6);
+    arguments.push("ssl0=fd:0,fd:0".to_owned());
+    if let Some(system) = &options.system {
+        arguments.extend(kernel_command_line::of_a_system(&options.kernel, system, HANDS_OVER));
+        return arguments;
+    }
     let own = [
-        "ssl0=fd:0,fd:0",
         "printk.time=1",
         // Processes that work with the kernel by signals instead of being traced cost a third, where it has them
         // (Linux 6.16) and the host lets it. They can then reach all of the guest's memory, which is no more than its

@@ -95,6 +95,12 @@ impl Kernel {
         self.modules.as_deref()
     }
 
+    /// Whether the guest's processes can work with it by signals (Linux 6.16).
+    pub fn has_seccomp_mode(&self) -> bool {
+        const FIRST: (u32, u32) = (6, 16);
+        self.version.is_none_or(|version| version >= FIRST)
+    }
+
     /// What it goes on executing when it has started: since Linux 6.13 a program of its own, which it has open, for
     /// each of the guest's processes.
     pub(crate) fn executes(&self) -> Executes {

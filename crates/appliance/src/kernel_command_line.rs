@@ -1,6 +1,8 @@
 //! What User-Mode Linux is told as its arguments, whatever it boots for.
 
+use crate::kernel::Kernel;
 use crate::machine::INITRAMFS_NAME;
+use crate::system::SystemOptions;
 
 /// What every guest's kernel is told. Without `raid6`, it does not measure how to compute the second parity of RAID 6,
 /// which takes it a second, and has none.
@@ -27,4 +29,20 @@ pub(crate) fn common(memory_bytes: u64, raid6: bool) -> Vec<String> {
         // Whose files these are is for others to say.
         "lsm=".to_owned(),
     ]
+}
+
+/// What a system is told besides. That is one argument: User-Mode Linux takes those for itself that begin with a word of
+/// its own, which the words that somebody appends are not to be.
+pub(crate) fn of_a_system(kernel: &Kernel, options: &SystemOptions, first: &str) -> [String; 2] {
+    let seccomp = match (kernel.has_seccomp_mode(), options.seccomp) {
+        // What a kernel does not know it passes on to the init.
+        (false, _) => "",
+        (true, true) => "seccomp=on ",
+        (true, false) => "seccomp=off ",
+    };
+    // The first console is a line like a serial one, on which there is somebody to log in; the others nobody sees.
+    let consoles = "console=tty0 systemd.wants=console-getty.service systemd.mask=getty@tty1.service";
+    let words = format!("printk.time=1 {seccomp}{first}{consoles} {}", options.append);
+    // Or it would add a root of its own behind all that.
+    ["root=".to_owned(), words]
 }

@@ -1,14 +1,18 @@
 //! What the guest's kernel says on its console.
 
+use crate::system::ConsoleTaker;
 use blockyard_block::printable;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::{io, thread};
 
 /// Lines that are kept, and bytes of each.
 const LINES_MAX: usize = 256;
 const LINE_BYTES_MAX: u64 = 400;
+/// What of a console is passed on at once.
+const PIECE_BYTES: usize = 4096;
 /// Lines that an error shows; of one that has no complaints.
 const SHOWN: usize = 4;
 const LAST_WORDS: usize = 2;
@@ -24,22 +28,61 @@ impl KernelLog {
     pub(crate) fn follow(
         console: impl Read + Send + 'static,
         mut twin: Option<Box<dyn Write + Send>>,
-    ) -> io::Result<Self> {
+    ) -> io::Result<(Self, JoinHandle<()>)> {
         let log = Self::default();
-        let lines = Arc::clone(&log.lines);
-        thread::Builder::new().name("kernel log".into()).spawn(move || {
+        let own = log.clone();
+        let thread = thread::Builder::new().name("kernel log".into()).spawn(move || {
             let mut console = BufReader::new(console);
             while let Some(line) = next_line(&mut console) {
                 // Nobody may be there to read it.
                 let _ = twin.as_mut().map(|twin| writeln!(twin, "{line}"));
-                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                if lines.len() == LINES_MAX {
-                    lines.pop_front();
-                }
-                lines.push_back(line);
+                own.keep(line);
             }
         })?;
-        Ok(log)
+        Ok((log, thread))
+    }
+
+    /// Follows a console until it is closed, and has `taker` take what comes, byte for byte.
+    pub(crate) fn tap(
+        mut console: impl Read + Send + 'static,
+        taker: ConsoleTaker,
+    ) -> io::Result<(Self, JoinHandle<()>)> {
+        let log = Self::default();
+        let own = log.clone();
+        let thread = thread::Builder::new().name("console".into()).spawn(move || {
+            let (mut piece, mut line) = ([0; PIECE_BYTES], Vec::new());
+            while let Ok(count @ 1..) = console.read(&mut piece) {
+                taker(&piece[..count]);
+                own.keep_lines(&piece[..count], &mut line);
+            }
+        })?;
+        Ok((log, thread))
+    }
+
+    /// Whether a line has that in it.
+    pub(crate) fn says(&self, text: &str) -> bool {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|line| line.contains(text))
+    }
+
+    /// Keeps the lines that end in `piece`, of which `line` has the beginning.
+    fn keep_lines(&self, piece: &[u8], line: &mut Vec<u8>) {
+        for &byte in piece {
+            if byte != b'\n' {
+                line.push(byte);
+            }
+            if byte == b'\n' || line.len() as u64 == LINE_BYTES_MAX {
+                self.keep(printable(String::from_utf8_lossy(line).trim_end_matches('\r')));
+                line.clear();
+            }
+        }
+    }
+
+    fn keep(&self, line: String) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LINES_MAX {
+            lines.pop_front();
+        }
+        lines.push_back(line);
     }
 
     /// Forgets what was said while it booted: half of it is complaints about nothing.
@@ -107,20 +150,16 @@ mod tests {
     fn complaints_are_the_kernels_lines_without_their_times() {
         let console =
             "Checking that ptrace works...OK\n[    0.010000] EXT4-fs (vda): bad\u{1b}[2J\n[nonsense] x\nagent: no\n";
-        let log = KernelLog::follow(console.as_bytes(), None).unwrap();
-        while log.lines.lock().unwrap().len() < 4 {
-            thread::yield_now();
-        }
+        let (log, thread) = KernelLog::follow(console.as_bytes(), None).unwrap();
+        thread.join().unwrap();
         assert_eq!(log.complaints(), ["EXT4-fs (vda): bad\u{fffd}[2J", "agent: no"]);
     }
 
     #[test]
     fn what_was_said_last_is_told_whoever_said_it() {
         let console = "Checking that ptrace works...OK\n\n/kernel: libc.so.6: version `GLIBC_2.38' not found\n";
-        let log = KernelLog::follow(console.as_bytes(), None).unwrap();
-        while log.lines.lock().unwrap().len() < 3 {
-            thread::yield_now();
-        }
+        let (log, thread) = KernelLog::follow(console.as_bytes(), None).unwrap();
+        thread.join().unwrap();
         assert!(log.complaints().is_empty());
         assert_eq!(log.last_words(), ["/kernel: libc.so.6: version `GLIBC_2.38' not found"]);
     }
@@ -128,11 +167,23 @@ mod tests {
     #[test]
     fn a_panic_is_told_without_what_follows() {
         let console = "[ 1.0] EXT4-fs error: bad\n[ 1.1] Kernel panic - not syncing: forced\n[ 1.2] Call Trace:\n[ 1.3]  x+0x79\n";
-        let log = KernelLog::follow(console.as_bytes(), None).unwrap();
-        while log.lines.lock().unwrap().len() < 4 {
-            thread::yield_now();
-        }
+        let (log, thread) = KernelLog::follow(console.as_bytes(), None).unwrap();
+        thread.join().unwrap();
         assert_eq!(log.complaints(), ["EXT4-fs error: bad", "Kernel panic - not syncing: forced"]);
+    }
+
+    #[test]
+    fn a_console_is_passed_on_as_it_is_and_its_lines_are_kept() {
+        let passed = Arc::new(Mutex::new(Vec::new()));
+        let taken = Arc::clone(&passed);
+        let console = [&b"[ 1.0] Kernel panic - not syncing: x\r\nlogin: \x1b["[..], &[b'y'; 1000]].concat();
+        let taker: ConsoleTaker = Arc::new(move |bytes| taken.lock().unwrap().extend_from_slice(bytes));
+        let (log, thread) = KernelLog::tap(io::Cursor::new(console.clone()), taker).unwrap();
+        thread.join().unwrap();
+        assert!(*passed.lock().unwrap() == console);
+        assert_eq!(log.complaints(), ["Kernel panic - not syncing: x"]);
+        let lines = log.lines.lock().unwrap();
+        assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() as u64 <= LINE_BYTES_MAX));
     }
 
     #[test]

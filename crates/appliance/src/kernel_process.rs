@@ -46,9 +46,9 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio, exit};
+use std::process::{Command, ExitStatus, Stdio, exit};
 
 /// What the guest has besides its memory, in files.
 const TEMPORARY_SLACK_BYTES: u64 = 64 << 20;
@@ -200,7 +200,7 @@ fn outer(arguments: KernelArguments, again: &[&str]) -> io::Result<Infallible> {
     let inner = KernelArguments { stage: Stage::Inner, parent: 0, ..arguments };
     let mut command = Command::new(OWN_PROGRAM);
     let status = command.args(again).args(inner.to_arguments()).status()?;
-    exit(status.code().unwrap_or(1));
+    exit(exit_code(status));
 }
 
 /// Starts the guard of this process's group, in a group of its own: no signal to the whole group reaches it, nor does
@@ -337,10 +337,15 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
     LineStart { confined, listener }.send()?;
     if isolated {
         // The kernel ends itself with a signal when it panics, which the first process of a namespace does not hear.
-        let status = command.status()?;
-        exit(status.code().unwrap_or(1));
+        exit(exit_code(command.status()?));
     }
     Err(command.exec())
+}
+
+/// What a process that waited for another ends with: as shells have it, where that was ended by a signal. So a kernel
+/// that panics, which ends itself with one, ends otherwise than one that is only done.
+fn exit_code(status: ExitStatus) -> i32 {
+    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
 /// Makes a root directory of its own, where this user may mount: namespaces alone do not say so, as distributions have

@@ -30,6 +30,7 @@ pub mod kernel_process;
 mod machine;
 mod slot;
 mod stream;
+mod system;
 pub mod tools;
 
 pub use appliance::{Appliance, ApplianceOptions, ImageDisk};
@@ -37,3 +38,4 @@ pub use confined::Confined;
 pub use error::{ApplianceError, Cause};
 pub use kernel::{Kernel, KernelError};
 pub use stream::{StreamSink, StreamSource};
+pub use system::{ConsoleSize, ConsoleTaker, Ending, InitramfsOptions, System, SystemOptions};

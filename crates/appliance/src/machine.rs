@@ -6,6 +6,7 @@ use crate::directory::{make_directory, new_file, permit, takes_memory};
 use crate::error::Cause;
 use crate::kernel::Kernel;
 use crate::kernel_process::{self, KernelArguments, PRELOAD_NAME, tasks_max};
+use crate::slot::SlotDisk;
 use blockyard_block::{AdmittedMemory, Disk, error_at, wait_ready};
 use blockyard_confinement::program_filter::{AnsweredCalls, OwnProcesses};
 use blockyard_linux_guest::PRELOAD;
@@ -43,6 +44,8 @@ pub(crate) struct MachineParts<'parts> {
     pub(crate) memory_bytes: u64,
     /// In the order in which the kernel finds them.
     pub(crate) disks: Vec<Export>,
+    /// Those of them whose disk is somebody else's: let go of when the guest ends.
+    pub(crate) slots: Vec<Arc<SlotDisk>>,
     /// The kernel's, without those that name disks.
     pub(crate) arguments: Vec<String>,
 }
@@ -80,6 +83,7 @@ pub(crate) struct Machine {
     pub(crate) sessions: Vec<Session>,
     /// Disks that the kernel has not connected to.
     awaited: Vec<(UnixListener, Export)>,
+    slots: Vec<Arc<SlotDisk>>,
     confined: Confined,
     memory_bytes: u64,
     started_as: String,
@@ -121,6 +125,7 @@ impl Machine {
             answered: None,
             sessions: Vec::new(),
             awaited: listeners.into_iter().zip(parts.disks).collect(),
+            slots: parts.slots,
             confined: Confined::default(),
             memory_bytes: parts.memory_bytes,
             started_as: kernel_process::started_as(parts.launcher),
@@ -212,6 +217,12 @@ impl Machine {
         }
     }
 
+    /// Lets go of all disks but the first ones: the guest has taken the others away.
+    pub(crate) fn keep_disks(&mut self, count: usize) {
+        self.sessions.truncate(count);
+        self.slots.clear();
+    }
+
     /// How far it is shut in.
     pub(crate) fn confined(&self) -> Confined {
         self.confined
@@ -220,6 +231,7 @@ impl Machine {
     /// Kills it, and lets go of its disks: they are for whoever wants them next when this returns.
     pub(crate) fn end(&mut self) {
         self.process.kill();
+        self.slots.iter().for_each(|slot| slot.release());
         for session in &self.sessions {
             session.revoke();
             let _ = poll(&mut [PollFd::from_borrowed_fd(session.ended(), PollFlags::IN)], Some(&LETTING_GO));

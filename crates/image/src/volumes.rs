@@ -7,6 +7,7 @@
 
 pub mod file_system_kind;
 mod file_systems;
+mod hand_over;
 pub mod keys;
 mod mounting;
 pub(crate) mod opened_stacks;

@@ -114,6 +114,19 @@ pub struct Mount {
     pub points: Vec<MountPoint>,
 }
 
+/// Hand the guest over to the system in an image: its root, which the kernel's command line may name, becomes the root,
+/// and its init takes the agent's place once this is answered well. The transfer disks are gone then.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HandOver {
+    /// The first so many are images.
+    pub disks: u32,
+    /// Modules that are to be loaded before.
+    pub modules: Vec<String>,
+    /// Of the console, in letters; 0: nobody knows.
+    pub rows: u16,
+    pub columns: u16,
+}
+
 /// Look at files: a stream of Records.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Walk {
@@ -692,6 +705,7 @@ pub enum Operation {
     SetAttribute(SetAttribute),
     ResolvePath(ResolvePath),
     Compare(Compare),
+    HandOver(HandOver),
 }
 
 impl Operation {
@@ -707,6 +721,7 @@ impl Operation {
             | Self::ReadPartitions(_)
             | Self::CopyBlocks(_)
             | Self::Interrupt
+            | Self::HandOver(_)
             | Self::Inspect(_) => false,
             Self::Walk(_)
             | Self::Usage
@@ -767,7 +782,7 @@ pub struct Response {
     pub failures: Vec<Failure>,
     /// How many there were.
     pub failed: u64,
-    /// By Mount.
+    /// By Mount; by HandOver: the root.
     pub mounted: Vec<MountPoint>,
     /// That a stream had, or that were copied.
     pub bytes: u64,
@@ -777,9 +792,9 @@ pub struct Response {
     pub trimmed: Vec<Trimmed>,
     /// By Mount: what could not be mounted; by TarOut: what was left out.
     pub notes: Vec<String>,
-    /// By Mount: some volumes have to be opened, or put together, before they have files.
+    /// By Mount and HandOver: some volumes have to be opened, or put together, before they have files.
     pub closed: bool,
-    /// By Mount and Inspect: what the kernel asked for and nobody has sent.
+    /// By Mount, HandOver and Inspect: what the kernel asked for and nobody has sent.
     pub modules: Vec<String>,
     /// By Compare.
     pub same: bool,

@@ -12,6 +12,7 @@ mod attributes;
 mod block_copy;
 mod block_devices;
 mod channel;
+mod command_line;
 mod content;
 mod directory_walk;
 mod execution;
@@ -22,6 +23,7 @@ mod file_making;
 mod file_queries;
 mod fstab;
 mod glob;
+mod hand_over;
 mod inspect;
 mod interruption;
 mod loop_device;
@@ -76,6 +78,14 @@ fn serve() -> io::Result<()> {
     while let Some(request) = channel.receive::<Request>()? {
         // It came too late: the request that it is about is done.
         if matches!(request.operation, Operation::Interrupt) {
+            continue;
+        }
+        if let Operation::HandOver(wish) = &request.operation {
+            let (response, successor) = operations::prepare_hand_over(request.number, wish, &disks);
+            channel.send(&response)?;
+            if let Some(successor) = successor {
+                return Err(successor.take_over());
+            }
             continue;
         }
         let response = operations::perform(request, &mut mounts, &disks);

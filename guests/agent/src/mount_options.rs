@@ -42,6 +42,12 @@ impl MountOptions {
         Self { flags, data: Vec::new() }
     }
 
+    /// What a system's root begins with: the rest its own mount(8) adds.
+    pub(crate) fn of_a_system(read_only: bool) -> Self {
+        let flags = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+        Self { flags, data: Vec::new() }
+    }
+
     /// Those and what a comma-separated list says. Nothing is written that was not to be.
     pub(crate) fn with(&self, options: &str) -> Self {
         let mut all = self.clone();

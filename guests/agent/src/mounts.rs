@@ -161,12 +161,9 @@ impl Mounts {
             fs::read_link(&through).map_err(|error| failure(Path::new(directory), "cannot mount there", &error))?;
         let options = options.with(source.subvolume.as_deref().unwrap_or_default());
         let note = options.mount(&volume.node, Path::new(&through), driver).map_err(|errno| {
-            let (name, wanted) = (source.name(), modules::wanted());
+            let wanted = modules::wanted();
             self.wanted.extend_from_slice(&wanted);
-            match wanted.last() {
-                Some(module) => refusal(format!("{name}: cannot mount the {kind} file system: {}", without(module))),
-                None => not_mounted(&name, kind, volume, &options, errno),
-            }
+            not_mounted(source, kind, &options, &wanted, errno)
         })?;
         let point = MountPoint {
             device: source.name(),
@@ -251,8 +248,19 @@ fn not_left(error: io::Error) -> Failure {
     failure(Path::new("/"), "cannot unmount", &error)
 }
 
-/// Why a file system cannot be mounted, as far as the error's number and what was asked for tell it.
-fn not_mounted(name: &str, kind: &str, volume: &Volume, options: &MountOptions, errno: Errno) -> Failure {
+/// Why a file system cannot be mounted, as far as the error's number, what was asked for and which modules the kernel
+/// wanted in vain tell it.
+pub(crate) fn not_mounted(
+    source: &Source<'_>,
+    kind: &str,
+    options: &MountOptions,
+    wanted: &[String],
+    errno: Errno,
+) -> Failure {
+    let (name, volume) = (source.name(), source.volume);
+    if let Some(module) = wanted.last() {
+        return refusal(format!("{name}: cannot mount the {kind} file system: {}", without(module)));
+    }
     let given = options.for_the_driver();
     let (missing, disks) = (volume.missing, volume.content.array.disks);
     match errno {
@@ -267,12 +275,12 @@ fn not_mounted(name: &str, kind: &str, volume: &Volume, options: &MountOptions, 
         }
         Errno::INVAL if !given.is_empty() => {
             let what = format!("cannot mount the {kind} file system with {given}, which it may not know");
-            failure(Path::new(name), &what, &errno.into())
+            failure(Path::new(&name), &what, &errno.into())
         }
         _ => {
             let advice = if CHECKED_KINDS.contains(&kind) { MAY_BE_DAMAGED_FSCK } else { MAY_BE_DAMAGED };
             let what = format!("cannot mount the {kind} file system{advice}");
-            failure(Path::new(name), &what, &errno.into())
+            failure(Path::new(&name), &what, &errno.into())
         }
     }
 }

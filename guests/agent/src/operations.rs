@@ -1,6 +1,7 @@
 //! Which request is done where.
 
 use crate::failures::{Failures, failure, refusal};
+use crate::hand_over::{self, Successor};
 use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
 use crate::tar_out::LeftOut;
@@ -8,7 +9,7 @@ use crate::{
     attributes, block_copy, directory_walk, execution, file_changes, file_copy, file_making, file_queries, inspect,
     named_files, system, tar_in, tar_out, tools, trim, volume_list,
 };
-use blockyard_protocol::appliance::{Failure, Operation, Request, Response};
+use blockyard_protocol::appliance::{Failure, HandOver, Operation, Request, Response};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -26,6 +27,34 @@ pub(crate) fn perform(request: Request, mounts: &mut Mounts, disks: &TransferDis
     response.failed = failures.count;
     response.modules = std::mem::take(&mut mounts.wanted);
     response
+}
+
+/// Looks for the system that is to take over: with its response, which has to be sent before it does.
+pub(crate) fn prepare_hand_over(
+    number: u32,
+    request: &HandOver,
+    disks: &TransferDisks,
+) -> (Response, Option<Successor>) {
+    let prepared = hand_over::prepare(request);
+    let mut response = Response { number, closed: prepared.closed, modules: prepared.wanted, ..Response::default() };
+    let mut failures = Failures::default();
+    let system = prepared.system.and_then(|system| {
+        let unplugged = disks.unplug();
+        unplugged.map_err(|error| failure(Path::new(""), "cannot take the transfer disks away", &error))?;
+        Ok(system)
+    });
+    let successor = match system {
+        Ok((point, successor)) => {
+            response.mounted.push(point);
+            Some(successor)
+        }
+        Err(problem) => {
+            failures.add(problem);
+            None
+        }
+    };
+    (response.failures, response.failed) = (failures.first, failures.count);
+    (response, successor)
 }
 
 /// What is left of a response that cannot be sent.
@@ -114,6 +143,8 @@ fn perform_operation(
         }
         // What it is about is done.
         Operation::Interrupt => Ok(()),
+        // Whoever serves requests does that, as it is the last one.
+        Operation::HandOver(_) => Err(refusal("this is no time to hand over")),
         Operation::Link(link) => file_changes::link(&link),
         Operation::MakeNode(make) => file_making::make_node(&make),
         Operation::ReadAttributes(read) => {

@@ -19,6 +19,7 @@ const READ_AHEAD: usize = 3;
 pub(crate) struct TransferDisks {
     pub(crate) source: Arc<File>,
     pub(crate) sink: Arc<File>,
+    names: [String; 2],
 }
 
 impl TransferDisks {
@@ -33,7 +34,17 @@ impl TransferDisks {
             let disk = open(format!("/dev/{name}"), flags | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())?;
             Ok::<_, io::Error>(Arc::new(File::from(disk)))
         };
-        Ok(Self { source: direct(source, OFlags::RDONLY)?, sink: direct(sink, OFlags::WRONLY)? })
+        let names = [source.clone(), sink.clone()];
+        Ok(Self { source: direct(source, OFlags::RDONLY)?, sink: direct(sink, OFlags::WRONLY)?, names })
+    }
+
+    /// Takes their driver away from them: whoever comes next has no such disks.
+    pub(crate) fn unplug(&self) -> io::Result<()> {
+        self.names.iter().try_for_each(|name| {
+            let device = fs::read_link(format!("/sys/block/{name}/device"))?;
+            let device = device.file_name().unwrap_or_default();
+            fs::write("/sys/bus/virtio/drivers/virtio_blk/unbind", device.as_encoded_bytes())
+        })
     }
 }
 

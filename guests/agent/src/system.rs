@@ -1,5 +1,6 @@
 //! What a Linux needs before anything works, and its end.
 
+use crate::command_line::CommandLine;
 use crate::interruption::Unstoppable;
 use crate::modules;
 use rustix::mount::{MountFlags, mount};
@@ -13,21 +14,36 @@ use std::io;
 /// levels.
 const FILES_MAX: u64 = 4096;
 
+/// Those that the kernel gives to an init (Linux, include/asm-generic/resource.h).
+const FILES_OF_AN_INIT: (u64, u64) = (1024, 4096);
+
 /// Mounts what the kernel shows of itself, and loads the driver of the disks.
 pub(crate) fn set_up() -> io::Result<()> {
     for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
         mount(kind, at, kind, MountFlags::NOSUID | MountFlags::NOEXEC, None)?;
     }
-    // The kernel's own threads share the root directory with the first process. They are not to go into an image with
-    // us.
+    if !CommandLine::read().hands_over() {
+        leave_kernel_threads()?;
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(FILES_MAX), maximum: Some(FILES_MAX) })?;
+    modules::serve_kernel()?;
+    modules::load("virtio_blk")
+}
+
+/// The kernel's own threads share the root directory with the first process. They are not to go into an image with us,
+/// unless it is to be everybody's root.
+fn leave_kernel_threads() -> io::Result<()> {
     #[allow(
         deprecated,
         reason = "its unsafe successor is for flags that share less between threads: there is one thread here"
     )]
-    rustix::thread::unshare(UnshareFlags::FS)?;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(FILES_MAX), maximum: Some(FILES_MAX) })?;
-    modules::serve_kernel()?;
-    modules::load("virtio_blk")
+    Ok(rustix::thread::unshare(UnshareFlags::FS)?)
+}
+
+/// Takes back what this process has for itself of what its successor inherits.
+pub(crate) fn limits_of_an_init() -> io::Result<()> {
+    let (current, maximum) = FILES_OF_AN_INIT;
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: Some(maximum) })?)
 }
 
 /// As `uname -r` has it.

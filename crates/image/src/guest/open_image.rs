@@ -9,7 +9,7 @@ use crate::error::{Context, Error, Result, refuse};
 use crate::needs::Needs;
 use crate::volumes::keys::{Key, Keys};
 use crate::volumes::opened_stacks::Stacks;
-use blockyard_appliance::{Appliance, ImageDisk, StreamSink};
+use blockyard_appliance::{Appliance, ConsoleSize, ImageDisk, StreamSink, System};
 use blockyard_block::layers::{WatchedDisk, ZerosAsHoles};
 use blockyard_block::{AtomicChange, Disk, Geometry, Remedy, RequestError, printable};
 use blockyard_protocol::appliance::{Failure, MountPoint, Operation, Record, Response, Volume};
@@ -46,7 +46,7 @@ pub struct OpenImage {
 impl OpenImage {
     pub(super) fn boot(options: ImageOptions, resources: Resources, watch: Arc<dyn Watch>) -> Result<Self> {
         let ImageOptions { disks, access, memory_bytes, raid6, timeout, synchronous, durable, lives_on, .. } = options;
-        let ImageOptions { keys, change, permissions, .. } = options;
+        let ImageOptions { keys, change, permissions, system, .. } = options;
         let capacity_bytes =
             disks.iter().fold(0u64, |sum, image| sum.saturating_add(image.disk.geometry().capacity_bytes));
         let watched =
@@ -59,7 +59,8 @@ impl OpenImage {
             ImageDisk { disk, name: Arc::clone(&image.name) }
         });
         let seen = seen.collect();
-        let boot = Boot { resources, disks: seen, memory_bytes, raid6, timeout, lives_on, watch: Arc::clone(&watch) };
+        let boot =
+            Boot { resources, disks: seen, memory_bytes, raid6, timeout, lives_on, system, watch: Arc::clone(&watch) };
         let appliance = boot.boot()?;
         let confined = appliance.confined();
         if !confined.is_enough() {
@@ -131,6 +132,16 @@ impl OpenImage {
     /// What the appliance has of what something may need.
     pub(crate) fn has(&self) -> Needs {
         Needs { memory_bytes: self.boot.memory_bytes, raid6: self.boot.raid6 }
+    }
+
+    /// What is left of it when the guest was handed over.
+    pub(crate) fn into_system(self) -> System {
+        self.appliance.into_system()
+    }
+
+    /// Has the guest handed over, as far as it can be.
+    pub(crate) fn try_hand_over(&mut self, modules: &[&str], size: ConsoleSize) -> Result<Response> {
+        Ok(self.appliance.hand_over(modules, size)?)
     }
 
     /// Whether nothing may be written.

@@ -4,7 +4,7 @@ use super::OpenImage;
 use crate::Watch;
 use crate::error::{Context, Result};
 use crate::volumes::keys::Keys;
-use blockyard_appliance::{Appliance, ApplianceOptions, Confined, ImageDisk, Kernel, kernel_process};
+use blockyard_appliance::{Appliance, ApplianceOptions, Confined, ImageDisk, Kernel, SystemOptions, kernel_process};
 use blockyard_block::AtomicChange;
 use blockyard_protocol::volume_name;
 use std::convert::Infallible;
@@ -78,6 +78,7 @@ pub struct ImageOptions {
     pub(crate) keys: Keys,
     pub(crate) change: Option<AtomicChange>,
     pub(crate) permissions: Option<u32>,
+    pub(crate) system: Option<SystemOptions>,
 }
 
 impl ImageOptions {
@@ -100,6 +101,7 @@ impl ImageOptions {
             keys: Keys::default(),
             change: None,
             permissions: None,
+            system: None,
         }
     }
 
@@ -163,6 +165,12 @@ impl ImageOptions {
         Self { permissions, ..self }
     }
 
+    /// That the guest shall be handed over to the system in the image ([`OpenImage::hand_over`]), and what that is told.
+    #[must_use]
+    pub fn system(self, system: SystemOptions) -> Self {
+        Self { system: Some(system), ..self }
+    }
+
     /// Boots an appliance with the disks. Nothing is mounted yet.
     ///
     /// # Errors
@@ -185,6 +193,7 @@ pub fn try_appliance(resources: Resources, watch: Arc<dyn Watch>) -> Result<Conf
         raid6: options.raid6,
         timeout: options.timeout,
         lives_on: options.lives_on,
+        system: options.system,
         watch,
     };
     Ok(boot.boot()?.confined())
@@ -198,6 +207,7 @@ pub(crate) struct Boot {
     pub(crate) raid6: bool,
     pub(crate) timeout: Duration,
     pub(crate) lives_on: bool,
+    pub(crate) system: Option<SystemOptions>,
     pub(crate) watch: Arc<dyn Watch>,
 }
 
@@ -214,6 +224,7 @@ impl Boot {
             timeout: self.timeout,
             console: self.watch.console(),
             interrupted: Box::new(move || watch.ends()),
+            system: self.system.clone(),
             lives_on: self.lives_on,
         };
         Ok(Appliance::boot(options, &self.disks)?)

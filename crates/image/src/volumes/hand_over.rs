@@ -1,0 +1,28 @@
+//! Handing the guest over to the system in an image: what its root may lie in is opened first.
+
+use super::stacks::Asking;
+use crate::error::{Context, Result};
+use crate::guest::OpenImage;
+use blockyard_appliance::{ConsoleSize, System};
+
+impl OpenImage {
+    /// Has the system in the image take over, with `modules` of the kernel's loaded, on a console of that size. Its root
+    /// is the file system that is found to be it, or that `root=` names in what was appended to the kernel's command
+    /// line; `rootflags=`, `ro` and `init=` mean there what they mean elsewhere. What else the system mounts, and closes
+    /// in the end, is its own business.
+    ///
+    /// # Errors
+    /// When there is no root, or it cannot be opened or mounted, or has no init.
+    pub fn hand_over(mut self, modules: &[&str], size: ConsoleSize) -> Result<System> {
+        let mut response = self.try_hand_over(modules, size)?;
+        let is_lacking = response.closed && !response.failures.is_empty();
+        if is_lacking && self.open_stacks(Asking::Somebody).with_context(|| self.name().to_owned())? {
+            response = self.try_hand_over(modules, size)?;
+        }
+        let response = self.judge(response).with_context(|| self.name().to_owned())?;
+        for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
+            self.note(&format!("{}: {}", point.device, point.note));
+        }
+        Ok(self.into_system())
+    }
+}
