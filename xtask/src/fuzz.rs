@@ -43,6 +43,7 @@ const TARGETS: &[Target] = &[
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_register_accesses" },
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_bar_accesses" },
     Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_rings" },
+    Target { package: "blockyard-devices", binary: &["--test", "virtio"], test: "hostile::random_entropy_rings" },
     Target { package: "blockyard-devices", binary: &["--test", "pci"], test: "hostile::random_bus_accesses" },
     Target { package: "blockyard-devices", binary: &["--test", "ahci"], test: "hostile::random_accesses_to_ports" },
     Target { package: "blockyard-devices", binary: &["--test", "ahci"], test: "hostile::random_commands" },

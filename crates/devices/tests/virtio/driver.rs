@@ -2,7 +2,10 @@
 
 use blockyard_block::{Disk, MemoryMap};
 use blockyard_devices::Interrupt;
-use blockyard_devices::virtio::{BlockDevice, BlockDeviceOptions, BlockQueue, DeviceFailure, MmioTransport};
+use blockyard_devices::virtio::{
+    BlockDevice, BlockDeviceOptions, BlockQueue, DeviceFailure, EntropyDevice, EntropyQueue, MmioTransport,
+    VirtioDevice,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use vm_memory::{Bytes, GuestAddress};
@@ -48,10 +51,10 @@ pub(crate) fn memory() -> MemoryMap {
 }
 
 /// A device with its driver. The queues are run by whoever takes them.
-pub(crate) struct Machine {
+pub(crate) struct Machine<D = BlockDevice, Q = BlockQueue> {
     pub(crate) memory: MemoryMap,
-    pub(crate) transport: MmioTransport<BlockDevice>,
-    pub(crate) queues: Arc<Mutex<Vec<BlockQueue>>>,
+    pub(crate) transport: MmioTransport<D>,
+    pub(crate) queues: Arc<Mutex<Vec<Q>>>,
     pub(crate) interrupts: Arc<Interrupts>,
 }
 
@@ -76,6 +79,34 @@ impl Machine {
         Self { memory, transport, queues: received, interrupts }
     }
 
+    /// Runs all queues until they have nothing more to do without waiting.
+    pub(crate) fn run(&self) -> Result<(), DeviceFailure> {
+        for queue in self.queues.lock().unwrap().iter_mut() {
+            loop {
+                while queue.process()? {}
+                if !queue.arm() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Machine<EntropyDevice, EntropyQueue> {
+    /// With the entropy device.
+    pub(crate) fn with_entropy(memory: MemoryMap) -> Self {
+        let queues = Arc::new(Mutex::new(Vec::new()));
+        let sink = queues.clone();
+        let sink = Box::new(move |queue| *sink.lock().unwrap() = vec![queue]);
+        let device = EntropyDevice::new("test", memory.clone(), sink);
+        let interrupts = Arc::new(Interrupts::default());
+        let transport = MmioTransport::new(device, interrupts.clone()).unwrap();
+        Self { memory, transport, queues, interrupts }
+    }
+}
+
+impl<D: VirtioDevice, Q> Machine<D, Q> {
     pub(crate) fn read(&self, offset: u64) -> u32 {
         let mut data = [0xaa; 4];
         self.transport.read(offset, &mut data);
@@ -136,19 +167,6 @@ impl Machine {
         self.write(0x70, 15);
         assert_eq!(self.read(0x70), 15);
         queues
-    }
-
-    /// Runs all queues until they have nothing more to do without waiting.
-    pub(crate) fn run(&self) -> Result<(), DeviceFailure> {
-        for queue in self.queues.lock().unwrap().iter_mut() {
-            loop {
-                while queue.process()? {}
-                if !queue.arm() {
-                    break;
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::driver::*;
 use crate::pci::PciMachine;
 use blockyard_block::{MemoryDisk, MemoryMap, NullDisk};
+use blockyard_devices::IoQueue;
 use blockyard_devices::pci::PciFunction;
 use blockyard_devices::virtio::{Limit, QueueCounts};
 use bolero::TypeGenerator;
@@ -400,4 +401,40 @@ fn random_rings() {
         served.into_inner().unwrap();
     let kinds = [reads, writes, flushes, discards, write_zeroes, get_ids, errors];
     assert!(kinds.iter().all(|&count| count > 0), "{kinds:?}");
+}
+
+/// The same for the entropy device, whose requests are such chains, too: it fills some of what it may write.
+#[test]
+fn random_entropy_rings() {
+    let watched = Mutex::new(Watched::new());
+    let answered = Mutex::new(0_u64);
+    blockyard_fuzz::check!(200).with_type::<Hostile>().for_each(|hostile| {
+        let features = if hostile.features > 0x20 { ALL_FEATURES } else { VERSION_1 };
+        let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut machine = Machine::with_entropy(watched.memory.clone());
+        let mut queue = machine.start(features).remove(0);
+        queue.put(queue.table, [0; 0x9000]);
+        hostile.write(&queue);
+        watched.look_at_the_drivers(&queue);
+        let available = u16::from(hostile.available % 18);
+        let one_by_one = Described::in_memory(&watched.expected, queue.table).changes_itself();
+        for available in if one_by_one { 1..=available } else { available..=available } {
+            queue.put16(queue.available + 2, available);
+            watched.look_at_the_drivers(&queue);
+            let mut may_change = Described::in_memory(&watched.expected, queue.table).buffers;
+            may_change.push(queue.used..queue.used + 6 + 8 * u64::from(queue.size));
+            let all = Limit { requests: 64, cost_bytes: u64::MAX, pairs: false };
+            let is_over = machine.queues.lock().unwrap()[0].process_up_to(all).is_err();
+            if !watched.has_changed_only(&may_change) {
+                *watched = Watched::new();
+                panic!("a byte outside the descriptors was touched");
+            }
+            *answered.lock().unwrap() += std::iter::from_fn(|| queue.take_used()).count() as u64;
+            if is_over {
+                break;
+            }
+        }
+        watched.clear();
+    });
+    assert!(answered.into_inner().unwrap() > 0);
 }

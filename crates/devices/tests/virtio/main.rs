@@ -5,6 +5,7 @@
 mod block;
 mod broken_rings;
 mod driver;
+mod entropy;
 mod hostile;
 mod mmio;
 mod pci;
