@@ -115,7 +115,7 @@ pub struct GuestDisk {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskBus {
-    /// virtio-blk, found as the machine's devices are found by default.
+    /// virtio-blk as a PCI function, with a queue for each vCPU.
     #[default]
     Virtio,
     /// virtio-blk behind memory-mapped registers, named in the ACPI tables.

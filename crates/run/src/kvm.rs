@@ -13,7 +13,7 @@ use blockyard_hypervisor::kvm::KvmHypervisor;
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use blockyard_vmm::event::MachineEvent;
 use blockyard_vmm::machine::RunningMachine;
-use blockyard_vmm::pc::{Pc, PowerRequest};
+use blockyard_vmm::pc::{Pc, PowerRequest, VirtioTransport};
 use blockyard_vmm::placement::Placement;
 use blockyard_vmm::virtio_disk::VirtioDisk;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -129,13 +129,16 @@ impl Machine<'_> {
         let mut disks = Vec::new();
         for ((name, open), described) in self.disks.iter().zip(&self.configuration.disks) {
             let queues = open.queues_max().min(cpus as usize);
-            let attached = match described.bus {
-                DiskBus::Virtio | DiskBus::VirtioMmio => {
-                    pc.attach_disk(Arc::clone(&open.disk) as Arc<dyn Disk>, u16::try_from(queues)?)
-                }
+            let transport = match described.bus {
+                DiskBus::Virtio => VirtioTransport::Pci,
+                DiskBus::VirtioMmio => VirtioTransport::Mmio,
             };
+            let attached = pc.attach_disk(Arc::clone(&open.disk) as Arc<dyn Disk>, u16::try_from(queues)?, transport);
             disks.push(attached.with_context(|| format!("cannot attach {name}"))?);
         }
+        // Beside the disks, so that a guest whose disks are not on PCI need not search for it.
+        let without_pci = self.configuration.disks.iter().any(|disk| disk.bus == DiskBus::VirtioMmio);
+        pc.attach_entropy(if without_pci { VirtioTransport::Mmio } else { VirtioTransport::Pci })?;
         let machine = pc.start(&self.kernel.linux())?;
         self.console.input().listen(move || {
             if let Ok(mut serial) = serial.lock() {

@@ -19,6 +19,29 @@ pub trait MmioDevice: Send {
     fn write(&mut self, offset: u64, data: &[u8]);
 }
 
+/// Devices behind a range of memory addresses, which lock themselves. Of a single one the lock is a [`Mutex`].
+pub trait MmioRange: Send + Sync {
+    /// Fills `data`: 1, 2, 4 or 8 bytes.
+    fn read(&self, offset: u64, data: &mut [u8]);
+    /// Takes `data`: 1, 2, 4 or 8 bytes.
+    fn write(&self, offset: u64, data: &[u8]);
+}
+
+impl<D: MmioDevice> MmioRange for Mutex<D> {
+    fn read(&self, offset: u64, data: &mut [u8]) {
+        lock(self).read(offset, data);
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) {
+        lock(self).write(offset, data);
+    }
+}
+
+/// Locks a device. One that panicked has taken its vCPU down; what it left behind is still only registers.
+pub(crate) fn lock<D: ?Sized>(device: &Mutex<D>) -> MutexGuard<'_, D> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The range is empty, wraps around, or overlaps one that is attached already.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("device range {start:#x}+{length:#x} is bad or taken")]
@@ -27,11 +50,11 @@ pub struct RangeTaken {
     length: u64,
 }
 
-/// Devices by address. `D` is `dyn PortDevice` or `dyn MmioDevice`.
+/// Devices by address. `D` is `Mutex<dyn PortDevice>` or `dyn MmioRange`.
 ///
 /// A vCPU locks one device for one access. This is the control path: requests never come by here.
 pub struct Bus<D: ?Sized> {
-    ranges: BTreeMap<u64, (u64, Arc<Mutex<D>>)>,
+    ranges: BTreeMap<u64, (u64, Arc<D>)>,
 }
 
 impl<D: ?Sized> Default for Bus<D> {
@@ -45,7 +68,7 @@ impl<D: ?Sized> Bus<D> {
     ///
     /// # Errors
     /// [`RangeTaken`].
-    pub fn attach(&mut self, start: u64, length: u64, device: Arc<Mutex<D>>) -> Result<(), RangeTaken> {
+    pub fn attach(&mut self, start: u64, length: u64, device: Arc<D>) -> Result<(), RangeTaken> {
         let taken = RangeTaken { start, length };
         let Some(last) = start.checked_add(length.wrapping_sub(1)).filter(|_| length > 0) else { return Err(taken) };
         if let Some((&below, &(below_length, _))) = self.ranges.range(..=last).next_back()
@@ -57,12 +80,11 @@ impl<D: ?Sized> Bus<D> {
         Ok(())
     }
 
-    /// The device at `address`, locked, and the offset of `address` in its range.
-    pub fn at(&self, address: u64) -> Option<(MutexGuard<'_, D>, u64)> {
+    /// The device at `address`, and the offset of `address` in its range.
+    pub fn at(&self, address: u64) -> Option<(&D, u64)> {
         let (&start, (length, device)) = self.ranges.range(..=address).next_back()?;
         let offset = address - start;
-        // A device that panicked has taken its vCPU down; what it left behind is still only registers.
-        (offset < *length).then(|| (device.lock().unwrap_or_else(PoisonError::into_inner), offset))
+        (offset < *length).then_some((&**device, offset))
     }
 }
 
@@ -79,13 +101,13 @@ mod tests {
         fn write(&mut self, _: u64, _: &[u8]) {}
     }
 
-    fn echo() -> Arc<Mutex<dyn MmioDevice>> {
+    fn echo() -> Arc<dyn MmioRange> {
         Arc::new(Mutex::new(Echo))
     }
 
     #[test]
     fn finds_the_device_and_the_offset_in_it() {
-        let mut bus = Bus::<dyn MmioDevice>::default();
+        let mut bus = Bus::<dyn MmioRange>::default();
         bus.attach(0x1000, 0x10, echo()).unwrap();
         assert_eq!(bus.at(0x100f).map(|(_, offset)| offset), Some(15));
         assert!(bus.at(0x1010).is_none());
@@ -94,7 +116,7 @@ mod tests {
 
     #[test]
     fn refuses_ranges_that_overlap_are_empty_or_wrap() {
-        let mut bus = Bus::<dyn MmioDevice>::default();
+        let mut bus = Bus::<dyn MmioRange>::default();
         bus.attach(0x1000, 0x10, echo()).unwrap();
         for (start, length) in [(0x100f, 1), (0xff0, 0x11), (0x0, 0x2000), (0x2000, 0), (u64::MAX, 2)] {
             assert_eq!(bus.attach(start, length, echo()), Err(RangeTaken { start, length }), "{start:#x}+{length:#x}");

@@ -17,3 +17,4 @@ pub mod pc;
 pub mod placement;
 pub mod serial;
 pub mod virtio_disk;
+pub mod virtio_mmio;

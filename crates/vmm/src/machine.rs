@@ -1,6 +1,6 @@
 //! A virtual machine put together: memory, buses, devices, vCPU threads and I/O threads.
 
-use crate::bus::{Bus, MmioDevice, PortDevice, RangeTaken};
+use crate::bus::{Bus, MmioRange, PortDevice, RangeTaken, lock};
 use crate::event::{EventSink, MachineEvent, VcpuEnd};
 use crate::interrupt_latch::{InterruptLatch, WaitPort};
 use crate::io_thread::IoThreads;
@@ -56,8 +56,8 @@ pub struct ExitCounters {
 pub struct Machine {
     memory: MemoryMap,
     vm: Box<dyn Vm>,
-    ports: Bus<dyn PortDevice>,
-    mmio: Bus<dyn MmioDevice>,
+    ports: Bus<Mutex<dyn PortDevice>>,
+    mmio: Bus<dyn MmioRange>,
     latch: Arc<InterruptLatch>,
     wait_port: Option<u16>,
     absent: Absent,
@@ -158,7 +158,7 @@ impl Machine {
         &mut self,
         address: u64,
         length: u64,
-        device: Arc<Mutex<dyn MmioDevice>>,
+        device: Arc<dyn MmioRange>,
     ) -> Result<(), MachineError> {
         Ok(self.mmio.attach(address, length, device)?)
     }
@@ -242,8 +242,8 @@ impl Machine {
 
 /// What answers to accesses of the guest's.
 struct Buses {
-    ports: Bus<dyn PortDevice>,
-    mmio: Bus<dyn MmioDevice>,
+    ports: Bus<Mutex<dyn PortDevice>>,
+    mmio: Bus<dyn MmioRange>,
     wait_port: Option<u16>,
     absent: Absent,
 }
@@ -278,20 +278,20 @@ impl VcpuRunner {
                         count(&counters.port_in);
                     }
                     match buses.ports.at(u64::from(port)) {
-                        Some((mut device, offset)) => device.read(offset as u16, size, data),
+                        Some((device, offset)) => lock(device).read(offset as u16, size, data),
                         None => data.fill(0xff),
                     }
                 }
                 Ok(Exit::PortOut { port, size, data }) => {
                     count(&counters.port_out);
-                    if let Some((mut device, offset)) = buses.ports.at(u64::from(port)) {
-                        device.write(offset as u16, size, data);
+                    if let Some((device, offset)) = buses.ports.at(u64::from(port)) {
+                        lock(device).write(offset as u16, size, data);
                     }
                 }
                 Ok(Exit::MmioRead { address, data }) => {
                     count(&counters.mmio_read);
                     match buses.mmio.at(address) {
-                        Some((mut device, offset)) => device.read(offset, data),
+                        Some((device, offset)) => device.read(offset, data),
                         None if read_as_ones => data.fill(0xff),
                         None => return VcpuEnd::Crashed(format!("it read address {address:#x}, where nothing is")),
                     }
@@ -299,7 +299,7 @@ impl VcpuRunner {
                 Ok(Exit::MmioWrite { address, data }) => {
                     count(&counters.mmio_write);
                     match buses.mmio.at(address) {
-                        Some((mut device, offset)) => device.write(offset, data),
+                        Some((device, offset)) => device.write(offset, data),
                         None if read_as_ones => {}
                         None => return VcpuEnd::Crashed(format!("it wrote to address {address:#x}, where nothing is")),
                     }

@@ -1,23 +1,28 @@
 //! A PC that Linux boots on: memory, interrupt controllers, a console, disks, and the ACPI tables that describe them.
 //!
 //! There is no firmware and no legacy hardware: ACPI's hardware-reduced profile, everything named in its tables. (At
-//! the reset vector are nine bytes that ask for a reset.) A disk
-//! is virtio-blk behind virtio-mmio registers, found by its ACPI name; [`linux`] puts a kernel into memory as Linux's
+//! the reset vector are nine bytes that ask for a reset.) Virtio devices are functions of a PCI bus, or have virtio-mmio
+//! registers and an ACPI name; [`linux`] puts a kernel into memory as Linux's
 //! boot protocol wants it.
 
 mod acpi;
 pub mod linux;
 mod map;
+mod pci;
 mod power;
 
-use crate::event::EventSink;
+use self::pci::PcPci;
+use crate::event::{EventSink, MachineEvent};
 use crate::machine::{Absent, Machine, MachineError, RunningMachine};
 use crate::placement::Placement;
 use crate::serial::SerialWindow;
 use crate::virtio_disk::VirtioDisk;
+use crate::virtio_mmio;
 use blockyard_block::{Disk, EventFd, MemoryMap};
 use blockyard_devices::Interrupt;
+use blockyard_devices::pci::PciFunction;
 use blockyard_devices::serial::{SerialInput, SerialOutput, SerialPort};
+use blockyard_devices::virtio::{DeviceFailure, EntropyDevice, PciTransport, VirtioDevice};
 use blockyard_hypervisor::{Entry, Hypervisor};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
@@ -31,13 +36,26 @@ struct MmioSlot {
     line: u32,
 }
 
+/// How a guest reaches a virtio device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VirtioTransport {
+    /// As a PCI function, with an interrupt for each queue.
+    #[default]
+    Pci,
+    /// By virtio-mmio registers that ACPI names, with one interrupt.
+    Mmio,
+}
+
 /// A PC that is being put together.
 pub struct Pc {
     machine: Machine,
+    /// Made with the first function: a guest without any has no bus to search.
+    pci: Option<PcPci>,
     vcpus: u32,
     memory_bytes: u64,
     has_console: bool,
-    disks: Vec<MmioSlot>,
+    disks: usize,
+    slots: Vec<MmioSlot>,
 }
 
 impl Pc {
@@ -64,7 +82,7 @@ impl Pc {
         machine.set_absent(Absent::ReadsAsOnes);
         machine.vm().create_interrupt_controllers(vcpus)?;
         machine.attach_port_device(power::PORT, power::PORTS, Arc::new(Mutex::new(power::PowerPorts(power))))?;
-        Ok(Self { machine, vcpus, memory_bytes, has_console: false, disks: Vec::new() })
+        Ok(Self { machine, pci: None, vcpus, memory_bytes, has_console: false, disks: 0, slots: Vec::new() })
     }
 
     /// Attaches the serial port that is the guest's console. What is returned is told when its input has something new
@@ -84,28 +102,97 @@ impl Pc {
         Ok(console)
     }
 
-    /// Attaches `disk` as the next of the guest's virtio disks, with `queues` virtqueues.
+    /// Attaches `disk` as the next of the guest's virtio disks, with `queues` virtqueues: one for each vCPU is best.
     ///
     /// # Errors
-    /// When there are as many as there is room for, or the hypervisor or the operating system refuses.
-    pub fn attach_disk(&mut self, disk: Arc<dyn Disk>, queues: u16) -> Result<VirtioDisk, MachineError> {
-        let index = self.disks.len();
-        let slot = map::disk_slot(index)
-            .ok_or_else(|| MachineError::Refused(format!("the machine has room for {} disks", map::DISKS_MAX)))?;
-        let interrupt = self.interrupt(slot.line)?;
-        let attached =
-            VirtioDisk::attach(&mut self.machine, &format!("disk{index}"), interrupt, slot.address, disk, queues)?;
-        self.disks.push(slot);
+    /// When there are as many devices as there is room for, or the hypervisor or the operating system refuses.
+    pub fn attach_disk(
+        &mut self,
+        disk: Arc<dyn Disk>,
+        queues: u16,
+        transport: VirtioTransport,
+    ) -> Result<VirtioDisk, MachineError> {
+        let name = format!("disk{}", self.disks);
+        let (device, attached) = VirtioDisk::device(&self.machine, &name, disk, queues)?;
+        self.attach_virtio(device, transport)?;
+        self.disks += 1;
         Ok(attached)
+    }
+
+    /// Attaches a device that gives the guest random bytes.
+    ///
+    /// # Errors
+    /// As [`Pc::attach_disk`].
+    pub fn attach_entropy(&mut self, transport: VirtioTransport) -> Result<(), MachineError> {
+        let router = self.machine.io_threads().router();
+        let sink = Box::new(move |queue| router.hand_over([queue]));
+        let device = EntropyDevice::new("entropy", self.machine.memory().clone(), sink);
+        self.attach_virtio(device, transport)
+    }
+
+    /// Attaches a virtio device.
+    ///
+    /// # Errors
+    /// As [`Pc::attach_disk`].
+    pub fn attach_virtio<D: VirtioDevice + 'static>(
+        &mut self,
+        device: D,
+        transport: VirtioTransport,
+    ) -> Result<(), MachineError> {
+        match transport {
+            VirtioTransport::Pci => {
+                let events = Arc::clone(self.machine.events());
+                let failures = Box::new(move |failure: &DeviceFailure| events(MachineEvent::from(failure)));
+                self.attach_pci(PciTransport::vectors_wanted(&device), |vectors| {
+                    let transport = PciTransport::new(device, vectors, failures);
+                    let transport =
+                        transport.map_err(|source| MachineError::Os { what: "making doorbells", source })?;
+                    Ok(Box::new(transport))
+                })
+            }
+            VirtioTransport::Mmio => {
+                let full = || format!("the machine has room for {} virtio-mmio devices", map::MMIO_SLOTS_MAX);
+                let slot = map::mmio_slot(self.slots.len()).ok_or_else(|| MachineError::Refused(full()))?;
+                let interrupt = self.interrupt(slot.line)?;
+                virtio_mmio::attach(&mut self.machine, device, interrupt, slot.address)?;
+                self.slots.push(slot);
+                Ok(())
+            }
+        }
+    }
+
+    /// Attaches the PCI function that `make` makes, which is given as many interrupts as `vectors`.
+    ///
+    /// # Errors
+    /// When there is no room for it on the bus, or it cannot be made, or the hypervisor or the operating system refuses.
+    pub fn attach_pci(
+        &mut self,
+        vectors: usize,
+        make: impl FnOnce(Vec<Arc<dyn Interrupt>>) -> Result<Box<dyn PciFunction>, MachineError>,
+    ) -> Result<(), MachineError> {
+        let pci = match &mut self.pci {
+            Some(pci) => pci,
+            none => none.insert(PcPci::new(&mut self.machine)?),
+        };
+        pci.attach(vectors, make)
     }
 
     /// Puts `linux` into memory and starts it.
     ///
     /// # Errors
     /// When it is no kernel, or does not fit, or the hypervisor or the operating system refuses.
-    pub fn start(self, linux: &linux::Linux<'_>) -> Result<RunningMachine, MachineError> {
+    pub fn start(mut self, linux: &linux::Linux<'_>) -> Result<RunningMachine, MachineError> {
+        let described = acpi::Described {
+            vcpus: self.vcpus,
+            has_console: self.has_console,
+            has_pci: self.pci.is_some(),
+            slots: &self.slots,
+        };
+        let tables = acpi::tables(&described);
+        if let Some(pci) = self.pci {
+            pci.connect(&mut self.machine)?;
+        }
         let memory = self.machine.memory().guest_memory();
-        let tables = acpi::tables(self.vcpus, self.has_console, &self.disks);
         self.machine.load(&tables, map::ACPI_TABLES, map::RESET_VECTOR)?;
         self.machine.load(&power::RESET_CODE, map::RESET_VECTOR, map::LOW_MEMORY_END)?;
         let entry = linux.load(memory, self.memory_bytes)?;

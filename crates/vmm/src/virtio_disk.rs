@@ -1,18 +1,14 @@
-//! A disk attached to a machine: virtio-blk behind virtio-mmio registers, its queues on the I/O threads.
+//! A disk attached to a machine: virtio-blk, its queues on the I/O threads.
 
-use crate::bus::MmioDevice;
-use crate::event::{EventSink, MachineEvent};
 use crate::machine::{Machine, MachineError};
+use crate::virtio_mmio;
 use blockyard_block::Disk;
-use blockyard_devices::Interrupt;
-use blockyard_devices::virtio::{
-    BlockDevice, BlockDeviceOptions, MMIO_QUEUE_NOTIFY_OFFSET, MMIO_WINDOW_BYTES, MmioTransport, QueueStatistics,
-};
+use blockyard_devices::virtio::{BlockDevice, BlockDeviceOptions};
+use blockyard_devices::{Interrupt, QueueStatistics};
 use blockyard_hypervisor as hypervisor;
-use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-pub use blockyard_devices::virtio::QueueCounts as DiskStatistics;
+pub use blockyard_devices::QueueCounts as DiskStatistics;
 
 /// Entries of each virtqueue at most.
 const QUEUE_SIZE: u16 = 256;
@@ -23,7 +19,8 @@ pub struct VirtioDisk {
 }
 
 impl VirtioDisk {
-    /// Attaches `disk` at guest-physical `address` as `name`, with `queues` virtqueues. It signals `interrupt`.
+    /// Attaches `disk` at guest-physical `address` as `name`, with `queues` virtqueues, behind virtio-mmio registers. It
+    /// signals `interrupt`.
     ///
     /// # Errors
     /// When the address is taken, or the hypervisor or the operating system refuses.
@@ -35,6 +32,18 @@ impl VirtioDisk {
         disk: Arc<dyn Disk>,
         queues: u16,
     ) -> Result<Self, MachineError> {
+        let (device, attached) = Self::device(machine, name, disk, queues)?;
+        virtio_mmio::attach(machine, device, interrupt, address)?;
+        Ok(attached)
+    }
+
+    /// The device of `disk`, whatever its transport is to be.
+    pub(crate) fn device(
+        machine: &Machine,
+        name: &str,
+        disk: Arc<dyn Disk>,
+        queues: u16,
+    ) -> Result<(BlockDevice, Self), MachineError> {
         let router = machine.io_threads().router();
         let options = BlockDeviceOptions {
             name: name.to_owned(),
@@ -46,36 +55,11 @@ impl VirtioDisk {
         let device = BlockDevice::new(disk, machine.memory().clone(), &options, sink)
             .map_err(|error| hypervisor::Error::Refused(error.to_string()))?;
         let statistics = device.statistics().to_vec();
-        let transport = MmioTransport::new(device, interrupt)
-            .map_err(|source| MachineError::Os { what: "making doorbells", source })?;
-        for (queue, doorbell) in transport.doorbells().iter().enumerate() {
-            machine.vm().register_doorbell(address + MMIO_QUEUE_NOTIFY_OFFSET, queue as u32, doorbell.as_fd())?;
-        }
-        let window = TransportWindow { transport, events: Arc::clone(machine.events()) };
-        machine.attach_mmio_device(address, MMIO_WINDOW_BYTES, Arc::new(Mutex::new(window)))?;
-        Ok(Self { statistics })
+        Ok((device, Self { statistics }))
     }
 
     /// What all its queues have done so far.
     pub fn counts(&self) -> DiskStatistics {
         self.statistics.iter().map(|queue| queue.counts()).sum()
-    }
-}
-
-/// The registers on the bus. A driver that sets the device up wrongly is reported.
-struct TransportWindow {
-    transport: MmioTransport<BlockDevice>,
-    events: EventSink,
-}
-
-impl MmioDevice for TransportWindow {
-    fn read(&mut self, offset: u64, data: &mut [u8]) {
-        self.transport.read(offset, data);
-    }
-
-    fn write(&mut self, offset: u64, data: &[u8]) {
-        if let Err(failure) = self.transport.write(offset, data) {
-            (self.events)(MachineEvent::from(&failure));
-        }
     }
 }

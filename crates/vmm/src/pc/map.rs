@@ -2,7 +2,9 @@
 
 use super::MmioSlot;
 use crate::machine::MachineError;
+use blockyard_devices::pci::CONFIG_BYTES;
 use blockyard_devices::virtio::MMIO_WINDOW_BYTES;
+use std::ops::Range;
 
 /// Boot parameters: Linux's zero page.
 pub(super) const BOOT_PARAMETERS: u64 = 0x7000;
@@ -34,15 +36,23 @@ pub(super) const CONSOLE_PORT: u16 = 0x3f8;
 pub(super) const CONSOLE_PORTS: u16 = 8;
 pub(super) const CONSOLE_LINE: u32 = 4;
 
-const DISKS: u64 = 0xd000_0000;
+const MMIO_SLOTS: u64 = 0xd000_0000;
 /// Lines that no device of an old PC has.
-const DISK_LINES: std::ops::Range<u32> = 16..blockyard_hypervisor::INTERRUPT_LINES;
-pub(super) const DISKS_MAX: usize = (DISK_LINES.end - DISK_LINES.start) as usize;
+const MMIO_LINES: Range<u32> = 16..blockyard_hypervisor::INTERRUPT_LINES;
+pub(super) const MMIO_SLOTS_MAX: usize = (MMIO_LINES.end - MMIO_LINES.start) as usize;
 
-/// Where the disk with this number is.
-pub(super) fn disk_slot(index: usize) -> Option<MmioSlot> {
-    let line = DISK_LINES.clone().nth(index)?;
-    Some(MmioSlot { address: DISKS + index as u64 * MMIO_WINDOW_BYTES, line })
+/// Configuration of the PCI bus, by address and by ports.
+pub(super) const PCI_CONFIG: u64 = 0xd800_0000;
+pub(super) const PCI_CONFIG_PORT: u16 = 0xcf8;
+/// Where PCI functions may have their registers.
+pub(super) const PCI_WINDOW: Range<u64> = 0xe000_0000..0xf000_0000;
+const _: () = assert!(MMIO_SLOTS + MMIO_SLOTS_MAX as u64 * MMIO_WINDOW_BYTES <= PCI_CONFIG);
+const _: () = assert!(PCI_CONFIG + CONFIG_BYTES <= PCI_WINDOW.start && PCI_WINDOW.end <= IO_APIC as u64);
+
+/// Where the virtio device with this number is that has virtio-mmio registers.
+pub(super) fn mmio_slot(index: usize) -> Option<MmioSlot> {
+    let line = MMIO_LINES.clone().nth(index)?;
+    Some(MmioSlot { address: MMIO_SLOTS + index as u64 * MMIO_WINDOW_BYTES, line })
 }
 
 /// Where memory below 4 GiB ends, of so much.
@@ -79,9 +89,9 @@ mod tests {
     }
 
     #[test]
-    fn disks_lie_apart_until_the_lines_are_used_up() {
-        let slots: Vec<_> = (0..).map_while(disk_slot).collect();
-        assert_eq!(slots.len(), DISKS_MAX);
+    fn mmio_slots_lie_apart_until_the_lines_are_used_up() {
+        let slots: Vec<_> = (0..).map_while(mmio_slot).collect();
+        assert_eq!(slots.len(), MMIO_SLOTS_MAX);
         for (one, next) in slots.iter().zip(&slots[1..]) {
             assert!(one.address + MMIO_WINDOW_BYTES <= next.address && one.line < next.line);
         }

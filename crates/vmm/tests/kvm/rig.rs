@@ -6,7 +6,7 @@ use blockyard_hypervisor::kvm::KvmHypervisor;
 use blockyard_linux_guest::write_initramfs;
 use blockyard_vmm::machine::RunningMachine;
 use blockyard_vmm::pc::linux::Linux;
-use blockyard_vmm::pc::{Pc, PowerRequest};
+use blockyard_vmm::pc::{Pc, PowerRequest, VirtioTransport};
 use blockyard_vmm::placement::Placement;
 use std::fs;
 use std::path::PathBuf;
@@ -25,6 +25,8 @@ pub(crate) struct Rig {
     pub(crate) memory_bytes: u64,
     pub(crate) command_line: String,
     pub(crate) disks: Vec<Arc<dyn Disk>>,
+    pub(crate) transport: VirtioTransport,
+    pub(crate) has_entropy: bool,
 }
 
 /// How it ended.
@@ -53,6 +55,8 @@ impl Rig {
             memory_bytes: 256 << 20,
             command_line: "console=ttyS0 quiet panic=-1".to_owned(),
             disks: Vec::new(),
+            transport: VirtioTransport::default(),
+            has_entropy: false,
         })
     }
 
@@ -76,6 +80,7 @@ impl Rig {
         let mut machine = self.start(&initrd, Arc::clone(&printed), sender);
         let end = wait(&ends, &printed);
         machine.stop();
+        eprintln!("{:?}", machine.exits());
         let printed = printed.lock().unwrap();
         (end, String::from_utf8_lossy(&printed).into_owned())
     }
@@ -89,7 +94,10 @@ impl Rig {
         let output = Box::new(move |bytes: &[u8]| printed.lock().unwrap().extend(bytes));
         pc.attach_console(output, Box::new(NoInput)).unwrap();
         for disk in &self.disks {
-            pc.attach_disk(Arc::clone(disk), 1).unwrap();
+            pc.attach_disk(Arc::clone(disk), self.vcpus as u16, self.transport).unwrap();
+        }
+        if self.has_entropy {
+            pc.attach_entropy(self.transport).unwrap();
         }
         pc.start(&Linux { kernel: &self.kernel, initrd, command_line: &self.command_line }).unwrap()
     }
