@@ -1,4 +1,4 @@
-//! A PC that Linux boots on: memory, interrupt controllers, a console, disks, and the ACPI tables that describe them.
+//! A PC that Linux boots on: memory, interrupt controllers, serial ports, disks, and the ACPI tables that describe them.
 //!
 //! There is no firmware and no legacy hardware: ACPI's hardware-reduced profile, everything named in its tables. (At
 //! the reset vector are nine bytes that ask for a reset.) Virtio devices are functions of a PCI bus, or have virtio-mmio
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 
 pub use power::{PowerRequest, PowerSink};
 
-/// A device that the tables describe.
+/// A device at addresses, that the tables describe.
 #[derive(Clone, Copy, Debug)]
 struct MmioSlot {
     address: u64,
@@ -46,6 +46,13 @@ pub enum VirtioTransport {
     Mmio,
 }
 
+/// A device at ports, that the tables describe.
+#[derive(Clone, Copy, Debug)]
+struct PortSlot {
+    port: u16,
+    line: u32,
+}
+
 /// A PC that is being put together.
 pub struct Pc {
     machine: Machine,
@@ -53,7 +60,7 @@ pub struct Pc {
     pci: Option<PcPci>,
     vcpus: u32,
     memory_bytes: u64,
-    has_console: bool,
+    serial_ports: Vec<PortSlot>,
     disks: usize,
     slots: Vec<MmioSlot>,
 }
@@ -82,24 +89,50 @@ impl Pc {
         machine.set_absent(Absent::ReadsAsOnes);
         machine.vm().create_interrupt_controllers(vcpus)?;
         machine.attach_port_device(power::PORT, power::PORTS, Arc::new(Mutex::new(power::PowerPorts(power))))?;
-        Ok(Self { machine, pci: None, vcpus, memory_bytes, has_console: false, disks: 0, slots: Vec::new() })
+        Ok(Self { machine, pci: None, vcpus, memory_bytes, serial_ports: Vec::new(), disks: 0, slots: Vec::new() })
     }
 
-    /// Attaches the serial port that is the guest's console. What is returned is told when its input has something new
-    /// ([`SerialPort::input_ready`]).
+    /// The machine's memory.
+    pub fn memory(&self) -> &MemoryMap {
+        self.machine.memory()
+    }
+
+    /// Attaches the first serial port, which is the guest's console unless its command line says otherwise. What is
+    /// returned is told when its input has something new ([`SerialPort::input_ready`]).
     ///
     /// # Errors
-    /// When there is one already, or the hypervisor or the operating system refuses.
+    /// When it is there already, or the hypervisor or the operating system refuses.
     pub fn attach_console(
         &mut self,
         output: SerialOutput,
         input: Box<dyn SerialInput>,
     ) -> Result<Arc<Mutex<SerialWindow>>, MachineError> {
-        let interrupt = self.interrupt(map::CONSOLE_LINE)?;
-        let console = Arc::new(Mutex::new(SerialWindow(SerialPort::new(output, input, Some(interrupt)))));
-        self.machine.attach_port_device(map::CONSOLE_PORT, map::CONSOLE_PORTS, Arc::clone(&console) as _)?;
-        self.has_console = true;
-        Ok(console)
+        self.attach_serial_port(map::CONSOLE, output, input)
+    }
+
+    /// Attaches the second serial port, likewise.
+    ///
+    /// # Errors
+    /// As [`Pc::attach_console`].
+    pub fn attach_second_serial_port(
+        &mut self,
+        output: SerialOutput,
+        input: Box<dyn SerialInput>,
+    ) -> Result<Arc<Mutex<SerialWindow>>, MachineError> {
+        self.attach_serial_port(map::SECOND_SERIAL_PORT, output, input)
+    }
+
+    fn attach_serial_port(
+        &mut self,
+        slot: PortSlot,
+        output: SerialOutput,
+        input: Box<dyn SerialInput>,
+    ) -> Result<Arc<Mutex<SerialWindow>>, MachineError> {
+        let interrupt = self.interrupt(slot.line)?;
+        let window = Arc::new(Mutex::new(SerialWindow(SerialPort::new(output, input, Some(interrupt)))));
+        self.machine.attach_port_device(slot.port, map::SERIAL_PORT_PORTS, Arc::clone(&window) as _)?;
+        self.serial_ports.push(slot);
+        Ok(window)
     }
 
     /// Attaches `disk` as the next of the guest's virtio disks, with `queues` virtqueues: one for each vCPU is best.
@@ -184,7 +217,7 @@ impl Pc {
     pub fn start(mut self, linux: &linux::Linux<'_>) -> Result<RunningMachine, MachineError> {
         let described = acpi::Described {
             vcpus: self.vcpus,
-            has_console: self.has_console,
+            serial_ports: &self.serial_ports,
             has_pci: self.pci.is_some(),
             slots: &self.slots,
         };

@@ -1,6 +1,6 @@
 //! The ACPI tables of a PC (ACPI 6.5, hardware-reduced).
 
-use super::{MmioSlot, map, power};
+use super::{MmioSlot, PortSlot, map, power};
 use acpi_tables::aml::{self, Path};
 use acpi_tables::fadt::{FADTBuilder, Flags};
 use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
@@ -26,7 +26,7 @@ const PCI_BUS: u8 = 0;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Described<'a> {
     pub(super) vcpus: u32,
-    pub(super) has_console: bool,
+    pub(super) serial_ports: &'a [PortSlot],
     pub(super) has_pci: bool,
     pub(super) slots: &'a [MmioSlot],
 }
@@ -100,8 +100,8 @@ fn dsdt(described: &Described<'_>) -> Vec<u8> {
     let off = power::SLEEP_TYPE_OFF;
     let sleep_off = aml::Name::new("_S5_".into(), &aml::Package::new(vec![&off, &0_u8, &0_u8, &0_u8]));
     table.append_slice(&bytes(&sleep_off));
-    if described.has_console {
-        table.append_slice(&console());
+    for (index, port) in described.serial_ports.iter().enumerate() {
+        table.append_slice(&serial_port(index, port));
     }
     for (index, slot) in described.slots.iter().enumerate() {
         table.append_slice(&virtio_mmio(index, slot));
@@ -113,14 +113,11 @@ fn dsdt(described: &Described<'_>) -> Vec<u8> {
     table.as_slice().to_vec()
 }
 
-fn console() -> Vec<u8> {
-    let ports = aml::IO::new(map::CONSOLE_PORT, map::CONSOLE_PORT, 0, map::CONSOLE_PORTS as u8);
-    device(
-        "_SB_.COM1",
-        &EISAName::new("PNP0501"),
-        0,
-        &aml::ResourceTemplate::new(vec![&ports, &edge(map::CONSOLE_LINE)]),
-    )
+fn serial_port(index: usize, slot: &PortSlot) -> Vec<u8> {
+    let ports = aml::IO::new(slot.port, slot.port, 0, map::SERIAL_PORT_PORTS as u8);
+    let interrupt = edge(slot.line);
+    let resources = aml::ResourceTemplate::new(vec![&ports, &interrupt]);
+    device(&format!("_SB_.COM{}", index + 1), &EISAName::new("PNP0501"), index, &resources)
 }
 
 fn virtio_mmio(index: usize, slot: &MmioSlot) -> Vec<u8> {
@@ -175,7 +172,8 @@ mod tests {
     #[test]
     fn tables_are_found_from_the_root_and_their_checksums_are_right() {
         let slots: Vec<_> = (0..).map_while(map::mmio_slot).collect();
-        let described = Described { vcpus: 255, has_console: true, has_pci: true, slots: &slots };
+        let serial_ports = [map::CONSOLE, map::SECOND_SERIAL_PORT];
+        let described = Described { vcpus: 255, serial_ports: &serial_ports, has_pci: true, slots: &slots };
         let tables = tables(&described);
         assert!(map::ACPI_TABLES + tables.len() as u64 <= map::LOW_MEMORY_END);
         let at = |address: u64| &tables[(address - map::ACPI_TABLES) as usize..];

@@ -1,6 +1,6 @@
 //! What lies where in a PC's memory and ports, and on which interrupt line.
 
-use super::MmioSlot;
+use super::{MmioSlot, PortSlot};
 use crate::machine::MachineError;
 use blockyard_devices::pci::CONFIG_BYTES;
 use blockyard_devices::virtio::MMIO_WINDOW_BYTES;
@@ -32,9 +32,11 @@ pub(super) const MEMORY_BYTES_MIN: u64 = 16 << 20;
 pub(super) const LOCAL_APIC: u32 = 0xfee0_0000;
 pub(super) const IO_APIC: u32 = 0xfec0_0000;
 
-pub(super) const CONSOLE_PORT: u16 = 0x3f8;
-pub(super) const CONSOLE_PORTS: u16 = 8;
-pub(super) const CONSOLE_LINE: u32 = 4;
+/// COM1 and COM2, where kernels look for them.
+pub(super) const CONSOLE: PortSlot = PortSlot { port: 0x3f8, line: 4 };
+pub(super) const SECOND_SERIAL_PORT: PortSlot = PortSlot { port: 0x2f8, line: 3 };
+/// Ports of a serial port.
+pub(super) const SERIAL_PORT_PORTS: u16 = 8;
 
 const MMIO_SLOTS: u64 = 0xd000_0000;
 /// Lines that no device of an old PC has.
