@@ -569,22 +569,26 @@ const HANDS_OVER: &str = "blockyard.hand_over ";
 
 /// The kernel's arguments.
 fn arguments(options: &ApplianceOptions) -> Vec<String> {
-    let mut arguments = kernel_command_line::common(options.memory_bytes, options.raid6);
-    arguments.push("ssl0=fd:0,fd:0".to_owned());
+    let mut arguments = match options.kernel.is_for_kvm() {
+        true => kernel_command_line::on_kvm(),
+        false => kernel_command_line::of_user_mode_linux(options.memory_bytes, options.raid6),
+    };
+    if !options.kernel.is_for_kvm() {
+        arguments.push("ssl0=fd:0,fd:0".to_owned());
+    }
     if let Some(system) = &options.system {
         arguments.extend(kernel_command_line::of_a_system(&options.kernel, system, HANDS_OVER));
         return arguments;
     }
-    let own = [
-        "printk.time=1",
+    if !options.kernel.is_for_kvm() {
         // Processes that work with the kernel by signals instead of being traced cost a third, where it has them
         // (Linux 6.16) and the host lets it. They can then reach all of the guest's memory, which is no more than its
         // root can.
-        "seccomp=auto",
-        // It ends when it panics, and it panics when it is damaged.
-        "oops=panic",
-    ];
-    arguments.extend(own.map(str::to_owned));
+        arguments.push("seccomp=auto".to_owned());
+    }
+    arguments.push("printk.time=1".to_owned());
+    // It ends when it panics, and it panics when it is damaged.
+    arguments.push("oops=panic".to_owned());
     if options.console.is_none() {
         arguments.push("quiet".to_owned());
     }

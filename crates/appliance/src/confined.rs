@@ -35,6 +35,7 @@ const NAMESPACES: u8 = 1;
 const LANDLOCK: u8 = 2;
 const FILTERED: u8 = 4;
 const QUIET: u8 = 8;
+const SEALED: u8 = 16;
 /// No flags: what comes before them.
 const BECOMES: u8 = 0xfe;
 const REFUSES: u8 = 0xff;
@@ -60,9 +61,10 @@ pub(crate) struct LineStart {
 impl LineStart {
     /// Sends it on standard input, which is the serial line.
     pub(crate) fn send(&self) -> io::Result<()> {
-        let Confined { namespaces, landlock, filtered, quiet, .. } = self.confined;
-        let flags = [(namespaces, NAMESPACES), (landlock, LANDLOCK), (filtered, FILTERED), (quiet, QUIET)];
-        let byte = flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |byte, (_, flag)| byte | flag);
+        let Confined { namespaces, landlock, filtered, quiet, sealed } = self.confined;
+        let walls = [(namespaces, NAMESPACES), (landlock, LANDLOCK), (filtered, FILTERED)];
+        let flags = [(quiet, QUIET), (sealed, SEALED)].into_iter().chain(walls);
+        let byte = flags.filter(|(is_set, _)| *is_set).fold(0, |byte, (_, flag)| byte | flag);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors: Vec<_> = self.listener.iter().map(AsFd::as_fd).collect();
@@ -109,7 +111,7 @@ impl LineWord {
         let listener = descriptors.flatten().next();
         let is = |flag| byte[0] & flag != 0;
         let (namespaces, landlock, filtered, quiet) = (is(NAMESPACES), is(LANDLOCK), is(FILTERED), is(QUIET));
-        let confined = Confined { namespaces, landlock, filtered, quiet, sealed: false };
+        let confined = Confined { namespaces, landlock, filtered, quiet, sealed: is(SEALED) };
         Ok(Some(Self::Start(LineStart { confined, listener })))
     }
 }

@@ -1,55 +1,80 @@
 //! The appliance's kernel, as it is found on the machine.
 
-use blockyard_block::{programs, shown};
+mod distribution;
+mod user_mode_linux;
+
 use blockyard_confinement::program_filter::Executes;
-use rustix::fs::{Access, access};
-use std::env;
+use blockyard_hypervisor::kvm;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Names the kernel where it is not in the usual places.
-const VARIABLE: &str = "BLOCKYARD_UML";
-const PROGRAM: &str = "linux.uml";
-const USUAL_DIRECTORY: &str = "/usr/bin";
-/// Where the Debian package has the modules, below its prefix.
-const MODULES: &str = "lib/uml/modules";
+/// Who executes an appliance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// User-Mode Linux where it is to be had, and otherwise KVM where that executes natively.
+    ///
+    /// In this order as User-Mode Linux boots in a third of the time, and all that an image's kernel may break out into
+    /// there is a process.
+    #[default]
+    Auto,
+    /// User-Mode Linux.
+    Uml,
+    /// KVM, with the kernel of a distribution.
+    Kvm,
+}
 
-/// The disks' driver, below the version's `kernel`.
-const DRIVER: &str = "drivers/block/virtio_blk.ko";
-
-/// User-Mode Linux, on disk.
+/// A Linux kernel for appliances, on disk.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// What is executed.
-    pub program: PathBuf,
-    /// The directory `kernel` of its modules, unless what is needed is built in.
+    /// What is executed, or booted.
+    pub file: PathBuf,
+    /// The directory of its modules, where depmod(8) has written its tables, unless what is needed is built in.
     modules: Option<PathBuf>,
-    /// Linux's version: its first two numbers.
-    version: Option<(u32, u32)>,
-    /// BLOCKYARD_UML names it.
-    named: bool,
+    kind: Kind,
+}
+
+/// How it becomes a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// User-Mode Linux is a program.
+    Program {
+        /// Linux's version: its first two numbers.
+        version: Option<(u32, u32)>,
+        /// BLOCKYARD_UML names it.
+        named: bool,
+    },
+    /// It boots in a virtual machine on KVM.
+    VirtualMachine,
 }
 
 /// Why there is no kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// None was found.
+    /// No User-Mode Linux was found.
     #[error(
         "there is no User-Mode Linux: run `apt-get install user-mode-linux`, or without root `apt-get download user-mode-linux && \
          dpkg-deb -x user-mode-linux_*.deb uml` and set BLOCKYARD_UML=uml/usr/bin/linux.uml"
     )]
     Missing,
+    /// Neither was found: why KVM is not taken instead.
+    #[error("{uml}; nor is there KVM to boot a distribution's kernel on: {kvm}", uml = KernelError::Missing)]
+    Neither {
+        /// In words.
+        kvm: Box<Self>,
+    },
     /// The one that was named is not there.
-    #[error("BLOCKYARD_UML names {}, which cannot be used", path.display())]
+    #[error("{variable} names {}, which cannot be used", path.display())]
     Named {
+        /// Where it is named.
+        variable: &'static str,
         /// What it names.
         path: PathBuf,
         /// What looking for it met.
         #[source]
         error: io::Error,
     },
-    /// It has no modules.
+    /// User-Mode Linux has no modules.
     #[error(
         "{} has no virtio_blk, neither built in nor as a module at {}: the Debian package user-mode-linux has both", program.display(),
         looked.display()
@@ -60,130 +85,91 @@ pub enum KernelError {
         /// Where they should be.
         looked: PathBuf,
     },
+    /// KVM does not execute kernels here.
+    #[error("{reason}{}", remedy.as_ref().map(|remedy| format!(" ({remedy})")).unwrap_or_default())]
+    Kvm {
+        /// Why.
+        reason: String,
+        /// What would help.
+        remedy: Option<String>,
+    },
+    /// No kernel was found that could be booted on KVM.
+    #[error(
+        "there is no kernel of a distribution's in /boot that this user may read: run `apt-get install linux-image-amd64`, or set \
+         {}=/PATH/boot/vmlinuz-RELEASE, with its modules in /PATH/lib/modules/RELEASE",
+        distribution::VARIABLE
+    )]
+    NoneInBoot,
+    /// Nobody has written down which module of it needs which.
+    #[error("{} lacks modules.dep and modules.alias, which `depmod RELEASE` writes (with `-b DIR` for another root)", .0.display())]
+    NoTables(PathBuf),
 }
 
 impl Kernel {
-    /// The one that BLOCKYARD_UML names, or the one on PATH, or Debian's.
+    /// For this backend: the one that an environment variable names (`BLOCKYARD_UML`, `BLOCKYARD_APPLIANCE_KERNEL`), or
+    /// the one on PATH and Debian's, or the one in /boot.
     ///
     /// # Errors
-    /// When there is none, or it has no modules.
-    pub fn find() -> Result<Self, KernelError> {
-        let name = env::var_os(VARIABLE).filter(|name| !name.is_empty());
-        let named = name.is_some();
-        let program = match name {
-            Some(name) => {
-                let path = PathBuf::from(name);
-                executable(&path).map_err(|error| KernelError::Named { path, error })?
-            }
-            None => on_path().ok_or(KernelError::Missing)?,
-        };
-        let (modules, release) = modules(&program)?;
-        let version = release.and_then(|release| version(&release));
-        Ok(Self { program, modules, version, named })
+    /// When there is none, or it has no modules, or KVM does not execute natively.
+    pub fn find(backend: Backend) -> Result<Self, KernelError> {
+        match backend {
+            Backend::Uml => user_mode_linux::find(),
+            Backend::Kvm => Self::find_for_kvm(),
+            Backend::Auto => match user_mode_linux::find() {
+                Err(KernelError::Missing) => {
+                    Self::find_for_kvm().map_err(|kvm| KernelError::Neither { kvm: Box::new(kvm) })
+                }
+                found => found,
+            },
+        }
+    }
+
+    fn find_for_kvm() -> Result<Self, KernelError> {
+        let kvm = kvm::probe();
+        if !kvm.native {
+            return Err(KernelError::Kvm { reason: kvm.reason, remedy: kvm.remedy });
+        }
+        distribution::find()
+    }
+
+    /// Whether it boots in a virtual machine on KVM, rather than being a program.
+    pub fn is_for_kvm(&self) -> bool {
+        matches!(self.kind, Kind::VirtualMachine)
     }
 
     /// What is wrong with it if it is no Linux. Looked at when it does not start: to read all of it takes a while.
     pub(crate) fn is_no_linux(&self) -> Option<String> {
-        let is_linux = release(&fs::read(&self.program).ok()?).is_some();
-        let program = shown(&self.program);
-        let named = if self.named { format!("{program}, which {VARIABLE} names,") } else { program.to_string() };
-        (!is_linux).then(|| format!("{named} is no Linux"))
+        match self.kind {
+            Kind::Program { named, .. } => user_mode_linux::is_no_linux(&self.file, named),
+            Kind::VirtualMachine => None,
+        }
     }
 
-    /// The directory `kernel` of its modules, if it has any.
+    /// The directory of its modules and depmod(8)'s tables, if it has any.
     pub(crate) fn modules(&self) -> Option<&Path> {
         self.modules.as_deref()
     }
 
-    /// Whether the guest's processes can work with it by signals (Linux 6.16).
+    /// Whether the guest's processes can work with it by signals (User-Mode Linux 6.16).
     pub fn has_seccomp_mode(&self) -> bool {
         const FIRST: (u32, u32) = (6, 16);
-        self.version.is_none_or(|version| version >= FIRST)
+        match self.kind {
+            Kind::Program { version, .. } => version.is_none_or(|version| version >= FIRST),
+            Kind::VirtualMachine => false,
+        }
     }
 
-    /// What it goes on executing when it has started: since Linux 6.13 a program of its own, which it has open, for
-    /// each of the guest's processes.
-    pub(crate) fn executes(&self) -> Executes {
-        const FIRST: (u32, u32) = (6, 13);
-        // Of a version that nobody knows: as the latest ones.
-        if self.version.is_none_or(|version| version >= FIRST) { Executes::Descriptors } else { Executes::Nothing }
+    /// What it goes on executing when it has started, where it is a program.
+    pub(crate) fn executes(&self) -> Option<Executes> {
+        match self.kind {
+            Kind::Program { version, .. } => Some(user_mode_linux::executes(version)),
+            Kind::VirtualMachine => None,
+        }
     }
 }
 
-/// A file that this process may execute, by its one name.
-fn executable(path: &Path) -> io::Result<PathBuf> {
-    let program = path.canonicalize()?;
-    access(&program, Access::EXEC_OK)?;
-    if program.is_file() { Ok(program) } else { Err(io::Error::other("it is not a file")) }
-}
-
-fn on_path() -> Option<PathBuf> {
-    let directories = programs::directories().into_iter().chain([PathBuf::from(USUAL_DIRECTORY)]);
-    directories.map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())?.canonicalize().ok()
-}
-
-/// The directory of a kernel's modules, if it needs one: beside it, wherever its package was unpacked to, or where it
-/// is installed. With its release, as `uname -r` says it.
-fn modules(program: &Path) -> Result<(Option<PathBuf>, Option<String>), KernelError> {
-    let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
-    let beside = prefix.join(MODULES);
-    if let [only] = &releases(&beside)[..] {
-        return Ok((Some(modules_of(&beside, only)), Some(only.clone())));
-    }
-    let bytes = fs::read(program).unwrap_or_default();
-    let release = release(&bytes);
-    let found = release.as_ref().and_then(|release| {
-        let trees = [&beside, &Path::new("/usr").join(MODULES)];
-        trees.map(|tree| modules_of(tree, release)).into_iter().find(|modules| modules.join(DRIVER).is_file())
-    });
-    if found.is_none() && (release.is_none() || position(&bytes, b"virtio_blk\0").is_none()) {
-        return Err(KernelError::Modules { program: program.to_owned(), looked: beside });
-    }
-    Ok((found, release))
-}
-
-fn modules_of(tree: &Path, release: &str) -> PathBuf {
-    tree.join(release).join("kernel")
-}
-
-/// The releases that a tree has usable modules of.
-fn releases(tree: &Path) -> Vec<String> {
-    let names =
-        fs::read_dir(tree).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|release| modules_of(tree, release).join(DRIVER).is_file()).collect()
-}
-
-/// What `uname -r` says in a kernel: its banner says so too.
-fn release(kernel: &[u8]) -> Option<String> {
-    const BANNER: &[u8] = b"Linux version ";
-    let at = position(kernel, BANNER)?;
-    let name = kernel[at + BANNER.len()..].split(|byte| !byte.is_ascii_graphic()).next()?;
-    String::from_utf8(name.to_vec()).ok()
-}
-
-fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
-    bytes.windows(text.len()).position(|window| window == text)
-}
-
-/// The first two numbers of a release.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn newer_kernels_go_on_executing() {
-        let executes = |release: &str| {
-            Kernel { version: version(release), program: PathBuf::new(), modules: None, named: false }.executes()
-        };
-        assert_eq!(executes("6.1.176"), Executes::Nothing);
-        assert_eq!(executes("6.12-own"), Executes::Nothing);
-        assert_eq!(executes("6.13.0-rc1"), Executes::Descriptors);
-        assert_eq!(executes("7.2.7"), Executes::Descriptors);
-        assert_eq!(executes("next"), Executes::Descriptors);
-    }
+/// The names in a directory; none where it cannot be listed.
+fn names_in(directory: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
 }

@@ -1,12 +1,12 @@
-//! What User-Mode Linux is told as its arguments, whatever it boots for.
+//! What kernels are told.
 
 use crate::kernel::Kernel;
 use crate::machine::INITRAMFS_NAME;
 use crate::system::SystemOptions;
 
-/// What every guest's kernel is told. Without `raid6`, it does not measure how to compute the second parity of RAID 6,
-/// which takes it a second, and has none.
-pub(crate) fn common(memory_bytes: u64, raid6: bool) -> Vec<String> {
+/// What User-Mode Linux is told as its arguments, whatever it boots for. Without `raid6`, it does not measure how to
+/// compute the second parity of RAID 6, which takes it a second, and has none.
+pub(crate) fn of_user_mode_linux(memory_bytes: u64, raid6: bool) -> Vec<String> {
     vec![
         format!("mem={}M", memory_bytes >> 20),
         format!("initrd={INITRAMFS_NAME}"),
@@ -45,4 +45,21 @@ pub(crate) fn of_a_system(kernel: &Kernel, options: &SystemOptions, first: &str)
     let words = format!("printk.time=1 {seccomp}{first}{consoles} {}", options.append);
     // Or it would add a root of its own behind all that.
     ["root=".to_owned(), words]
+}
+
+/// What a distribution's kernel is told in an appliance, as its command line.
+pub(crate) fn on_kvm() -> Vec<String> {
+    let words = [
+        "rdinit=/init",
+        // The first serial port is the agent's.
+        "console=ttyS1",
+        "cryptomgr.notests",
+        // Whose files these are is for others to say.
+        "lsm=",
+        // At once, to the end of its virtual machine.
+        "panic=-1",
+        // All that is in there is one to the host: nothing has to be kept from the rest.
+        "mitigations=off",
+    ];
+    words.map(str::to_owned).into()
 }

@@ -7,8 +7,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Those that every appliance has: its disks' driver, and what EFI's partitions need, which most images have.
-const INITIAL: [&str; 5] = ["virtio_blk", "vfat", "nls_cp437", "nls_iso8859-1", "nls_utf8"];
+/// Those that every appliance has: its disks' drivers, and what Linux's and EFI's partitions need, which most images have.
+/// What a kernel has built in is none.
+const INITIAL: [&str; 7] = ["virtio_mmio", "virtio_blk", "ext4", "vfat", "nls_cp437", "nls_iso8859-1", "nls_utf8"];
 
 /// Those that the kernel may want when an image has arrays, logical volumes or encrypted volumes, or a file of it is
 /// mounted; it loads what it uses. They come at once, as whoever opens such a volume cannot be asked to do so again. A
@@ -64,8 +65,7 @@ struct Tables {
 impl Tables {
     /// Nothing where all is built in.
     fn read(kernel: &Kernel) -> io::Result<Option<Self>> {
-        let Some(modules) = kernel.modules() else { return Ok(None) };
-        let directory = modules.parent().unwrap_or(modules).to_owned();
+        let Some(directory) = kernel.modules().map(Path::to_owned) else { return Ok(None) };
         let needs = fs::read_to_string(directory.join("modules.dep"))?;
         let aliases = fs::read_to_string(directory.join("modules.alias"))?;
         Ok(Some(Self { directory, needs, aliases }))
@@ -141,6 +141,7 @@ fn append(archive: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8]) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Backend;
     use std::collections::HashMap;
     use std::io::Read;
 
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_asks_for_comes_once() {
-        let kernel = Kernel::find().unwrap();
+        let kernel = Kernel::find(Backend::Uml).unwrap();
         let archive =
             bundle(&kernel, &["fs-iso9660", "quota_v2", "../../etc/passwd", "nothing"], &[]).unwrap().unwrap();
         let files = unpacked(&archive);
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn modules_come_with_what_they_need_and_their_other_names() {
-        let kernel = Kernel::find().unwrap();
+        let kernel = Kernel::find(Backend::Uml).unwrap();
         let archive = bundle(&kernel, &LATER, &[]).unwrap().unwrap();
         let files = unpacked(&archive);
         for name in [

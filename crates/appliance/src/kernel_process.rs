@@ -16,6 +16,7 @@
 use crate::confined::{Confined, LineStart, LineWord};
 use crate::error::Cause;
 use crate::kernel::Kernel;
+use crate::kvm_process;
 use blockyard_block::wait_ready;
 use blockyard_confinement::landlock_abi;
 use blockyard_confinement::program_filter::{
@@ -23,7 +24,7 @@ use blockyard_confinement::program_filter::{
     make_mounts_read_only,
 };
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::event::{PollFd, PollFlags};
@@ -58,6 +59,9 @@ const GAP_BYTES_MAX: u64 = 1 << 30;
 /// What each of its processes may have for itself: data, heap and stack of its kernel's program, which takes half of
 /// that.
 const PRIVATE_BYTES_MAX: u64 = 24 << 20;
+/// What a virtual machine's process may have for itself: the kernel and the initramfs until they are in the guest's memory, and
+/// threads' stacks.
+const VIRTUAL_MACHINE_BYTES_MAX: u64 = 128 << 20;
 /// Descriptors that each of its processes may have: disks have three, and of newer kernels a guest's process has one.
 const DESCRIPTORS_MAX: u64 = 1024;
 /// The first version of Landlock that keeps signals in.
@@ -74,16 +78,41 @@ pub(crate) const PRELOAD_NAME: &str = "preload.so";
 /// Says to a process that it was started to call [`run`], with what it was started as. The kernel does not have it.
 const STARTED_AS: &str = "BLOCKYARD_STARTED_AS_KERNEL";
 
-/// What [`run`] is told, as its arguments: stage, process that started it, bytes of the guest's memory, what the kernel
-/// goes on executing, the kernel, the kernel's arguments.
+/// What [`run`] is told, as its arguments: stage, process that started it, bytes of the guest's memory, what becomes of
+/// the kernel, the kernel, the kernel's arguments.
 #[derive(Debug)]
 pub struct KernelArguments {
     stage: Stage,
     parent: u32,
-    memory_bytes: u64,
-    executes: Executes,
-    program: PathBuf,
-    arguments: Vec<OsString>,
+    pub(crate) memory_bytes: u64,
+    becomes: Becomes,
+    pub(crate) kernel: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// What becomes of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Becomes {
+    /// It is a program, which the process executes.
+    Program(Executes),
+    /// The process becomes a virtual machine on KVM that boots it.
+    VirtualMachine,
+}
+
+impl Becomes {
+    const WORDS: [(Self, &str); 3] = [
+        (Self::Program(Executes::Nothing), "program"),
+        (Self::Program(Executes::Descriptors), "executing-program"),
+        (Self::VirtualMachine, "virtual-machine"),
+    ];
+
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(this, _)| *this == self).map_or("", |(_, word)| word)
+    }
+
+    fn parse(word: &OsStr) -> Option<Self> {
+        Self::WORDS.iter().find(|(_, this)| word == *this).map(|(becomes, _)| *becomes)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +120,6 @@ enum Stage {
     Outer,
     Inner,
 }
-
-const DESCRIPTORS: &str = "descriptors";
 
 /// The program that this is.
 const OWN_PROGRAM: &str = "/proc/self/exe";
@@ -103,8 +130,9 @@ const GUARD: &str = "guard";
 impl KernelArguments {
     /// For the outer stage.
     pub(crate) fn outer(memory_bytes: u64, kernel: &Kernel, arguments: Vec<OsString>) -> Self {
-        let (parent, program) = (std::process::id(), kernel.program.clone());
-        Self { stage: Stage::Outer, parent, memory_bytes, executes: kernel.executes(), program, arguments }
+        let becomes = kernel.executes().map_or(Becomes::VirtualMachine, Becomes::Program);
+        let (parent, kernel) = (std::process::id(), kernel.file.clone());
+        Self { stage: Stage::Outer, parent, memory_bytes, becomes, kernel, arguments }
     }
 
     /// As arguments of a program.
@@ -112,21 +140,21 @@ impl KernelArguments {
         let stage = if self.stage == Stage::Outer { "outer" } else { "inner" };
         let mut all: Vec<OsString> =
             vec![stage.into(), self.parent.to_string().into(), self.memory_bytes.to_string().into()];
-        all.push(if self.executes == Executes::Descriptors { DESCRIPTORS.into() } else { "nothing".into() });
-        all.push(self.program.clone().into());
+        all.push(self.becomes.word().into());
+        all.push(self.kernel.clone().into());
         all.extend(self.arguments.iter().cloned());
         all
     }
 
     fn parse(arguments: &[OsString]) -> Option<Self> {
-        let [stage, parent, memory_bytes, executes, program, arguments @ ..] = arguments else { return None };
+        let [stage, parent, memory_bytes, becomes, kernel, arguments @ ..] = arguments else { return None };
         let number = |text: &OsStr| text.to_str()?.parse::<u64>().ok();
         Some(Self {
             stage: if stage == "outer" { Stage::Outer } else { Stage::Inner },
             parent: u32::try_from(number(parent)?).ok()?,
             memory_bytes: number(memory_bytes)?,
-            executes: if executes == DESCRIPTORS { Executes::Descriptors } else { Executes::Nothing },
-            program: program.into(),
+            becomes: Becomes::parse(becomes)?,
+            kernel: kernel.into(),
             arguments: arguments.to_vec(),
         })
     }
@@ -190,11 +218,14 @@ fn outer(arguments: KernelArguments, again: &[&str]) -> io::Result<Infallible> {
     set_no_new_privs(true)?;
     stay_on_one_cpu();
     let gap_bytes = if fix_addresses() { 0 } else { GAP_BYTES_MAX };
-    bound_resources(arguments.memory_bytes, gap_bytes)?;
+    bound_resources(&arguments, gap_bytes)?;
     if let Err(error) = make_namespaces() {
         // Only for those who read along.
         let _ = writeln!(io::stderr(), "no namespaces of its own for the appliance: {error}");
-        start_guard(arguments.parent, again)?;
+        // A virtual machine is one process, which makes no others.
+        if arguments.becomes != Becomes::VirtualMachine {
+            start_guard(arguments.parent, again)?;
+        }
         return inner(&arguments, false);
     }
     let inner = KernelArguments { stage: Stage::Inner, parent: 0, ..arguments };
@@ -242,7 +273,7 @@ fn stay_on_one_cpu() {
 }
 
 /// Bounds what each of the guest's processes can take of the host; how many there are is for whoever answers its calls.
-fn bound_resources(memory_bytes: u64, gap_bytes: u64) -> io::Result<()> {
+fn bound_resources(arguments: &KernelArguments, gap_bytes: u64) -> io::Result<()> {
     // A panic of the guest's must not leave its memory on the host's disk. A limit of zero keeps it out of files only:
     // a program that the system has for core dumps would be given it all the same, unless the limit is one byte (Linux,
     // fs/coredump.c).
@@ -251,9 +282,12 @@ fn bound_resources(memory_bytes: u64, gap_bytes: u64) -> io::Result<()> {
     // so).
     let _ = fs::write("/proc/self/coredump_filter", "0");
     // Its memory is a file.
-    let file_bytes = memory_bytes.saturating_add(gap_bytes);
+    let file_bytes = arguments.memory_bytes.saturating_add(gap_bytes);
     bound(Resource::Fsize, file_bytes.saturating_add(TEMPORARY_SLACK_BYTES))?;
-    bound(Resource::Data, PRIVATE_BYTES_MAX)?;
+    bound(
+        Resource::Data,
+        if arguments.becomes == Becomes::VirtualMachine { VIRTUAL_MACHINE_BYTES_MAX } else { PRIVATE_BYTES_MAX },
+    )?;
     // A page of its memory may be in two places; and the tables for much more than that would take memory themselves.
     bound(Resource::As, file_bytes.saturating_mul(2).saturating_add(1 << 30))?;
     bound(Resource::Nofile, DESCRIPTORS_MAX)
@@ -272,7 +306,7 @@ pub(crate) fn tasks_max(memory_bytes: u64) -> usize {
 }
 
 /// Without new privileges, nothing brings them back: not the execution of a program by root either.
-fn drop_capabilities() -> io::Result<()> {
+pub(crate) fn drop_capabilities() -> io::Result<()> {
     // Whoever may not does not have them to lose.
     for capability in CapabilitySet::all().iter() {
         let _ = remove_capability_from_bounding_set(capability);
@@ -306,14 +340,21 @@ fn make_namespaces() -> io::Result<()> {
 fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> {
     // What it makes is for itself, and all of it, whoever started it.
     umask(Mode::RWXG | Mode::RWXO);
+    match arguments.becomes {
+        Becomes::Program(executes) => become_program(arguments, executes, isolated),
+        Becomes::VirtualMachine => kvm_process::run(arguments, isolated),
+    }
+}
+
+fn become_program(arguments: &KernelArguments, executes: Executes, isolated: bool) -> io::Result<Infallible> {
     let directory = std::env::current_dir()?;
     let rooted = isolated && has_private_root(arguments, &directory)?;
     let (program, temporary) = match rooted {
         true => (PathBuf::from("/kernel"), PathBuf::from("/tmp")),
-        false => (arguments.program.clone(), directory),
+        false => (arguments.kernel.clone(), directory),
     };
     let library = std::env::current_dir()?.join(PRELOAD_NAME);
-    let landlock = restrict_files(&program, &temporary)?;
+    let landlock = restrict_files(files_of_program(&program, &temporary))?;
     let mut command = Command::new(program);
     command.args(&arguments.arguments).env_clear().env("TMPDIR", &temporary).env("HOME", &temporary);
     command.env("LD_PRELOAD", library);
@@ -325,7 +366,7 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
     }
     let quiet = isolated || landlock_abi().is_ok_and(|abi| abi >= LANDLOCK_OF_SIGNALS);
     let in_reach = if quiet { InReach::OwnProcesses } else { InReach::OthersToo };
-    let (filtered, listener) = match filter_program(arguments.executes, in_reach) {
+    let (filtered, listener) = match filter_program(executes, in_reach) {
         Ok(listener) => (true, listener),
         Err(error) => {
             let _ = writeln!(io::stderr(), "no filter of system calls for the appliance: {error}");
@@ -359,13 +400,10 @@ fn has_private_root(arguments: &KernelArguments, directory: &Path) -> io::Result
 
 /// A root directory with what the kernel needs: mounted over what was there, which is then let go of.
 fn private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<()> {
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    let root = directory.join("root");
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount("root", &root, "tmpfs", flags, c"mode=0700,size=1m")?;
+    let root = new_root(directory)?;
     let below = |path: &str| root.join(path.trim_start_matches('/'));
     File::create(below("kernel"))?;
-    mount_bind_recursive(&arguments.program, below("kernel"))?;
+    mount_bind_recursive(&arguments.kernel, below("kernel"))?;
     make_read_only(&below("kernel"))?;
     for library in LIBRARIES.iter().filter(|library| Path::new(library).is_dir()) {
         fs::create_dir_all(below(library))?;
@@ -385,12 +423,27 @@ fn private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<()>
     let options = format!("mode=0700,size={}", arguments.memory_bytes.saturating_add(TEMPORARY_SLACK_BYTES));
     let options = CString::new(options).map_err(io::Error::other)?;
     // The guest's memory is a file here, which it executes.
-    mount("tmp", below("tmp"), "tmpfs", flags, options.as_c_str())?;
+    mount("tmp", below("tmp"), "tmpfs", ROOT_FLAGS, options.as_c_str())?;
     mount_bind_recursive(directory, below("d"))?;
-    std::env::set_current_dir(&root)?;
-    pivot_root(".", ".")?;
-    unmount(".", UnmountFlags::DETACH)?;
+    enter_root(&root)?;
     std::env::set_current_dir("/d")
+}
+
+const ROOT_FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+
+/// An empty root directory for this process, mounted below `directory`.
+pub(crate) fn new_root(directory: &Path) -> io::Result<PathBuf> {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let root = directory.join("root");
+    mount("root", &root, "tmpfs", ROOT_FLAGS, c"mode=0700,size=1m")?;
+    Ok(root)
+}
+
+/// Makes it the root directory, and lets go of what was.
+pub(crate) fn enter_root(root: &Path) -> io::Result<()> {
+    std::env::set_current_dir(root)?;
+    pivot_root(".", ".")?;
+    Ok(unmount(".", UnmountFlags::DETACH)?)
 }
 
 /// Where the guest is root on the host, file permissions would not keep it from writing there, nor to what is mounted
@@ -406,16 +459,23 @@ fn make_read_only(mounted: &Path) -> io::Result<()> {
     Ok(mount_remount(mounted, flags, c"")?)
 }
 
-/// Takes every file but the kernel's own from this process, as far as the host's kernel can; whether it can at all.
-fn restrict_files(program: &Path, temporary: &Path) -> io::Result<bool> {
+/// The files that a kernel which is a program needs.
+fn files_of_program<'a>(
+    program: &'a Path,
+    temporary: &'a Path,
+) -> impl Iterator<Item = (&'a Path, BitFlags<AccessFs>)> {
     let read = AccessFs::from_read(ABI::V7);
     let all = AccessFs::from_all(ABI::V7);
-    let places = LIBRARIES.iter().chain([&LIBRARY_CACHE]).map(Path::new).chain([program]).map(|path| (path, read));
+    let places = LIBRARIES.iter().chain([&LIBRARY_CACHE]).map(Path::new).chain([program]).map(move |path| (path, read));
     let own = [Path::new("."), temporary].map(|path| (path, all));
     let odd = [("/proc", AccessFs::ReadFile.into()), ("/dev/null", AccessFs::ReadFile | AccessFs::WriteFile)];
-    let odd = odd.map(|(path, access)| (Path::new(path), access));
+    places.chain(own).chain(odd.map(|(path, access)| (Path::new(path), access)))
+}
+
+/// Takes every file but these from this process, as far as the host's kernel can; whether it can at all.
+pub(crate) fn restrict_files<'a>(files: impl Iterator<Item = (&'a Path, BitFlags<AccessFs>)>) -> io::Result<bool> {
     // What is not there need not be allowed.
-    let rules = places.chain(own).chain(odd).filter_map(|(path, access)| {
+    let rules = files.filter_map(|(path, access)| {
         let access = if path.is_dir() { access } else { access & AccessFs::from_file(ABI::V7) };
         Some(Ok::<_, landlock::RulesetError>(PathBeneath::new(PathFd::new(path).ok()?, access)))
     });

@@ -6,6 +6,7 @@ use crate::directory::{make_directory, new_file, permit, takes_memory};
 use crate::error::Cause;
 use crate::kernel::Kernel;
 use crate::kernel_process::{self, KernelArguments, PRELOAD_NAME, tasks_max};
+use crate::kvm_process;
 use crate::slot::SlotDisk;
 use blockyard_block::{AdmittedMemory, Disk, error_at, wait_ready};
 use blockyard_confinement::program_filter::{AnsweredCalls, OwnProcesses};
@@ -13,7 +14,6 @@ use blockyard_linux_guest::PRELOAD;
 use blockyard_session::server::{Export, Server, ServerOptions, Session};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::num::NonZeroU32;
@@ -85,6 +85,7 @@ pub(crate) struct Machine {
     awaited: Vec<(UnixListener, Export)>,
     slots: Vec<Arc<SlotDisk>>,
     confined: Confined,
+    is_on_kvm: bool,
     memory_bytes: u64,
     started_as: String,
     server: Server,
@@ -100,14 +101,18 @@ impl Machine {
         write_initramfs: impl FnOnce(File) -> io::Result<()>,
     ) -> Result<Self, Cause> {
         let start = |what| move |error| Cause::Start(what, error);
-        let directory = make_directory(parts.memory_bytes).map_err(start("making a directory"))?;
+        // On KVM, its memory has no name.
+        let named_bytes = if parts.kernel.is_for_kvm() { 0 } else { parts.memory_bytes };
+        let directory = make_directory(named_bytes).map_err(start("making a directory"))?;
         let root = directory.path().join("root");
         let made = fs::create_dir(&root).and_then(|()| permit(&root, 0o700));
         made.map_err(|error| Cause::Start("making a directory", error_at(&root, &error)))?;
         let initramfs = new_file(&directory.path().join(INITRAMFS_NAME));
         initramfs.and_then(write_initramfs).map_err(start("writing its initramfs"))?;
-        let library = new_file(&directory.path().join(PRELOAD_NAME));
-        library.and_then(|mut file| file.write_all(PRELOAD)).map_err(start("writing its library"))?;
+        if !parts.kernel.is_for_kvm() {
+            let library = new_file(&directory.path().join(PRELOAD_NAME));
+            library.and_then(|mut file| file.write_all(PRELOAD)).map_err(start("writing its library"))?;
+        }
         let listen = |index: usize| {
             let path = directory.path().join(index.to_string());
             let listener = UnixListener::bind(&path)?;
@@ -127,6 +132,7 @@ impl Machine {
             awaited: listeners.into_iter().zip(parts.disks).collect(),
             slots: parts.slots,
             confined: Confined::default(),
+            is_on_kvm: parts.kernel.is_for_kvm(),
             memory_bytes: parts.memory_bytes,
             started_as: kernel_process::started_as(parts.launcher),
             server,
@@ -137,31 +143,40 @@ impl Machine {
     /// Lets the kernel start until it has its disks, and has looked at none of them. `line` is this end of
     /// [`Lines::serial`].
     pub(crate) fn attach(&mut self, line: &impl AsFd, patience: &Patience<'_>) -> Result<(), Cause> {
-        let start = |what| move |error| Cause::Start(what, error);
         self.await_kernel(line, patience)?;
-        let (mut confined, listener) = loop {
-            match self.receive_word(line, patience)? {
-                LineWord::Start(LineStart { confined, listener }) => break (confined, listener),
-                LineWord::Becomes | LineWord::Refuses => {}
-            }
-        };
+        match self.is_on_kvm {
+            true => self.attach_virtual_machine(line, patience)?,
+            false => self.attach_program(line, patience)?,
+        }
+        // It has its sockets and has read its initramfs.
+        self.directory = None;
+        Ok(())
+    }
+
+    /// What becomes a virtual machine connects to its disks, is shut in, and only then says so: then its kernel begins.
+    fn attach_virtual_machine(&mut self, line: &impl AsFd, patience: &Patience<'_>) -> Result<(), Cause> {
+        self.accept_all(patience)?;
+        self.confined = self.receive_start(line, patience)?.confined;
+        Ok(())
+    }
+
+    /// What becomes a program is shut in, connects to its disks, and is then sealed.
+    fn attach_program(&mut self, line: &impl AsFd, patience: &Patience<'_>) -> Result<(), Cause> {
+        let start = |what| move |error| Cause::Start(what, error);
+        let LineStart { mut confined, listener } = self.receive_start(line, patience)?;
         let answer = |listener: &OwnedFd| AnsweredCalls::of_the_start(listener.try_clone()?);
         let calls = listener.as_ref().map(answer).transpose().map_err(start("letting its process start"))?;
         let roomy = |directory: &TempDir| takes_memory(directory.path(), self.memory_bytes);
         if !confined.namespaces && !self.directory.as_ref().is_some_and(roomy) {
             return Err(Cause::NoRoom(self.memory_bytes >> 20));
         }
-        for (listener, export) in std::mem::take(&mut self.awaited) {
-            self.accept(&listener, export, patience)?;
-        }
+        self.accept_all(patience)?;
         confined.sealed = calls.is_some();
         drop(calls);
         let own = OwnProcesses { group: Pid::from_child(&self.process.child), tasks_max: tasks_max(self.memory_bytes) };
         let judge = |listener| AnsweredCalls::judged(listener, own);
         self.answered = listener.map(judge).transpose().map_err(start("judging what its process does"))?;
         self.confined = confined;
-        // It has its sockets and has read its initramfs.
-        self.directory = None;
         Ok(())
     }
 
@@ -175,6 +190,15 @@ impl Machine {
         }
     }
 
+    /// Waits until the process says how far it is shut in.
+    fn receive_start(&self, line: &impl AsFd, patience: &Patience<'_>) -> Result<LineStart, Cause> {
+        loop {
+            if let LineWord::Start(start) = self.receive_word(line, patience)? {
+                return Ok(start);
+            }
+        }
+    }
+
     /// Waits for a word on the line.
     fn receive_word(&self, line: &impl AsFd, patience: &Patience<'_>) -> Result<LineWord, Cause> {
         loop {
@@ -183,6 +207,14 @@ impl Machine {
             }
             self.await_readable(line.as_fd(), patience)?;
         }
+    }
+
+    /// Waits for the kernel to connect to all of its disks.
+    fn accept_all(&mut self, patience: &Patience<'_>) -> Result<(), Cause> {
+        for (listener, export) in std::mem::take(&mut self.awaited) {
+            self.accept(&listener, export, patience)?;
+        }
+        Ok(())
     }
 
     /// Waits for the kernel to connect to a disk.
@@ -253,8 +285,13 @@ pub(crate) fn export(name: Arc<str>, disk: Arc<dyn Disk>) -> Export {
 
 fn spawn(parts: &MachineParts<'_>, lines: Lines, directory: &TempDir) -> Result<ChildProcess, Cause> {
     let start = |what| move |error| Cause::Start(what, error);
-    let disks = (0..parts.disks.len()).map(|index| format!("virtio_uml.device={index}:2"));
-    let arguments: Vec<OsString> = disks.chain(parts.arguments.iter().cloned()).map(Into::into).collect();
+    let arguments = match parts.kernel.is_for_kvm() {
+        true => kvm_process::arguments(parts.disks.len(), &parts.arguments.join(" ")),
+        false => {
+            let disks = (0..parts.disks.len()).map(|index| format!("virtio_uml.device={index}:2"));
+            disks.chain(parts.arguments.iter().cloned()).map(Into::into).collect()
+        }
+    };
     let kernel = KernelArguments::outer(parts.memory_bytes, parts.kernel, arguments);
     let (program, first) = parts.launcher;
     let mut command = Command::new(program);

@@ -98,7 +98,7 @@ impl System {
         let InitramfsOptions { kernel, mut initramfs, launcher, memory_bytes, timeout, interrupted, system } = options;
         let (ends, console) = Console::for_people().map_err(start("making its console"))?;
         let disks = disks.iter().map(|disk| export(Arc::clone(&disk.name), Arc::clone(&disk.disk))).collect();
-        let mut arguments = kernel_command_line::common(memory_bytes, false);
+        let mut arguments = kernel_command_line::of_user_mode_linux(memory_bytes, false);
         arguments.extend(kernel_command_line::of_a_system(kernel, &system, ""));
         let parts = MachineParts { kernel, launcher, memory_bytes, disks, slots: Vec::new(), arguments };
         let lines = Lines { serial, console: ends.console, words: ends.words };

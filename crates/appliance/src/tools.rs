@@ -121,7 +121,7 @@ impl Tools {
 
     /// The modules that are called so and are not there, as an archive; nothing if there are no more of them.
     pub(crate) fn lacking_modules(&self, kernel: &Kernel, names: &[String]) -> Result<Option<Vec<u8>>, ToolError> {
-        let path = kernel.modules().unwrap_or(&kernel.program);
+        let path = kernel.modules().unwrap_or(&kernel.file);
         let unreadable = |error| ToolError::Unreadable { path: path.to_owned(), error };
         kernel_modules::bundle(kernel, names, &self.modules).map_err(unreadable)
     }

@@ -1,6 +1,7 @@
 //! Images on the command line: how they are named, opened and shown, and how something is done on their files.
 
 pub mod at_terminal;
+pub mod backend;
 pub mod file_command;
 pub mod listing;
 pub mod misplaced;

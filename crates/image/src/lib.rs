@@ -63,7 +63,7 @@ mod error;
 mod needs;
 mod watch;
 
-pub use blockyard_appliance::{ApplianceError, ConsoleSize, Ending, ImageDisk, System, SystemOptions};
+pub use blockyard_appliance::{ApplianceError, Backend, ConsoleSize, Ending, ImageDisk, System, SystemOptions};
 /// What the guest can be asked for, by [`OpenImage::call`]: to remove files, to link, rename and change them, and so
 /// on.
 pub use blockyard_protocol::appliance as operations;

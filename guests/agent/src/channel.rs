@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 
-/// User-Mode Linux's first serial line.
+/// The guest's first serial port.
 const LINE: &str = "/dev/ttyS0";
 
 pub(crate) struct Channel {

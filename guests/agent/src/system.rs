@@ -17,7 +17,7 @@ const FILES_MAX: u64 = 4096;
 /// Those that the kernel gives to an init (Linux, include/asm-generic/resource.h).
 const FILES_OF_AN_INIT: (u64, u64) = (1024, 4096);
 
-/// Mounts what the kernel shows of itself, and loads the driver of the disks.
+/// Mounts what the kernel shows of itself, and loads the drivers of the disks.
 pub(crate) fn set_up() -> io::Result<()> {
     for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
         mount(kind, at, kind, MountFlags::NOSUID | MountFlags::NOEXEC, None)?;
@@ -27,6 +27,8 @@ pub(crate) fn set_up() -> io::Result<()> {
     }
     setrlimit(Resource::Nofile, Rlimit { current: Some(FILES_MAX), maximum: Some(FILES_MAX) })?;
     modules::serve_kernel()?;
+    // What finds the disks, where User-Mode Linux has something of its own, and what drives them.
+    modules::load("virtio_mmio")?;
     modules::load("virtio_blk")
 }
 

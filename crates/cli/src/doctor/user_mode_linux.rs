@@ -3,7 +3,7 @@
 use super::facility::{Facility, Lack};
 use super::program::{self, Asked};
 use crate::image::try_appliance;
-use blockyard_appliance::{Confined, Kernel};
+use blockyard_appliance::{Backend, Confined, Kernel};
 use blockyard_command_line::failures;
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ pub struct Found(Result<(Kernel, Asked), Lack>);
 /// Looks for it.
 pub fn find() -> Found {
     let lack = |error| Lack::new(blockyard_block::explain(&error), REMEDY);
-    Found(Kernel::find().map_err(lack).map(|kernel| {
-        let asked = program::ask(&kernel.program);
+    Found(Kernel::find(Backend::Uml).map_err(lack).map(|kernel| {
+        let asked = program::ask(&kernel.file);
         (kernel, asked)
     }))
 }
@@ -34,14 +34,14 @@ impl Found {
 
     fn boots(self) -> Result<(String, Confined), Lack> {
         let (kernel, asked) = self.0?;
-        let shown = kernel.program.display();
+        let shown = kernel.file.display();
         let version = asked.answer().map_err(|why| Lack::new(format!("{shown}: {why}"), REMEDY))?;
         match try_appliance(kernel.clone()) {
             Ok(confined) => {
                 let walls = walls(confined);
                 Ok((format!("{shown}, version {version}; it boots, and what shuts it in is {walls}"), confined))
             }
-            Err(error) => Err(lack(kernel.program.clone(), &error)),
+            Err(error) => Err(lack(kernel.file.clone(), &error)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The appliance's kernel, which a process of this program becomes.
 
 use anyhow::Result;
-use blockyard_appliance::{Confined, Kernel};
+use blockyard_appliance::{Backend, Confined, Kernel};
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_image::{Resources, guest};
 use clap::Args;
@@ -30,8 +30,8 @@ pub fn run_kernel(args: &KernelArgs) -> Result<()> {
 ///
 /// # Errors
 /// When this machine has no kernel for them.
-pub fn resources() -> blockyard_image::Result<Resources> {
-    Resources::find(KERNEL_COMMAND)
+pub fn resources(backend: Backend) -> blockyard_image::Result<Resources> {
+    Resources::find_for(backend, KERNEL_COMMAND)
 }
 
 /// Boots an appliance without a disk, as a trial; how far it is shut in.

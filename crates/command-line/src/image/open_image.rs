@@ -1,6 +1,7 @@
 //! How the command line opens an image whose files can be worked on.
 
 use super::at_terminal::AtTerminal;
+use super::backend::BackendArgs;
 use super::file_command::FileCommand;
 use super::mount_point;
 use super::named_image;
@@ -12,7 +13,7 @@ use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{AtomicChange, Disk, OpenedFile};
 use blockyard_image::guest::DISKS_MAX;
 use blockyard_image::inspection::Inspection;
-use blockyard_image::{Access, ImageDisk, ImageOptions, Keys, OpenImage, Resources};
+use blockyard_image::{Access, Backend, ImageDisk, ImageOptions, Keys, OpenImage, Resources};
 use blockyard_protocol::appliance::MountPoint;
 use blockyard_session::open::{OpenOptions, open_disk};
 use clap::{Arg, Args, ValueEnum};
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What appliances are made of, as the program finds it that can become their kernel.
-pub type FindResources = fn() -> blockyard_image::Result<Resources>;
+pub type FindResources = fn(Backend) -> blockyard_image::Result<Resources>;
 
 /// What an appliance has, and is given, unless somebody says otherwise.
 const MEMORY_MIB: u64 = ImageOptions::MEMORY_BYTES >> 20;
@@ -74,6 +75,8 @@ pub struct OpenArgs {
     /// The appliance's memory in MiB.
     #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB, value_parser = clap::value_parser!(u64).range(64..=65536))]
     pub memory: u64,
+    #[command(flatten)]
+    backend: BackendArgs,
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -107,6 +110,7 @@ impl Default for OpenArgs {
             atomic: false,
             timeout: TIMEOUT_SECONDS,
             memory: MEMORY_MIB,
+            backend: BackendArgs::default(),
             allow_dir: Vec::new(),
             verbose: false,
             raid6: false,
@@ -252,7 +256,7 @@ impl OpenArgs {
     /// # Errors
     /// When it does not come up.
     pub fn boot(&self, options: ImageOptions, resources: FindResources, signals: EndSignals) -> Result<OpenImage> {
-        Ok(options.boot(resources()?, Arc::new(AtTerminal::new(signals, self.verbose)))?)
+        Ok(options.boot(resources(self.backend.backend())?, Arc::new(AtTerminal::new(signals, self.verbose)))?)
     }
 
     /// Mounts what was set, or is found; with `--inspect`, says before which system it is.

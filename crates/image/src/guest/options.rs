@@ -4,7 +4,9 @@ use super::OpenImage;
 use crate::Watch;
 use crate::error::{Context, Result};
 use crate::volumes::keys::Keys;
-use blockyard_appliance::{Appliance, ApplianceOptions, Confined, ImageDisk, Kernel, SystemOptions, kernel_process};
+use blockyard_appliance::{
+    Appliance, ApplianceOptions, Backend, Confined, ImageDisk, Kernel, SystemOptions, kernel_process,
+};
 use blockyard_block::AtomicChange;
 use blockyard_protocol::volume_name;
 use std::convert::Infallible;
@@ -47,7 +49,15 @@ impl Resources {
     /// # Errors
     /// When this machine has no kernel for it.
     pub fn find(argument: &'static str) -> Result<Self> {
-        Ok(Self::with_kernel(Kernel::find()?, argument))
+        Self::find_for(Backend::Auto, argument)
+    }
+
+    /// The same, with a guest that this backend executes.
+    ///
+    /// # Errors
+    /// When this machine has no kernel for it.
+    pub fn find_for(backend: Backend, argument: &'static str) -> Result<Self> {
+        Ok(Self::with_kernel(Kernel::find(backend)?, argument))
     }
 
     /// The same with this kernel.

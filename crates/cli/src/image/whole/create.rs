@@ -9,6 +9,7 @@ use blockyard_block::partition_table::Scheme;
 use blockyard_block::specification::Format;
 use blockyard_block::{Qcow2Backing, shown, size};
 use blockyard_command_line::image::at_terminal::AtTerminal;
+use blockyard_command_line::image::backend::BackendArgs;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
@@ -64,6 +65,8 @@ pub struct CreateArgs {
     /// Directory in which files behind the backing file may lie; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    backend: BackendArgs,
     /// Say nothing.
     #[arg(short, long)]
     quiet: bool,
@@ -109,7 +112,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     };
     let creation = Creation { image, table, partitions, file_system };
     let watch: Arc<dyn Watch> = Arc::new(AtTerminal::catch()?);
-    creation.run(&allow_dirs, resources, &watch)?;
+    creation.run(&allow_dirs, || resources(args.backend.backend()), &watch)?;
     if args.quiet {
         return Ok(());
     }

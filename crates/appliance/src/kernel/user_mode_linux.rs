@@ -1,0 +1,122 @@
+//! User-Mode Linux, which is a program.
+
+use super::{Kernel, KernelError, Kind, names_in};
+use blockyard_block::{programs, shown};
+use blockyard_confinement::program_filter::Executes;
+use rustix::fs::{Access, access};
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Names the kernel where it is not in the usual places.
+const VARIABLE: &str = "BLOCKYARD_UML";
+const PROGRAM: &str = "linux.uml";
+const USUAL_DIRECTORY: &str = "/usr/bin";
+/// Where the Debian package has the modules, below its prefix.
+const MODULES: &str = "lib/uml/modules";
+
+/// The disks' driver, below the version's directory.
+const DRIVER: &str = "kernel/drivers/block/virtio_blk.ko";
+
+/// The one that BLOCKYARD_UML names, or the one on PATH, or Debian's.
+pub(super) fn find() -> Result<Kernel, KernelError> {
+    let name = env::var_os(VARIABLE).filter(|name| !name.is_empty());
+    let named = name.is_some();
+    let file = match name {
+        Some(name) => {
+            let path = PathBuf::from(name);
+            executable(&path).map_err(|error| KernelError::Named { variable: VARIABLE, path, error })?
+        }
+        None => on_path().ok_or(KernelError::Missing)?,
+    };
+    let (modules, release) = modules(&file)?;
+    let version = release.and_then(|release| version(&release));
+    Ok(Kernel { file, modules, kind: Kind::Program { version, named } })
+}
+
+/// What is wrong with a program if it is no Linux.
+pub(super) fn is_no_linux(program: &Path, named: bool) -> Option<String> {
+    let is_linux = release(&fs::read(program).ok()?).is_some();
+    let program = shown(program);
+    let named = if named { format!("{program}, which {VARIABLE} names,") } else { program.to_string() };
+    (!is_linux).then(|| format!("{named} is no Linux"))
+}
+
+/// What one of this version goes on executing when it has started: since Linux 6.13 a program of its own, which it has
+/// open, for each of the guest's processes.
+pub(super) fn executes(version: Option<(u32, u32)>) -> Executes {
+    const FIRST: (u32, u32) = (6, 13);
+    // Of a version that nobody knows: as the latest ones.
+    if version.is_none_or(|version| version >= FIRST) { Executes::Descriptors } else { Executes::Nothing }
+}
+
+/// A file that this process may execute, by its one name.
+fn executable(path: &Path) -> io::Result<PathBuf> {
+    let program = path.canonicalize()?;
+    access(&program, Access::EXEC_OK)?;
+    if program.is_file() { Ok(program) } else { Err(io::Error::other("it is not a file")) }
+}
+
+fn on_path() -> Option<PathBuf> {
+    let directories = programs::directories().into_iter().chain([PathBuf::from(USUAL_DIRECTORY)]);
+    directories.map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())?.canonicalize().ok()
+}
+
+/// The directory of a kernel's modules, if it needs one: beside it, wherever its package was unpacked to, or where it
+/// is installed. With its release, as `uname -r` says it.
+fn modules(program: &Path) -> Result<(Option<PathBuf>, Option<String>), KernelError> {
+    let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
+    let beside = prefix.join(MODULES);
+    if let [only] = &releases(&beside)[..] {
+        return Ok((Some(beside.join(only)), Some(only.clone())));
+    }
+    let bytes = fs::read(program).unwrap_or_default();
+    let release = release(&bytes);
+    let found = release.as_ref().and_then(|release| {
+        let trees = [&beside, &Path::new("/usr").join(MODULES)];
+        trees.map(|tree| tree.join(release)).into_iter().find(|modules| modules.join(DRIVER).is_file())
+    });
+    if found.is_none() && (release.is_none() || position(&bytes, b"virtio_blk\0").is_none()) {
+        return Err(KernelError::Modules { program: program.to_owned(), looked: beside });
+    }
+    Ok((found, release))
+}
+
+/// The releases that a tree has usable modules of.
+fn releases(tree: &Path) -> Vec<String> {
+    names_in(tree).filter(|release| tree.join(release).join(DRIVER).is_file()).collect()
+}
+
+/// What `uname -r` says in a kernel: its banner says so too.
+fn release(kernel: &[u8]) -> Option<String> {
+    const BANNER: &[u8] = b"Linux version ";
+    let at = position(kernel, BANNER)?;
+    let name = kernel[at + BANNER.len()..].split(|byte| !byte.is_ascii_graphic()).next()?;
+    String::from_utf8(name.to_vec()).ok()
+}
+
+fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    bytes.windows(text.len()).position(|window| window == text)
+}
+
+/// The first two numbers of a release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_kernels_go_on_executing() {
+        let executes = |release: &str| executes(version(release));
+        assert_eq!(executes("6.1.176"), Executes::Nothing);
+        assert_eq!(executes("6.12-own"), Executes::Nothing);
+        assert_eq!(executes("6.13.0-rc1"), Executes::Descriptors);
+        assert_eq!(executes("7.2.7"), Executes::Descriptors);
+        assert_eq!(executes("next"), Executes::Descriptors);
+    }
+}
