@@ -4,6 +4,7 @@
 //! /dev/kvm. [`kernel`] fetches that kernel, [`initramfs`] packs it an init, busybox and our test executables, and
 //! [`machine`] boots it and passes on what it says.
 
+mod distribution;
 mod initramfs;
 mod kernel;
 mod machine;
@@ -28,6 +29,16 @@ const PACKAGES: [(&str, &[&str]); 3] = [
     ("blockyard", &["bad_input", "copy", "hostile_guests"]),
 ];
 const WORD: &str = "kvm";
+
+/// The test file whose tests boot appliances. Of those, this sample goes: each of their commands boots a kernel. With a
+/// filter, all that match go.
+const APPLIANCES: &str = "image";
+const SAMPLE: [&str; 4] = [
+    "changes::files_are_made_moved_linked_changed_and_removed",
+    "data::files_of_odd_lengths_go_in_and_come_out",
+    "filesystems::a_damaged_ext4_is_told_and_repaired",
+    "volumes::a_file_system_is_made_checked_and_labelled_on_a_logical_volume_by_commands_of_their_own",
+];
 
 /// Guests that go along; `BLOCKYARD_HOSTILE_GUESTS` says where they are.
 const HOSTILE_GUESTS: &str = "blockyard-guest-hostile";
@@ -54,6 +65,12 @@ struct Load {
     /// The packages' commands: test executables know them by the absolute paths in `CARGO_BIN_EXE_…`.
     binaries: Vec<PathBuf>,
     hostile_guests: Vec<PathBuf>,
+}
+
+impl Load {
+    fn boots_appliances(&self) -> bool {
+        self.selections.iter().any(|selection| selection.executable.name == APPLIANCES)
+    }
 }
 
 /// A test executable and those of its tests that go.
@@ -157,8 +174,10 @@ fn select(executables: Vec<TestExecutable>, whole: &[&str], filter: &str) -> any
     for executable in executables {
         let list = output(Command::new(&executable.executable).args(["--list", "--format", "terse"]))?;
         let all = whole.contains(&executable.name.as_str());
+        let boots = executable.name == APPLIANCES;
+        let goes = |name: &str| all || name.contains(WORD) || boots && (!filter.is_empty() || SAMPLE.contains(&name));
         let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
-        let names = names.filter(|name| (all || name.contains(WORD)) && name.contains(filter));
+        let names = names.filter(|name| goes(name) && name.contains(filter));
         let tests: Vec<_> = names.map(str::to_owned).collect();
         if !tests.is_empty() {
             selections.push(Selection { executable, tests });

@@ -20,6 +20,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("fuse3", "fusermount3"),
     ("gcc", "programs in the place of the appliance's kernel"),
     ("genisoimage", "ISO 9660 images"),
+    ("kmod", "tables of a kernel's modules in the lab"),
     ("libc6-dev", "the same, linked statically"),
     ("libcap2-bin", "setcap"),
     ("libarchive-tools", "bsdtar"),

@@ -1,7 +1,7 @@
 //! What the lab's kernel finds: busybox, KVM's modules, the test executables with what they need, a kernel for their
 //! guests, and an init that runs them.
 
-use super::{Load, Selection, machine};
+use super::{Load, Selection, distribution, machine};
 use crate::output;
 use anyhow::{Context, bail};
 use blockyard_linux_guest::{Archive, BUSYBOX, DebianKernel, Module};
@@ -42,6 +42,9 @@ pub(super) fn pack(path: &Path, kernel: &DebianKernel, guests: &DebianKernel, lo
         // By name, they are in the order in which they are loaded.
         archive.file(&guest.join(format!("modules/{index:02}-{}.ko", module.name)), &module.content)?;
     }
+    if load.boots_appliances() {
+        distribution::pack(&mut archive, kernel)?;
+    }
     for file in host_files(load)? {
         archive.file(&file, &stripped(&file)?)?;
     }
@@ -67,7 +70,7 @@ fn host_files(load: &Load) -> anyhow::Result<BTreeSet<PathBuf>> {
 }
 
 /// Shared libraries and the loader that an executable needs, by their absolute paths.
-fn libraries(executable: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(super) fn libraries(executable: &Path) -> anyhow::Result<Vec<PathBuf>> {
     // Fails for what is not dynamically linked: it needs none.
     let Ok(list) = output(Command::new("ldd").arg(executable)) else { return Ok(Vec::new()) };
     if let Some(line) = list.lines().find(|line| line.contains("not found")) {
@@ -91,7 +94,7 @@ fn add_tree(directory: &Path, files: &mut BTreeSet<PathBuf>) -> anyhow::Result<(
 
 /// Content of a file, without the debugging information that makes test executables large. What `objcopy` does not
 /// know goes as it is.
-fn stripped(file: &Path) -> anyhow::Result<Vec<u8>> {
+pub(super) fn stripped(file: &Path) -> anyhow::Result<Vec<u8>> {
     let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     if !content.starts_with(b"\x7fELF") {
         return Ok(content);
@@ -115,7 +118,7 @@ fn init(kernel: &DebianKernel, load: &Load) -> anyhow::Result<String> {
     let mut script = format!(
         "#!/bin/busybox sh\n\
          /bin/busybox --install -s /bin\n\
-         export PATH=/bin HOME=/root RUST_BACKTRACE=1 BLOCKYARD_TEST_KVM=1 BLOCKYARD_LAB=1 BLOCKYARD_LAB_GUEST={GUEST}\n\
+         export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root RUST_BACKTRACE=1 BLOCKYARD_TEST_KVM=1 BLOCKYARD_LAB=1 BLOCKYARD_LAB_GUEST={GUEST}\n\
          mount -t proc proc /proc\n\
          mount -t sysfs sys /sys\n\
          mount -t devtmpfs dev /dev\n\
