@@ -5,6 +5,7 @@
 //! [`machine`] boots it and passes on what it says.
 
 mod distribution;
+mod figures;
 mod initramfs;
 mod kernel;
 mod machine;
@@ -19,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Instant;
+
+pub(crate) use figures::figures;
 
 /// Packages with tests for the lab, and the test files of each whose tests all go: because they are about KVM, or
 /// because they take the backend that `BLOCKYARD_TEST_KVM` chooses. Of every other executable of these packages, tests

@@ -29,6 +29,9 @@ Commands:
   test                Run everything that CI runs: setup, formatting, clippy, documentation, generated code, all tests, the lab
   lab [-- FILTER]     Run the tests of the `kvm` backend on a real KVM: a Debian kernel in a QEMU that emulates a
                       processor with SVM. With FILTER, only tests whose name contains it
+  lab-figures [BINARY]
+                      Measure in such a machine what a Linux guest and its disks cost, beside QEMU on the same KVM, and
+                      print a table; with BINARY, that `blockyard` instead of one that is built
   fuzz [FILTER] [--seconds N]
                       Run every fuzz target with random inputs for N seconds (60) until one fails. With FILTER, only
                       targets whose name contains it
@@ -61,6 +64,8 @@ fn main() -> ExitCode {
         ["setup"] => packages::setup().and_then(|()| lab::fetch_kernel()).and_then(|_| debian_root::make().map(drop)),
         ["peers"] => peers::peers(),
         ["test"] => test::test(),
+        ["lab-figures"] => packages::setup().and_then(|()| lab::figures(None)),
+        ["lab-figures", binary] if !binary.starts_with('-') => lab::figures(Some(Path::new(binary))),
         ["lab"] => lab::lab(""),
         ["lab", "--", filter] | ["lab", filter] if !filter.starts_with('-') => lab::lab(filter),
         ["fuzz", ref options @ ..] if let Some(fuzz) = fuzz::Fuzz::parse(options) => fuzz.run(),

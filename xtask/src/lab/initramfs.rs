@@ -8,7 +8,7 @@ use blockyard_linux_guest::{Archive, BUSYBOX, DebianKernel, Module};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,22 +20,10 @@ const GUEST: &str = "/guest";
 /// # Errors
 /// When a file that goes in cannot be read, or the archive cannot be written.
 pub(super) fn pack(path: &Path, kernel: &DebianKernel, guests: &DebianKernel, load: &Load) -> anyhow::Result<()> {
-    let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `cargo xtask setup`")?;
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
-    for directory in
-        ["/dev", "/proc", "/run", "/sys", "/tmp", "/var/tmp", "/root", "/etc", "/sbin", "/usr/bin", "/usr/sbin"]
-    {
-        archive.directory(Path::new(directory))?;
-    }
-    archive.character_device(Path::new("/dev/console"), 5, 1)?;
-    archive.file(Path::new(BUSYBOX), &busybox)?;
-    archive.file(Path::new("/etc/passwd"), b"root:x:0:0:root:/root:/bin/sh\n")?;
-    archive.file(Path::new("/etc/group"), b"root:x:0:\n")?;
+    add_base(&mut archive, kernel)?;
     archive.file(Path::new("/init"), init(kernel, load)?.as_bytes())?;
-    for module in &kernel.modules {
-        archive.file(&module_in_lab(module), &module.content)?;
-    }
     let guest = Path::new(GUEST);
     archive.file(&guest.join("vmlinuz"), &fs::read(&guests.image).context("cannot read the guests' kernel")?)?;
     for (index, module) in guests.modules.iter().enumerate() {
@@ -52,6 +40,27 @@ pub(super) fn pack(path: &Path, kernel: &DebianKernel, guests: &DebianKernel, lo
         archive.directory(directory)?;
     }
     archive.finish()?;
+    Ok(())
+}
+
+/// Adds what every machine of the lab's has: directories, busybox, and KVM's modules.
+///
+/// # Errors
+/// When busybox is not installed, or the archive cannot be written.
+pub(super) fn add_base<W: Write>(archive: &mut Archive<W>, kernel: &DebianKernel) -> anyhow::Result<()> {
+    let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `cargo xtask setup`")?;
+    for directory in
+        ["/dev", "/proc", "/run", "/sys", "/tmp", "/var/tmp", "/root", "/etc", "/sbin", "/usr/bin", "/usr/sbin"]
+    {
+        archive.directory(Path::new(directory))?;
+    }
+    archive.character_device(Path::new("/dev/console"), 5, 1)?;
+    archive.file(Path::new(BUSYBOX), &busybox)?;
+    archive.file(Path::new("/etc/passwd"), b"root:x:0:0:root:/root:/bin/sh\n")?;
+    archive.file(Path::new("/etc/group"), b"root:x:0:\n")?;
+    for module in &kernel.modules {
+        archive.file(&module_in_lab(module), &module.content)?;
+    }
     Ok(())
 }
 
@@ -111,10 +120,10 @@ fn module_in_lab(module: &Module) -> PathBuf {
     Path::new("/lib/modules").join(&module.name).with_extension("ko")
 }
 
-/// PID 1: a shell script, which runs each executable and says its worst exit code.
+/// What the script that is PID 1 begins with: the usual file systems, and KVM.
 ///
 /// Nothing is mounted on /tmp: the root is a tmpfs itself, and what was built may lie there.
-fn init(kernel: &DebianKernel, load: &Load) -> anyhow::Result<String> {
+pub(super) fn prelude(kernel: &DebianKernel) -> anyhow::Result<String> {
     let mut script = format!(
         "#!/bin/busybox sh\n\
          /bin/busybox --install -s /bin\n\
@@ -130,6 +139,12 @@ fn init(kernel: &DebianKernel, load: &Load) -> anyhow::Result<String> {
     for module in &kernel.modules {
         writeln!(script, "insmod {} || echo 'cannot load a module of KVM'", quoted(&module_in_lab(module))?)?;
     }
+    Ok(script)
+}
+
+/// PID 1: a shell script, which runs each executable and says its worst exit code.
+fn init(kernel: &DebianKernel, load: &Load) -> anyhow::Result<String> {
+    let mut script = prelude(kernel)?;
     if let Some(directory) = load.hostile_guests.first().and_then(|guest| guest.parent()) {
         writeln!(script, "export BLOCKYARD_HOSTILE_GUESTS={}", quoted(directory)?)?;
     }
