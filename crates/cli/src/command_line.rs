@@ -25,7 +25,7 @@ pub enum Command {
     ApplianceKernel(image::KernelArgs),
     #[command(hide = true)]
     ServePartitions(serve::ChildArgs),
-    #[command(hide = true)]
+    #[command(hide = true, name = blockyard_share::COMMAND)]
     ServeShare(serve_share::ServeShareArgs),
 }
 

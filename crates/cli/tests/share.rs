@@ -1,7 +1,10 @@
 //! A directory of the host's in User-Mode Linux: its kernel's own virtiofs driver mounts what our process serves.
 
+use blockyard_block::{EventFd, MemoryMap};
+use blockyard_devices::virtio::{Activation, ActivationQueue, QueueConfig, QueueNotifier, VirtioDevice};
 use blockyard_linux_guest::{Device, UserModeLinux};
-use blockyard_share::{ServingOptions, Share, ShareProcess};
+use blockyard_share::{ServingOptions, Share, ShareProcess, guest_device};
+use blockyard_virtqueue::{Buffer, Chain, DriverQueue, Rings, available_words, descriptor_words, used_words};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -9,7 +12,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use vm_memory::{Bytes, GuestAddress};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -55,7 +60,7 @@ impl Rig {
 }
 
 fn start(share: &Share, socket: OwnedFd) -> ShareProcess {
-    let launcher = (PathBuf::from(env!("CARGO_BIN_EXE_blockyard")), vec!["serve-share"]);
+    let launcher = (PathBuf::from(env!("CARGO_BIN_EXE_blockyard")), vec![blockyard_share::COMMAND]);
     let options = ServingOptions { queues: 1, poll: Duration::ZERO };
     ShareProcess::start(&launcher, share, options, socket).unwrap()
 }
@@ -174,7 +179,7 @@ fn what_cannot_be_shared_is_said() {
     ] {
         let (socket, _client) = std::os::unix::net::UnixStream::pair().unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_blockyard"))
-            .arg("serve-share")
+            .arg(blockyard_share::COMMAND)
             .args([path.as_os_str(), "work".as_ref(), "1".as_ref(), "0".as_ref()])
             .stdin(OwnedFd::from(socket))
             .output()
@@ -182,4 +187,110 @@ fn what_cannot_be_shared_is_said() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && output.stdout.is_empty() && error.contains(said), "{error}");
     }
+}
+
+const QUEUE_SIZE: u16 = 16;
+/// The parts of the queue, and what is said and answered, from the memory's start.
+const RINGS: [u64; 3] = [0x1000, 0x2000, 0x3000];
+const REQUEST: u64 = 0x4000;
+const REPLY: u64 = 0x8000;
+
+/// A driver by hand's side of its transport.
+struct Rung(mpsc::Sender<()>);
+
+impl QueueNotifier for Rung {
+    fn notify_used(&self) {
+        let _ = self.0.send(());
+    }
+
+    fn needs_reset(&self) {}
+}
+
+/// Has requests answered by the server at the other end, whatever they are: each the bytes of a FUSE message. What a
+/// reply's header says is wrong, and its body.
+fn by_hand(queue: &mut DriverQueue<'_, { QUEUE_SIZE as usize }>, hand: &Hand, request: &[u8]) -> (i32, Vec<u8>) {
+    let memory = hand.memory.guest_memory();
+    memory.write_slice(request, GuestAddress(REQUEST)).unwrap();
+    let buffers = [
+        Buffer { address: REQUEST, length: request.len() as u32, writable: false },
+        Buffer { address: REPLY, length: 4096, writable: true },
+    ];
+    queue.add(0, &Chain::Direct(&buffers)).unwrap();
+    if queue.publish() {
+        hand.doorbell.ring();
+    }
+    let used = loop {
+        if let Some(used) = queue.pop_used().unwrap() {
+            break used;
+        }
+        if !queue.enable_interrupts() {
+            hand.rung.recv_timeout(TIMEOUT).expect("the server rings");
+        }
+    };
+    let mut reply = vec![0; used.length as usize];
+    memory.read_slice(&mut reply, GuestAddress(REPLY)).unwrap();
+    assert_eq!(u32::from_ne_bytes(reply[..4].try_into().unwrap()), used.length);
+    (-i32::from_ne_bytes(reply[4..8].try_into().unwrap()), reply[16..].to_vec())
+}
+
+struct Hand {
+    memory: MemoryMap,
+    doorbell: Arc<EventFd>,
+    rung: mpsc::Receiver<()>,
+}
+
+fn message(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
+    let header = [40 + body.len() as u32, opcode].map(u32::to_ne_bytes).concat();
+    let rest = [9, node, 0, 0].map(u64::to_ne_bytes).concat();
+    [header, rest, body.to_vec()].concat()
+}
+
+/// The process as a machine of ours has it, and a driver that says what no kernel would.
+#[test]
+fn a_driver_by_hand_reaches_nothing_and_ends_only_its_own_share() {
+    let rig = Rig::new();
+    fs::write(rig.shared().join("file"), "text").unwrap();
+    let share = Share { directory: rig.shared(), tag: "work".parse().unwrap(), read_only: true };
+    let launcher = (PathBuf::from(env!("CARGO_BIN_EXE_blockyard")), vec![blockyard_share::COMMAND]);
+    let options = ServingOptions { queues: 1, poll: Duration::ZERO };
+    let (process, stream) = ShareProcess::start_connected(&launcher, &share, options).unwrap();
+    let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
+    let (end, ended) = mpsc::channel();
+    let on_end = Box::new(move |error: blockyard_session::client::SessionError| _ = end.send(error.to_string()));
+    let mut device = guest_device(stream, &share.tag, memory.clone(), on_end).unwrap();
+    assert_eq!(device.device_type(), 26);
+    assert_eq!((&device.config()[..6], &device.config()[36..]), (&b"work\0\0"[..], &[1, 0, 0, 0][..]));
+    let (sender, rung) = mpsc::channel();
+    let hand = Hand { memory: memory.clone(), doorbell: Arc::new(EventFd::new().unwrap()), rung };
+    let [descriptor_table, available_ring, used_ring] = RINGS;
+    let config = QueueConfig { size: QUEUE_SIZE.into(), descriptor_table, available_ring, used_ring };
+    let notifier = Arc::new(Rung(sender)) as Arc<dyn QueueNotifier>;
+    let queue = ActivationQueue { index: 1, config, doorbell: Arc::clone(&hand.doorbell), notifier };
+    device.activate(Activation { features: device.features(), queues: vec![queue] }).unwrap();
+    let rings = Rings::new(
+        QUEUE_SIZE,
+        memory.words(RINGS[0], descriptor_words(QUEUE_SIZE)).unwrap(),
+        memory.words(RINGS[1], available_words(QUEUE_SIZE)).unwrap(),
+        memory.words(RINGS[2], used_words(QUEUE_SIZE)).unwrap(),
+    );
+    let mut queue = DriverQueue::new(rings.unwrap(), true).unwrap();
+    let mut ask = |opcode, node, body: &[u8]| by_hand(&mut queue, &hand, &message(opcode, node, body));
+    let (lookup, open, init) = (1, 14, 26);
+    let version = [7_u32, 38, 0, 0, 0].map(u32::to_ne_bytes).concat();
+    assert_eq!(ask(init, 0, &version).0, 0);
+    assert_eq!(ask(lookup, 1, b"../outside\0").0, rustix::io::Errno::INVAL.raw_os_error());
+    assert_eq!(ask(lookup, 77, b"file\0").0, rustix::io::Errno::STALE.raw_os_error());
+    let (error, entry) = ask(lookup, 1, b"file\0");
+    assert_eq!((error, entry.len()), (0, 128));
+    let file = u64::from_ne_bytes(entry[..8].try_into().unwrap());
+    assert_eq!(ask(open, file, &[2, 0, 0, 0, 0, 0, 0, 0]).0, rustix::io::Errno::ROFS.raw_os_error());
+    assert_eq!(ask(open, file, &[0; 8]).0, 0);
+    assert_eq!(ask(9999, 1, b"").0, rustix::io::Errno::NOSYS.raw_os_error());
+    // A ring that lies ends the share, and the process, and nothing else.
+    assert!(ended.try_recv().is_err());
+    memory.guest_memory().write_slice(&[0xff, 0x7f], GuestAddress(RINGS[1] + 2)).unwrap();
+    hand.doorbell.ring();
+    assert!(ended.recv_timeout(TIMEOUT).unwrap().contains("closed the connection"));
+    drop((device, process));
+    assert_eq!(fs::read_to_string(rig.shared().join("file")).unwrap(), "text");
 }

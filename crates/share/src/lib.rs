@@ -30,4 +30,7 @@ mod tests;
 mod tree;
 
 pub use device::{TAG_BYTES_MAX, guest_device};
-pub use process::{BadTag, ServingOptions, Share, ShareError, ShareProcess, Tag, serve, user_mode_linux_argument};
+pub use process::{
+    BadTag, COMMAND, Launcher, ServingOptions, Share, ShareError, ShareProcess, Tag, own_program, serve,
+    user_mode_linux_argument,
+};

@@ -29,7 +29,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a guest mounts a share by: `mount -t virtiofs TAG /mnt`.
+/// What a guest mounts a share by: `mount -t virtiofs TAG /mnt`. What it may have a program of the guest's reads, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag(String);
 
@@ -109,6 +109,17 @@ pub struct ServingOptions {
     pub poll: Duration,
 }
 
+/// The command of this program that calls [`serve`] with what follows it.
+pub const COMMAND: &str = "serve-share";
+
+/// A program with its first arguments, before those that [`serve`] is called with.
+pub type Launcher = (PathBuf, Vec<&'static str>);
+
+/// This program, if it has that command.
+pub fn own_program() -> Launcher {
+    ("/proc/self/exe".into(), vec![COMMAND])
+}
+
 /// What a server says when it serves.
 const READY: &[u8] = b"ready\n";
 
@@ -168,7 +179,7 @@ impl ShareProcess {
     /// # Errors
     /// When it cannot be started, or ends at once; then it has said why on standard error.
     pub fn start(
-        (program, first_arguments): &(PathBuf, Vec<&'static str>),
+        (program, first_arguments): &Launcher,
         share: &Share,
         options: ServingOptions,
         socket: OwnedFd,
@@ -195,7 +206,7 @@ impl ShareProcess {
     /// # Errors
     /// As there.
     pub fn start_connected(
-        launcher: &(PathBuf, Vec<&'static str>),
+        launcher: &Launcher,
         share: &Share,
         options: ServingOptions,
     ) -> Result<(Self, UnixStream), ShareError> {

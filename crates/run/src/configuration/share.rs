@@ -1,11 +1,10 @@
 //! A directory of the host's that the guest may mount.
 
+use super::text;
+use blockyard_share::Tag;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
-
-/// Bytes of a tag at most (virtio 1.2, 5.11.4).
-const TAG_BYTES_MAX: usize = 36;
 
 /// A directory, and the name by which the guest mounts it: `mount -t virtiofs TAG /mnt`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +13,8 @@ pub struct Share {
     /// The directory.
     pub directory: PathBuf,
     /// Its name in the guest.
-    pub tag: String,
+    #[serde(with = "text::plain")]
+    pub tag: Tag,
     /// Whether the guest cannot change anything in it.
     #[serde(default)]
     pub read_only: bool,
@@ -44,25 +44,8 @@ impl FromStr for Share {
         if directory.is_empty() {
             return Err(BadShare(format!("'{text}' names no directory: DIR:TAG")));
         }
-        let share = Self { directory: directory.into(), tag: tag.to_owned(), read_only };
-        share.check().map(|()| share)
-    }
-}
-
-impl Share {
-    /// Whether the tag is one, wherever it comes from.
-    ///
-    /// # Errors
-    /// A sentence on what a tag is.
-    pub fn check(&self) -> Result<(), BadShare> {
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        match self.tag.len() {
-            1..=TAG_BYTES_MAX if self.tag.chars().all(is_plain) => Ok(()),
-            _ => Err(BadShare(format!(
-                "'{}' is no tag: 1 to {TAG_BYTES_MAX} of letters, digits, '-', '_' and '.'",
-                self.tag
-            ))),
-        }
+        let tag = tag.parse().map_err(|error: blockyard_share::BadTag| BadShare(error.to_string()))?;
+        Ok(Self { directory: directory.into(), tag, read_only })
     }
 }
 
@@ -73,7 +56,7 @@ mod tests {
     #[test]
     fn a_share_is_a_directory_and_a_tag() {
         let share = |text: &str| text.parse::<Share>();
-        let expected = Share { directory: "./a:b".into(), tag: "work".into(), read_only: true };
+        let expected = Share { directory: "./a:b".into(), tag: "work".parse().unwrap(), read_only: true };
         assert_eq!(share("./a:b:work,ro").unwrap(), expected);
         assert!(!share("/srv:work").unwrap().read_only);
         for (text, word) in [
