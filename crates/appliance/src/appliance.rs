@@ -518,7 +518,9 @@ impl Appliance {
         let slots = vec![Arc::clone(&source), Arc::clone(&sink)];
         let arguments = arguments(&options);
         let ApplianceOptions { kernel, launcher, memory_bytes, agent, .. } = &options;
-        let parts = MachineParts { kernel, launcher, memory_bytes: *memory_bytes, disks: exports, slots, arguments };
+        let others = options.system.as_ref().map(|system| system.devices.clone()).unwrap_or_default();
+        let memory_bytes = *memory_bytes;
+        let parts = MachineParts { kernel, launcher, memory_bytes, disks: exports, slots, others, arguments };
         let lines = Lines { serial, console: ends.console, words: ends.words };
         let machine = Machine::start(parts, lines, |file| initramfs::write(file, kernel, agent))?;
         let followed = match &options.system {

@@ -38,5 +38,6 @@ pub use appliance::{Appliance, ApplianceOptions, ImageDisk};
 pub use confined::Confined;
 pub use error::{ApplianceError, Cause};
 pub use kernel::{Backend, Kernel, KernelError};
+pub use machine::ServedElsewhere;
 pub use stream::{StreamSink, StreamSource};
 pub use system::{ConsoleSize, ConsoleTaker, Ending, InitramfsOptions, System, SystemOptions};

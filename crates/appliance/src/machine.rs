@@ -46,8 +46,25 @@ pub(crate) struct MachineParts<'parts> {
     pub(crate) disks: Vec<Export>,
     /// Those of them whose disk is somebody else's: let go of when the guest ends.
     pub(crate) slots: Vec<Arc<SlotDisk>>,
+    /// Behind the disks.
+    pub(crate) others: Vec<ServedElsewhere>,
     /// The kernel's, without those that name disks.
     pub(crate) arguments: Vec<String>,
+}
+
+/// A device of the guest's that another process serves over vhost-user.
+#[derive(Clone)]
+pub struct ServedElsewhere {
+    /// The device type (virtio 1.2 §5).
+    pub device_type: u32,
+    /// Gives whoever serves it the stream on which the guest's kernel has connected. The kernel waits meanwhile.
+    pub serve: Arc<dyn Fn(UnixStream) -> io::Result<()> + Send + Sync>,
+}
+
+/// What the kernel connects to.
+enum Awaited {
+    Disk(Export),
+    Other(ServedElsewhere),
 }
 
 /// The ends that the kernel has of its lines, which are sockets.
@@ -81,8 +98,8 @@ pub(crate) struct Machine {
     /// Who answers what it may not do by itself.
     answered: Option<AnsweredCalls>,
     pub(crate) sessions: Vec<Session>,
-    /// Disks that the kernel has not connected to.
-    awaited: Vec<(UnixListener, Export)>,
+    /// Disks and other devices that the kernel has not connected to.
+    awaited: Vec<(UnixListener, Awaited)>,
     slots: Vec<Arc<SlotDisk>>,
     confined: Confined,
     is_on_kvm: bool,
@@ -118,18 +135,20 @@ impl Machine {
             let listener = UnixListener::bind(&path)?;
             permit(&path, 0o600).map(|()| listener)
         };
-        let listeners = (0..parts.disks.len()).map(listen).collect::<io::Result<Vec<_>>>();
+        let devices = parts.disks.len() + parts.others.len();
+        let listeners = (0..devices).map(listen).collect::<io::Result<Vec<_>>>();
         let listeners = listeners.map_err(start("making its disks' sockets"))?;
         // The guest's memory is a file of the directory, wherever that is; its kernel says which before it has looked
         // at a disk.
         let options = ServerOptions { admitted_memory: AdmittedMemory::first_file(), ..ServerOptions::default() };
         let server = Server::start(&options).map_err(start("starting its disks' threads"))?;
         let process = spawn(&parts, lines, &directory)?;
+        let awaited = parts.disks.into_iter().map(Awaited::Disk).chain(parts.others.into_iter().map(Awaited::Other));
         Ok(Self {
             process,
             answered: None,
             sessions: Vec::new(),
-            awaited: listeners.into_iter().zip(parts.disks).collect(),
+            awaited: listeners.into_iter().zip(awaited).collect(),
             slots: parts.slots,
             confined: Confined::default(),
             is_on_kvm: parts.kernel.is_for_kvm(),
@@ -209,20 +228,27 @@ impl Machine {
         }
     }
 
-    /// Waits for the kernel to connect to all of its disks.
+    /// Waits for the kernel to connect to all of its disks and other devices.
     fn accept_all(&mut self, patience: &Patience<'_>) -> Result<(), Cause> {
-        for (listener, export) in std::mem::take(&mut self.awaited) {
-            self.accept(&listener, export, patience)?;
+        for (listener, awaited) in std::mem::take(&mut self.awaited) {
+            self.accept(&listener, awaited, patience)?;
         }
         Ok(())
     }
 
-    /// Waits for the kernel to connect to a disk.
-    fn accept(&mut self, listener: &UnixListener, export: Export, patience: &Patience<'_>) -> Result<(), Cause> {
+    /// Waits for the kernel to connect to a disk or another device.
+    fn accept(&mut self, listener: &UnixListener, awaited: Awaited, patience: &Patience<'_>) -> Result<(), Cause> {
         self.await_readable(listener.as_fd(), patience)?;
-        let attach = || self.server.attach(listener.accept()?.0, export);
-        let session = attach().map_err(|error| Cause::Start("attaching a disk", error))?;
-        self.sessions.push(session);
+        let (stream, _) = listener.accept().map_err(|error| Cause::Start("taking its connection", error))?;
+        match awaited {
+            Awaited::Disk(export) => {
+                let session = self.server.attach(stream, export);
+                self.sessions.push(session.map_err(|error| Cause::Start("attaching a disk", error))?);
+            }
+            Awaited::Other(device) => {
+                (device.serve)(stream).map_err(|error| Cause::Start("attaching a device", error))?;
+            }
+        }
         Ok(())
     }
 
@@ -286,10 +312,15 @@ pub(crate) fn export(name: Arc<str>, disk: Arc<dyn Disk>) -> Export {
 fn spawn(parts: &MachineParts<'_>, lines: Lines, directory: &TempDir) -> Result<ChildProcess, Cause> {
     let start = |what| move |error| Cause::Start(what, error);
     let arguments = match parts.kernel.is_for_kvm() {
+        true if !parts.others.is_empty() => {
+            return Err(Cause::Start("attaching a device", io::Error::other("on KVM there are disks alone")));
+        }
         true => kvm_process::arguments(parts.disks.len(), &parts.arguments.join(" ")),
         false => {
-            let disks = (0..parts.disks.len()).map(|index| format!("virtio_uml.device={index}:2"));
-            disks.chain(parts.arguments.iter().cloned()).map(Into::into).collect()
+            // virtio-blk, and others by their numbers.
+            let types = parts.disks.iter().map(|_| 2).chain(parts.others.iter().map(|device| device.device_type));
+            let devices = types.enumerate().map(|(index, number)| format!("virtio_uml.device={index}:{number}"));
+            devices.chain(parts.arguments.iter().cloned()).map(Into::into).collect()
         }
     };
     let kernel = KernelArguments::outer(parts.memory_bytes, parts.kernel, arguments);

@@ -7,7 +7,7 @@ use crate::kernel::Kernel;
 use crate::kernel_command_line;
 use crate::kernel_log::KernelLog;
 use crate::kernel_process;
-use crate::machine::{ENDING, Launcher, Lines, Machine, MachineParts, Patience, export};
+use crate::machine::{ENDING, Launcher, Lines, Machine, MachineParts, Patience, ServedElsewhere, export};
 use blockyard_block::wait_ready;
 use blockyard_session::server::{Session, SessionStatistics};
 use rustix::event::{PollFd, PollFlags};
@@ -31,6 +31,8 @@ pub struct SystemOptions {
     /// Whether its processes work with the kernel by signals instead of being traced (Linux 6.16), which is faster: each
     /// of them can then read all of the guest's memory.
     pub seccomp: bool,
+    /// Devices besides the disks.
+    pub devices: Vec<ServedElsewhere>,
 }
 
 /// A kernel with an initial file system that somebody has made.
@@ -100,7 +102,8 @@ impl System {
         let disks = disks.iter().map(|disk| export(Arc::clone(&disk.name), Arc::clone(&disk.disk))).collect();
         let mut arguments = kernel_command_line::of_user_mode_linux(memory_bytes, false);
         arguments.extend(kernel_command_line::of_a_system(kernel, &system, ""));
-        let parts = MachineParts { kernel, launcher, memory_bytes, disks, slots: Vec::new(), arguments };
+        let others = system.devices.clone();
+        let parts = MachineParts { kernel, launcher, memory_bytes, disks, slots: Vec::new(), others, arguments };
         let lines = Lines { serial, console: ends.console, words: ends.words };
         let machine = Machine::start(parts, lines, |mut file| io::copy(&mut initramfs, &mut file).map(drop));
         let machine = machine.map_err(without_log)?;

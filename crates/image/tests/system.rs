@@ -82,6 +82,7 @@ impl Seat {
             append: append.to_owned(),
             console: Arc::new(move |bytes| console.add(bytes)),
             seccomp: false,
+            devices: Vec::new(),
         };
         let image = opened(image, Some(system))?;
         let size = ConsoleSize { rows: 50, columns: 132 };
