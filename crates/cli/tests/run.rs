@@ -21,6 +21,20 @@ fn lab_guest() -> Option<PathBuf> {
     directory
 }
 
+/// Its modules, in the order in which they are loaded: names and contents.
+fn guest_modules(guest: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(guest.join("modules")).unwrap().map(|entry| entry.unwrap().path());
+    let mut modules: Vec<_> = entries
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap()))
+        .collect();
+    modules.sort();
+    modules
+}
+
+fn as_slices(modules: &[(String, Vec<u8>)]) -> Vec<(&str, &[u8])> {
+    modules.iter().map(|(name, content)| (&**name, &content[..])).collect()
+}
+
 /// `blockyard run` of this kernel on KVM.
 fn on_kvm(kernel: &Path) -> Command {
     let mut command = blockyard();
@@ -77,11 +91,8 @@ fn echoing(words: &[u8]) -> Vec<u8> {
 fn kvm_linux_has_disks_reboots_and_powers_off() {
     let Some(guest) = lab_guest() else { return };
     let yard = Yard::new();
-    let mut modules: Vec<_> = fs::read_dir(guest.join("modules")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    modules.sort();
-    let modules: Vec<_> =
-        modules.iter().map(|path| (path.file_name().unwrap().to_str().unwrap(), fs::read(path).unwrap())).collect();
-    let modules: Vec<_> = modules.iter().map(|(name, content)| (*name, &content[..])).collect();
+    let modules = guest_modules(&guest);
+    let modules = as_slices(&modules);
     let initrd = yard.path("initrd");
     let script = "read -r word </dev/vda; echo boot: $word, processors: $(nproc), dropped: $(head -c 3 /dev/vdb)\n\
                   echo new >/dev/vdb\n\
@@ -110,6 +121,36 @@ fn kvm_linux_has_disks_reboots_and_powers_off() {
     assert!(report["exits"]["total"].as_u64().unwrap() > 100 && report["disks"][0]["reads"].as_u64().unwrap() > 0);
     assert!(fs::read(yard.path("a.img")).unwrap().starts_with(b"second\n"));
     assert!(fs::read(yard.path("b.img")).unwrap().starts_with(b"old\n"));
+}
+
+#[test]
+fn kvm_linux_has_directories_of_the_hosts() {
+    let Some(guest) = lab_guest() else { return };
+    let yard = Yard::new();
+    let initrd = yard.path("initrd");
+    let script = "mkdir /rw /ro; mount -t virtiofs work /rw && mount -t virtiofs fixed /ro && echo MOUNTED\n\
+                  cat /rw/greeting && cp /rw/greeting /rw/copy && mkdir /rw/made && mv /rw/copy /rw/made/moved\n\
+                  dd if=/dev/urandom of=/rw/bulk bs=64k count=64 2>/dev/null; sha256sum /rw/bulk >/rw/sum\n\
+                  echo 3 >/proc/sys/vm/drop_caches; cd / && sha256sum -c /rw/sum\n\
+                  touch /ro/new 2>&1 | grep -q 'Read-only' && echo REFUSED; cat /ro/fixed /rw/../outside\n\
+                  umount /rw /ro && echo UNMOUNTED";
+    write_initramfs(&initrd, &as_slices(&guest_modules(&guest)), script).unwrap();
+    for directory in ["work", "fixed"] {
+        fs::create_dir(yard.path(directory)).unwrap();
+    }
+    fs::write(yard.path("work/greeting"), "hello\n").unwrap();
+    fs::write(yard.path("fixed/fixed"), "stays\n").unwrap();
+    fs::write(yard.path("outside"), "secret\n").unwrap();
+    let mut command = on_kvm(&guest.join("vmlinuz"));
+    command.current_dir(yard.path("")).args(["--memory", "256M", "--append", "quiet panic=-1"]).arg("--initrd");
+    let outcome = run(command.arg(&initrd).args(["--share", "work:work", "--share", "fixed:fixed,ro"])).succeeded();
+    for expected in ["MOUNTED", "hello", "/rw/bulk: OK", "REFUSED", "stays", "UNMOUNTED"] {
+        assert!(outcome.stdout.contains(expected), "{expected}: {outcome:#?}");
+    }
+    assert!(!outcome.stdout.contains("secret"), "{outcome:#?}");
+    assert_eq!(fs::read_to_string(yard.path("work/made/moved")).unwrap(), "hello\n");
+    assert_eq!(fs::metadata(yard.path("work/bulk")).unwrap().len(), 4 << 20);
+    assert_eq!(fs::read_dir(yard.path("fixed")).unwrap().count(), 1);
 }
 
 #[test]

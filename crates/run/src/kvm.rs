@@ -6,6 +6,7 @@ use crate::console::{Console, ConsoleEvent};
 use crate::kernel_files::KernelFiles;
 use crate::placement::placement;
 use crate::report::{DiskReport, Exits, RunReport};
+use crate::shares::{self, Served};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::Disk;
 use blockyard_block::specification::DiskSpecification;
@@ -47,6 +48,14 @@ struct Machine<'a> {
     events: Receiver<Event>,
 }
 
+/// A machine from its power-on to its end.
+struct Started {
+    machine: RunningMachine,
+    disks: Vec<VirtioDisk>,
+    /// After the machine, whose devices they serve.
+    _shares: Vec<Served>,
+}
+
 /// How the guest wants to go on.
 enum Next {
     Ends,
@@ -58,9 +67,7 @@ pub(crate) fn run(
     opening: &OpenOptions<'_>,
     audience: &dyn Audience,
 ) -> Result<RunReport> {
-    if !configuration.shares.is_empty() {
-        bail!("directories cannot be shared with a guest on KVM yet: leave --share out");
-    }
+    shares::check(configuration)?;
     let hypervisor = KvmHypervisor::open().context("cannot use the backend kvm")?;
     let kernel = KernelFiles::open(configuration)?;
     let names = configuration.disks_to_open()?;
@@ -81,7 +88,8 @@ impl Machine<'_> {
         let deadline = self.configuration.timeout.map(|timeout| Instant::now() + timeout);
         let began = Instant::now();
         loop {
-            let (mut machine, disks) = self.start()?;
+            // Let go of from the last to the first.
+            let Started { _shares, disks, mut machine } = self.start()?;
             if report.reboots == 0 {
                 report.start_cpu_seconds = cpu_seconds();
             }
@@ -108,7 +116,7 @@ impl Machine<'_> {
     }
 
     /// A machine as after power-on.
-    fn start(&self) -> Result<(RunningMachine, Vec<VirtioDisk>)> {
+    fn start(&self) -> Result<Started> {
         let power = self.sender.clone();
         let power = Arc::new(move |request| _ = power.try_send(Event::Power(request)));
         let sender = self.sender.clone();
@@ -139,13 +147,19 @@ impl Machine<'_> {
         // Beside the disks, so that a guest whose disks are not on PCI need not search for it.
         let without_pci = self.configuration.disks.iter().any(|disk| disk.bus == DiskBus::VirtioMmio);
         pc.attach_entropy(if without_pci { VirtioTransport::Mmio } else { VirtioTransport::Pci })?;
+        let sender = self.sender.clone();
+        let on_end = move |why| _ = sender.try_send(Event::Machine(MachineEvent::IoFailed(why)));
+        let memory = pc.memory().clone();
+        let shares = shares::serve(self.configuration, &memory, on_end, |device| {
+            Ok(pc.attach_virtio(device, if without_pci { VirtioTransport::Mmio } else { VirtioTransport::Pci })?)
+        })?;
         let machine = pc.start(&self.kernel.linux())?;
         self.console.input().listen(move || {
             if let Ok(mut serial) = serial.lock() {
                 serial.0.input_ready();
             }
         });
-        Ok((machine, disks))
+        Ok(Started { machine, disks, _shares: shares })
     }
 
     /// Waits until the guest switches itself off or reboots, or somebody leaves it.

@@ -12,6 +12,7 @@ mod kernel_files;
 mod kvm;
 mod placement;
 pub mod report;
+mod shares;
 
 pub use configuration::Configuration;
 pub use report::RunReport;

@@ -73,6 +73,27 @@ pub struct Share {
     pub read_only: bool,
 }
 
+impl Share {
+    /// Whether it can be shared, as far as that can be told before it is.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened, or has no files but the kernel's own.
+    pub fn check(&self) -> Result<(), ShareError> {
+        self.open().map(drop)
+    }
+
+    fn open(&self) -> Result<OwnedFd, ShareError> {
+        let path = &self.directory;
+        let failed = |errno: rustix::io::Errno| ShareError::Directory(path.clone(), errno.into());
+        let directory =
+            open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+        if is_of_the_kernel(&directory).map_err(failed)? {
+            return Err(ShareError::Kernel(path.clone()));
+        }
+        Ok(directory)
+    }
+}
+
 /// Why a directory is not shared.
 #[derive(Debug, thiserror::Error)]
 pub enum ShareError {
@@ -282,13 +303,9 @@ pub fn serve(arguments: &[OsString], tell: impl Fn(&str)) -> Result<(), ShareErr
 
 /// Opens the directory and shuts the process in.
 fn open_share(share: &Share, descriptors: usize) -> Result<(FileSystem, Landlock), ShareError> {
-    let path = &share.directory;
-    let failed = |errno: rustix::io::Errno| ShareError::Directory(path.clone(), errno.into());
-    let directory = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    let directory = share.open()?;
+    let failed = |errno: rustix::io::Errno| ShareError::Directory(share.directory.clone(), errno.into());
     let file_system = FileSystem::open(&directory, share.read_only, Limits::of(descriptors)).map_err(failed)?;
-    if is_of_the_kernel(&directory).map_err(failed)? {
-        return Err(ShareError::Kernel(path.clone()));
-    }
     become_owner(&directory).map_err(failed)?;
     let tree = Some(Tree { directory: Arc::new(directory), read_only: share.read_only });
     let landlock = Confinement { tree, ..Confinement::default() }.enter()?;

@@ -13,7 +13,7 @@ const METAPACKAGE: &str = "linux-image-cloud-amd64";
 /// Makes /dev/kvm on a processor with SVM.
 const MODULE: &str = "kvm_amd";
 /// What the guests of the lab's tests load, that boot the same kernel.
-const GUEST_MODULES: [&str; 4] = ["virtio_pci", "virtio_mmio", "virtio_blk", "virtio_rng"];
+const GUEST_MODULES: [&str; 5] = ["virtio_pci", "virtio_mmio", "virtio_blk", "virtio_rng", "virtiofs"];
 
 /// The kernel under `directory`, fetched once.
 ///
