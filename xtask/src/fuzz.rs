@@ -62,6 +62,8 @@ const TARGETS: &[Target] = &[
         test: "hostile::fuzz_any_client_harms_only_itself",
     },
     in_library("blockyard-share", "tests::hostile_requests"),
+    in_library("blockyard-run", "configuration::tests::any_text_is_read_or_refused"),
+    in_library("blockyard-run", "console::terminal_filter::tests::what_comes_out_needs_no_filter"),
     in_library(
         "blockyard-shell",
         "completion::tests::fuzz_what_is_completed_is_one_word_that_means_the_path_and_is_seen",

@@ -487,8 +487,8 @@ impl Watch {
 }
 
 impl Appliance {
-    /// Has the system in its images take over, and waits until it is about to, or cannot: that is in the response, as of
-    /// [`Appliance::call`]. Of the first, [`Appliance::into_system`] is what is left.
+    /// Has the system in its images take over, and waits until it is about to, or cannot: that is in the response, as
+    /// of [`Appliance::call`]. Of the first, [`Appliance::into_system`] is what is left.
     ///
     /// # Errors
     /// As [`Appliance::call`].

@@ -31,8 +31,8 @@ pub(crate) fn of_user_mode_linux(memory_bytes: u64, raid6: bool) -> Vec<String> 
     ]
 }
 
-/// What a system is told besides. That is one argument: User-Mode Linux takes those for itself that begin with a word of
-/// its own, which the words that somebody appends are not to be.
+/// What a system is told besides. That is one argument: User-Mode Linux takes those for itself that begin with a word
+/// of its own, which the words that somebody appends are not to be.
 pub(crate) fn of_a_system(kernel: &Kernel, options: &SystemOptions, first: &str) -> [String; 2] {
     let seccomp = match (kernel.has_seccomp_mode(), options.seccomp) {
         // What a kernel does not know it passes on to the init.

@@ -7,8 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Those that every appliance has: its disks' drivers, and what Linux's and EFI's partitions need, which most images have.
-/// What a kernel has built in is none.
+/// Those that every appliance has: its disks' drivers, and what Linux's and EFI's partitions need, which most images
+/// have. What a kernel has built in is none.
 const INITIAL: [&str; 7] = ["virtio_mmio", "virtio_blk", "ext4", "vfat", "nls_cp437", "nls_iso8859-1", "nls_utf8"];
 
 /// Those that the kernel may want when an image has arrays, logical volumes or encrypted volumes, or a file of it is

@@ -59,8 +59,8 @@ const GAP_BYTES_MAX: u64 = 1 << 30;
 /// What each of its processes may have for itself: data, heap and stack of its kernel's program, which takes half of
 /// that.
 const PRIVATE_BYTES_MAX: u64 = 24 << 20;
-/// What a virtual machine's process may have for itself: the kernel and the initramfs until they are in the guest's memory, and
-/// threads' stacks.
+/// What a virtual machine's process may have for itself: the kernel and the initramfs until they are in the guest's
+/// memory, and threads' stacks.
 const VIRTUAL_MACHINE_BYTES_MAX: u64 = 128 << 20;
 /// Descriptors that each of its processes may have: disks have three, and of newer kernels a guest's process has one.
 const DESCRIPTORS_MAX: u64 = 1024;

@@ -28,8 +28,8 @@ pub struct SystemOptions {
     pub append: String,
     /// Where its console goes.
     pub console: ConsoleTaker,
-    /// Whether its processes work with the kernel by signals instead of being traced (Linux 6.16), which is faster: each
-    /// of them can then read all of the guest's memory.
+    /// Whether its processes work with the kernel by signals instead of being traced (Linux 6.16), which is faster:
+    /// each of them can then read all of the guest's memory.
     pub seccomp: bool,
     /// Devices besides the disks.
     pub devices: Vec<ServedElsewhere>,

@@ -1,8 +1,8 @@
 //! Taking from processes what they do not need, before they look at anything that somebody else has made.
 //!
 //! [`Confinement`] is for this process: whoever has opened its files and sockets gives up the rest. [`program_filter`]
-//! is for a program that this process executes and that must not notice, [`machine_filter`] for a process that becomes a virtual machine. [`standard_output`] says whether anybody hears
-//! what this process prints.
+//! is for a program that this process executes and that must not notice, [`machine_filter`] for a process that becomes
+//! a virtual machine. [`standard_output`] says whether anybody hears what this process prints.
 //!
 //! Deliberately absent: policy. Which process may do what is said by those who start it.
 

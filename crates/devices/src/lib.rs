@@ -3,9 +3,9 @@
 //! - [`serial`]: a 16550 port ([`serial::SerialPort`]) whose string instructions move whole slices, and
 //!   [`serial::LineBuffer`], which makes printable lines of what a guest says.
 //! - [`pci`]: a PCI bus ([`pci::PciBus`]) and what a function on it is ([`pci::PciFunction`]).
-//! - [`virtio`]: the virtio 1.2 transports over PCI ([`virtio::PciTransport`]) and MMIO ([`virtio::MmioTransport`]), the
-//!   virtio-blk device ([`virtio::BlockDevice`]), and [`virtio::BlockQueue`], one virtqueue turned into block requests
-//!   by the thread that owns it. A `BlockQueue` knows no transport: a vhost-user server uses it as it is.
+//! - [`virtio`]: the virtio 1.2 transports over PCI ([`virtio::PciTransport`]) and MMIO ([`virtio::MmioTransport`]),
+//!   the virtio-blk device ([`virtio::BlockDevice`]), and [`virtio::BlockQueue`], one virtqueue turned into block
+//!   requests by the thread that owns it. A `BlockQueue` knows no transport: a vhost-user server uses it as it is.
 //! - [`ahci`]: an AHCI controller ([`ahci::AhciController`]) with SATA disks, each a port with a [`ahci::PortQueue`].
 //! - [`IoQueue`]: what a thread that serves devices' queues calls, whatever device they are of.
 //!

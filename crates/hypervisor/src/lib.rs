@@ -198,7 +198,8 @@ pub trait EventRoutes: Send + Sync {
     /// When there is no such doorbell.
     fn remove_doorbell(&self, address: u64) -> Result<(), Error>;
 
-    /// An interrupt that signals of `event` (a non-blocking eventfd) raise, once it is unmasked. Dropping it masks it for good.
+    /// An interrupt that signals of `event` (a non-blocking eventfd) raise, once it is unmasked. Dropping it masks it
+    /// for good.
     ///
     /// # Errors
     /// When there are no more, or the operating system refuses.

@@ -1,9 +1,9 @@
 //! The guest's console, on this process's stdin and stdout.
 //!
-//! Where stdin is a terminal it is in raw mode while the machine runs, so that each key is the guest's; Ctrl-A x leaves,
-//! and Ctrl-A twice is one Ctrl-A for the guest. Where stdout is a terminal, what would command it to do more than show
-//! something is left out ([`TerminalFilter`]). Neither a reader that does not read nor a guest that floods the console
-//! takes more than a bounded buffer; a guest that says more than is read waits.
+//! Where stdin is a terminal it is in raw mode while the machine runs, so that each key is the guest's; Ctrl-A x
+//! leaves, and Ctrl-A twice is one Ctrl-A for the guest. Where stdout is a terminal, what would command it to do more
+//! than show something is left out ([`TerminalFilter`]). Neither a reader that does not read nor a guest that floods
+//! the console takes more than a bounded buffer; a guest that says more than is read waits.
 
 mod escape;
 mod input;

@@ -1,7 +1,8 @@
 //! A virtual machine that somebody runs Linux in, from its configuration to its end.
 //!
-//! [`Configuration`] says what the machine is made of: on the command line, in a TOML file, or both. [`run`] starts it on
-//! KVM, lends it the terminal ([`console`]), begins anew when the guest reboots, and returns when it is switched off.
+//! [`Configuration`] says what the machine is made of: on the command line, in a TOML file, or both. [`run`] starts it
+//! on KVM, lends it the terminal ([`console`]), begins anew when the guest reboots, and returns when it is switched
+//! off.
 //!
 //! Deliberately absent: which signals end it ([`Audience`] says so), and what is printed besides the guest's console.
 #![forbid(unsafe_code)]

@@ -1,8 +1,9 @@
-//! A PC that Linux boots on: memory, interrupt controllers, serial ports, disks, and the ACPI tables that describe them.
+//! A PC that Linux boots on: memory, interrupt controllers, serial ports, disks, and the ACPI tables that describe
+//! them.
 //!
 //! There is no firmware and no legacy hardware: ACPI's hardware-reduced profile, everything named in its tables. (At
-//! the reset vector are nine bytes that ask for a reset.) Virtio devices are functions of a PCI bus, or have virtio-mmio
-//! registers and an ACPI name; [`linux`] puts a kernel into memory as Linux's
+//! the reset vector are nine bytes that ask for a reset.) Virtio devices are functions of a PCI bus, or have
+//! virtio-mmio registers and an ACPI name; [`linux`] puts a kernel into memory as Linux's
 //! boot protocol wants it.
 
 mod acpi;
@@ -197,7 +198,8 @@ impl Pc {
     /// Attaches the PCI function that `make` makes, which is given as many interrupts as `vectors`.
     ///
     /// # Errors
-    /// When there is no room for it on the bus, or it cannot be made, or the hypervisor or the operating system refuses.
+    /// When there is no room for it on the bus, or it cannot be made, or the hypervisor or the operating system
+    /// refuses.
     pub fn attach_pci(
         &mut self,
         vectors: usize,

@@ -19,8 +19,8 @@ pub struct VirtioDisk {
 }
 
 impl VirtioDisk {
-    /// Attaches `disk` at guest-physical `address` as `name`, with `queues` virtqueues, behind virtio-mmio registers. It
-    /// signals `interrupt`.
+    /// Attaches `disk` at guest-physical `address` as `name`, with `queues` virtqueues, behind virtio-mmio registers.
+    /// It signals `interrupt`.
     ///
     /// # Errors
     /// When the address is taken, or the hypervisor or the operating system refuses.

@@ -1,5 +1,5 @@
-//! What a lab has of a distribution, for appliances: a kernel in /boot with its modules, and the programs that appliances
-//! and their tests execute.
+//! What a lab has of a distribution, for appliances: a kernel in /boot with its modules, and the programs that
+//! appliances and their tests execute.
 
 use super::initramfs::{libraries, stripped};
 use crate::run;

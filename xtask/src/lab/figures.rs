@@ -234,6 +234,6 @@ mod tests {
         };
         assert_eq!(row("seconds to init")[3..], ["2.000", "4.000", "0.500"]);
         assert_eq!(row("exits to init")[3..], ["1001.000", "4000.000", "0.250"]);
-        assert_eq!(row("4 KiB reads, 64 in flight: exits")[8..], ["0.100", "1.000", "0.100"]);
+        assert_eq!(row("4 KiB reads, 64 in flight: exits")[9..], ["0.100", "1.000", "0.100"]);
     }
 }

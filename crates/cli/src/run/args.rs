@@ -14,10 +14,10 @@ use std::time::Duration;
 
 /// Boot Linux in a virtual machine whose console is the terminal.
 ///
-/// IMAGE and DISK are disk specifications, [KIND:]PATH[,KEY=VALUE...], such as disk.img, vm.qcow2,ro, session:vm.sock or
-/// mem:1G: the guest's disks, IMAGE first. Ctrl-A x leaves the machine, which is as pulling its plug; Ctrl-A Ctrl-A is one
-/// Ctrl-A for the guest. Where stdin is no terminal, what comes from there is typed, and nothing of it is taken for keys of
-/// ours.
+/// IMAGE and DISK are disk specifications, [KIND:]PATH[,KEY=VALUE...], such as disk.img, vm.qcow2,ro, session:vm.sock
+/// or mem:1G: the guest's disks, IMAGE first. Ctrl-A x leaves the machine, which is as pulling its plug; Ctrl-A Ctrl-A
+/// is one Ctrl-A for the guest. Where stdin is no terminal, what comes from there is typed, and nothing of it is taken
+/// for keys of ours.
 ///
 /// There are no network devices, and nothing of a machine changes while it runs.
 ///
@@ -67,8 +67,8 @@ pub struct RunArgs {
     /// CPUs of the I/O threads, like 0,2 or 0-1; thread n runs on the nth.
     #[arg(long, value_name = "LIST")]
     io_cpus: Option<CpuList>,
-    /// Who executes the guest: KVM where it executes guest code natively and User-Mode Linux elsewhere (auto), or one of
-    /// them.
+    /// Who executes the guest: KVM where it executes guest code natively and User-Mode Linux elsewhere (auto), or one
+    /// of them.
     #[arg(long, value_enum, value_name = "BACKEND")]
     backend: Option<BackendArg>,
     /// End when the guest reboots, instead of booting it again.
@@ -80,8 +80,8 @@ pub struct RunArgs {
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
-    /// Take the machine from a TOML file. What else is said here goes before what it says; disks, shares and directories
-    /// come to those that it has.
+    /// Take the machine from a TOML file. What else is said here goes before what it says; disks, shares and
+    /// directories come to those that it has.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the machine as a TOML file for --config, and run nothing.

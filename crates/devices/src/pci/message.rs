@@ -2,8 +2,8 @@
 
 use crate::Interrupt;
 
-/// What a function writes to interrupt: an address at which interrupt controllers listen, and what it writes there. Both
-/// are the guest's choice, and mean nothing here.
+/// What a function writes to interrupt: an address at which interrupt controllers listen, and what it writes there.
+/// Both are the guest's choice, and mean nothing here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// Where it is written.

@@ -179,8 +179,8 @@ impl<D: VirtioDevice> PciTransport<D> {
     }
 }
 
-/// The fields that an access of `length` bytes at `offset` of the common configuration is made of: one of that width, or
-/// both halves of one of 64 bits.
+/// The fields that an access of `length` bytes at `offset` of the common configuration is made of: one of that width,
+/// or both halves of one of 64 bits.
 fn fields(offset: u64, length: usize) -> Range<u64> {
     let width = field_bytes(offset);
     let is_wide = length == 8 && offset >= common::QUEUE_DESCRIPTORS && offset.is_multiple_of(8) && width.is_some();
@@ -275,8 +275,8 @@ fn structure(kind: u8, offset: u64, length: u64, more: &[u8]) -> Capability {
     Capability { id: VENDOR_SPECIFIC, body, writable: Vec::new(), is_bar_window: false }
 }
 
-/// VIRTIO_PCI_CAP_PCI_CFG: the BAR for who cannot reach it by addresses (§4.1.4.9). BAR, offset, length and data are the
-/// driver's.
+/// VIRTIO_PCI_CAP_PCI_CFG: the BAR for who cannot reach it by addresses (§4.1.4.9). BAR, offset, length and data are
+/// the driver's.
 fn bar_window() -> Capability {
     let mut capability = structure(5, 0, 0, &[0; 4]);
     capability.writable = vec![0; capability.body.len()];

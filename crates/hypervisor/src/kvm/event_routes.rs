@@ -120,8 +120,8 @@ fn route(number: u32, (address, data): (u64, u32)) -> kvm_irq_routing_entry {
     kvm_irq_routing_entry { gsi: number, type_: KVM_IRQ_ROUTING_MSI, u: Route { msi }, ..Default::default() }
 }
 
-/// An irqfd that is attached while the interrupt is not masked. Meanwhile the event keeps what is signalled: KVM looks at
-/// it when it is attached.
+/// An irqfd that is attached while the interrupt is not masked. Meanwhile the event keeps what is signalled: KVM looks
+/// at it when it is attached.
 #[derive(Debug)]
 struct KvmMessageInterrupt {
     routes: Arc<MessageRoutes>,

@@ -175,7 +175,8 @@ impl ImageOptions {
         Self { permissions, ..self }
     }
 
-    /// That the guest shall be handed over to the system in the image ([`OpenImage::hand_over`]), and what that is told.
+    /// That the guest shall be handed over to the system in the image ([`OpenImage::hand_over`]), and what that is
+    /// told.
     #[must_use]
     pub fn system(self, system: SystemOptions) -> Self {
         Self { system: Some(system), ..self }

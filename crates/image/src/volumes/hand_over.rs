@@ -6,10 +6,10 @@ use crate::guest::OpenImage;
 use blockyard_appliance::{ConsoleSize, System};
 
 impl OpenImage {
-    /// Has the system in the image take over, with `modules` of the kernel's loaded, on a console of that size. Its root
-    /// is the file system that is found to be it, or that `root=` names in what was appended to the kernel's command
-    /// line; `rootflags=`, `ro` and `init=` mean there what they mean elsewhere. What else the system mounts, and closes
-    /// in the end, is its own business.
+    /// Has the system in the image take over, with `modules` of the kernel's loaded, on a console of that size. Its
+    /// root is the file system that is found to be it, or that `root=` names in what was appended to the kernel's
+    /// command line; `rootflags=`, `ro` and `init=` mean there what they mean elsewhere. What else the system mounts,
+    /// and closes in the end, is its own business.
     ///
     /// # Errors
     /// When there is no root, or it cannot be opened or mounted, or has no init.
