@@ -74,6 +74,21 @@ pub enum KernelError {
         #[source]
         error: io::Error,
     },
+    /// It is not there, or nobody may execute it.
+    #[error("the kernel {} cannot be used", path.display())]
+    Unusable {
+        /// What was named.
+        path: PathBuf,
+        /// What looking for it met.
+        #[source]
+        error: io::Error,
+    },
+    /// It is another program.
+    #[error("the kernel {} is no User-Mode Linux with virtio: leave it out, or take another backend", path.display())]
+    Other {
+        /// What was named.
+        path: PathBuf,
+    },
     /// User-Mode Linux has no modules.
     #[error(
         "{} has no virtio_blk, neither built in nor as a module at {}: the Debian package user-mode-linux has both", program.display(),
@@ -130,6 +145,14 @@ impl Kernel {
             return Err(KernelError::Kvm { reason: kvm.reason, remedy: kvm.remedy });
         }
         distribution::find()
+    }
+
+    /// User-Mode Linux at `path`, for whoever names it.
+    ///
+    /// # Errors
+    /// When it is none, or has no modules.
+    pub fn user_mode_linux_at(path: &Path) -> Result<Self, KernelError> {
+        user_mode_linux::at(path)
     }
 
     /// Whether it boots in a virtual machine on KVM, rather than being a program.

@@ -31,6 +31,11 @@ pub(crate) fn of_user_mode_linux(memory_bytes: u64, raid6: bool) -> Vec<String> 
     ]
 }
 
+/// The first console is a line like a serial one, on which there is somebody to log in; nobody sees the others, of
+/// which systemd takes the first for a screen, and those up to the sixth where there is no logind.
+const CONSOLES: &str = "console=tty0 systemd.wants=console-getty.service systemd.mask=getty@tty1.service \
+                        systemd.mask=getty-static.service";
+
 /// What a system is told besides. That is one argument: User-Mode Linux takes those for itself that begin with a word
 /// of its own, which the words that somebody appends are not to be.
 pub(crate) fn of_a_system(kernel: &Kernel, options: &SystemOptions, first: &str) -> [String; 2] {
@@ -40,9 +45,7 @@ pub(crate) fn of_a_system(kernel: &Kernel, options: &SystemOptions, first: &str)
         (true, true) => "seccomp=on ",
         (true, false) => "seccomp=off ",
     };
-    // The first console is a line like a serial one, on which there is somebody to log in; the others nobody sees.
-    let consoles = "console=tty0 systemd.wants=console-getty.service systemd.mask=getty@tty1.service";
-    let words = format!("printk.time=1 {seccomp}{first}{consoles} {}", options.append);
+    let words = format!("printk.time=1 {seccomp}{first}{CONSOLES} {}", options.append);
     // Or it would add a root of its own behind all that.
     ["root=".to_owned(), words]
 }

@@ -58,6 +58,8 @@ pub struct System {
     machine: Machine,
     hearing: Hearing,
     console: UnixStream,
+    /// Of its disks, once it has let go of them.
+    statistics: Option<Vec<SessionStatistics>>,
 }
 
 /// How large somebody's terminal is, in letters.
@@ -108,7 +110,7 @@ impl System {
         let machine = Machine::start(parts, lines, |mut file| io::copy(&mut initramfs, &mut file).map(drop));
         let machine = machine.map_err(without_log)?;
         let hearing = console.listen(system.console).map_err(start("following its console"))?;
-        let mut system = Self { machine, hearing, console: console.stream };
+        let mut system = Self::new(machine, hearing, console.stream);
         let attached = system.machine.attach(&near, &Patience::new(timeout, interrupted));
         attached.map_err(|cause| system.not_started(kernel, cause))?;
         Ok(system)
@@ -116,7 +118,7 @@ impl System {
 
     /// Of an appliance that has been handed over.
     pub(crate) fn new(machine: Machine, hearing: Hearing, console: UnixStream) -> Self {
-        Self { machine, hearing, console }
+        Self { machine, hearing, console, statistics: None }
     }
 
     fn not_started(&mut self, kernel: &Kernel, cause: Cause) -> ApplianceError {
@@ -148,9 +150,10 @@ impl System {
         self.machine.process.child.id()
     }
 
-    /// What it has done with its disks so far.
+    /// What it has done with its disks so far, or until its end.
     pub fn disk_statistics(&self) -> Vec<SessionStatistics> {
-        self.machine.sessions.iter().map(Session::statistics).collect()
+        let now = || self.machine.sessions.iter().map(Session::statistics).collect();
+        self.statistics.clone().unwrap_or_else(now)
     }
 
     /// Waits for its end, so long at most; `None` while it runs. When it has ended, all that it said was passed on.
@@ -193,6 +196,8 @@ impl System {
 
     /// Ends it, as dropping it does: its disks are let go of when this returns, and what it said is passed on.
     pub fn end(&mut self) {
+        self.machine.process.kill();
+        self.statistics = Some(self.disk_statistics());
         self.machine.end();
         self.hearing.hear_out();
     }

@@ -12,7 +12,7 @@ mod volumes;
 mod whole;
 
 use anyhow::Result;
-pub use appliance_kernel::{KernelArgs, run_kernel, try_appliance};
+pub use appliance_kernel::{KERNEL_COMMAND, KernelArgs, run_kernel, try_appliance};
 use blockyard_shell::{ScriptArgs, ShellArgs, VerbLine, run_script, run_shell};
 use clap::{Args, Subcommand};
 use file_commands::OnImageCommand;

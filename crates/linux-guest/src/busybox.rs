@@ -1,9 +1,10 @@
-//! A user space of busybox and one script.
+//! User spaces of busybox and one script.
 
 use crate::Archive;
 use anyhow::Context;
 use std::fs::{self, File};
 use std::io::BufWriter;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 /// From the Debian package busybox-static: the user space of these guests.
@@ -40,4 +41,21 @@ pub fn write_initramfs(path: &Path, modules: &[(&str, &[u8])], script: &str) -> 
     archive.file(Path::new("/init"), init.as_bytes())?;
     archive.finish()?;
     Ok(())
+}
+
+/// Makes `root` the root directory of a system whose init is the lines of `script`.
+///
+/// # Errors
+/// When busybox is not installed, or a file cannot be made.
+pub fn make_root(root: &Path, script: &str) -> anyhow::Result<()> {
+    for directory in ["bin", "sbin", "etc", "dev", "proc", "sys", "run", "mnt"] {
+        let directory = root.join(directory);
+        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    fs::copy(BUSYBOX, root.join("bin/busybox")).context("cannot copy busybox: run `apt-get install busybox-static`")?;
+    symlink("busybox", root.join("bin/sh")).context("cannot make bin/sh")?;
+    let init = root.join("sbin/init");
+    let written = fs::write(&init, format!("#!/bin/busybox sh\nPATH=/bin\nbusybox --install -s /bin\n{script}\n"));
+    let made = written.and_then(|()| fs::set_permissions(&init, fs::Permissions::from_mode(0o755)));
+    made.with_context(|| format!("cannot make {}", init.display()))
 }

@@ -44,6 +44,8 @@ pub struct Configuration {
     pub snapshot: bool,
     /// Whether the machine ends when the guest reboots.
     pub no_reboot: bool,
+    /// Whether processes of a User-Mode Linux work with its kernel by signals, which each of them can then read.
+    pub uml_seccomp: bool,
     /// Longest time that the machine may run.
     #[serde(with = "text::seconds")]
     pub timeout: Option<Duration>,
@@ -78,6 +80,7 @@ impl Default for Configuration {
             engine: None,
             snapshot: false,
             no_reboot: false,
+            uml_seccomp: false,
             timeout: None,
             allow_dirs: Vec::new(),
             disks: Vec::new(),

@@ -5,7 +5,7 @@ use crate::configuration::{Configuration, DiskBus};
 use crate::console::{Console, ConsoleEvent};
 use crate::kernel_files::KernelFiles;
 use crate::placement::placement;
-use crate::report::{DiskReport, Exits, RunReport};
+use crate::report::{DiskReport, Exits, RunReport, cpu_seconds};
 use crate::shares::{self, Served};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::Disk;
@@ -17,7 +17,6 @@ use blockyard_vmm::machine::RunningMachine;
 use blockyard_vmm::pc::{Pc, PowerRequest, VirtioTransport};
 use blockyard_vmm::placement::Placement;
 use blockyard_vmm::virtio_disk::VirtioDisk;
-use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
@@ -190,10 +189,4 @@ impl Machine<'_> {
             }
         }
     }
-}
-
-/// CPU time of this process so far.
-fn cpu_seconds() -> f64 {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ProcessCPUTime);
-    tv_sec as f64 + tv_nsec as f64 / 1e9
 }

@@ -14,18 +14,27 @@ mod kvm;
 mod placement;
 pub mod report;
 mod shares;
+mod uml;
 
 pub use configuration::Configuration;
 pub use report::RunReport;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use blockyard_image::Watch;
 use blockyard_session::open::OpenOptions;
 use configuration::Backend;
+use std::sync::Arc;
 
 /// Who looks on while a machine runs.
 pub trait Audience {
     /// The signal that asks the machine to end, by its name, once one has.
     fn asks_to_end(&self) -> Option<String>;
+
+    /// Who is told and asked while a guest of ours looks for the system in an image.
+    fn watch(&self) -> Arc<dyn Watch>;
+
+    /// The argument with which this program calls [`blockyard_image::become_kernel`] before anything else.
+    fn kernel_argument(&self) -> &'static str;
 }
 
 /// Runs the machine until it is switched off, somebody leaves it, or it fails. Disks are opened with `opening`.
@@ -35,6 +44,6 @@ pub trait Audience {
 pub fn run(configuration: &Configuration, opening: &OpenOptions<'_>, audience: &dyn Audience) -> Result<RunReport> {
     match configuration.backend {
         Backend::Auto | Backend::Kvm => kvm::run(configuration, opening, audience),
-        Backend::Uml => bail!("User-Mode Linux does not run here yet: take --backend kvm"),
+        Backend::Uml => uml::run(configuration, opening, audience),
     }
 }

@@ -3,6 +3,7 @@
 use blockyard_vmm::machine::ExitCounters;
 use blockyard_vmm::placement::Placement;
 use blockyard_vmm::virtio_disk::DiskStatistics;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 
@@ -90,6 +91,12 @@ impl DiskReport {
             interrupts: counts.interrupts,
         }
     }
+}
+
+/// CPU time of this process so far.
+pub(crate) fn cpu_seconds() -> f64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ProcessCPUTime);
+    tv_sec as f64 + tv_nsec as f64 / 1e9
 }
 
 impl RunReport {

@@ -11,6 +11,7 @@ use crate::modules;
 use crate::mount_options::{MountOptions, load_driver};
 use crate::mounts::{ROOT, not_mounted};
 use crate::roots::{self, Source};
+use crate::sysfs::names_in;
 use crate::system;
 use crate::tree::Tree;
 use blockyard_protocol::appliance::{Failure, HandOver, MountPoint};
@@ -120,12 +121,30 @@ fn make_ready(request: &HandOver) -> Result<(), Failure> {
     fs::create_dir_all("/run").map_err(bad)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("run", "/run", "tmpfs", flags, c"mode=0755").map_err(|errno| bad(errno.into()))?;
+    tell_udev().map_err(|error| failure(Path::new(UDEV), "cannot write to", &error))?;
     // Where it has no console, nobody looks.
     if request.rows > 0
         && let Ok(console) = fs::File::open("/dev/tty0")
     {
         let size = Winsize { ws_row: request.rows, ws_col: request.columns, ws_xpixel: 0, ws_ypixel: 0 };
         let _ = tcsetwinsize(console, size);
+    }
+    Ok(())
+}
+
+/// Where udev keeps what it knows of devices, each in a file.
+const UDEV: &str = "/run/udev/data";
+/// What it knows, in its own format, of a device of the device mapper's that is in use: somebody had made it, and said
+/// so (dmsetup(8), udevflags). Without, it takes one that is there already for one that is about to be, and a system
+/// waits for that in vain.
+const IN_USE: &str = "E:DM_UDEV_PRIMARY_SOURCE_FLAG=1\nE:DM_UDEV_RULES_VSN=2\nV:1\n";
+
+/// Leaves word for the system's udev of the logical and encrypted volumes that are open.
+fn tell_udev() -> io::Result<()> {
+    for node in names_in("/sys/block").iter().filter(|node| node.starts_with("dm-")) {
+        let numbers = fs::read_to_string(format!("/sys/block/{node}/dev"))?;
+        fs::create_dir_all(UDEV)?;
+        fs::write(format!("{UDEV}/b{}", numbers.trim()), IN_USE)?;
     }
     Ok(())
 }

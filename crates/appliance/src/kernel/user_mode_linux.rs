@@ -16,6 +16,8 @@ const USUAL_DIRECTORY: &str = "/usr/bin";
 /// Where the Debian package has the modules, below its prefix.
 const MODULES: &str = "lib/uml/modules";
 
+/// The parameter that names disks: no other program than such a kernel has it.
+const DISKS: &[u8] = b"virtio_uml.device";
 /// The disks' driver, below the version's directory.
 const DRIVER: &str = "kernel/drivers/block/virtio_blk.ko";
 
@@ -30,6 +32,20 @@ pub(super) fn find() -> Result<Kernel, KernelError> {
         }
         None => on_path().ok_or(KernelError::Missing)?,
     };
+    of(file, named)
+}
+
+/// The one at `path`.
+pub(super) fn at(path: &Path) -> Result<Kernel, KernelError> {
+    let unusable = |error| KernelError::Unusable { path: path.to_owned(), error };
+    let file = executable(path).map_err(unusable)?;
+    match position(&fs::read(&file).map_err(unusable)?, DISKS) {
+        Some(_) => of(file, false),
+        None => Err(KernelError::Other { path: path.to_owned() }),
+    }
+}
+
+fn of(file: PathBuf, named: bool) -> Result<Kernel, KernelError> {
     let (modules, release) = modules(&file)?;
     let version = release.and_then(|release| version(&release));
     Ok(Kernel { file, modules, kind: Kind::Program { version, named } })

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 /// The command that becomes the appliance's kernel.
-const KERNEL_COMMAND: &str = "appliance-kernel";
+pub const KERNEL_COMMAND: &str = "appliance-kernel";
 
 /// A hidden command: the process that becomes the appliance's kernel.
 #[derive(Args)]

@@ -135,7 +135,7 @@ impl OpenImage {
     }
 
     /// What is left of it when the guest was handed over.
-    pub(crate) fn into_system(self) -> System {
+    pub fn into_system(self) -> System {
         self.appliance.into_system()
     }
 

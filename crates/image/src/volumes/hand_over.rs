@@ -1,5 +1,6 @@
 //! Handing the guest over to the system in an image: what its root may lie in is opened first.
 
+use super::keys::Keys;
 use super::stacks::Asking;
 use crate::error::{Context, Result};
 use crate::guest::OpenImage;
@@ -14,6 +15,16 @@ impl OpenImage {
     /// # Errors
     /// When there is no root, or it cannot be opened or mounted, or has no init.
     pub fn hand_over(mut self, modules: &[&str], size: ConsoleSize) -> Result<System> {
+        self.begin_hand_over(modules, size)?;
+        Ok(self.into_system())
+    }
+
+    /// As [`OpenImage::hand_over`], but that the guest is still to be had with [`OpenImage::into_system`]: nothing else
+    /// can be asked of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_hand_over(&mut self, modules: &[&str], size: ConsoleSize) -> Result<()> {
         let mut response = self.try_hand_over(modules, size)?;
         let is_lacking = response.closed && !response.failures.is_empty();
         if is_lacking && self.open_stacks(Asking::Somebody).with_context(|| self.name().to_owned())? {
@@ -23,6 +34,11 @@ impl OpenImage {
         for point in response.mounted.iter().filter(|point| !point.note.is_empty()) {
             self.note(&format!("{}: {}", point.device, point.note));
         }
-        Ok(self.into_system())
+        Ok(())
+    }
+
+    /// The keys that it was given, and those that have opened something.
+    pub fn take_keys(&mut self) -> Keys {
+        std::mem::take(&mut self.keys)
     }
 }

@@ -1,0 +1,228 @@
+//! `blockyard run` on User-Mode Linux: systems out of images, with the terminal's place taken by pipes.
+
+mod support;
+
+use blockyard_linux_guest::{debian_root, make_root, write_initramfs};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use support::{Outcome, Yard, blockyard, finish, run};
+
+/// `blockyard run` there, with `image` and not much memory.
+fn on_uml(image: &Path) -> Command {
+    let mut command = blockyard();
+    command.args(["run", "--backend", "uml", "--memory", "256M", "--append", "quiet"]).arg(image).stdin(Stdio::piped());
+    command
+}
+
+/// An image whose only file system has a system of busybox with this script as its init.
+fn busybox(yard: &Yard, script: &str) -> PathBuf {
+    let (root, image) = (yard.path("root"), yard.path("disk.img"));
+    make_root(&root, script).unwrap();
+    File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    tool("mke2fs", &["-q".as_ref(), "-t".as_ref(), "ext4".as_ref(), "-d".as_ref(), &root, &image]);
+    image
+}
+
+fn tool(program: &str, arguments: &[&Path]) {
+    let status = Command::new(program).args(arguments).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").status();
+    assert!(status.unwrap_or_else(|error| panic!("{program} ({error}): e2fsprogs has it")).success());
+}
+
+/// Somebody before a guest's console.
+struct Seat {
+    child: Child,
+    /// What was not looked at yet.
+    said: Vec<u8>,
+}
+
+impl Seat {
+    fn take(mut command: Command) -> Self {
+        Self { child: command.spawn().unwrap(), said: Vec::new() }
+    }
+
+    /// Waits until the console says `text`; what it said up to there.
+    fn sees(&mut self, text: &str) -> String {
+        let stdout = self.child.stdout.as_mut().unwrap();
+        loop {
+            if let Some(at) = self.said.windows(text.len()).position(|window| window == text.as_bytes()) {
+                let rest = self.said.split_off(at + text.len());
+                return String::from_utf8_lossy(&std::mem::replace(&mut self.said, rest)).into_owned();
+            }
+            let mut piece = [0; 4096];
+            let count = stdout.read(&mut piece).unwrap();
+            assert!(count > 0, "no {text:?} in {}", String::from_utf8_lossy(&self.said));
+            self.said.extend(&piece[..count]);
+        }
+    }
+
+    fn types(&mut self, text: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn ends(self) -> Outcome {
+        finish(self.child)
+    }
+}
+
+#[test]
+fn a_system_reboots_hears_and_powers_off() {
+    let yard = Yard::new();
+    let image = busybox(
+        &yard,
+        "[ -e /before ] || { touch /before; sync; echo first; reboot -f; }
+         echo second, modules of $(ls /lib/modules)
+         read line; echo heard $line
+         poweroff -f",
+    );
+    let before = fs::read(&image).unwrap();
+    let mut command = on_uml(&image);
+    command.args(["--snapshot", "--stats", "--json"]);
+    let mut seat = Seat::take(command);
+    seat.sees("first");
+    seat.sees("second");
+    seat.types("a word\n");
+    seat.sees("heard a word");
+    let outcome = seat.ends().succeeded();
+    let report: serde_json::Value = serde_json::from_str(outcome.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((&report["backend"], &report["reboots"]), (&"uml".into(), &1.into()));
+    assert!(report["disks"][0]["reads"].as_u64().unwrap() > 0);
+    assert!(fs::read(&image).unwrap() == before, "--snapshot drops what was written");
+    run(on_uml(&image).args(["--snapshot", "--no-reboot"])).succeeded();
+}
+
+#[test]
+fn an_initrd_boots_on_the_kernel_that_is_named() {
+    let yard = Yard::new();
+    let modules = fs::read_dir("/usr/lib/uml/modules").expect("they come with the package user-mode-linux");
+    let driver = modules.last().unwrap().unwrap().path().join("kernel/drivers/block/virtio_blk.ko");
+    let initrd = yard.path("test.cpio");
+    write_initramfs(
+        &initrd,
+        &[("virtio_blk.ko", &fs::read(driver).unwrap())],
+        "head -c 4 /dev/vda; echo; cat /proc/cmdline",
+    )
+    .unwrap();
+    fs::write(yard.path("disk.img"), [&b"disk"[..], &[0; 4092]].concat()).unwrap();
+    let mut command = on_uml(&yard.path("disk.img"));
+    command.args(["--kernel", "/usr/bin/linux.uml", "--initrd"]).arg(&initrd).args(["--append", "quiet my.word=1"]);
+    let said = run(&mut command).succeeded().stdout;
+    assert!(said.contains("disk\r\n") && said.contains("my.word=1"), "{said}");
+}
+
+#[test]
+fn a_guest_that_dies_or_hangs_is_told_of() {
+    let yard = Yard::new();
+    let image =
+        busybox(&yard, "case $(cat /proc/cmdline) in *crash*) exit 3;; esac; echo up; while :; do sleep 1000; done");
+    run(on_uml(&image).args(["--append", "quiet crash"])).failed(1, &["the guest's kernel has died", "kill init"]);
+    run(on_uml(&image).args(["--timeout", "0.1"])).failed(1, &["stopped after 0.1 s", "--timeout"]);
+    let mut seat = Seat::take(on_uml(&image));
+    seat.sees("up");
+    kill_process(Pid::from_raw(seat.child.id() as i32).unwrap(), Signal::TERM).unwrap();
+    seat.ends().failed(143, &["SIGTERM"]);
+}
+
+#[test]
+fn what_user_mode_linux_has_not_is_refused() {
+    let yard = Yard::new();
+    fs::write(yard.path("empty.img"), [0; 4096]).unwrap();
+    fs::write(yard.path("vmlinuz"), "no kernel").unwrap();
+    for (words, expected) in [
+        (&["--cpus", "2"][..], "one processor"),
+        (&["--bus", "virtio-mmio"], "--bus"),
+        (&["--place", "shared"], "--place"),
+        (&["--share", ".:tag"], "--share"),
+        (&["--memory", "16M"], "64 MiB"),
+        (&["--kernel", "/bin/true"], "no User-Mode Linux"),
+        (&["--kernel", "missing"], "missing cannot be used"),
+        (&["--kernel", "/usr/bin/linux.uml", "--initrd", "missing"], "cannot read the initrd missing"),
+        (&[], "no partitions"),
+    ] {
+        run(on_uml(&yard.path("empty.img")).args(words).current_dir(yard.path(""))).failed(1, &[expected]);
+    }
+}
+
+/// `blockyard image` with these words.
+fn image(words: &[&str], paths: &[&Path]) {
+    run(blockyard().arg("image").args(words).args(paths)).succeeded();
+}
+
+/// An image of a volume group with what is in `archive` as its root, and /home beside it.
+fn volume_group(yard: &Yard, name: &str, root_mebibytes: u32, archive: &Path) -> PathBuf {
+    let (disk, script, fstab) = (yard.path(name), yard.path("script"), yard.path("fstab"));
+    image(
+        &["create", "--table", "gpt", "--part", "16M,fs=ext4,label=boot", "--part", "rest,type=lvm"],
+        &[&disk, "900M".as_ref()],
+    );
+    let lines = format!(
+        "pvcreate /dev/sda2\nvgcreate yard /dev/sda2\nlvcreate root yard {root_mebibytes}\nlvcreate home yard 32\n\
+         mkfs ext4 /dev/yard/root\nmkfs ext4 /dev/yard/home\n"
+    );
+    fs::write(&script, lines).unwrap();
+    fs::write(&fstab, "/dev/mapper/yard-root / ext4 defaults 0 1\n/dev/yard/home /home ext4 defaults 0 2\n").unwrap();
+    image(&["script"], &[&script, "-a".as_ref(), &disk]);
+    image(&["tar-in", "-m", "yard/root"], &[&disk, archive]);
+    image(&["put", "-m", "yard/root"], &[&disk, &fstab, "/etc/".as_ref()]);
+    disk
+}
+
+#[test]
+fn roots_in_volume_groups_and_btrfs_are_found() {
+    let yard = Yard::new();
+    let (root, archive, btrfs) = (yard.path("root"), yard.path("root.tar"), yard.path("btrfs.img"));
+    make_root(&root, "grep ' / ' /proc/mounts | tail -n 1; mount -o remount,ro /; poweroff -f").unwrap();
+    tool("tar", &["-C".as_ref(), &root, "-cf".as_ref(), &archive, ".".as_ref()]);
+    image(&["create", "--fs", "btrfs"], &[&btrfs, "200M".as_ref()]);
+    image(&["tar-in"], &[&btrfs, &archive]);
+    let group = volume_group(&yard, "group.img", 64, &archive);
+    for (disk, append, expected) in [
+        (&btrfs, "quiet", "/dev/vda / btrfs rw"),
+        (&btrfs, "quiet ro rootflags=compress=zstd", "/ btrfs ro,relatime,compress=zstd"),
+        (&group, "quiet root=/dev/yard/root", "/ ext4 rw"),
+        (&group, "quiet root=/dev/mapper/yard-root rootflags=nobarrier", "nobarrier"),
+    ] {
+        let said = run(on_uml(disk).args(["--append", append])).succeeded().stdout;
+        assert!(said.contains(expected), "{append}: {said}");
+    }
+}
+
+/// A Debian as an archive.
+fn debian() -> PathBuf {
+    let binary = Path::new(env!("CARGO_BIN_EXE_blockyard"));
+    let archive = binary.ancestors().map(debian_root).find(|archive| archive.exists());
+    archive.expect("there is no Debian to boot: run `cargo xtask setup`")
+}
+
+/// Logs in, runs `command`, sees what is expected, and switches it off.
+fn is_used(disk: &Path, command: &str, expected: &[&str]) {
+    let mut seat = Seat::take(on_uml(disk));
+    seat.sees("yard login: ");
+    seat.types("root\n");
+    seat.sees("root@yard:~# ");
+    seat.types(command);
+    seat.types("\n");
+    expected.iter().for_each(|expected| _ = seat.sees(expected));
+    seat.types("poweroff\n");
+    seat.ends().succeeded();
+    image(&["fsck"], &[disk]);
+}
+
+#[test]
+fn a_debian_comes_up_to_its_login_prompt() {
+    let yard = Yard::new();
+    let disk = yard.path("debian.qcow2");
+    image(&["create", "--table", "gpt", "--part", "rest,fs=ext4"], &[&disk, "800M".as_ref()]);
+    image(&["tar-in"], &[&disk, &debian()]);
+    is_used(&disk, "systemctl is-system-running; findmnt -no SOURCE /", &["running", "/dev/vda1"]);
+}
+
+/// Its udev has to know of the volumes that were open before it began, or it waits for /home in vain.
+#[test]
+fn a_debian_on_a_volume_group_mounts_its_other_volumes() {
+    let yard = Yard::new();
+    let disk = volume_group(&yard, "debian.qcow2", 760, &debian());
+    is_used(&disk, "findmnt -no SOURCE /home; vgs --noheadings", &["/dev/mapper/yard-home", "yard   1   2"]);
+}

@@ -1,0 +1,247 @@
+//! A machine that is User-Mode Linux: Linux as an ordinary program, where there is no KVM.
+//!
+//! It boots the system in the first disk, which the appliance's agent finds, mounts and hands the guest over to; or an
+//! initial file system, where one is given. What a machine of our own has besides (vCPUs, AHCI, other kernels), it has
+//! not: that is refused.
+
+mod typing;
+
+use crate::Audience;
+use crate::configuration::{Configuration, DiskBus};
+use crate::console::{Console, ConsoleEvent, ConsoleOutput};
+use crate::report::{DiskReport, RunReport, cpu_seconds};
+use anyhow::{Context, Result, anyhow, bail};
+use blockyard_appliance::{Backend, Ending, ImageDisk, InitramfsOptions, Kernel, System, SystemOptions};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{OpenedFile, shown};
+use blockyard_image::{ConsoleSize, ImageOptions, Keys, Resources, Watch};
+use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
+use rustix::termios::tcgetwinsize;
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often to look whether somebody asks the machine to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long the kernel may take to come up, and what the agent does meanwhile may do nothing.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Events of the console's that may wait to be looked at: of each kind the first counts.
+const EVENTS_MAX: usize = 16;
+/// What a guest may say before the terminal is its own.
+const EARLY_BYTES_MAX: usize = 1 << 16;
+/// The least memory that such a kernel comes up with, and a system.
+const MEMORY_BYTES_MIN: u64 = 64 << 20;
+
+pub(crate) fn run(
+    configuration: &Configuration,
+    opening: &OpenOptions<'_>,
+    audience: &dyn Audience,
+) -> Result<RunReport> {
+    refuse_what_it_has_not(configuration)?;
+    let kernel = match &configuration.kernel {
+        Some(kernel) => Kernel::user_mode_linux_at(kernel)?,
+        None => Kernel::find(Backend::Uml)?,
+    };
+    if configuration.uml_seccomp && !kernel.has_seccomp_mode() {
+        bail!("{} has no seccomp mode: that came with Linux 6.16", shown(&kernel.file));
+    }
+    let initrd = configuration.initrd.as_deref().map(opened).transpose()?;
+    let names = configuration.disks_to_open()?;
+    let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));
+    let disks = opened.collect::<Result<_, _>>()?;
+    let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
+    let resources = Resources::with_kernel(kernel, audience.kernel_argument());
+    let mouth = Arc::new(Mouth::default());
+    Machine { configuration, resources, initrd, disks, mouth, sender, events, keys: Keys::default() }
+        .until_it_ends(audience)
+}
+
+fn refuse_what_it_has_not(configuration: &Configuration) -> Result<()> {
+    let Configuration { cpus, memory, disks, shares, .. } = configuration;
+    if *cpus > 1 {
+        bail!("User-Mode Linux has one processor, not {cpus}: leave --cpus out, or take --backend kvm");
+    }
+    if disks.iter().any(|disk| disk.bus != DiskBus::default()) {
+        bail!("User-Mode Linux has virtio disks of its own kind only: leave --bus out, or take --backend kvm");
+    }
+    if configuration.place.is_some() || configuration.io_cpus.is_some() {
+        bail!("User-Mode Linux keeps to one CPU by itself: leave --place and --io-cpus out, or take --backend kvm");
+    }
+    if !shares.is_empty() {
+        bail!("no directory is shared with User-Mode Linux: leave --share out, or take --backend kvm");
+    }
+    if *memory < MEMORY_BYTES_MIN {
+        bail!("User-Mode Linux takes {} MiB of memory at least: see --memory", MEMORY_BYTES_MIN >> 20);
+    }
+    Ok(())
+}
+
+fn opened(initrd: &Path) -> Result<OpenedFile> {
+    OpenedFile::open(initrd, true).with_context(|| format!("cannot read the initrd {}", shown(initrd)))
+}
+
+/// What outlives a reboot.
+struct Machine<'a> {
+    configuration: &'a Configuration,
+    resources: Resources,
+    initrd: Option<OpenedFile>,
+    disks: Vec<(DiskSpecification, OpenDisk)>,
+    mouth: Arc<Mouth>,
+    sender: SyncSender<ConsoleEvent>,
+    events: Receiver<ConsoleEvent>,
+    /// Those that have opened the system's root.
+    keys: Keys,
+}
+
+impl Machine<'_> {
+    fn until_it_ends(mut self, audience: &dyn Audience) -> Result<RunReport> {
+        let mut report = RunReport { backend: "uml", ..RunReport::default() };
+        let deadline = self.configuration.timeout.map(|timeout| Instant::now() + timeout);
+        let began = Instant::now();
+        let mut console = None;
+        loop {
+            let mut system = self.start(audience)?;
+            if report.reboots == 0 {
+                report.start_cpu_seconds = cpu_seconds();
+            }
+            // Until now, the terminal was for questions about passphrases.
+            let console = match &mut console {
+                Some(console) => console,
+                empty => empty.insert(self.open_console()?),
+            };
+            typing::start(console.input(), system.keyboard()?).context("starting the console's threads")?;
+            let ending = self.watch(&mut system, audience, deadline);
+            let counts = system.disk_statistics();
+            let reboots = matches!(ending, Ok(Ending::Reboots)) && !self.configuration.no_reboot;
+            if !reboots {
+                console.close();
+            }
+            console.without_waiting(|| system.end());
+            report.seconds = began.elapsed().as_secs_f64();
+            report.cpu_seconds = cpu_seconds();
+            let names = self.disks.iter().map(|(name, _)| name.to_string());
+            report.disks = names.zip(&counts).map(|(name, counts)| DiskReport::new(name, counts.counts)).collect();
+            match ending? {
+                Ending::Reboots if reboots => report.reboots += 1,
+                Ending::PoweredOff | Ending::Reboots => return Ok(report),
+                Ending::Died(why) => bail!("the guest's kernel has died: {why}"),
+                Ending::LostDisk(why) => bail!("the guest has lost a disk: {why}"),
+            }
+        }
+    }
+
+    fn open_console(&self) -> Result<Console> {
+        let sender = self.sender.clone();
+        // Nobody waits in vain: whoever listens has the console.
+        let console = Console::open(move |event| _ = sender.try_send(event))?;
+        self.mouth.open(console.output());
+        Ok(console)
+    }
+
+    /// A system as after power-on.
+    fn start(&mut self, audience: &dyn Audience) -> Result<System> {
+        let mouth = Arc::clone(&self.mouth);
+        let system = SystemOptions {
+            append: self.configuration.append.clone().unwrap_or_default(),
+            console: Arc::new(move |bytes| mouth.say(bytes)),
+            seccomp: self.configuration.uml_seccomp,
+            devices: Vec::new(),
+        };
+        let disk = |(name, open): &(DiskSpecification, OpenDisk)| ImageDisk {
+            disk: Arc::clone(&open.disk),
+            name: name.to_string().into(),
+        };
+        let disks: Vec<_> = self.disks.iter().map(disk).collect();
+        let watch = audience.watch();
+        if self.initrd.is_some() {
+            return self.boot_initrd(system, &disks, &*watch);
+        }
+        if disks.is_empty() {
+            bail!("there is nothing to boot: name an IMAGE with a system, or an --initrd");
+        }
+        let options = ImageOptions::new(disks).memory_bytes(self.configuration.memory).timeout(START_TIMEOUT);
+        let mut image =
+            options.keys(std::mem::take(&mut self.keys)).system(system).boot(self.resources.clone(), watch)?;
+        let begun = image.begin_hand_over(&[], terminal_size());
+        self.keys = image.take_keys();
+        begun?;
+        Ok(image.into_system())
+    }
+
+    fn boot_initrd(&self, system: SystemOptions, disks: &[ImageDisk], watch: &dyn Watch) -> Result<System> {
+        let Some(initrd) = &self.initrd else { bail!("there is no initrd") };
+        let mut initramfs = initrd.file().try_clone().context("cannot read the initrd")?;
+        initramfs.seek(SeekFrom::Start(0)).context("cannot read the initrd")?;
+        let Resources { kernel, launcher, launcher_arguments } = self.resources.clone();
+        let options = InitramfsOptions {
+            kernel: &kernel,
+            initramfs,
+            launcher: &(launcher, launcher_arguments),
+            memory_bytes: self.configuration.memory,
+            timeout: START_TIMEOUT,
+            interrupted: &|| watch.ends(),
+            system,
+        };
+        Ok(System::boot(options, disks)?)
+    }
+
+    /// Waits until the guest switches itself off or reboots, or somebody leaves it.
+    fn watch(&self, system: &mut System, audience: &dyn Audience, deadline: Option<Instant>) -> Result<Ending> {
+        loop {
+            if let Some(ending) = system.wait(LOOK_INTERVAL).context("waiting for the guest")? {
+                return Ok(ending);
+            }
+            if let Some(signal) = audience.asks_to_end() {
+                bail!("stopped by {signal}");
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let seconds = self.configuration.timeout.unwrap_or_default().as_secs_f64();
+                bail!("the machine was stopped after {seconds} s, as --timeout says");
+            }
+            match self.events.try_recv() {
+                Ok(ConsoleEvent::Leave) => return Ok(Ending::PoweredOff),
+                Ok(ConsoleEvent::Unheard(error)) => {
+                    return Err(anyhow!(error).context("cannot write the guest's console"));
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+            }
+        }
+    }
+}
+
+/// How large the terminal is, if there is one.
+fn terminal_size() -> ConsoleSize {
+    let size = tcgetwinsize(rustix::stdio::stdout());
+    size.map(|size| ConsoleSize { rows: size.ws_row, columns: size.ws_col }).unwrap_or_default()
+}
+
+/// What the guest says: kept, as far as there is room, until there is a console that takes it.
+#[derive(Default)]
+struct Mouth(Mutex<Said>);
+
+#[derive(Default)]
+struct Said {
+    output: Option<ConsoleOutput>,
+    early: Vec<u8>,
+}
+
+impl Mouth {
+    fn say(&self, bytes: &[u8]) {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(output) = said.output.clone() else {
+            let room = EARLY_BYTES_MAX - said.early.len();
+            said.early.extend(&bytes[..bytes.len().min(room)]);
+            return;
+        };
+        drop(said);
+        output.write(bytes);
+    }
+
+    fn open(&self, output: ConsoleOutput) {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        output.write(&std::mem::take(&mut said.early));
+        said.output = Some(output);
+    }
+}
