@@ -224,6 +224,11 @@ impl<H: MessageHandler> ServedQueue for MessageVirtqueue<H> {
         self.unsignalled
     }
 
+    /// Whoever has sent a message mostly waits for its answer before the next.
+    fn may_hold_notifications(&self) -> bool {
+        false
+    }
+
     fn has_more(&self) -> bool {
         !self.failed && !self.closed && self.parts.ring.has_available()
     }

@@ -22,6 +22,12 @@ pub trait ServedQueue: Send {
     /// Requests answered that the driver was not notified of, nor found not to want to be.
     fn unsignalled(&self) -> u32;
 
+    /// Whether it may pay to hold a notification back, as the driver goes on without it: requests are many at a time,
+    /// and nobody waits for a single one.
+    fn may_hold_notifications(&self) -> bool {
+        true
+    }
+
     /// Whether there is something to begin that there is room for.
     fn has_more(&self) -> bool;
 

@@ -136,6 +136,12 @@ impl Task {
     /// Notifies the driver if it is time to; when to look again.
     pub(super) fn notify(&mut self, now_ns: u64) -> Option<u64> {
         let queue = self.queue.as_ref()?;
+        if !queue.may_hold_notifications() {
+            if queue.unsignalled() > 0 {
+                self.notify_now();
+            }
+            return None;
+        }
         let disk_latency_ns = (queue.in_flight().0 > 0).then(|| queue.recent_latency_ns());
         match self.coalescing.decide(now_ns, Held { count: queue.unsignalled(), disk_latency_ns }) {
             Decision::Nothing => None,
