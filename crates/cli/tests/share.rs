@@ -144,7 +144,7 @@ fn a_guest_is_not_led_out_by_what_changes_under_it() {
     fs::write(shared.join("swap/outside"), "inside\n").unwrap();
     symlink("..", shared.join("link")).unwrap();
     let script = "
-mount -t virtiofs work /mnt && echo MOUNTED
+mount -t virtiofs work /mnt && cat /mnt/swap/outside && echo MOUNTED
 for i in $(seq 500); do for name in swap link; do read line < /mnt/$name/outside && echo $line; done; done 2>/dev/null
 echo RACED
 umount /mnt; echo DONE
