@@ -13,7 +13,7 @@ use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::system::{Console, ConsoleSize, Hearing, System, SystemOptions};
 use crate::tools::{Tool, ToolCall, ToolEnd, ToolError, Tools, judged};
-use blockyard_block::{Disk, wait_ready};
+use blockyard_block::{Disk, printable, wait_ready};
 use blockyard_protocol::appliance::{HandOver, MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
 use blockyard_protocol::stream::TRANSFER_DISK_BYTES;
 use blockyard_session::server::Session;
@@ -96,6 +96,7 @@ pub struct Appliance {
     streams: Vec<Weak<dyn Outside>>,
     hearing: Hearing,
     options: ApplianceOptions,
+    kernel_release: String,
     requests: u32,
     supplied: bool,
     tools: Tools,
@@ -326,6 +327,11 @@ impl Appliance {
         std::mem::replace(&mut self.options.timeout, timeout)
     }
 
+    /// What its kernel says that it is, as `uname -r` has it.
+    pub fn kernel_release(&self) -> &str {
+        &self.kernel_release
+    }
+
     /// What it was made of.
     pub fn options(&self) -> &ApplianceOptions {
         &self.options
@@ -540,6 +546,7 @@ impl Appliance {
             streams: Vec::new(),
             hearing,
             options,
+            kernel_release: String::new(),
             requests: 0,
             supplied: false,
             tools: Tools::default(),
@@ -558,6 +565,7 @@ impl Appliance {
         let ready: Ready = self.receive(&mut watch)?;
         match ready.version {
             VERSION => {
+                self.kernel_release = printable(&ready.kernel);
                 self.hearing.console.forget();
                 Ok(())
             }

@@ -1,10 +1,10 @@
 //! `blockyard doctor`: what this machine can do.
 
+mod appliance;
 mod facility;
 mod kernel;
 mod program;
 mod tools;
-mod user_mode_linux;
 
 use anyhow::{Result, bail};
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, programs};
@@ -55,12 +55,12 @@ impl From<BackendReport> for Backend {
 /// When nothing here can run a guest.
 pub fn run(args: &DoctorArgs) -> Result<()> {
     // They answer while the rest is looked at.
-    let uml = user_mode_linux::find();
+    let uml = appliance::find_user_mode_linux();
     let qemu = QEMU.map(|(name, ..)| programs::find(name).map(|path| (program::ask(&path), path)));
     let backends = backend::report().map(Backend::from).into();
     let (uml, confined) = uml.facility();
     let user_namespaces = kernel::user_namespaces(confined.map(|confined| confined.namespaces));
-    let mut facilities = vec![server(), kernel::fuse(), kernel::landlock(), user_namespaces, uml];
+    let mut facilities = vec![server(), kernel::fuse(), kernel::landlock(), user_namespaces, uml, appliance::on_kvm()];
     facilities.extend(QEMU.into_iter().zip(qemu).map(|((name, purpose, package), asked)| {
         let missing = || Lack::new("it is not on the PATH", format!("apt-get install {package}"));
         let answer = |(asked, path): (program::Asked, std::path::PathBuf)| version(&path, asked);

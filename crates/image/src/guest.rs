@@ -16,7 +16,7 @@ mod tools;
 
 pub use failures::{errno, error_text, sentences};
 pub use open_image::OpenImage;
-pub use options::{Access, DISKS_MAX, ImageOptions, Resources, become_kernel, try_appliance};
+pub use options::{Access, DISKS_MAX, ImageOptions, Resources, Trial, become_kernel, try_appliance};
 pub use records::RecordTaker;
 pub use streams::{read_in, write_out, write_out_into};
 

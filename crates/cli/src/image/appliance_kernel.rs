@@ -1,8 +1,9 @@
 //! The appliance's kernel, which a process of this program becomes.
 
 use anyhow::Result;
-use blockyard_appliance::{Backend, Confined, Kernel};
+use blockyard_appliance::{Backend, Kernel};
 use blockyard_command_line::image::at_terminal::AtTerminal;
+use blockyard_image::guest::Trial;
 use blockyard_image::{Resources, guest};
 use clap::Args;
 use std::ffi::OsString;
@@ -34,11 +35,11 @@ pub fn resources(backend: Backend) -> blockyard_image::Result<Resources> {
     Resources::find_for(backend, KERNEL_COMMAND)
 }
 
-/// Boots an appliance without a disk, as a trial; how far it is shut in.
+/// Boots an appliance without a disk, as a trial.
 ///
 /// # Errors
 /// When it does not come up.
-pub fn try_appliance(kernel: Kernel) -> Result<Confined> {
+pub fn try_appliance(kernel: Kernel) -> Result<Trial> {
     let watch = AtTerminal::catch()?;
     Ok(guest::try_appliance(Resources::with_kernel(kernel, KERNEL_COMMAND), Arc::new(watch))?)
 }

@@ -1,8 +1,9 @@
 //! What the appliance may do on the host, and who may have one.
 
-use crate::ends::{descendants, is_kernel};
+use crate::ends::{all_gone, descendants, in_mid_copy, is_kernel};
 use crate::rig::{Rig, failure, tool};
 use crate::root::is_root;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -27,6 +28,51 @@ fn nothing_is_executed_but_this_program_and_the_kernel() {
     // Newer kernels execute a program of their own by descriptor, which has no name.
     let executed: BTreeSet<_> = executed.filter(|name| !name.is_empty()).collect();
     assert_eq!(executed, BTreeSet::from(["/kernel", "/proc/self/exe", env!("CARGO_BIN_EXE_blockyard")]), "{log}");
+}
+
+/// In the lab: what `/proc` says of the process that is a virtual machine.
+#[test]
+fn on_kvm_its_process_has_nothing_but_what_it_was_given() {
+    if std::env::var_os("BLOCKYARD_LAB").is_none() {
+        eprintln!("runs in the lab: cargo xtask lab");
+        return;
+    }
+    let rig = Rig::empty(32);
+    let (mut command, processes) = in_mid_copy(&rig);
+    let machine = processes.iter().copied().find(|pid| is_kernel(*pid)).unwrap();
+    let of = |name: &str| format!("/proc/{machine}/{name}");
+    let status = fs::read_to_string(of("status")).unwrap();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(field(set), "0000000000000000", "{set}");
+    }
+    assert_eq!((field("NoNewPrivs:"), field("CoreDumping:")), ("1".to_owned(), "0".to_owned()));
+    for thread in fs::read_dir(of("task")).unwrap() {
+        let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        // Filters; two of them.
+        assert!(status.contains("Seccomp:\t2") && status.contains("Seccomp_filters:\t2"), "{status}");
+        assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
+    }
+    for namespace in ["user", "mnt", "pid", "net", "ipc", "uts"] {
+        let own = fs::read_link(format!("/proc/self/ns/{namespace}")).unwrap();
+        assert_ne!(fs::read_link(of("ns").to_owned() + "/" + namespace).unwrap(), own, "{namespace}");
+    }
+    assert_eq!(fs::read_dir(of("root")).unwrap().count(), 0, "the root directory has something in it");
+    assert_eq!(fs::read_to_string(of("mountinfo")).unwrap().lines().count(), 1);
+    // Events, sockets, memory and the virtual machine: no file that has a name.
+    for link in fs::read_dir(of("fd")).unwrap() {
+        let to = fs::read_link(link.unwrap().path()).unwrap().to_string_lossy().into_owned();
+        let known = ["anon_inode:", "socket:", "/memfd:blockyard-", "/dev/kvm"];
+        assert!(known.iter().any(|known| to.starts_with(known)), "{to}");
+    }
+    let limits = fs::read_to_string(of("limits")).unwrap();
+    for (name, maximum) in [("Max core file size", 1), ("Max data size", 128 << 20), ("Max open files", 1024)] {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        assert!(line.split_whitespace().next().unwrap().parse::<u64>().unwrap() <= maximum, "{name}{line}");
+    }
+    kill_process(Pid::from_child(&command), Signal::KILL).unwrap();
+    command.wait().unwrap();
+    all_gone(&processes);
 }
 
 /// A copy of a program. Were it written here, another thread's fork could hold it open for writing while it is

@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// PID 1 of the appliance.
 static AGENT: &[u8] = include_bytes!(env!("BLOCKYARD_AGENT"));
@@ -191,11 +191,22 @@ impl ImageOptions {
     }
 }
 
-/// Boots an appliance without a disk, as a trial; how far it is shut in.
+/// What became of an appliance that was booted without a disk.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// How far it was shut in.
+    pub confined: Confined,
+    /// What its kernel says that it is.
+    pub kernel_release: String,
+    /// How long it took until its agent was there.
+    pub boot: Duration,
+}
+
+/// Boots an appliance without a disk, as a trial.
 ///
 /// # Errors
 /// When it does not come up.
-pub fn try_appliance(resources: Resources, watch: Arc<dyn Watch>) -> Result<Confined> {
+pub fn try_appliance(resources: Resources, watch: Arc<dyn Watch>) -> Result<Trial> {
     let options = ImageOptions::new(Vec::new());
     let boot = Boot {
         resources,
@@ -207,7 +218,10 @@ pub fn try_appliance(resources: Resources, watch: Arc<dyn Watch>) -> Result<Conf
         system: options.system,
         watch,
     };
-    Ok(boot.boot()?.confined())
+    let begin = Instant::now();
+    let appliance = boot.boot()?;
+    let boot = begin.elapsed();
+    Ok(Trial { confined: appliance.confined(), kernel_release: appliance.kernel_release().to_owned(), boot })
 }
 
 /// How an appliance is booted, and booted again.
