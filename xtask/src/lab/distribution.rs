@@ -17,7 +17,7 @@ const MODULES: [&str; 8] =
 const TABLES: [&str; 2] = ["modules.dep", "modules.alias"];
 
 /// Those of the table of tools in crates/appliance/src/tools/tool.rs, and what their tests execute besides.
-const PROGRAMS: [&str; 34] = [
+const PROGRAMS: [&str; 35] = [
     "blkid",
     "btrfs",
     "cp",
@@ -41,6 +41,7 @@ const PROGRAMS: [&str; 34] = [
     "resize2fs",
     "setfattr",
     "setpriv",
+    "setsid",
     "sfdisk",
     "strace",
     "swaplabel",

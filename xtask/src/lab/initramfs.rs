@@ -23,7 +23,8 @@ pub(super) fn pack(path: &Path, kernel: &DebianKernel, guests: &DebianKernel, lo
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
     add_base(&mut archive, kernel)?;
-    archive.file(Path::new("/init"), init(kernel, load)?.as_bytes())?;
+    archive.file(Path::new("/init"), INIT.as_bytes())?;
+    archive.file(Path::new(SCRIPT), script(kernel, load)?.as_bytes())?;
     let guest = Path::new(GUEST);
     archive.file(&guest.join("vmlinuz"), &fs::read(&guests.image).context("cannot read the guests' kernel")?)?;
     for (index, module) in guests.modules.iter().enumerate() {
@@ -120,6 +121,17 @@ fn module_in_lab(module: &Module) -> PathBuf {
     Path::new("/lib/modules").join(&module.name).with_extension("ko")
 }
 
+/// PID 1. The kernel's own root directory cannot be exchanged for another (pivot_root(2)), as processes do that shut
+/// themselves in: so its files are mounted once more, over it.
+const INIT: &str = "#!/bin/busybox sh\n\
+    /bin/busybox mkdir /root-of-all\n\
+    /bin/busybox mount -o bind / /root-of-all\n\
+    cd /root-of-all\n\
+    /bin/busybox mount -o move . /\n\
+    exec /bin/busybox chroot . /bin/busybox sh /tests\n";
+/// What it becomes.
+const SCRIPT: &str = "/tests";
+
 /// What the script that is PID 1 begins with: the usual file systems, and KVM.
 ///
 /// Nothing is mounted on /tmp: the root is a tmpfs itself, and what was built may lie there.
@@ -142,8 +154,8 @@ pub(super) fn prelude(kernel: &DebianKernel) -> anyhow::Result<String> {
     Ok(script)
 }
 
-/// PID 1: a shell script, which runs each executable and says its worst exit code.
-fn init(kernel: &DebianKernel, load: &Load) -> anyhow::Result<String> {
+/// A shell script, which runs each executable and says its worst exit code.
+fn script(kernel: &DebianKernel, load: &Load) -> anyhow::Result<String> {
     let mut script = prelude(kernel)?;
     if let Some(directory) = load.hostile_guests.first().and_then(|guest| guest.parent()) {
         writeln!(script, "export BLOCKYARD_HOSTILE_GUESTS={}", quoted(directory)?)?;
