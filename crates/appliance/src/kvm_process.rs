@@ -2,10 +2,10 @@
 //!
 //! Kernel, initramfs, /dev/kvm and the disks' sockets are opened first. Then come the walls: a root directory with
 //! nothing in it, where this user may have one, Landlock without a file, no capabilities; then the machine is put
-//! together, with all the memory and descriptors that it will have; and then the system calls that a running machine
-//! needs are all that is left ([`blockyard_confinement::machine_filter`]). All that is before the guest's first
-//! instruction, and so before it has looked at a disk. What the process has become it says on the serial line, as that
-//! of User-Mode Linux does.
+//! together, with all the memory and descriptors that it will have, and its kernel; and then the system calls that a
+//! running machine needs are all that is left ([`blockyard_confinement::machine_filter`]). All that is before the
+//! guest's first instruction, and so before it has looked at a disk. What the process has become it says on the serial
+//! line, as that of User-Mode Linux does.
 //!
 //! The guest's first serial port is the serial line (standard input), where its agent looks for it; the second is its
 //! console (standard output). Its disks are sessions with whoever started this, as those of User-Mode Linux are.
@@ -23,16 +23,15 @@ use blockyard_devices::serial::NoInput;
 use blockyard_hypervisor::kvm::KvmHypervisor;
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use blockyard_vmm::event::{EventSink, MachineEvent};
-use blockyard_vmm::machine::RunningMachine;
-use blockyard_vmm::pc::linux::Linux;
-use blockyard_vmm::pc::{Pc, PowerRequest, PowerSink, VirtioTransport};
+use blockyard_vmm::pc::kernel::Kernel;
+use blockyard_vmm::pc::{LoadedPc, Pc, PowerRequest, PowerSink, VirtioTransport};
 use blockyard_vmm::placement::Placement;
 use ready_disk::ReadyDisk;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serial_line::SerialLine;
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -50,7 +49,7 @@ pub(crate) fn run(arguments: &KernelArguments, isolated: bool) -> io::Result<Inf
     Inherited::take()?.close();
     let opened = Opened::new(arguments)?;
     let (namespaces, landlock) = shut_in(isolated)?;
-    let (parts, machine) = opened.put_together(arguments.memory_bytes)?;
+    let (pc, serial) = opened.put_together(arguments.memory_bytes)?;
     let filtered = filter_machine();
     if let Err(error) = &filtered {
         let _ = writeln!(io::stderr(), "no filter of system calls for the appliance: {error}");
@@ -59,8 +58,8 @@ pub(crate) fn run(arguments: &KernelArguments, isolated: bool) -> io::Result<Inf
     let filtered = filtered.is_ok();
     let confined = Confined { namespaces, landlock, filtered, quiet: filtered, sealed: filtered };
     LineStart { confined, listener: None }.send()?;
-    let _machine = parts.start(machine.pc)?;
-    machine.line.carry(&machine.port)
+    let _machine = pc.start().map_err(in_words)?;
+    serial.line.carry(&serial.port)
 }
 
 /// What has a name.
@@ -72,8 +71,8 @@ struct Opened {
 
 /// What is put into the guest's memory.
 struct Parts {
-    kernel: Vec<u8>,
-    initrd: Vec<u8>,
+    kernel: File,
+    initrd: File,
     command_line: String,
 }
 
@@ -84,7 +83,7 @@ impl Opened {
         let (disks, command_line) = text(disks).zip(text(command_line)).unwrap_or_default();
         let hypervisor = KvmHypervisor::open().map_err(in_words)?;
         let named =
-            |path: &Path| fs::read(path).map_err(|error| io::Error::other(format!("{}: {error}", path.display())));
+            |path: &Path| File::open(path).map_err(|error| io::Error::other(format!("{}: {error}", path.display())));
         let parts =
             Parts { kernel: named(&arguments.kernel)?, initrd: named(Path::new(INITRAMFS_NAME))?, command_line };
         let disks = 0..disks.parse::<usize>().map_err(io::Error::other)?;
@@ -92,9 +91,9 @@ impl Opened {
         Ok(Self { hypervisor, sockets, parts })
     }
 
-    fn put_together(self, memory_bytes: u64) -> io::Result<(Parts, Machine)> {
-        let machine = Machine::new(&self.hypervisor, memory_bytes, self.sockets)?;
-        Ok((self.parts, machine))
+    fn put_together(self, memory_bytes: u64) -> io::Result<(LoadedPc, Serial)> {
+        let Machine { pc, serial } = Machine::new(&self.hypervisor, memory_bytes, self.sockets)?;
+        Ok((self.parts.load(pc)?, serial))
     }
 }
 
@@ -116,9 +115,14 @@ fn has_empty_root() -> bool {
     false
 }
 
-/// A machine that does not run yet.
+/// A machine without a kernel.
 struct Machine {
     pc: Pc,
+    serial: Serial,
+}
+
+/// The serial line, and the port that is its end in the machine.
+struct Serial {
     line: SerialLine,
     port: serial_line::Port,
 }
@@ -137,13 +141,13 @@ impl Machine {
             let disk = ReadyDisk::new(session, pc.memory())?;
             pc.attach_disk(Arc::new(disk), 1, VirtioTransport::Mmio).map_err(in_words)?;
         }
-        Ok(Self { pc, line, port })
+        Ok(Self { pc, serial: Serial { line, port } })
     }
 }
 
 impl Parts {
-    fn start(self, pc: Pc) -> io::Result<RunningMachine> {
-        pc.start(&Linux { kernel: &self.kernel, initrd: &self.initrd, command_line: &self.command_line })
+    fn load(self, pc: Pc) -> io::Result<LoadedPc> {
+        pc.load(&Kernel { image: &self.kernel, initrd: Some(&self.initrd), command_line: &self.command_line })
             .map_err(in_words)
     }
 }

@@ -14,7 +14,10 @@ mod interrupts;
 mod kick;
 mod long_mode;
 mod probe;
+mod protected_mode;
 mod run_area;
+mod segments;
+mod start;
 mod vcpu;
 mod vm;
 

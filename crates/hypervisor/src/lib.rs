@@ -63,6 +63,24 @@ pub enum Entry {
         /// Where 12 KiB of page tables may be written; 4 KiB aligned.
         page_tables: u64,
     },
+    /// As Linux's 32-bit boot protocol has it: protected mode without paging, flat segments of 4 GiB by the selectors
+    /// that the protocol names, interrupts off, ESI with the boot parameters' address.
+    Protected32 {
+        /// First instruction, below 4 GiB.
+        entry: u64,
+        /// Where the boot parameters lie: the protocol's zero page.
+        boot_parameters: u64,
+        /// Where a 32-byte GDT may be written.
+        gdt: u64,
+    },
+    /// As Xen's PVH has it, by which other hypervisors start kernels too: protected mode without paging, flat segments
+    /// of 4 GiB, interrupts off, EBX with the start information's address.
+    Pvh {
+        /// First instruction, below 4 GiB.
+        entry: u64,
+        /// Where the start information lies (`struct hvm_start_info`, version 1).
+        start_info: u64,
+    },
     /// Nothing runs until another vCPU of the VM sends a startup IPI, as a PC's other processors begin. Takes a VM with
     /// [interrupt controllers](Vm::create_interrupt_controllers).
     AwaitStartup,

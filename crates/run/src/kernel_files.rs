@@ -3,14 +3,13 @@
 use crate::configuration::Configuration;
 use anyhow::{Context, Result, bail};
 use blockyard_block::{OpenedFile, shown};
-use blockyard_vmm::pc::linux::Linux;
-use std::io::Read;
+use blockyard_vmm::pc::kernel::Kernel;
 use std::path::Path;
 
 /// What a machine begins with, each time it begins.
 pub(crate) struct KernelFiles {
-    kernel: Vec<u8>,
-    initrd: Vec<u8>,
+    kernel: OpenedFile,
+    initrd: Option<OpenedFile>,
     command_line: String,
 }
 
@@ -18,27 +17,25 @@ pub(crate) struct KernelFiles {
 const CONSOLE: &str = "console=ttyS0";
 
 impl KernelFiles {
-    /// Opens and reads them.
+    /// Opens them.
     ///
     /// # Errors
-    /// When one cannot be read, or no kernel is named.
+    /// When one cannot be opened, or no kernel is named.
     pub(crate) fn open(configuration: &Configuration) -> Result<Self> {
         let Some(kernel) = &configuration.kernel else {
             bail!("there is no kernel: name one with --kernel");
         };
-        let memory_bytes = configuration.memory;
         Ok(Self {
-            kernel: read(kernel, "the kernel", memory_bytes)?,
-            initrd: match &configuration.initrd {
-                Some(initrd) => read(initrd, "the initrd", memory_bytes)?,
-                None => Vec::new(),
-            },
+            kernel: open(kernel, "the kernel")?,
+            initrd: configuration.initrd.as_deref().map(|initrd| open(initrd, "the initrd")).transpose()?,
             command_line: command_line(configuration.append.as_deref().unwrap_or_default()),
         })
     }
 
-    pub(crate) fn linux(&self) -> Linux<'_> {
-        Linux { kernel: &self.kernel, initrd: &self.initrd, command_line: &self.command_line }
+    /// What is read when a machine starts.
+    pub(crate) fn kernel(&self) -> Kernel<'_> {
+        let initrd = self.initrd.as_ref().map(OpenedFile::file);
+        Kernel { image: self.kernel.file(), initrd, command_line: &self.command_line }
     }
 }
 
@@ -50,16 +47,8 @@ fn command_line(said: &str) -> String {
     }
 }
 
-/// Reads a file that has to fit the memory.
-fn read(path: &Path, what: &str, memory_bytes: u64) -> Result<Vec<u8>> {
-    let context = || format!("cannot read {what} {}", shown(path));
-    let opened = OpenedFile::open(path, true).with_context(context)?;
-    let mut content = Vec::new();
-    opened.file().take(memory_bytes + 1).read_to_end(&mut content).with_context(context)?;
-    if content.len() as u64 > memory_bytes {
-        bail!("{what} {} is larger than the machine's memory", shown(path));
-    }
-    Ok(content)
+fn open(path: &Path, what: &str) -> Result<OpenedFile> {
+    OpenedFile::open(path, true).with_context(|| format!("cannot read {what} {}", shown(path)))
 }
 
 #[cfg(test)]

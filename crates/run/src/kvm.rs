@@ -152,7 +152,7 @@ impl Machine<'_> {
         let shares = shares::serve(self.configuration, &memory, on_end, |device| {
             Ok(pc.attach_virtio(device, if without_pci { VirtioTransport::Mmio } else { VirtioTransport::Pci })?)
         })?;
-        let machine = pc.start(&self.kernel.linux())?;
+        let machine = pc.start(&self.kernel.kernel())?;
         self.console.input().listen(move || {
             if let Ok(mut serial) = serial.lock() {
                 serial.0.input_ready();

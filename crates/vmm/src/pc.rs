@@ -3,15 +3,15 @@
 //!
 //! There is no firmware and no legacy hardware: ACPI's hardware-reduced profile, everything named in its tables. (At
 //! the reset vector are nine bytes that ask for a reset.) Virtio devices are functions of a PCI bus, or have
-//! virtio-mmio registers and an ACPI name; [`linux`] puts a kernel into memory as Linux's
-//! boot protocol wants it.
+//! virtio-mmio registers and an ACPI name; [`kernel`] puts a kernel into memory as its boot protocol wants it.
 
 mod acpi;
-pub mod linux;
+pub mod kernel;
 mod map;
 mod pci;
 mod power;
 
+use self::kernel::Kernel;
 use self::pci::PcPci;
 use crate::event::{EventSink, MachineEvent};
 use crate::machine::{Absent, Machine, MachineError, RunningMachine};
@@ -212,11 +212,19 @@ impl Pc {
         pci.attach(vectors, make)
     }
 
-    /// Puts `linux` into memory and starts it.
+    /// Puts `kernel` into memory and starts it.
     ///
     /// # Errors
     /// When it is no kernel, or does not fit, or the hypervisor or the operating system refuses.
-    pub fn start(mut self, linux: &linux::Linux<'_>) -> Result<RunningMachine, MachineError> {
+    pub fn start(self, kernel: &Kernel<'_>) -> Result<RunningMachine, MachineError> {
+        self.load(kernel)?.start()
+    }
+
+    /// Puts `kernel` into memory: afterwards its files are not needed.
+    ///
+    /// # Errors
+    /// As [`Pc::start`].
+    pub fn load(mut self, kernel: &Kernel<'_>) -> Result<LoadedPc, MachineError> {
         let described = acpi::Described {
             vcpus: self.vcpus,
             serial_ports: &self.serial_ports,
@@ -230,10 +238,10 @@ impl Pc {
         let memory = self.machine.memory().guest_memory();
         self.machine.load(&tables, map::ACPI_TABLES, map::RESET_VECTOR)?;
         self.machine.load(&power::RESET_CODE, map::RESET_VECTOR, map::LOW_MEMORY_END)?;
-        let entry = linux.load(memory, self.memory_bytes)?;
+        let entry = kernel.load(memory, self.memory_bytes)?;
         let others = (1..self.vcpus).map(|_| Entry::AwaitStartup);
         let entries: Vec<_> = std::iter::once(entry).chain(others).collect();
-        self.machine.start(&entries)
+        Ok(LoadedPc { machine: self.machine, entries })
     }
 
     /// An event that raises `line`.
@@ -241,5 +249,21 @@ impl Pc {
         let event = EventFd::new().map_err(|source| MachineError::Os { what: "making an interrupt", source })?;
         self.machine.vm().register_interrupt(line, event.as_fd())?;
         Ok(Arc::new(event))
+    }
+}
+
+/// A PC with a kernel in its memory, at the moment of power-on.
+pub struct LoadedPc {
+    machine: Machine,
+    entries: Vec<Entry>,
+}
+
+impl LoadedPc {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When the hypervisor or the operating system refuses.
+    pub fn start(self) -> Result<RunningMachine, MachineError> {
+        self.machine.start(&self.entries)
     }
 }

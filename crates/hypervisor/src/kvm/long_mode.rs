@@ -1,20 +1,17 @@
 //! The entries in 64-bit mode on KVM, [`Entry::Flat64`](crate::Entry::Flat64) and
 //! [`Entry::Linux64`](crate::Entry::Linux64): GDT and page tables in guest memory, registers to match.
 //!
-//! Register and table formats: AMD64 Architecture Programmer's Manual volume 2, chapters 4 (segments) and 5 (paging).
+//! Register and table formats: AMD64 Architecture Programmer's Manual volume 2, chapter 5 (paging).
 
+use super::segments::{GDT_BYTES, Width, set_segments, table};
+use super::start::little_endian;
 use crate::{Entry, Error};
-use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs};
+use kvm_bindings::{kvm_dtable, kvm_regs, kvm_sregs};
 
-pub(super) const GDT_BYTES: u64 = 32;
-pub(super) const PAGE_TABLES_BYTES: u64 = 3 * PAGE_BYTES;
+const PAGE_TABLES_BYTES: u64 = 3 * PAGE_BYTES;
 /// The identity map ends here.
 const MAPPED_BYTES: u64 = 1 << 30;
 const PAGE_BYTES: u64 = 4096;
-
-/// Those of Linux's boot protocol (`__BOOT_CS`, `__BOOT_DS`). Flat guests ask for none.
-const CODE_SELECTOR: u16 = 0x10;
-const DATA_SELECTOR: u16 = 0x18;
 
 const CR0_PE: u64 = 1 << 0;
 const CR0_MP: u64 = 1 << 1;
@@ -53,7 +50,7 @@ impl LongMode {
                 let registers = kvm_regs { rip: entry, rsi: boot_parameters, ..Default::default() };
                 (registers, gdt, page_tables, ("boot parameters", boot_parameters, PAGE_BYTES))
             }
-            Entry::AwaitStartup => return Ok(None),
+            _ => return Ok(None),
         };
         for (name, address, length) in
             [("entry", registers.rip, 1), own, ("GDT", gdt, GDT_BYTES), ("page tables", page_tables, PAGE_TABLES_BYTES)]
@@ -77,7 +74,6 @@ impl LongMode {
 
     /// What to write into guest memory, and where.
     pub(super) fn tables(&self) -> [(u64, Vec<u8>); 2] {
-        let gdt = [0, 0, descriptor(&code_segment()), descriptor(&data_segment())];
         let directory_pointers = self.page_tables + PAGE_BYTES;
         let directory = directory_pointers + PAGE_BYTES;
         let mut tables = vec![0_u64; (PAGE_TABLES_BYTES / 8) as usize];
@@ -86,7 +82,7 @@ impl LongMode {
         for (entry, address) in tables[1024..].iter_mut().zip((0..MAPPED_BYTES).step_by(LARGE_PAGE_BYTES as usize)) {
             *entry = address | PAGE_PRESENT_WRITABLE | PAGE_LARGE;
         }
-        [(self.gdt, little_endian(&gdt)), (self.page_tables, little_endian(&tables))]
+        [(self.gdt, table(Width::Bits64)), (self.page_tables, little_endian(&tables))]
     }
 
     /// General registers at entry.
@@ -96,11 +92,7 @@ impl LongMode {
 
     /// Sets segments and control registers; the rest stays as KVM resets it.
     pub(super) fn set_system_registers(&self, registers: &mut kvm_sregs) {
-        registers.cs = code_segment();
-        for segment in [&mut registers.ds, &mut registers.es, &mut registers.fs, &mut registers.gs, &mut registers.ss] {
-            *segment = data_segment();
-        }
-        registers.tr = task_segment();
+        set_segments(registers, Width::Bits64);
         registers.gdt = kvm_dtable { base: self.gdt, limit: GDT_BYTES as u16 - 1, ..Default::default() };
         // No interrupts and no handlers: an exception is a triple fault, and that an exit.
         registers.idt = kvm_dtable::default();
@@ -115,42 +107,6 @@ fn refused(name: &str, address: u64) -> Error {
     Error::Refused(format!("the guest's {name} at {address:#x} is outside its memory below 1 GiB"))
 }
 
-fn code_segment() -> kvm_segment {
-    // Type: code, readable, accessed. L: 64-bit.
-    kvm_segment { selector: CODE_SELECTOR, type_: 0xb, l: 1, ..flat_segment() }
-}
-
-fn data_segment() -> kvm_segment {
-    // Type: data, writable, accessed.
-    kvm_segment { selector: DATA_SELECTOR, type_: 0x3, db: 1, ..flat_segment() }
-}
-
-fn flat_segment() -> kvm_segment {
-    kvm_segment { limit: 0xffff_ffff, present: 1, s: 1, g: 1, ..Default::default() }
-}
-
-/// Never used, but Intel processors enter no guest without a busy 64-bit TSS (SDM volume 3, 27.3.1.2).
-fn task_segment() -> kvm_segment {
-    kvm_segment { limit: 0x67, type_: 0xb, present: 1, ..Default::default() }
-}
-
-/// A segment as the GDT has it (AMD64 volume 2, 4.7).
-fn descriptor(segment: &kvm_segment) -> u64 {
-    let limit = u64::from(segment.limit >> if segment.g == 1 { 12 } else { 0 });
-    let flags = u64::from(segment.type_)
-        | u64::from(segment.s) << 4
-        | u64::from(segment.dpl) << 5
-        | u64::from(segment.present) << 7
-        | u64::from(segment.l) << 13
-        | u64::from(segment.db) << 14
-        | u64::from(segment.g) << 15;
-    limit & 0xffff | (limit >> 16 & 0xf) << 48 | flags << 40
-}
-
-fn little_endian(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,12 +118,6 @@ mod tests {
     fn flat64(stack_top: u64, gdt: u64, page_tables: u64) -> Result<LongMode, Error> {
         let entry = Entry::Flat64 { entry: 0x1_0000, stack_top, gdt, page_tables };
         Ok(LongMode::new(&entry, is_memory)?.expect("it is in 64-bit mode"))
-    }
-
-    #[test]
-    fn descriptors_are_the_well_known_ones() {
-        assert_eq!(descriptor(&code_segment()), 0x00af_9b00_0000_ffff);
-        assert_eq!(descriptor(&data_segment()), 0x00cf_9300_0000_ffff);
     }
 
     #[test]
@@ -203,6 +153,7 @@ mod tests {
             );
         }
     }
+
     #[test]
     fn linux_finds_its_boot_parameters_in_rsi() {
         let linux64 = |entry, boot_parameters| {

@@ -3,7 +3,7 @@
 use super::cpuid::cpuid;
 use super::event_routes::KvmEventRoutes;
 use super::interrupts::{self, Interrupts};
-use super::long_mode::LongMode;
+use super::start::Start;
 use super::vcpu::KvmVcpu;
 use super::{KvmHypervisor, os};
 use crate::{Entry, Error, EventRoutes, Vcpu, Vm};
@@ -98,8 +98,8 @@ impl KvmVm {
         Ok(())
     }
 
-    fn write_tables(&self, long_mode: &LongMode) -> Result<(), Error> {
-        for (address, bytes) in long_mode.tables() {
+    fn write_tables(&self, start: &Start) -> Result<(), Error> {
+        for (address, bytes) in start.tables() {
             let slot = self.slot_of(address, bytes.len() as u64);
             let written = slot.map(|slot| slot.memory.guest_memory().write_slice(&bytes, GuestAddress(address)));
             if !matches!(written, Some(Ok(()))) {
@@ -196,12 +196,12 @@ impl Vm for KvmVm {
             return Err(Error::Refused(format!("vCPU {index} is there already")));
         }
         let is_memory = |address, length| self.slot_of(address, length).is_some();
-        let long_mode = LongMode::new(entry, is_memory)?;
-        if long_mode.is_none() && (self.interrupts.is_none() || index == 0) {
+        let start = Start::new(entry, is_memory)?;
+        if start.is_none() && (self.interrupts.is_none() || index == 0) {
             return Err(Error::Refused(format!("vCPU {index}: nobody would start it")));
         }
-        if let Some(long_mode) = &long_mode {
-            self.write_tables(long_mode)?;
+        if let Some(start) = &start {
+            self.write_tables(start)?;
         }
 
         let fd = self.fd.create_vcpu(u64::from(index)).map_err(os("creating a vCPU"))?;
@@ -213,11 +213,11 @@ impl Vm for KvmVm {
         if let Some(interrupts) = &self.interrupts {
             interrupts.wire(&fd)?;
         }
-        if let Some(long_mode) = long_mode {
+        if let Some(start) = start {
             let mut system_registers = fd.get_sregs().map_err(os("reading a vCPU's system registers"))?;
-            long_mode.set_system_registers(&mut system_registers);
+            start.set_system_registers(&mut system_registers);
             fd.set_sregs(&system_registers).map_err(os("setting a vCPU's system registers"))?;
-            fd.set_regs(&long_mode.registers()).map_err(os("setting a vCPU's registers"))?;
+            fd.set_regs(&start.registers()).map_err(os("setting a vCPU's registers"))?;
         }
         let memory = self.slots.values().map(|slot| slot.memory.clone()).collect();
         Ok(Box::new(KvmVcpu::new(fd, self.run_area_bytes, memory)?))

@@ -5,6 +5,7 @@
 
 mod capabilities;
 mod doorbells;
+mod entries;
 mod exits;
 mod hostile;
 mod interrupts;

@@ -8,6 +8,8 @@ use std::ops::Range;
 
 /// Boot parameters: Linux's zero page.
 pub(super) const BOOT_PARAMETERS: u64 = 0x7000;
+/// What a kernel finds that begins by PVH, in place of boot parameters. A page.
+pub(super) const PVH_START_INFO: u64 = BOOT_PARAMETERS;
 pub(super) const GDT: u64 = 0x8000;
 /// Three pages.
 pub(super) const PAGE_TABLES: u64 = 0x9000;

@@ -5,10 +5,10 @@ use blockyard_devices::serial::NoInput;
 use blockyard_hypervisor::kvm::KvmHypervisor;
 use blockyard_linux_guest::write_initramfs;
 use blockyard_vmm::machine::RunningMachine;
-use blockyard_vmm::pc::linux::Linux;
+use blockyard_vmm::pc::kernel::Kernel;
 use blockyard_vmm::pc::{Pc, PowerRequest, VirtioTransport};
 use blockyard_vmm::placement::Placement;
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What is to be booted.
 pub(crate) struct Rig {
-    kernel: Vec<u8>,
+    pub(crate) kernel: PathBuf,
     modules: Vec<(String, Vec<u8>)>,
     pub(crate) vcpus: u32,
     pub(crate) memory_bytes: u64,
@@ -49,7 +49,7 @@ impl Rig {
         modules.sort_by_key(|entry| entry.file_name());
         let name = |entry: &fs::DirEntry| entry.file_name().into_string().unwrap();
         Some(Self {
-            kernel: fs::read(directory.join("vmlinuz")).unwrap(),
+            kernel: directory.join("vmlinuz"),
             modules: modules.iter().map(|entry| (name(entry), fs::read(entry.path()).unwrap())).collect(),
             vcpus: 1,
             memory_bytes: 256 << 20,
@@ -72,7 +72,7 @@ impl Rig {
         let path = std::env::temp_dir().join(format!("initramfs-{:?}", std::thread::current().id()));
         let modules: Vec<_> = self.modules.iter().map(|(name, content)| (name.as_str(), &content[..])).collect();
         write_initramfs(&path, &modules, script).unwrap();
-        let initrd = fs::read(&path).unwrap();
+        let initrd = File::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
 
         let printed = Arc::new(Mutex::new(Vec::new()));
@@ -85,7 +85,7 @@ impl Rig {
         (end, String::from_utf8_lossy(&printed).into_owned())
     }
 
-    fn start(&self, initrd: &[u8], printed: Arc<Mutex<Vec<u8>>>, sender: Sender<End>) -> RunningMachine {
+    fn start(&self, initrd: &File, printed: Arc<Mutex<Vec<u8>>>, sender: Sender<End>) -> RunningMachine {
         let hypervisor = KvmHypervisor::open().unwrap();
         let ends = sender.clone();
         let power = Arc::new(move |request| _ = ends.send(End::Power(request)));
@@ -99,7 +99,8 @@ impl Rig {
         if self.has_entropy {
             pc.attach_entropy(self.transport).unwrap();
         }
-        pc.start(&Linux { kernel: &self.kernel, initrd, command_line: &self.command_line }).unwrap()
+        let image = File::open(&self.kernel).unwrap();
+        pc.start(&Kernel { image: &image, initrd: Some(initrd), command_line: &self.command_line }).unwrap()
     }
 }
 
