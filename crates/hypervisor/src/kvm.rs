@@ -21,7 +21,7 @@ mod start;
 mod vcpu;
 mod vm;
 
-pub use probe::{Probe, emulates_guests, examine, nanoseconds_per_instruction, probe};
+pub use probe::{Probe, emulates_guests, examine, is_native, nanoseconds_per_instruction, probe};
 
 use crate::{Capabilities, Error, Hypervisor, Vm};
 use kvm_bindings::{CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES};

@@ -20,6 +20,7 @@ pub use configuration::Configuration;
 pub use report::RunReport;
 
 use anyhow::Result;
+use blockyard_hypervisor::kvm::is_native;
 use blockyard_image::Watch;
 use blockyard_session::open::OpenOptions;
 use configuration::Backend;
@@ -43,7 +44,8 @@ pub trait Audience {
 /// A sentence on what cannot be had, on what the guest died of, or the signal that ended it.
 pub fn run(configuration: &Configuration, opening: &OpenOptions<'_>, audience: &dyn Audience) -> Result<RunReport> {
     match configuration.backend {
-        Backend::Auto | Backend::Kvm => kvm::run(configuration, opening, audience),
-        Backend::Uml => uml::run(configuration, opening, audience),
+        Backend::Kvm => kvm::run(configuration, opening, audience),
+        Backend::Auto if is_native() => kvm::run(configuration, opening, audience),
+        Backend::Auto | Backend::Uml => uml::run(configuration, opening, audience),
     }
 }

@@ -38,7 +38,7 @@ pub fn open(choice: BackendChoice) -> Result<Box<dyn Hypervisor>, Error> {
     match choice {
         BackendChoice::Kvm => Ok(Box::new(KvmHypervisor::open()?)),
         BackendChoice::User => Ok(Box::new(UserHypervisor)),
-        BackendChoice::Auto if !kvm::emulates_guests() && kvm::probe().native => Ok(Box::new(KvmHypervisor::open()?)),
+        BackendChoice::Auto if kvm::is_native() => Ok(Box::new(KvmHypervisor::open()?)),
         BackendChoice::Auto => Ok(Box::new(UserHypervisor)),
     }
 }

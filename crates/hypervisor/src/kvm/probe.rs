@@ -37,6 +37,11 @@ pub fn emulates_guests() -> bool {
     is_loaded("kvm_pvm")
 }
 
+/// Whether KVM here executes guest code, so that it is worth choosing by itself.
+pub fn is_native() -> bool {
+    !emulates_guests() && probe().native
+}
+
 /// Finds out all of it, for whoever wants to know rather than to start: whether a guest gets through what compilers
 /// make besides, too. A KVM that emulates guests may not know such instructions, and then runs hardly any guest.
 pub fn examine() -> Probe {
