@@ -1,9 +1,8 @@
 //! An AHCI 1.3.1 host bus adapter with SATA disks, for guests without virtio drivers.
 //!
-//! [`AhciController`] is the registers, as they lie behind a PCI function's BAR 5 (which is not here: the VMM has the
-//! bus). Each disk is at a port of its own, whose commands a [`PortQueue`] carries out, run by the thread that owns it
-//! ([`crate::IoQueue`]). A driver's write to PxCI only stores bits, and rings the queue's doorbell if its thread
-//! sleeps.
+//! [`AhciController`] is the registers, and a function on a [PCI bus](crate::pci). Each disk is at a port of its own,
+//! whose commands a [`PortQueue`] carries out, run by the thread that owns it ([`crate::IoQueue`]). A driver's write to
+//! PxCI only stores bits, and rings the queue's doorbell if its thread sleeps.
 //!
 //! A command is read once, out of the command list; its data go between guest memory and disk as they lie. Up to 32
 //! queued commands (NCQ) of a port are under way at a time, and all that are done together are shown with one frame and
@@ -20,6 +19,7 @@ mod ata;
 mod command;
 mod controller;
 mod frames;
+mod function;
 mod identity;
 mod port;
 mod port_queue;

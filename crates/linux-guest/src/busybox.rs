@@ -16,6 +16,19 @@ pub const BUSYBOX: &str = "/bin/busybox";
 /// # Errors
 /// When busybox is not installed, or the archive cannot be written.
 pub fn write_initramfs(path: &Path, modules: &[(&str, &[u8])], script: &str) -> anyhow::Result<()> {
+    write_initramfs_with(path, modules, &[], script)
+}
+
+/// The same with files, by their absolute paths.
+///
+/// # Errors
+/// As [`write_initramfs`].
+pub fn write_initramfs_with(
+    path: &Path,
+    modules: &[(&str, &[u8])],
+    files: &[(&Path, &[u8])],
+    script: &str,
+) -> anyhow::Result<()> {
     let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `apt-get install busybox-static`")?;
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
@@ -24,6 +37,9 @@ pub fn write_initramfs(path: &Path, modules: &[(&str, &[u8])], script: &str) -> 
     }
     archive.character_device(Path::new("/dev/console"), 5, 1)?;
     archive.file(Path::new(BUSYBOX), &busybox)?;
+    for (file, content) in files {
+        archive.file(file, content)?;
+    }
     let mut init = String::from(
         "#!/bin/busybox sh\n\
          /bin/busybox --install -s /bin\n\

@@ -13,7 +13,7 @@ mod guest;
 mod user_mode_linux;
 
 pub use archive::Archive;
-pub use busybox::{BUSYBOX, make_root, write_initramfs};
+pub use busybox::{BUSYBOX, make_root, write_initramfs, write_initramfs_with};
 pub use debian_kernel::{DebianKernel, Module, only_file};
 pub use guest::Guest;
 pub use user_mode_linux::{Device, PRELOAD, UserModeLinux};

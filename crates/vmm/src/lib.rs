@@ -7,6 +7,7 @@
 //! Deliberately absent: what the guest is for (the commands know), and how its code is executed (the hypervisor knows).
 #![forbid(unsafe_code)]
 
+pub mod ahci;
 pub mod backend;
 pub mod bus;
 pub mod event;

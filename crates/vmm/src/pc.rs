@@ -13,6 +13,7 @@ mod power;
 
 use self::kernel::Kernel;
 use self::pci::PcPci;
+use crate::ahci::{AhciDisk, AhciDisks};
 use crate::event::{EventSink, MachineEvent};
 use crate::machine::{Absent, Machine, MachineError, RunningMachine};
 use crate::placement::Placement;
@@ -63,6 +64,7 @@ pub struct Pc {
     memory_bytes: u64,
     serial_ports: Vec<PortSlot>,
     disks: usize,
+    ahci: AhciDisks,
     slots: Vec<MmioSlot>,
 }
 
@@ -90,7 +92,16 @@ impl Pc {
         machine.set_absent(Absent::ReadsAsOnes);
         machine.vm().create_interrupt_controllers(vcpus)?;
         machine.attach_port_device(power::PORT, power::PORTS, Arc::new(Mutex::new(power::PowerPorts(power))))?;
-        Ok(Self { machine, pci: None, vcpus, memory_bytes, serial_ports: Vec::new(), disks: 0, slots: Vec::new() })
+        Ok(Self {
+            machine,
+            pci: None,
+            vcpus,
+            memory_bytes,
+            serial_ports: Vec::new(),
+            disks: 0,
+            ahci: AhciDisks::default(),
+            slots: Vec::new(),
+        })
     }
 
     /// The machine's memory.
@@ -151,6 +162,15 @@ impl Pc {
         self.attach_virtio(device, transport)?;
         self.disks += 1;
         Ok(attached)
+    }
+
+    /// Attaches `disk` to the next port of the guest's AHCI controller, for a guest without virtio drivers. The port is
+    /// served by the I/O thread of its number.
+    ///
+    /// # Errors
+    /// When there are as many as there is room for. A disk that cannot be served is an error when the machine starts.
+    pub fn attach_ahci_disk(&mut self, disk: Arc<dyn Disk>) -> Result<AhciDisk, MachineError> {
+        self.ahci.add(disk)
     }
 
     /// Attaches a device that gives the guest random bytes.
@@ -225,6 +245,7 @@ impl Pc {
     /// # Errors
     /// As [`Pc::start`].
     pub fn load(mut self, kernel: &Kernel<'_>) -> Result<LoadedPc, MachineError> {
+        self.attach_ahci()?;
         let described = acpi::Described {
             vcpus: self.vcpus,
             serial_ports: &self.serial_ports,
@@ -242,6 +263,17 @@ impl Pc {
         let others = (1..self.vcpus).map(|_| Entry::AwaitStartup);
         let entries: Vec<_> = std::iter::once(entry).chain(others).collect();
         Ok(LoadedPc { machine: self.machine, entries })
+    }
+
+    /// Attaches the controller of the AHCI disks, if there are any.
+    fn attach_ahci(&mut self) -> Result<(), MachineError> {
+        let disks = std::mem::take(&mut self.ahci);
+        if disks.is_empty() {
+            return Ok(());
+        }
+        let router = self.machine.io_threads().router();
+        let memory = self.machine.memory().clone();
+        self.attach_pci(1, |vectors| Ok(Box::new(disks.controller(&memory, &router, &vectors[0])?)))
     }
 
     /// An event that raises `line`.

@@ -47,7 +47,7 @@ pub(crate) fn figures(binary: Option<&Path>) -> anyhow::Result<()> {
         }
     };
     let directory = workspace.target_directory.join("lab");
-    let (kernel, guests) = (kernel::fetch(&directory)?, kernel::of_guests(&directory)?);
+    let (kernel, guests) = (kernel::fetch(&directory)?, kernel::of_cloud_guests(&directory)?);
     let archive = directory.join("figures.cpio");
     pack(&archive, &directory, &kernel, &guests, &binary).context("cannot pack the lab's initramfs")?;
     let said = RefCell::new(Vec::new());

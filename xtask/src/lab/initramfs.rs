@@ -1,6 +1,7 @@
 //! What the lab's kernel finds: busybox, KVM's modules, the test executables with what they need, a kernel for their
 //! guests, and an init that runs them.
 
+use super::kernel::GuestKernel;
 use super::{Load, Selection, distribution, machine};
 use crate::output;
 use anyhow::{Context, bail};
@@ -12,24 +13,29 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the kernel for guests lies, with its modules; `BLOCKYARD_LAB_GUEST` says it to the tests.
+/// Where the kernels for guests lie, with their modules; `BLOCKYARD_LAB_GUEST` says it to the tests.
 const GUEST: &str = "/guest";
+
+/// Programs that tests run in the lab, or give to their guests.
+const TOOLS: [&str; 2] = ["/sbin/e2fsck", "/sbin/mke2fs"];
 
 /// Writes the archive to `path`. Always anew: it takes less time than finding out whether it must be.
 ///
 /// # Errors
 /// When a file that goes in cannot be read, or the archive cannot be written.
-pub(super) fn pack(path: &Path, kernel: &DebianKernel, guests: &DebianKernel, load: &Load) -> anyhow::Result<()> {
+pub(super) fn pack(path: &Path, kernel: &DebianKernel, guests: &[GuestKernel], load: &Load) -> anyhow::Result<()> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
     add_base(&mut archive, kernel)?;
     archive.file(Path::new("/init"), INIT.as_bytes())?;
     archive.file(Path::new(SCRIPT), script(kernel, load)?.as_bytes())?;
-    let guest = Path::new(GUEST);
-    archive.file(&guest.join("vmlinuz"), &fs::read(&guests.image).context("cannot read the guests' kernel")?)?;
-    for (index, module) in guests.modules.iter().enumerate() {
-        // By name, they are in the order in which they are loaded.
-        archive.file(&guest.join(format!("modules/{index:02}-{}.ko", module.name)), &module.content)?;
+    for GuestKernel { place, kernel } in guests {
+        let guest = Path::new(GUEST).join(place);
+        archive.file(&guest.join("vmlinuz"), &fs::read(&kernel.image).context("cannot read the guests' kernel")?)?;
+        for (index, module) in kernel.modules.iter().enumerate() {
+            // By name, they are in the order in which they are loaded.
+            archive.file(&guest.join(format!("modules/{index:02}-{}.ko", module.name)), &module.content)?;
+        }
     }
     if load.boots_appliances() {
         distribution::pack(&mut archive, kernel)?;
@@ -69,7 +75,8 @@ pub(super) fn add_base<W: Write>(archive: &mut Archive<W>, kernel: &DebianKernel
 fn host_files(load: &Load) -> anyhow::Result<BTreeSet<PathBuf>> {
     let tests = load.selections.iter().map(|selection| &selection.executable.executable);
     let mut files: BTreeSet<_> = load.hostile_guests.iter().cloned().collect();
-    for executable in tests.chain(&load.binaries) {
+    let tools = TOOLS.map(PathBuf::from);
+    for executable in tests.chain(&load.binaries).chain(&tools) {
         files.insert(executable.clone());
         files.extend(libraries(executable)?);
     }
