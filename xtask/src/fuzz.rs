@@ -83,6 +83,13 @@ const TARGETS: &[Target] = &[
     ),
     in_library("blockyard-appliance", "stream::tests::fuzz_a_guest_that_reads_gets_the_stream_and_nothing_else"),
     in_library("blockyard-appliance", "stream::tests::fuzz_a_guest_that_writes_gives_a_stream_or_none"),
+    in_library("blockyard-boot-entries", "version::tests::fuzz_comparing_is_an_order"),
+    in_library("blockyard-boot-entries", "systemd_boot::tests::fuzz_any_pattern_ends"),
+    in_library("blockyard-boot-entries", "tests::fuzz_any_files_are_an_entry_within_the_image_or_a_sentence"),
+    in_library("blockyard-boot-entries", "grub::script::tests::fuzz_any_text_is_a_script_or_an_error_with_its_line"),
+    in_library("blockyard-boot-entries", "grub::condition::tests::fuzz_any_words_end"),
+    in_library("blockyard-boot-entries", "grub::environment_block::tests::fuzz_any_block_has_names"),
+    in_library("blockyard-boot-entries", "grub::tests::fuzz_any_script_boots_something_or_says_why_not"),
     in_library("blockyard-image", "guest::records::tests::fuzz_any_bytes_are_records_or_an_error_whatever_the_pieces"),
     Target {
         package: "blockyard-archive",

@@ -18,6 +18,8 @@ pub enum Remedy<'a> {
     AddDisks,
     /// The key of an encrypted volume is missing.
     GiveKey,
+    /// An image has no kernel that can be booted.
+    GiveKernel,
     /// What a key is given by, as the beginning of a sentence.
     Key,
     /// The appliance has to have so many MiB.
@@ -91,6 +93,7 @@ impl Remedy<'_> {
             Self::LetUserIn(uid) => return write!(formatter, "allow {uid}, if they shall"),
             Self::AddDisks => "add them",
             Self::GiveKey => "give its key, or have somebody asked for it",
+            Self::GiveKernel => "give a kernel of your own",
             Self::Key => "key",
             Self::MoreMemory => "the appliance can have more",
             Self::LessMemory => "ask for less",
@@ -141,7 +144,7 @@ mod tests {
             [R::LargerImage, R::RepairFileSystem, R::RepairImage, R::CompleteChange, R::Atomically, R::NotAtomically],
             [R::UseGpt, R::ChooseTable, R::StartServer, R::LetUsersIn, R::LetUserIn(7), R::MoreQueues],
         ];
-        for remedy in all.into_iter().flatten().chain([R::ServePartitions, R::CopyStreams]) {
+        for remedy in all.into_iter().flatten().chain([R::ServePartitions, R::CopyStreams, R::GiveKernel]) {
             let words = remedy.to_string();
             assert!(!words.contains("--") && !words.contains("blockyard "), "{remedy:?}: {words}");
         }

@@ -18,6 +18,7 @@ fn words(remedy: Remedy<'_>) -> Option<String> {
         Remedy::LetUserIn(uid) => return Some(format!("--allow-uid or uid={uid} would let them")),
         Remedy::AddDisks => "--add them",
         Remedy::GiveKey => "give its key with --key-file or --key, or a terminal to type it at",
+        Remedy::GiveKernel => "give a kernel of your own with `blockyard run --kernel`",
         Remedy::Key => "--key",
         Remedy::MoreMemory => "--memory gives the appliance more",
         Remedy::LessMemory => "ask for less (--memory)",

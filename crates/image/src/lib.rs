@@ -48,11 +48,12 @@
 //! Errors are [`Error`]s, one part of a sentence each, with the rest as their sources.
 //!
 //! The rooms: [`guest`] has the guest and what passes between it and this process, [`files`] what is done with files,
-//! [`volumes`] what is done with what they lie on, [`inspection`] says which operating systems there are; [`whole`]
-//! works on images as a whole, without a guest. [`guest`] knows nothing of the others but what it keeps for them: keys,
-//! and which stacks are open.
+//! [`volumes`] what is done with what they lie on, [`inspection`] says which operating systems there are,
+//! [`boot_files`] what they boot; [`whole`] works on images as a whole, without a guest. [`guest`] knows nothing of the
+//! others but what it keeps for them: keys, and which stacks are open.
 #![forbid(unsafe_code)]
 
+pub mod boot_files;
 pub mod files;
 pub mod guest;
 pub mod inspection;

@@ -227,6 +227,8 @@ pub enum Record {
     Root(Root),
     RootFile(RootFile),
     Attribute(Attribute),
+    BootEntry(BootEntry),
+    BootData(BootData),
 }
 
 /// A mounted file system.
@@ -661,6 +663,60 @@ pub struct Compare {
     pub other: Vec<u8>,
 }
 
+/// Find what the image's boot loader would boot, in the configuration of that loader: a stream of Records, the entry
+/// first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FindBootFiles {
+    pub disks: u32,
+    /// The bytes of kernel and initrd follow the entry.
+    pub content: bool,
+}
+
+/// Most bytes of a kernel.
+pub const KERNEL_BYTES_MAX: u64 = 512 << 20;
+/// Most bytes of an entry's initrds.
+pub const INITRD_BYTES_MAX: u64 = 1 << 30;
+
+/// Whose configuration a boot entry is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BootLoader {
+    SystemdBoot,
+    /// Files as systemd-boot has them, but no loader that reads them.
+    BootLoaderSpecification,
+    Grub,
+    Extlinux,
+    /// None: the newest kernel was taken.
+    #[default]
+    None,
+}
+
+/// What a boot loader would boot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BootEntry {
+    pub loader: BootLoader,
+    /// That has the entry, as people call it.
+    pub file: String,
+    /// Of the file; 0: no line in particular.
+    pub line: u32,
+    pub title: String,
+    /// As people call it.
+    pub kernel: String,
+    pub kernel_bytes: u64,
+    pub initrds: Vec<String>,
+    /// Of all of them together.
+    pub initrd_bytes: u64,
+    pub command_line: String,
+    pub notes: Vec<String>,
+}
+
+/// Bytes of the boot entry's files, in order: of the kernel first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BootData {
+    pub is_initrd: bool,
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+}
+
 /// What the agent is to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Operation {
@@ -706,6 +762,7 @@ pub enum Operation {
     ResolvePath(ResolvePath),
     Compare(Compare),
     HandOver(HandOver),
+    FindBootFiles(FindBootFiles),
 }
 
 impl Operation {
@@ -746,7 +803,8 @@ impl Operation {
             | Self::ReadAttributes(_)
             | Self::SetAttribute(_)
             | Self::ResolvePath(_)
-            | Self::Compare(_) => true,
+            | Self::Compare(_)
+            | Self::FindBootFiles(_) => true,
         }
     }
 

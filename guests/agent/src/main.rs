@@ -11,6 +11,7 @@
 mod attributes;
 mod block_copy;
 mod block_devices;
+mod boot_files;
 mod channel;
 mod command_line;
 mod content;

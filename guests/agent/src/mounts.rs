@@ -51,7 +51,7 @@ pub(crate) struct Mounted {
     /// The kernel's name of the device.
     pub(crate) node: String,
     /// What the directory is called outside.
-    target: PathBuf,
+    pub(crate) target: PathBuf,
 }
 
 impl Mounts {

@@ -6,8 +6,8 @@ use crate::mounts::Mounts;
 use crate::stream::{SinkStream, TransferDisks};
 use crate::tar_out::LeftOut;
 use crate::{
-    attributes, block_copy, directory_walk, execution, file_changes, file_copy, file_making, file_queries, inspect,
-    named_files, system, tar_in, tar_out, tools, trim, volume_list,
+    attributes, block_copy, boot_files, directory_walk, execution, file_changes, file_copy, file_making, file_queries,
+    inspect, named_files, system, tar_in, tar_out, tools, trim, volume_list,
 };
 use blockyard_protocol::appliance::{Failure, HandOver, Operation, Request, Response};
 use std::io::{self, Write};
@@ -155,6 +155,10 @@ fn perform_operation(
         Operation::ResolvePath(resolve) => {
             let resolved = file_queries::resolve(&resolve)?;
             response.bytes = to_sink(disks, |sink| sink.write_all(&resolved))?;
+            Ok(())
+        }
+        Operation::FindBootFiles(request) => {
+            response.bytes = to_sink(disks, |sink| boot_files::find(&request, mounts, sink, failures))?;
             Ok(())
         }
         Operation::Compare(compare) => file_queries::compare(&compare).map(|same| response.same = same),
