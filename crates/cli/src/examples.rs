@@ -46,6 +46,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("image df", &["blockyard image df -h vm.qcow2"]),
     ("image find", &["blockyard image find vm.qcow2 /var -name '*.log' -size +10M"]),
     ("image inspect", &["blockyard image inspect vm.qcow2"]),
+    ("image boot-files", &["blockyard image boot-files vm.qcow2", "blockyard image boot-files vm.qcow2 -o boot"]),
     ("image du", &["blockyard image du -sh vm.qcow2 /var /home"]),
     ("image rm", &["blockyard image rm -r vm.qcow2 '/var/cache/apt/*'"]),
     ("image mkdir", &["blockyard image mkdir -p vm.qcow2 /srv/data/in"]),

@@ -4,6 +4,7 @@
 //! on files ([`file_commands`]) boot an appliance, which has the kernel that reads file systems.
 
 mod appliance_kernel;
+mod boot_files;
 mod file_commands;
 mod files;
 mod inspect;

@@ -2,8 +2,8 @@
 
 use super::appliance_kernel::resources;
 use super::files::{changes, copying, dd, df, du, edit, find, ls, making, read_in, run, stat, tar};
-use super::inspect;
 use super::volumes::{filesystems, fsck, label, mkfs, trim};
+use super::{boot_files, inspect};
 use anyhow::Result;
 use blockyard_command_line::image::file_command::FileCommand;
 use blockyard_command_line::image::on_image::{Changes, Looks, MayDoBoth, OnImage};
@@ -58,6 +58,7 @@ file_commands! {
     Df(df::Df) Looks,
     Find(find::Find) Looks,
     Inspect(inspect::Inspect) Looks,
+    BootFiles(boot_files::BootFiles) Looks,
     Du(du::Du) Looks,
     Rm(changes::Rm) Changes,
     Mkdir(changes::Mkdir) Changes,

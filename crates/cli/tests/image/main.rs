@@ -2,6 +2,7 @@
 
 mod archives;
 mod atomic;
+mod boot_files;
 mod changes;
 mod corpus;
 mod damage;
