@@ -8,11 +8,12 @@ mod statistics;
 use crate::image::KERNEL_COMMAND;
 use anyhow::Result;
 use args::RunArgs;
+use blockyard_block::{explain, printable};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_image::Watch;
-use blockyard_run::Audience;
+use blockyard_run::{Audience, Configuration};
 use std::sync::Arc;
 
 /// Runs the command.
@@ -22,7 +23,7 @@ use std::sync::Arc;
 pub fn run(args: &RunArgs) -> Result<()> {
     let configuration = args.configuration()?;
     if args.print_config {
-        return print(configuration.to_toml()?.trim_end());
+        return print_configuration(&configuration);
     }
     let audience = Watched(Arc::new(AtTerminal::catch()?));
     let report = blockyard_run::run(&configuration, &disk::to_write(&configuration.allow_dirs), &audience)?;
@@ -33,6 +34,22 @@ pub fn run(args: &RunArgs) -> Result<()> {
         (true, false) => terminal::tell(statistics::table(&report).trim_end()),
     }
     Ok(())
+}
+
+/// Prints it as TOML, with a comment on the kernel that the first disk has, where that is the one.
+fn print_configuration(configuration: &Configuration) -> Result<()> {
+    let text = configuration.to_toml()?;
+    let has_its_own = configuration.kernel.is_none() && !configuration.disks.is_empty();
+    if !has_its_own || !blockyard_run::is_on_kvm(configuration) {
+        return print(text.trim_end());
+    }
+    let audience = Watched(Arc::new(AtTerminal::catch()?));
+    let found = blockyard_run::own_kernel(configuration, &disk::to_write(&configuration.allow_dirs), &audience);
+    let comment = match found {
+        Ok(entry) => format!("kernel: {} by {entry}, told {}", entry.kernel, printable(&entry.command_line)),
+        Err(error) => format!("no kernel: {}", printable(&explain(&*error))),
+    };
+    print(format!("# {comment}\n{text}").trim_end())
 }
 
 /// Somebody at a terminal, which is the guest's meanwhile: only signals of others get here.

@@ -1,15 +1,19 @@
 //! The kernel and what it is given, as files that are opened once.
 
 use crate::configuration::Configuration;
-use anyhow::{Context, Result, bail};
+use crate::{Audience, own_kernel};
+use anyhow::{Context, Result};
 use blockyard_block::{OpenedFile, shown};
+use blockyard_image::boot_files::BootFiles;
+use blockyard_session::open::OpenOptions;
 use blockyard_vmm::pc::kernel::Kernel;
+use std::fs::File;
 use std::path::Path;
 
 /// What a machine begins with, each time it begins.
 pub(crate) struct KernelFiles {
-    kernel: OpenedFile,
-    initrd: Option<OpenedFile>,
+    kernel: File,
+    initrd: Option<File>,
     command_line: String,
 }
 
@@ -17,25 +21,33 @@ pub(crate) struct KernelFiles {
 const CONSOLE: &str = "console=ttyS0";
 
 impl KernelFiles {
-    /// Opens them.
+    /// Opens them; where none is named, takes those that the first disk's boot loader would.
     ///
     /// # Errors
-    /// When one cannot be opened, or no kernel is named.
-    pub(crate) fn open(configuration: &Configuration) -> Result<Self> {
+    /// When one cannot be opened, or there is no kernel.
+    pub(crate) fn open(
+        configuration: &Configuration,
+        opening: &OpenOptions<'_>,
+        audience: &dyn Audience,
+    ) -> Result<Self> {
+        let append = configuration.append.as_deref().unwrap_or_default();
         let Some(kernel) = &configuration.kernel else {
-            bail!("there is no kernel: name one with --kernel");
+            let BootFiles { entry, kernel, initrd } = own_kernel::take(configuration, opening, audience)?;
+            let watch = audience.watch();
+            entry.notes.iter().for_each(|note| watch.note(note));
+            return Ok(Self { kernel, initrd, command_line: own_command_line(&entry.command_line, append) });
         };
         Ok(Self {
             kernel: open(kernel, "the kernel")?,
             initrd: configuration.initrd.as_deref().map(|initrd| open(initrd, "the initrd")).transpose()?,
-            command_line: command_line(configuration.append.as_deref().unwrap_or_default()),
+            command_line: command_line(append),
         })
     }
 
     /// What is read when a machine starts.
     pub(crate) fn kernel(&self) -> Kernel<'_> {
-        let initrd = self.initrd.as_ref().map(OpenedFile::file);
-        Kernel { image: self.kernel.file(), initrd, command_line: &self.command_line }
+        let initrd = self.initrd.as_ref();
+        Kernel { image: &self.kernel, initrd, command_line: &self.command_line }
     }
 }
 
@@ -47,8 +59,17 @@ fn command_line(said: &str) -> String {
     }
 }
 
-fn open(path: &Path, what: &str) -> Result<OpenedFile> {
-    OpenedFile::open(path, true).with_context(|| format!("cannot read {what} {}", shown(path)))
+/// The command line that a boot loader has, and what is added to it. It has the console of another machine: the last
+/// one that it names is the one that programs get.
+fn own_command_line(own: &str, append: &str) -> String {
+    let names = |words: &str, console: &str| words.split_ascii_whitespace().any(|word| word.starts_with(console));
+    let console = if names(append, "console=") || names(own, CONSOLE) { "" } else { CONSOLE };
+    [own, console, append].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn open(path: &Path, what: &str) -> Result<File> {
+    let context = || format!("cannot read {what} {}", shown(path));
+    OpenedFile::open(path, true).with_context(context)?.file().try_clone().with_context(context)
 }
 
 #[cfg(test)]
@@ -60,5 +81,8 @@ mod tests {
         assert_eq!(command_line(""), "console=ttyS0");
         assert_eq!(command_line("root=/dev/vda1 quiet"), "console=ttyS0 root=/dev/vda1 quiet");
         assert_eq!(command_line("quiet console=hvc0"), "quiet console=hvc0");
+        assert_eq!(own_command_line("ro console=tty0", "single"), "ro console=tty0 console=ttyS0 single");
+        assert_eq!(own_command_line("ro console=ttyS0,115200n8", ""), "ro console=ttyS0,115200n8");
+        assert_eq!(own_command_line("", "console=hvc0"), "console=hvc0");
     }
 }

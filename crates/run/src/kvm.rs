@@ -68,7 +68,7 @@ pub(crate) fn run(
 ) -> Result<RunReport> {
     shares::check(configuration)?;
     let hypervisor = KvmHypervisor::open().context("cannot use the backend kvm")?;
-    let kernel = KernelFiles::open(configuration)?;
+    let kernel = KernelFiles::open(configuration, opening, audience)?;
     let names = configuration.disks_to_open()?;
     let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));
     let disks = opened.collect::<Result<_, _>>()?;

@@ -11,12 +11,14 @@ pub mod configuration;
 pub mod console;
 mod kernel_files;
 mod kvm;
+mod own_kernel;
 mod placement;
 pub mod report;
 mod shares;
 mod uml;
 
 pub use configuration::Configuration;
+pub use own_kernel::own_kernel;
 pub use report::RunReport;
 
 use anyhow::Result;
@@ -43,9 +45,17 @@ pub trait Audience {
 /// # Errors
 /// A sentence on what cannot be had, on what the guest died of, or the signal that ended it.
 pub fn run(configuration: &Configuration, opening: &OpenOptions<'_>, audience: &dyn Audience) -> Result<RunReport> {
+    match is_on_kvm(configuration) {
+        true => kvm::run(configuration, opening, audience),
+        false => uml::run(configuration, opening, audience),
+    }
+}
+
+/// Whether the machine is one on KVM: only those have a kernel of their own.
+pub fn is_on_kvm(configuration: &Configuration) -> bool {
     match configuration.backend {
-        Backend::Kvm => kvm::run(configuration, opening, audience),
-        Backend::Auto if is_native() => kvm::run(configuration, opening, audience),
-        Backend::Auto | Backend::Uml => uml::run(configuration, opening, audience),
+        Backend::Kvm => true,
+        Backend::Auto => is_native(),
+        Backend::Uml => false,
     }
 }
