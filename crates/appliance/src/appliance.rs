@@ -493,14 +493,16 @@ impl Watch {
 }
 
 impl Appliance {
-    /// Has the system in its images take over, and waits until it is about to, or cannot: that is in the response, as
-    /// of [`Appliance::call`]. Of the first, [`Appliance::into_system`] is what is left.
+    /// Has the system in its images take over, with `modules` of the kernel's loaded that it does not have built in, and
+    /// waits until it is about to, or cannot: that is in the response, as of [`Appliance::call`]. Of the first,
+    /// [`Appliance::into_system`] is what is left.
     ///
     /// # Errors
     /// As [`Appliance::call`].
     pub fn hand_over(&mut self, modules: &[&str], size: ConsoleSize) -> Result<Response, ApplianceError> {
         let ConsoleSize { rows, columns } = size;
-        let modules = modules.iter().map(|&module| module.to_owned()).collect();
+        let modules: Vec<_> = modules.iter().map(|&module| module.to_owned()).collect();
+        self.supply(&modules);
         self.call(Operation::HandOver(HandOver { disks: self.image_count(), modules, rows, columns }))
     }
 

@@ -94,6 +94,33 @@ fn a_system_reboots_hears_and_powers_off() {
 }
 
 #[test]
+fn directories_are_shared_with_a_system() {
+    let yard = Yard::new();
+    for name in ["work", "notes"] {
+        fs::create_dir(yard.path(name)).unwrap();
+        fs::write(yard.path(name).join("greeting"), format!("{name} of the host\n")).unwrap();
+    }
+    let image = busybox(
+        &yard,
+        "mkdir -p /a /b; mount -t virtiofs work /a; mount -t virtiofs notes /b
+         cat /a/greeting /b/greeting
+         echo of the guest >/a/answer
+         echo no >/b/answer || echo notes stay as they are
+         umount /a; poweroff -f",
+    );
+    let share = |name: &str, more: &str| format!("{}:{name}{more}", yard.path(name).display());
+    let mut command = on_uml(&image);
+    command.args(["--share", &share("work", ""), "--share", &share("notes", ",ro")]);
+    let outcome = run(&mut command).succeeded();
+    for expected in ["work of the host", "notes of the host", "notes stay as they are"] {
+        assert!(outcome.stdout.contains(expected), "{expected}: {outcome:#?}");
+    }
+    assert_eq!(fs::read_to_string(yard.path("work").join("answer")).unwrap(), "of the guest\n");
+    assert!(!yard.path("notes").join("answer").exists());
+    run(on_uml(&image).args(["--share", &share("missing", "")])).failed(1, &["cannot share", "missing"]);
+}
+
+#[test]
 fn an_initrd_boots_on_the_kernel_that_is_named() {
     let yard = Yard::new();
     let modules = fs::read_dir("/usr/lib/uml/modules").expect("they come with the package user-mode-linux");
@@ -134,7 +161,6 @@ fn what_user_mode_linux_has_not_is_refused() {
         (&["--cpus", "2"][..], "one processor"),
         (&["--bus", "virtio-mmio"], "--bus"),
         (&["--place", "shared"], "--place"),
-        (&["--share", ".:tag"], "--share"),
         (&["--memory", "16M"], "64 MiB"),
         (&["--kernel", "/bin/true"], "no User-Mode Linux"),
         (&["--kernel", "missing"], "missing cannot be used"),

@@ -2,10 +2,14 @@
 
 use crate::configuration::{Configuration, Share};
 use anyhow::{Context, Result};
+use blockyard_appliance::ServedElsewhere;
 use blockyard_block::MemoryMap;
 use blockyard_session::client::RemoteDevice;
 use blockyard_share::{ServingOptions, ShareProcess, guest_device, own_program};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use virtio_bindings::virtio_ids::VIRTIO_ID_FS;
 
 /// Queues for a share's requests, each with a thread: more than there are of vCPUs that ask at the same time are of no
 /// use, and Linux asks by a single one before 6.11.
@@ -57,4 +61,39 @@ pub(crate) fn serve(
         Ok(Served { _process: process })
     };
     configuration.shares.iter().map(serve).collect()
+}
+
+/// The servers of a guest that is User-Mode Linux, which has one processor.
+#[derive(Clone, Default)]
+pub(crate) struct Servers(Arc<Mutex<Vec<(String, ShareProcess)>>>);
+
+impl Servers {
+    /// The guest's devices, one for each share of the machine: their servers start when the guest connects to them.
+    pub(crate) fn devices(&self, configuration: &Configuration) -> Vec<ServedElsewhere> {
+        let device = |share: &Share| {
+            let (servers, share) = (self.clone(), shared(share));
+            let serve = move |stream: std::os::unix::net::UnixStream| {
+                let options = ServingOptions { queues: 1, poll: POLL };
+                let started = ShareProcess::start(&own_program(), &share, options, stream.into());
+                servers.lock().push((share.tag.to_string(), started.map_err(io::Error::other)?));
+                Ok(())
+            };
+            ServedElsewhere { device_type: VIRTIO_ID_FS, serve: Arc::new(serve) }
+        };
+        configuration.shares.iter().map(device).collect()
+    }
+
+    /// The tag of a share that is served no more: a guest that asks for it would wait for ever.
+    pub(crate) fn ended(&self) -> Option<String> {
+        self.lock().iter_mut().find_map(|(tag, process)| process.has_ended().then(|| tag.clone()))
+    }
+
+    /// Ends them.
+    pub(crate) fn end(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(String, ShareProcess)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

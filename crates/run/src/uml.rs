@@ -10,6 +10,7 @@ use crate::Audience;
 use crate::configuration::{Configuration, DiskBus};
 use crate::console::{Console, ConsoleEvent, ConsoleOutput};
 use crate::report::{DiskReport, RunReport, cpu_seconds};
+use crate::shares::{self, Servers};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Backend, Ending, ImageDisk, InitramfsOptions, Kernel, System, SystemOptions};
 use blockyard_block::specification::DiskSpecification;
@@ -31,6 +32,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const EVENTS_MAX: usize = 16;
 /// What a guest may say before the terminal is its own.
 const EARLY_BYTES_MAX: usize = 1 << 16;
+/// How long a guest may take to be gone whose devices are let go of.
+const ENDING: Duration = Duration::from_secs(5);
 /// The least memory that such a kernel comes up with, and a system.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
@@ -40,6 +43,7 @@ pub(crate) fn run(
     audience: &dyn Audience,
 ) -> Result<RunReport> {
     refuse_what_it_has_not(configuration)?;
+    shares::check(configuration)?;
     let kernel = match &configuration.kernel {
         Some(kernel) => Kernel::user_mode_linux_at(kernel)?,
         None => Kernel::find(Backend::Uml)?,
@@ -54,12 +58,12 @@ pub(crate) fn run(
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
     let resources = Resources::with_kernel(kernel, audience.kernel_argument());
     let mouth = Arc::new(Mouth::default());
-    Machine { configuration, resources, initrd, disks, mouth, sender, events, keys: Keys::default() }
-        .until_it_ends(audience)
+    let (keys, servers) = (Keys::default(), Servers::default());
+    Machine { configuration, resources, initrd, disks, mouth, sender, events, keys, servers }.until_it_ends(audience)
 }
 
 fn refuse_what_it_has_not(configuration: &Configuration) -> Result<()> {
-    let Configuration { cpus, memory, disks, shares, .. } = configuration;
+    let Configuration { cpus, memory, disks, .. } = configuration;
     if *cpus > 1 {
         bail!("User-Mode Linux has one processor, not {cpus}: leave --cpus out, or take --backend kvm");
     }
@@ -68,9 +72,6 @@ fn refuse_what_it_has_not(configuration: &Configuration) -> Result<()> {
     }
     if configuration.place.is_some() || configuration.io_cpus.is_some() {
         bail!("User-Mode Linux keeps to one CPU by itself: leave --place and --io-cpus out, or take --backend kvm");
-    }
-    if !shares.is_empty() {
-        bail!("no directory is shared with User-Mode Linux: leave --share out, or take --backend kvm");
     }
     if *memory < MEMORY_BYTES_MIN {
         bail!("User-Mode Linux takes {} MiB of memory at least: see --memory", MEMORY_BYTES_MIN >> 20);
@@ -93,6 +94,8 @@ struct Machine<'a> {
     events: Receiver<ConsoleEvent>,
     /// Those that have opened the system's root.
     keys: Keys,
+    /// Those of the shares, of the guest that runs.
+    servers: Servers,
 }
 
 impl Machine<'_> {
@@ -119,6 +122,7 @@ impl Machine<'_> {
                 console.close();
             }
             console.without_waiting(|| system.end());
+            self.servers.end();
             report.seconds = began.elapsed().as_secs_f64();
             report.cpu_seconds = cpu_seconds();
             let names = self.disks.iter().map(|(name, _)| name.to_string());
@@ -147,7 +151,7 @@ impl Machine<'_> {
             append: self.configuration.append.clone().unwrap_or_default(),
             console: Arc::new(move |bytes| mouth.say(bytes)),
             seccomp: self.configuration.uml_seccomp,
-            devices: Vec::new(),
+            devices: self.servers.devices(self.configuration),
         };
         let disk = |(name, open): &(DiskSpecification, OpenDisk)| ImageDisk {
             disk: Arc::clone(&open.disk),
@@ -161,10 +165,11 @@ impl Machine<'_> {
         if disks.is_empty() {
             bail!("there is nothing to boot: name an IMAGE with a system, or an --initrd");
         }
+        let modules: &[&str] = if self.configuration.shares.is_empty() { &[] } else { &["virtiofs"] };
         let options = ImageOptions::new(disks).memory_bytes(self.configuration.memory).timeout(START_TIMEOUT);
         let mut image =
             options.keys(std::mem::take(&mut self.keys)).system(system).boot(self.resources.clone(), watch)?;
-        let begun = image.begin_hand_over(&[], terminal_size());
+        let begun = image.begin_hand_over(modules, terminal_size());
         self.keys = image.take_keys();
         begun?;
         Ok(image.into_system())
@@ -192,6 +197,11 @@ impl Machine<'_> {
         loop {
             if let Some(ending) = system.wait(LOOK_INTERVAL).context("waiting for the guest")? {
                 return Ok(ending);
+            }
+            if let Some(tag) = self.servers.ended() {
+                // Mostly because the guest is about to be gone, which takes its processes a moment.
+                let ending = system.wait(ENDING).context("waiting for the guest")?;
+                return ending.with_context(|| format!("the process that serves the share {tag} has ended"));
             }
             if let Some(signal) = audience.asks_to_end() {
                 bail!("stopped by {signal}");

@@ -235,6 +235,12 @@ impl ShareProcess {
         Ok((Self::start(launcher, share, options, theirs.into())?, ours))
     }
 
+    /// Whether it serves no more.
+    pub fn has_ended(&mut self) -> bool {
+        // Whose end cannot be learned is not waited for.
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
     /// The process's number.
     pub fn id(&self) -> u32 {
         self.child.id()
