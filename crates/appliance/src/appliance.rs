@@ -493,8 +493,8 @@ impl Watch {
 }
 
 impl Appliance {
-    /// Has the system in its images take over, with `modules` of the kernel's loaded that it does not have built in, and
-    /// waits until it is about to, or cannot: that is in the response, as of [`Appliance::call`]. Of the first,
+    /// Has the system in its images take over, with `modules` of the kernel's loaded that it does not have built in,
+    /// and waits until it is about to, or cannot: that is in the response, as of [`Appliance::call`]. Of the first,
     /// [`Appliance::into_system`] is what is left.
     ///
     /// # Errors

@@ -123,6 +123,8 @@ pub enum DiskBus {
     Virtio,
     /// virtio-blk behind memory-mapped registers, named in the ACPI tables.
     VirtioMmio,
+    /// A port of an AHCI controller, for guests without drivers for virtio.
+    Ahci,
 }
 
 /// How the host reads and writes a file.

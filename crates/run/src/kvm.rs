@@ -13,10 +13,10 @@ use blockyard_block::specification::DiskSpecification;
 use blockyard_hypervisor::kvm::KvmHypervisor;
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use blockyard_vmm::event::MachineEvent;
-use blockyard_vmm::machine::RunningMachine;
+use blockyard_vmm::machine::{MachineError, RunningMachine};
 use blockyard_vmm::pc::{Pc, PowerRequest, VirtioTransport};
 use blockyard_vmm::placement::Placement;
-use blockyard_vmm::virtio_disk::VirtioDisk;
+use blockyard_vmm::virtio_disk::DiskStatistics;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
@@ -50,7 +50,8 @@ struct Machine<'a> {
 /// A machine from its power-on to its end.
 struct Started {
     machine: RunningMachine,
-    disks: Vec<VirtioDisk>,
+    /// What each disk has done so far.
+    disks: Vec<Box<dyn Fn() -> DiskStatistics>>,
     /// After the machine, whose devices they serve.
     _shares: Vec<Served>,
 }
@@ -103,7 +104,7 @@ impl Machine<'_> {
             report.cpu_seconds = cpu_seconds();
             report.exits = Exits::from(machine.exits());
             let reports = self.disks.iter().zip(&disks);
-            report.disks = reports.map(|((name, _), disk)| DiskReport::new(name.to_string(), disk.counts())).collect();
+            report.disks = reports.map(|((name, _), disk)| DiskReport::new(name.to_string(), disk())).collect();
             next?;
             if !reboots {
                 return Ok(report);
@@ -133,14 +134,10 @@ impl Machine<'_> {
             Box::new(move |bytes: &[u8]| output.write(bytes)),
             Box::new(move |buffer: &mut Vec<u8>| input.take(buffer, INPUT_BYTES)),
         )?;
-        let mut disks = Vec::new();
+        let mut disks: Vec<Box<dyn Fn() -> DiskStatistics>> = Vec::new();
         for ((name, open), described) in self.disks.iter().zip(&self.configuration.disks) {
-            let queues = open.queues_max().min(cpus as usize);
-            let transport = match described.bus {
-                DiskBus::Virtio => VirtioTransport::Pci,
-                DiskBus::VirtioMmio => VirtioTransport::Mmio,
-            };
-            let attached = pc.attach_disk(Arc::clone(&open.disk) as Arc<dyn Disk>, u16::try_from(queues)?, transport);
+            let disk = Arc::clone(&open.disk) as Arc<dyn Disk>;
+            let attached = attach(&mut pc, disk, described.bus, open.queues_max().min(cpus as usize) as u16);
             disks.push(attached.with_context(|| format!("cannot attach {name}"))?);
         }
         // Beside the disks, so that a guest whose disks are not on PCI need not search for it.
@@ -189,4 +186,23 @@ impl Machine<'_> {
             }
         }
     }
+}
+
+/// Attaches a disk, with so many virtqueues where it has any: what it has done is what is returned.
+fn attach(
+    pc: &mut Pc,
+    disk: Arc<dyn Disk>,
+    bus: DiskBus,
+    queues: u16,
+) -> Result<Box<dyn Fn() -> DiskStatistics>, MachineError> {
+    let transport = match bus {
+        DiskBus::Virtio => VirtioTransport::Pci,
+        DiskBus::VirtioMmio => VirtioTransport::Mmio,
+        DiskBus::Ahci => {
+            let attached = pc.attach_ahci_disk(disk)?;
+            return Ok(Box::new(move || attached.counts()));
+        }
+    };
+    let attached = pc.attach_disk(disk, queues, transport)?;
+    Ok(Box::new(move || attached.counts()))
 }

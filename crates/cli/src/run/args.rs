@@ -41,7 +41,8 @@ pub struct RunArgs {
     /// One more disk; may be repeated.
     #[arg(long, value_name = "DISK")]
     disk: Vec<String>,
-    /// What the guest sees the disks as.
+    /// What the guest sees the disks as: virtio-blk on PCI, the same in the ACPI tables, or ports of an AHCI
+    /// controller.
     #[arg(long, value_enum, value_name = "BUS", default_value = "virtio")]
     bus: BusArg,
     /// How the host reads and writes files that do not say engine=: each queue's own thread itself (sync), a pool of
@@ -110,6 +111,7 @@ enum BackendArg {
 enum BusArg {
     Virtio,
     VirtioMmio,
+    Ahci,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -174,6 +176,7 @@ impl RunArgs {
         let bus = match self.bus {
             BusArg::Virtio => DiskBus::Virtio,
             BusArg::VirtioMmio => DiskBus::VirtioMmio,
+            BusArg::Ahci => DiskBus::Ahci,
         };
         Ok(GuestDisk { name, bus })
     }
