@@ -7,10 +7,10 @@ use crate::kernel::Kernel;
 use crate::kernel_command_line;
 use crate::kernel_log::KernelLog;
 use crate::kernel_process;
-use crate::machine::{ENDING, Launcher, Lines, Machine, MachineParts, Patience, ServedElsewhere, export};
+use crate::machine::{Launcher, Lines, Machine, MachineParts, Patience, ServedElsewhere, export};
 use blockyard_block::wait_ready;
 use blockyard_session::server::{Session, SessionStatistics};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -84,6 +84,8 @@ pub enum Ending {
     LostDisk(String),
 }
 
+/// How long a guest may take to be gone that has let go of a disk: on a busy machine, its processes take a while.
+const GONE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// What User-Mode Linux says when it wants to begin anew, and cannot (Linux, arch/um/os-Linux/main.c): it would execute
 /// itself, which it must not. It says so where nothing that a guest writes comes.
 const WANTS_TO_BEGIN_ANEW: &str = "Failed to exec kernel";
@@ -171,7 +173,7 @@ impl System {
             _ if has_ended => {}
             None => return Ok(None),
             // Mostly because it is about to be gone altogether.
-            Some(_) if self.machine.process.ends_within(ENDING) => {}
+            Some(_) if self.machine.process.ends_within(GONE) => {}
             Some(reason) => {
                 self.end();
                 return Ok(Some(Ending::LostDisk(reason)));

@@ -19,6 +19,7 @@ use blockyard_vmm::placement::Placement;
 use blockyard_vmm::virtio_disk::DiskStatistics;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Events that may wait to be looked at: more than there are of threads that end. Of requests to be switched off, which
@@ -99,6 +100,7 @@ impl Machine<'_> {
                 // What is said next is said on a terminal that is as it was, whatever the machine still waits for.
                 self.console.close();
             }
+            self.console.input().unlisten();
             self.console.without_waiting(|| machine.stop());
             report.seconds = began.elapsed().as_secs_f64();
             report.cpu_seconds = cpu_seconds();
@@ -110,8 +112,9 @@ impl Machine<'_> {
                 return Ok(report);
             }
             report.reboots += 1;
-            // What the old machine still said is nothing to the new one.
-            while self.events.try_recv().is_ok() {}
+            // What the old machine still said is nothing to the new one; what somebody at the console wants is.
+            let said: Vec<_> = self.events.try_iter().filter(|event| matches!(event, Event::Console(_))).collect();
+            said.into_iter().for_each(|event| _ = self.sender.try_send(event));
         }
     }
 
@@ -150,12 +153,27 @@ impl Machine<'_> {
             Ok(pc.attach_virtio(device, if without_pci { VirtioTransport::Mmio } else { VirtioTransport::Pci })?)
         })?;
         let machine = pc.start(&self.kernel.kernel())?;
-        self.console.input().listen(move || {
+        self.tell_of_input(move || {
             if let Ok(mut serial) = serial.lock() {
                 serial.0.input_ready();
             }
-        });
+        })?;
         Ok(Started { machine, disks, _shares: shares })
+    }
+
+    /// Has a thread tell the guest's port of what is typed, until nobody listens any more: while the guest says
+    /// something that nobody reads, the port is not to be had, and keys of the console's are read all the same.
+    fn tell_of_input(&self, tell: impl Fn() + Send + 'static) -> Result<()> {
+        // One word that waits says as much as many.
+        let (sender, news) = mpsc::sync_channel(1);
+        let told = move || {
+            while news.recv().is_ok() {
+                tell();
+            }
+        };
+        thread::Builder::new().name("typing".to_owned()).spawn(told).context("starting the console's threads")?;
+        self.console.input().listen(move || _ = sender.try_send(()));
+        Ok(())
     }
 
     /// Waits until the guest switches itself off or reboots, or somebody leaves it.

@@ -14,7 +14,7 @@ use crate::shares::{self, Servers};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Backend, Ending, ImageDisk, InitramfsOptions, Kernel, System, SystemOptions};
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{OpenedFile, shown};
+use blockyard_block::{MemoryDisk, OpenedFile, shown};
 use blockyard_image::{ConsoleSize, ImageOptions, Keys, Resources, Watch};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use rustix::termios::tcgetwinsize;
@@ -34,6 +34,8 @@ const EVENTS_MAX: usize = 16;
 const EARLY_BYTES_MAX: usize = 1 << 16;
 /// How long a guest may take to be gone whose devices are let go of.
 const ENDING: Duration = Duration::from_secs(5);
+/// Of the disk of a guest that was given none.
+const BLOCK_BYTES: u32 = 4096;
 /// The least memory that such a kernel comes up with, and a system.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
@@ -121,6 +123,7 @@ impl Machine<'_> {
             if !reboots {
                 console.close();
             }
+            console.input().unlisten();
             console.without_waiting(|| system.end());
             self.servers.end();
             report.seconds = began.elapsed().as_secs_f64();
@@ -157,9 +160,14 @@ impl Machine<'_> {
             disk: Arc::clone(&open.disk),
             name: name.to_string().into(),
         };
-        let disks: Vec<_> = self.disks.iter().map(disk).collect();
+        let mut disks: Vec<_> = self.disks.iter().map(disk).collect();
         let watch = audience.watch();
         if self.initrd.is_some() {
+            if disks.is_empty() {
+                // It is shut in when it has connected to its disks: then it has begun.
+                let nothing = MemoryDisk::new(BLOCK_BYTES.into(), BLOCK_BYTES).context("making its disk")?;
+                disks.push(ImageDisk { disk: Arc::new(nothing), name: "nothing".into() });
+            }
             return self.boot_initrd(system, &disks, &*watch);
         }
         if disks.is_empty() {

@@ -158,8 +158,11 @@ impl FileSystem {
             Request::Create { name, flags, mode } => {
                 lock(&self.handles).has_room()?;
                 let (node, stat, file) = self.tree.create(node, name, flags, mode)?;
-                reply.entry(self.remember(node)?, &stat);
-                reply.opened(lock(&self.handles).insert(Handle::File(Arc::new(file)))?);
+                // What cannot be told of is not kept.
+                let handle = lock(&self.handles).insert(Handle::File(Arc::new(file)))?;
+                let number = self.remember(node).inspect_err(|_| drop(lock(&self.handles).remove(handle)))?;
+                reply.entry(number, &stat);
+                reply.opened(handle);
             }
             Request::OpenDirectory => {
                 lock(&self.handles).has_room()?;
@@ -217,7 +220,11 @@ impl FileSystem {
         }
         if let Some(size) = new.size {
             match new.handle {
-                Some(handle) => ftruncate(&*lock(&self.handles).file(handle)?, size)?,
+                Some(handle) => {
+                    // The table is not locked meanwhile.
+                    let file = lock(&self.handles).file(handle)?;
+                    ftruncate(&*file, size)?;
+                }
                 None => ftruncate(self.tree.open(node, rustix::fs::OFlags::WRONLY.bits())?, size)?,
             }
         }
@@ -289,7 +296,8 @@ impl FileSystem {
             _ => return Err(Errno::INVAL),
         };
         // Nothing else depends on where the file stands.
-        seek(&*lock(&self.handles).file(handle)?, to)
+        let file = lock(&self.handles).file(handle)?;
+        seek(&*file, to)
     }
 
     fn copy(&self, from: Range, to_handle: u64, to_offset: u64) -> Result<u32, Errno> {

@@ -29,7 +29,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a guest mounts a share by: `mount -t virtiofs TAG /mnt`. What it may have a program of the guest's reads, too.
+/// What a guest mounts a share by: `mount -t virtiofs TAG /mnt`. Programs of the guest's read it, too, so it has
+/// none but plain letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag(String);
 
@@ -222,7 +223,7 @@ impl ShareProcess {
         }
     }
 
-    /// As [`ShareProcess::start`], with the other end of the client's stream for [`guest_device`].
+    /// As [`ShareProcess::start`], with the other end of the client's stream for [`guest_device`](crate::guest_device).
     ///
     /// # Errors
     /// As there.

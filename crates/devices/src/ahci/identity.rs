@@ -91,7 +91,7 @@ impl Identity {
         // Look-ahead, write cache and power management; 48-bit addresses and both flushes; logs, and writes past the
         // cache.
         (words[82], words[83], words[84]) = (0x0068, 0x7400, 0x4060);
-        (words[85], words[86], words[87]) = (0x0048 | cache, 0x3400, 0x4060);
+        (words[85], words[86], words[87]) = (0x0048 | cache, 0xb400, 0x4060);
         put64(&mut words[100..], blocks);
         words[105] = TRIM_PAYLOAD_BLOCKS_MAX;
         words[106] = sector_sizes(geometry);

@@ -448,7 +448,11 @@ impl PortQueue {
         let Some(token) = self.requests.take_token() else { return Err(Status::ABORTED.into()) };
         let length_bytes = places.end - places.start;
         let moves_data = matches!(operation, Operation::Read | Operation::Write { .. });
-        let segments = if moves_data { self.segments.len() } else { 0 };
+        if !moves_data {
+            // Those of a command before it.
+            self.segments.clear();
+        }
+        let segments = self.segments.len();
         let pending = PendingCommand {
             data_bytes: if moves_data { length_bytes } else { 0 },
             length_bytes,

@@ -81,6 +81,26 @@ enum Messages {
     MsiX(MsiX),
 }
 
+impl Device {
+    /// What answers in a BAR: the function, or the MSI-X table.
+    fn read(&self, bar: u8, offset: u64, data: &mut [u8]) {
+        if self.table_bar != Some(bar) {
+            lock(&self.function).read(bar, offset, data);
+        } else if let Messages::MsiX(msix) = &*lock(&self.messages) {
+            msix.read(offset, data);
+        }
+    }
+
+    /// Likewise.
+    fn write(&self, bar: u8, offset: u64, data: &[u8]) {
+        if self.table_bar != Some(bar) {
+            lock(&self.function).write(bar, offset, data);
+        } else if let Messages::MsiX(msix) = &mut *lock(&self.messages) {
+            msix.write(offset, data);
+        }
+    }
+}
+
 impl Messages {
     fn follow(&mut self, config: &ConfigSpace) {
         match self {
@@ -179,7 +199,7 @@ impl PciBus {
         if let Some(window) = config.bar_window(offset, data.len()) {
             drop(config);
             let mut value = [0; 4];
-            lock(&device.function).read(window.bar, window.offset.into(), &mut value[..window.length]);
+            device.read(window.bar, window.offset.into(), &mut value[..window.length]);
             let mut config = lock(&device.config);
             config.put(window.data, &value);
             config.read(offset, data);
@@ -203,7 +223,7 @@ impl PciBus {
             self.decode();
         }
         if let (Some(window), Some(value)) = (window, value) {
-            lock(&device.function).write(window.bar, window.offset.into(), &value[..window.length]);
+            device.write(window.bar, window.offset.into(), &value[..window.length]);
         }
     }
 
@@ -211,25 +231,14 @@ impl PciBus {
     pub fn read_memory(&self, address: u64, data: &mut [u8]) {
         match self.find(address, data.len()) {
             None => data.fill(0xff),
-            Some((device, bar, offset)) if device.table_bar == Some(bar) => {
-                if let Messages::MsiX(msix) = &*lock(&device.messages) {
-                    msix.read(offset, data);
-                }
-            }
-            Some((device, bar, offset)) => lock(&device.function).read(bar, offset, data),
+            Some((device, bar, offset)) => device.read(bar, offset, data),
         }
     }
 
     /// The guest writes `data` at a memory address.
     pub fn write_memory(&self, address: u64, data: &[u8]) {
-        match self.find(address, data.len()) {
-            None => {}
-            Some((device, bar, offset)) if device.table_bar == Some(bar) => {
-                if let Messages::MsiX(msix) = &mut *lock(&device.messages) {
-                    msix.write(offset, data);
-                }
-            }
-            Some((device, bar, offset)) => lock(&device.function).write(bar, offset, data),
+        if let Some((device, bar, offset)) = self.find(address, data.len()) {
+            device.write(bar, offset, data);
         }
     }
 

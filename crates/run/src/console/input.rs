@@ -30,11 +30,16 @@ struct State {
 }
 
 impl InputQueue {
-    /// From now on `listener` is told that there is something new, by the thread that reads it; whoever listened before
-    /// is not. It is told at once, as something may have come before.
+    /// From now on `listener` is told that there is something new, by the thread that reads it, which must not be kept
+    /// waiting; whoever listened before is not. It is told at once, as something may have come before.
     pub fn listen(&self, listener: impl Fn() + Send + 'static) {
-        listener();
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
+        let mut place = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        place.insert(Box::new(listener))();
+    }
+
+    /// From now on nobody listens: what is typed waits for who listens next.
+    pub fn unlisten(&self) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Moves at most `room` bytes to the end of `buffer`.
@@ -112,6 +117,19 @@ mod tests {
         queue.take(&mut taken, 3);
         queue.take(&mut taken, 100);
         assert_eq!(taken, b"early late");
+    }
+
+    #[test]
+    fn what_comes_while_nobody_listens_is_told_to_who_listens_next() {
+        let (queue, heard) = (InputQueue::default(), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&heard);
+        queue.listen(move || _ = count.fetch_add(1, Ordering::Relaxed));
+        queue.unlisten();
+        queue.add(b"meanwhile", true);
+        assert_eq!(heard.load(Ordering::Relaxed), 1);
+        let count = Arc::clone(&heard);
+        queue.listen(move || _ = count.fetch_add(10, Ordering::Relaxed));
+        assert_eq!(heard.load(Ordering::Relaxed), 11);
     }
 
     #[test]

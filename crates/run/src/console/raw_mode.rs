@@ -2,7 +2,7 @@
 
 use rustix::io;
 use rustix::stdio::stdin;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcsetattr};
 
 /// Stdin's terminal in raw mode, until this is dropped.
 pub(super) struct RawMode {
@@ -21,8 +21,9 @@ impl RawMode {
 
 impl Drop for RawMode {
     fn drop(&mut self) {
-        // What has been typed and not read was for the guest, not for the shell that comes next. A terminal that is
-        // gone needs nothing.
-        let _ = tcsetattr(stdin(), OptionalActions::Flush, &self.before);
+        // What has been typed and not read was for the guest, not for the shell that comes next. Nothing waits for what
+        // has been written, which a terminal that stands still never takes; and one that is gone needs nothing.
+        let _ = tcflush(stdin(), QueueSelector::IFlush);
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
     }
 }

@@ -11,8 +11,10 @@ pub struct TerminalFilter {
     state: State,
     /// A sequence that is not complete.
     sequence: Vec<u8>,
-    /// Bytes of a letter that are still to come, and whether they may be a control character of the second kind.
+    /// Bytes of a letter that are still to come.
     letter_left: u8,
+    /// The last byte that was let through.
+    last: u8,
     /// Whether the terminal may not be as it was.
     is_touched: bool,
 }
@@ -42,11 +44,24 @@ const LATIN: u8 = 0xc2;
 /// No sequence that shows something is as long.
 const SEQUENCE_BYTES_MAX: usize = 64;
 
-/// Soft reset; the ordinary screen, a visible cursor, no mouse, no bracketed paste, no colours.
-const AS_BEFORE: &[u8] = b"\x1b[!p\x1b[?1049l\x1b[?25h\x1b[?1000;1002;1003;1004;1006;2004l\x1b[0m";
+/// Modes of a terminal that a guest may switch, in their order: cursor keys, inverse screen, origin, wrapping,
+/// repeating keys, blinking and visible cursor, the other screen in its ways, mouse, focus, bracketed paste, whole
+/// frames.
+const MODES: [&[u8]; 22] = [
+    b"1", b"5", b"6", b"7", b"8", b"12", b"25", b"47", b"1000", b"1001", b"1002", b"1003", b"1004", b"1005", b"1006",
+    b"1007", b"1015", b"1047", b"1048", b"1049", b"2004", b"2026",
+];
+/// Those that every terminal has: inserting, and what a line feed does.
+const PLAIN_MODES: [&[u8]; 2] = [b"4", b"20"];
+/// The ordinary screen, which takes nothing of the cursor; a soft reset; and, for terminals that know none, each of the
+/// modes as it usually is, all lines for scrolling, the cursor's shape, the usual letters and no colours.
+const AS_BEFORE: &[u8] = b"\x1b[?1047l\x1b[!p\x1b[4;20l\
+    \x1b[?1;5;12;1000;1001;1002;1003;1004;1005;1006;1007;1015;2004;2026l\x1b[?7;8;25h\x1b>\x1b7\x1b[r\x1b8\
+    \x1b[0 q\x1b(B\x0f\x1b[0m";
 
 impl TerminalFilter {
-    /// Leaves in `bytes`, what a guest said next, what may reach the terminal.
+    /// Leaves in `bytes`, what a guest said next, what may reach the terminal, which takes a line feed as it is: where
+    /// a guest's kernel says nothing of the line's beginning, that is added.
     pub fn filter(&mut self, bytes: &mut Vec<u8>) {
         let all = mem::take(bytes);
         for byte in all {
@@ -67,7 +82,7 @@ impl TerminalFilter {
             (State::Latin, _) => {
                 self.state = State::Text;
                 if matches!(byte, 0xa0..=0xbf) {
-                    to.extend([LATIN, byte]);
+                    self.put(&[LATIN, byte], to);
                 } else {
                     self.take(byte, to);
                 }
@@ -112,6 +127,7 @@ impl TerminalFilter {
         match byte {
             ENQUIRY | 0x80..=0x9f if !continues => {}
             LATIN => self.state = State::Latin,
+            b'\n' if self.last != b'\r' => self.put(b"\r\n", to),
             _ => {
                 self.letter_left = match byte {
                     0xc3..=0xdf => 1,
@@ -119,9 +135,14 @@ impl TerminalFilter {
                     0xf0..=0xf4 => 3,
                     _ => self.letter_left,
                 };
-                to.push(byte);
+                self.put(&[byte], to);
             }
         }
+    }
+
+    fn put(&mut self, bytes: &[u8], to: &mut Vec<u8>) {
+        to.extend(bytes);
+        self.last = bytes.last().copied().unwrap_or(self.last);
     }
 
     /// ESC, intermediates, and this final byte.
@@ -130,9 +151,9 @@ impl TerminalFilter {
         let shows = match *self.sequence {
             // Cursor saved, restored and moved, tab stops, keypad modes, reset.
             [] => matches!(last, b'7' | b'8' | b'D' | b'E' | b'H' | b'M' | b'=' | b'>' | b'c'),
-            // Character sets; UTF-8 or not; a test pattern.
+            // Character sets; UTF-8; a test pattern.
             [b'(' | b')' | b'*' | b'+'] => true,
-            [b'%'] => matches!(last, b'G' | b'@'),
+            [b'%'] => last == b'G',
             [b'#'] => matches!(last, b'3'..=b'6' | b'8'),
             _ => false,
         };
@@ -148,7 +169,11 @@ impl TerminalFilter {
         let is_plain = intermediates == 0 && !self.sequence.iter().any(|byte| matches!(byte, b'<'..=b'>'));
         let shows = match last {
             b'@'..=b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`'..=b'g' | b'r' | b's' | b'u' => is_plain,
-            b'h' | b'l' | b'm' => intermediates == 0,
+            b'm' => is_plain,
+            b'h' | b'l' => match self.sequence.strip_prefix(b"?") {
+                Some(modes) => modes.split(|&byte| byte == b';').all(|mode| MODES.contains(&mode)),
+                None => self.sequence.split(|&byte| byte == b';').all(|mode| PLAIN_MODES.contains(&mode)),
+            },
             // Where the cursor is, and whether the terminal is well.
             b'n' => is_plain,
             // The cursor's shape.
@@ -166,7 +191,7 @@ impl TerminalFilter {
         self.is_touched = true;
         to.extend(begin);
         to.extend(&self.sequence);
-        to.push(last);
+        self.put(&[last], to);
     }
 }
 
@@ -186,10 +211,19 @@ mod tests {
             "plain\r\n\ttext\x07\x08",
             "Grüße, 漢字 und 🦀, ¡«»!",
             "\x1b[1;31mred\x1b[0m \x1b[2J\x1b[10;20H\x1b[K\x1b[?25l\x1b[?1049h\x1b[5S\x1b7\x1b8\x1b(0lqk\x1b(B\x1b%G",
-            "\x1b[6n\x1b[c\x1b[5 q\x1b[!p\x1b=\x1b>\x1b[38;2;1;2;3m\x1b[38:5:7m\x1b[>4;1m",
+            "\x1b[6n\x1b[c\x1b[5 q\x1b[!p\x1b=\x1b>\x1b[38;2;1;2;3m\x1b[38:5:7m\x1b[4h\x1b[?1;25h",
         ] {
             assert_eq!(String::from_utf8(filtered(text.as_bytes())).unwrap(), text);
         }
+    }
+
+    #[test]
+    fn a_line_feed_begins_a_line() {
+        assert_eq!(filtered(b"kernel\nuser\r\n\n\xc2\xa7\n"), b"kernel\r\nuser\r\n\r\n\xc2\xa7\r\n");
+        let (mut filter, mut first, mut second) = (TerminalFilter::default(), b"a\r".to_vec(), b"\nb".to_vec());
+        filter.filter(&mut first);
+        filter.filter(&mut second);
+        assert_eq!([first, second].concat(), b"a\r\nb");
     }
 
     #[test]
@@ -214,6 +248,11 @@ mod tests {
             "\u{9d}",
             "\x1b]0;one\x1b]0;two\x07",
             "\x1b[1;2\x18",
+            "\x1b[>4;1m",
+            "\x1b[?9001h",
+            "\x1b[?3;25h",
+            "\x1b[2h",
+            "\x1b%@",
         ] {
             assert_eq!(String::from_utf8_lossy(&filtered(format!("a{text}b").as_bytes())), "ab", "{text:?}");
         }

@@ -1,8 +1,8 @@
 //! A kernel in a PC's memory, and what it is given.
 //!
-//! [`kind`] decides what a file is. [`bzimage`] and [`elf`] make an [`Image`] of a file that may say anything: which of
+//! `kind` decides what a file is. `bzimage` and `elf` make an `Image` of a file that may say anything: which of
 //! its bytes go where, and by which protocol the kernel begins. Here that is held against the memory that there is, and
-//! carried out: files are read straight into guest memory, and nothing of them is kept. [`zero_page`] and [`pvh`] write
+//! carried out: files are read straight into guest memory, and nothing of them is kept. `zero_page` and `pvh` write
 //! what the protocol has the kernel find.
 
 mod bzimage;
