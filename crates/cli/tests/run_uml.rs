@@ -137,6 +137,12 @@ fn an_initrd_boots_on_the_kernel_that_is_named() {
     command.args(["--kernel", "/usr/bin/linux.uml", "--initrd"]).arg(&initrd).args(["--append", "quiet my.word=1"]);
     let said = run(&mut command).succeeded().stdout;
     assert!(said.contains("disk\r\n") && said.contains("my.word=1"), "{said}");
+    let mut alone = blockyard();
+    alone
+        .args(["run", "--backend", "uml", "--kernel", "/usr/bin/linux.uml", "--append", "alone=1", "--initrd"])
+        .arg(&initrd);
+    let said = run(&mut alone).succeeded().stdout;
+    assert!(said.contains("alone=1"), "{said}");
 }
 
 #[test]
