@@ -12,8 +12,9 @@ use blockyard_block::{explain, printable};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::terminal::{self, print};
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Watch;
-use blockyard_run::{Audience, Configuration};
+use blockyard_run::{Audience, Configuration, DoesNotFit};
 use std::sync::Arc;
 
 /// Runs the command.
@@ -26,7 +27,11 @@ pub fn run(args: &RunArgs) -> Result<()> {
         return print_configuration(&configuration);
     }
     let audience = Watched(Arc::new(AtTerminal::catch()?));
-    let report = blockyard_run::run(&configuration, &disk::to_write(&configuration.allow_dirs), &audience)?;
+    let ran = blockyard_run::run(&configuration, &disk::to_write(&configuration.allow_dirs), &audience);
+    let report = ran.map_err(|error| match error.downcast::<DoesNotFit>() {
+        Ok(misfit) => UsageError(misfit.to_string()).into(),
+        Err(error) => error,
+    })?;
     // Stdout is the guest's.
     match (args.stats, args.json) {
         (false, _) => {}

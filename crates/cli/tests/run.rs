@@ -185,7 +185,7 @@ fn kvm_a_terminal_is_the_guests_and_is_given_back() {
     assert_eq!(see("!"), "ls\x03\x01!");
     keys.write_all(b"\x01x").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(see("\x1b[0m").contains("\x1b[?25h"), "the guest has touched the terminal");
+    assert!(see("\x1b[0m").contains("\x1b[!p"), "the guest has touched the terminal");
     let after = tcgetattr(&terminal).unwrap();
     assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
     assert_eq!(after.output_modes, before.output_modes);

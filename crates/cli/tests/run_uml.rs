@@ -168,7 +168,11 @@ fn what_user_mode_linux_has_not_is_refused() {
         (&["--bus", "virtio-mmio"], "--bus"),
         (&["--place", "shared"], "--place"),
         (&["--memory", "16M"], "64 MiB"),
-        (&["--kernel", "/bin/true"], "no User-Mode Linux"),
+    ] {
+        run(on_uml(&yard.path("empty.img")).args(words)).failed(2, &[expected]);
+    }
+    for (words, expected) in [
+        (&["--kernel", "/bin/true"][..], "no User-Mode Linux"),
         (&["--kernel", "missing"], "missing cannot be used"),
         (&["--kernel", "/usr/bin/linux.uml", "--initrd", "missing"], "cannot read the initrd missing"),
         (&[], "no partitions"),

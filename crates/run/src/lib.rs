@@ -40,6 +40,11 @@ pub trait Audience {
     fn kernel_argument(&self) -> &'static str;
 }
 
+/// What is wanted of a machine is nothing that who executes it has: a sentence, with what would fit.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DoesNotFit(String);
+
 /// Runs the machine until it is switched off, somebody leaves it, or it fails. Disks are opened with `opening`.
 ///
 /// # Errors

@@ -6,11 +6,11 @@
 
 mod typing;
 
-use crate::Audience;
 use crate::configuration::{Configuration, DiskBus};
 use crate::console::{Console, ConsoleEvent, ConsoleOutput};
 use crate::report::{DiskReport, RunReport, cpu_seconds};
 use crate::shares::{self, Servers};
+use crate::{Audience, DoesNotFit};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Backend, Ending, ImageDisk, InitramfsOptions, Kernel, System, SystemOptions};
 use blockyard_block::specification::DiskSpecification;
@@ -64,21 +64,21 @@ pub(crate) fn run(
     Machine { configuration, resources, initrd, disks, mouth, sender, events, keys, servers }.until_it_ends(audience)
 }
 
-fn refuse_what_it_has_not(configuration: &Configuration) -> Result<()> {
-    let Configuration { cpus, memory, disks, .. } = configuration;
-    if *cpus > 1 {
-        bail!("User-Mode Linux has one processor, not {cpus}: leave --cpus out, or take --backend kvm");
-    }
-    if disks.iter().any(|disk| disk.bus != DiskBus::default()) {
-        bail!("User-Mode Linux has virtio disks of its own kind only: leave --bus out, or take --backend kvm");
-    }
-    if configuration.place.is_some() || configuration.io_cpus.is_some() {
-        bail!("User-Mode Linux keeps to one CPU by itself: leave --place and --io-cpus out, or take --backend kvm");
-    }
-    if *memory < MEMORY_BYTES_MIN {
-        bail!("User-Mode Linux takes {} MiB of memory at least: see --memory", MEMORY_BYTES_MIN >> 20);
-    }
-    Ok(())
+fn refuse_what_it_has_not(configuration: &Configuration) -> Result<(), DoesNotFit> {
+    let Configuration { cpus, memory, disks, place, io_cpus, .. } = configuration;
+    let has_another_bus = disks.iter().any(|disk| disk.bus != DiskBus::default());
+    let sentence = if *cpus > 1 {
+        format!("User-Mode Linux has one processor, not {cpus}: leave --cpus out, or take --backend kvm")
+    } else if has_another_bus {
+        "User-Mode Linux has virtio disks of its own kind only: leave --bus out, or take --backend kvm".into()
+    } else if place.is_some() || io_cpus.is_some() {
+        "User-Mode Linux keeps to one CPU by itself: leave --place and --io-cpus out, or take --backend kvm".into()
+    } else if *memory < MEMORY_BYTES_MIN {
+        format!("User-Mode Linux takes {} MiB of memory at least: see --memory", MEMORY_BYTES_MIN >> 20)
+    } else {
+        return Ok(());
+    };
+    Err(DoesNotFit(sentence))
 }
 
 fn opened(initrd: &Path) -> Result<OpenedFile> {
