@@ -45,6 +45,11 @@ impl Rest {
         std::mem::swap(&mut self.segments, segments);
         self.segments.truncate(range.end);
         self.from = range.start;
+        self.set_places(request, operation, places);
+    }
+
+    /// As [`Rest::set`], of a request that moves no data.
+    pub(crate) fn set_places(&mut self, request: u32, operation: Operation, places: Range<u64>) {
         (self.request, self.operation) = (request, operation);
         (self.offset_bytes, self.length_bytes) = (places.start, places.end - places.start);
     }

@@ -7,15 +7,11 @@ use super::identity::{Identity, Page, TRIM_PAYLOAD_BLOCKS_MAX};
 use super::port::{Change, Port, View, Waiting};
 use super::registers::{self as bits, SLOTS};
 use crate::queue_control::GoneWhenDropped;
-use crate::requests::Requests;
-use crate::rest::{Rest, piece_bytes};
+use crate::requests::DiskRequests;
 use crate::segments::{copy_from_segments, copy_to_segments};
 use crate::{IoQueue, IoQueueFailure, Limit, QueueControl, QueueStatistics, REQUEST_COST_BYTES_MIN};
 use blockyard_block::limits::IN_FLIGHT_BYTES_MAX;
-use blockyard_block::{
-    Completion, Disk, EventFd, Geometry, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment,
-};
-use rustix::io::Errno;
+use blockyard_block::{Disk, EventFd, Geometry, MemoryMap, Operation, RequestError, Segment};
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -62,10 +58,8 @@ pub struct PortQueue {
     name: Arc<str>,
     identity: Identity,
     memory: MemoryMap,
-    disk: Arc<dyn Disk>,
-    disk_generation: u64,
     geometry: Geometry,
-    backend: Box<dyn Queue>,
+    disk: DiskRequests<PendingCommand>,
     /// The port as it was found last.
     view: View,
     /// Slots whose commands were begun, and of which the driver was not shown that they are done.
@@ -76,10 +70,7 @@ pub struct PortQueue {
     is_held: bool,
     /// The slot that is looked at first.
     next_slot: u8,
-    requests: Requests<PendingCommand>,
-    /// What the disk has not been given yet of the last command that was begun.
-    rest: Rest,
-    /// Of a TRIM, the ranges that come after that, the next one last.
+    /// Those of a TRIM.
     ranges: Vec<Range<u64>>,
     /// A command has failed, or the driver stopped the port: of what is under way, nothing is shown.
     is_silent: bool,
@@ -87,7 +78,6 @@ pub struct PortQueue {
     is_in_reset: bool,
     unshown: Unshown,
     segments: Vec<Segment>,
-    completions: Vec<Completion>,
     /// What times are since.
     opened: Instant,
     statistics: Arc<QueueStatistics>,
@@ -209,26 +199,19 @@ struct Pass {
 impl PortQueue {
     pub(super) fn open(parts: PortQueueParts) -> io::Result<Self> {
         let PortQueueParts { name, serial, disk, memory, port, doorbell, statistics } = parts;
-        let disk_generation = disk.generation();
         let geometry = disk.geometry();
-        let backend = disk.open_queue(&memory, SLOTS.into())?;
-        let depth = backend.depth().clamp(1, SLOTS.into());
+        let disk = DiskRequests::open(disk, &memory, SLOTS.into())?;
         Ok(Self {
             name,
             identity: Identity::new(serial),
             memory,
-            disk,
-            disk_generation,
             geometry,
-            completions: Vec::with_capacity(backend.depth()),
-            backend,
+            disk,
             view: port.look(),
             begun: 0,
             alone: None,
             is_held: false,
             next_slot: 0,
-            requests: Requests::new(depth),
-            rest: Rest::new(),
             ranges: Vec::with_capacity(TRIM_RANGES),
             is_silent: false,
             is_in_reset: false,
@@ -259,16 +242,16 @@ impl PortQueue {
         } else if self.view.is_running && !self.is_silent {
             self.take(limit, &mut pass);
         }
-        if self.backend.in_flight() > 0 {
-            self.backend.submit()?;
+        if self.disk.in_flight() > 0 {
+            self.disk.submit()?;
             pass.progress |= self.complete() > 0;
         }
         pass.progress |= self.show() || pass.begun > 0;
-        if self.view.is_draining && self.requests.in_flight() == 0 {
+        if self.view.is_draining && self.disk.in_flight() == 0 {
             self.begin_anew();
             pass.progress = true;
         }
-        self.statistics.in_flight.store(self.requests.in_flight() as u64, Ordering::Relaxed);
+        self.statistics.in_flight.store(self.disk.in_flight() as u64, Ordering::Relaxed);
         Ok(pass)
     }
 
@@ -277,14 +260,14 @@ impl PortQueue {
         let now_ns = self.opened.elapsed().as_nanos() as u64;
         self.is_held = false;
         while self.can_begin() && pass.begun < limit.requests && pass.cost_bytes < limit.cost_bytes {
-            let cost_bytes = if self.rest.is_empty() {
+            let cost_bytes = if !self.disk.has_rest() {
                 let Some(slot) = self.next_slot() else { break };
                 match self.start(slot, now_ns) {
                     Some(cost_bytes) => cost_bytes,
                     None => break,
                 }
             } else {
-                self.go_on(now_ns)
+                self.disk.go_on()
             };
             pass.begun += 1;
             pass.cost_bytes = pass.cost_bytes.saturating_add(cost_bytes);
@@ -293,13 +276,10 @@ impl PortQueue {
 
     /// Whether the rest of a command, or another command, can be given to the disk.
     fn can_begin(&self) -> bool {
-        if self.is_silent || self.requests.in_flight_cost_bytes() >= IN_FLIGHT_BYTES_MAX {
+        if self.is_silent || self.disk.in_flight_cost_bytes() >= IN_FLIGHT_BYTES_MAX {
             return false;
         }
-        match self.rest.request() {
-            Some(request) => self.requests.has_token_for(request),
-            None => self.alone.is_none() && !self.is_held && self.requests.has_token(),
-        }
+        self.disk.has_room() && (self.disk.has_rest() || self.alone.is_none() && !self.is_held)
     }
 
     /// The next slot with a command that was not begun, in the order in which drivers fill them.
@@ -350,10 +330,8 @@ impl PortQueue {
     }
 
     fn follow_disk(&mut self) {
-        let generation = self.disk.generation();
-        if generation != self.disk_generation {
-            self.disk_generation = generation;
-            self.geometry = self.disk.geometry();
+        if let Some(geometry) = self.disk.changed_geometry() {
+            self.geometry = geometry;
         }
     }
 
@@ -445,7 +423,6 @@ impl PortQueue {
         places: Range<u64>,
         protocol: Protocol,
     ) -> Result<u64, Refusal> {
-        let Some(token) = self.requests.take_token() else { return Err(Status::ABORTED.into()) };
         let length_bytes = places.end - places.start;
         let moves_data = matches!(operation, Operation::Read | Operation::Write { .. });
         if !moves_data {
@@ -458,18 +435,10 @@ impl PortQueue {
             length_bytes,
             ..self.pending(found, operation, protocol)
         };
+        let begun = self.disk.begin(pending, operation, places, &mut self.segments, 0..segments);
+        let cost_bytes = begun.ok_or(Status::ABORTED)?;
         self.statistics.of(operation).0.add(1);
-        if piece_bytes(operation, places.start, length_bytes) == length_bytes {
-            let request =
-                Request { operation, offset_bytes: places.start, segments: &self.segments, token: token.into() };
-            let pushed = self.backend.push(&request);
-            self.requests.begin(token, pending);
-            let cost_bytes = self.given(token, token, length_bytes, pushed, found.now_ns);
-            return Ok(cost_bytes.max(SEGMENT_COST_BYTES * segments as u64));
-        }
-        self.rest.set(token, operation, places, &mut self.segments, 0..segments);
-        self.requests.begin_long(token, pending);
-        Ok(self.go_on(found.now_ns))
+        Ok(cost_bytes.max(SEGMENT_COST_BYTES * segments as u64))
     }
 
     fn pending(&self, found: &Found, operation: Operation, protocol: Protocol) -> PendingCommand {
@@ -513,91 +482,30 @@ impl PortQueue {
         if self.ranges.is_empty() {
             return self.end_now(found);
         }
-        let Some(token) = self.requests.take_token() else { return Err(Status::ABORTED.into()) };
         let pending = PendingCommand {
             data_bytes: payload.len() as u64,
             length_bytes,
             ..self.pending(found, operation, Protocol::Dma)
         };
+        let cost_bytes = self.disk.begin_discards(pending, &mut self.ranges).ok_or(Status::ABORTED)?;
         self.statistics.of(operation).0.add(1);
-        self.requests.begin_long(token, pending);
-        self.next_range(token);
-        Ok(self.go_on(found.now_ns))
+        Ok(cost_bytes)
     }
 
-    /// The next range of a TRIM is what the disk is given next. False if there is none.
-    fn next_range(&mut self, request: u32) -> bool {
-        let Some(range) = self.ranges.pop() else { return false };
-        let operation = Operation::Discard { length_bytes: range.end - range.start };
-        self.rest.set(request, operation, range, &mut self.segments, 0..0);
-        true
-    }
-
-    /// Gives the disk the next piece of a long command, for which there is room. What that costs.
-    fn go_on(&mut self, now_ns: u64) -> u64 {
-        let Some(request) = self.rest.request() else { return 0 };
-        let Some(token) = self.requests.take_token_for(request) else { return 0 };
-        let backend = &mut self.backend;
-        let (bytes, pushed) = self.rest.next_piece(token, |piece| (piece.length_bytes(), backend.push(piece)));
-        let is_last = self.rest.is_empty() && !self.next_range(request);
-        let cost_bytes = self.given(token, request, bytes, pushed, now_ns);
-        if is_last {
-            self.finish_one(request, now_ns);
-        }
-        cost_bytes
-    }
-
-    /// Notes that the disk was given a piece of the command that began with the token `request`. What it costs.
-    fn given(&mut self, token: u32, request: u32, bytes: u64, pushed: Result<(), QueueError>, now_ns: u64) -> u64 {
-        let cost_bytes = bytes.max(REQUEST_COST_BYTES_MIN);
-        self.requests.give(token, request, cost_bytes);
-        if pushed.is_err() {
-            // Not before `depth` requests are in flight, and there are no more tokens than that.
-            self.finish_piece(token, Err(RequestError::Os(Errno::BUSY.raw_os_error())), now_ns);
-        }
-        cost_bytes
-    }
-
-    /// Completes what the disk has done. How much.
+    /// Ends what the disk has done. How much that was.
     fn complete(&mut self) -> usize {
-        self.completions.clear();
-        self.backend.reap(&mut self.completions);
-        if !self.completions.is_empty() {
+        let completed = self.disk.reap();
+        if completed > 0 {
             let now_ns = self.opened.elapsed().as_nanos() as u64;
-            for index in 0..self.completions.len() {
-                let Completion { token, result } = self.completions[index];
-                // A token that is not in flight cannot come from a disk that keeps its word.
-                if self.requests.is_in_flight(token) {
-                    self.finish_piece(token as u32, result, now_ns);
-                }
+            while let Some((pending, failure)) = self.disk.next_finished() {
+                self.finish(pending, failure, now_ns);
             }
         }
-        self.completions.len()
+        completed
     }
 
-    fn finish_piece(&mut self, token: u32, result: Result<(), RequestError>, now_ns: u64) {
-        let request = self.requests.take_back(token);
-        if let Err(error) = result {
-            self.requests.fail(request, error);
-            if self.rest.request() == Some(request) {
-                self.end_rest(now_ns);
-            }
-        }
-        self.finish_one(request, now_ns);
-    }
-
-    /// Nothing more of the last command is given to the disk.
-    fn end_rest(&mut self, now_ns: u64) {
-        if let Some(request) = self.rest.request() {
-            self.rest.clear();
-            self.ranges.clear();
-            self.finish_one(request, now_ns);
-        }
-    }
-
-    /// One of what the command that began with the token `request` waits for is over: the last ends it.
-    fn finish_one(&mut self, request: u32, now_ns: u64) {
-        let Some((pending, failure)) = self.requests.finish_one(request) else { return };
+    /// The disk has done with a command.
+    fn finish(&mut self, pending: PendingCommand, failure: Option<RequestError>, now_ns: u64) {
         if self.is_silent {
             return;
         }
@@ -679,7 +587,7 @@ impl PortQueue {
     /// Nothing more is given to the disk, and nothing of what it has is shown.
     fn silence(&mut self) {
         self.is_silent = true;
-        self.end_rest(0);
+        self.disk.abandon_rest();
     }
 
     /// The disk has nothing of what was begun before the driver stopped the port.
@@ -815,11 +723,11 @@ impl IoQueue for PortQueue {
             self.statistics.doorbells.add(rung);
         }
         // What the disk could not take is not to wait for something to happen.
-        if self.backend.in_flight() > 0 {
-            let _ = self.backend.submit();
+        if self.disk.in_flight() > 0 {
+            let _ = self.disk.submit();
         }
         let can_begin = self.can_begin();
-        if self.is_stopping() || can_begin && !self.rest.is_empty() {
+        if self.is_stopping() || can_begin && self.disk.has_rest() {
             return true;
         }
         let waiting = Waiting { begun: self.begun, can_begin, is_draining: self.view.is_draining };
@@ -831,10 +739,10 @@ impl IoQueue for PortQueue {
     }
 
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.backend.completion_event()
+        self.disk.queue().completion_event()
     }
 
     fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.backend.wait(events, timeout)
+        self.disk.queue_mut().wait(events, timeout)
     }
 }

@@ -3,15 +3,11 @@
 use super::block_request::{Command, Defect, Frame, Rules, SERIAL_BYTES, Status};
 use super::descriptor_chain::DescriptorChain;
 use super::{DeviceFailure, FailureCause, InFlightRecord, QueueNotifier, SplitRing};
-use crate::requests::Requests;
-use crate::rest::{Rest, piece_bytes};
+use crate::requests::DiskRequests;
 use crate::segments::copy_to_segments;
 use crate::{Limit, QueueStatistics, REQUEST_COST_BYTES_MIN};
 use blockyard_block::limits::SHARED_BYTES_MIN;
-use blockyard_block::{
-    Completion, Disk, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment, explain,
-};
-use rustix::io::Errno;
+use blockyard_block::{Disk, MemoryMap, Operation, Queue, Request, RequestError, Segment, explain};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -82,25 +78,18 @@ pub struct BlockVirtqueue {
     index: u16,
     ring: SplitRing,
     memory: MemoryMap,
-    disk: Arc<dyn Disk>,
-    disk_generation: u64,
     rules: Rules,
     serial: [u8; SERIAL_BYTES],
-    backend: Box<dyn Queue>,
+    disk: DiskRequests<PendingRequest>,
     in_flight_record: Option<InFlightRecord>,
     /// Chains that were taken by whoever was here before and not answered, the next one last.
     resubmitted: Vec<u16>,
-    /// Those that are not answered.
-    requests: Requests<PendingRequest>,
-    /// What the backend has not been given yet of the last request that was taken.
-    rest: Rest,
     /// Takes no more requests.
     closed: bool,
     /// What times are since.
     opened: Instant,
     recent_latency_ns: u64,
     segments: Vec<Segment>,
-    completions: Vec<Completion>,
     notifier: Arc<dyn QueueNotifier>,
     statistics: Arc<QueueStatistics>,
     /// The driver rings the doorbell when it makes something available.
@@ -145,26 +134,19 @@ impl BlockVirtqueue {
             statistics,
             in_flight,
         } = parts;
-        let disk_generation = disk.generation();
-        let rules = Rules { geometry: disk.geometry(), features };
-        let backend = disk.open_queue(&memory, ring.size().into()).map_err(FailureCause::Backend)?;
-        let depth = backend.depth().clamp(1, ring.size().into());
+        let geometry = disk.geometry();
+        let disk = DiskRequests::open(disk, &memory, ring.size().into()).map_err(FailureCause::Backend)?;
         let mut queue = Self {
             device,
             index,
             segments: Vec::with_capacity(ring.size() as usize + 1),
             ring,
             memory,
-            disk,
-            disk_generation,
-            rules,
+            rules: Rules { geometry, features },
             serial,
-            completions: Vec::with_capacity(backend.depth()),
-            backend,
+            disk,
             in_flight_record: in_flight,
             resubmitted: Vec::new(),
-            requests: Requests::new(depth),
-            rest: Rest::new(),
             closed: false,
             opened: Instant::now(),
             recent_latency_ns: 0,
@@ -203,12 +185,12 @@ impl BlockVirtqueue {
     /// The descriptor that becomes readable when the disk may have completed something; `None` for a disk that
     /// completes everything within [`BlockVirtqueue::pass`].
     pub fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        self.backend.completion_event()
+        self.disk.queue().completion_event()
     }
 
     /// The disk's queue, to wait on.
     pub(crate) fn backend(&mut self) -> &mut dyn Queue {
-        &mut *self.backend
+        self.disk.queue_mut()
     }
 
     /// Where the queue counts.
@@ -218,12 +200,12 @@ impl BlockVirtqueue {
 
     /// Requests, and pieces of long ones, that the disk has.
     pub fn in_flight(&self) -> usize {
-        self.requests.in_flight()
+        self.disk.in_flight()
     }
 
     /// What they cost, counted as in [`Limit::cost_bytes`].
     pub fn in_flight_cost_bytes(&self) -> u64 {
-        self.requests.in_flight_cost_bytes()
+        self.disk.in_flight_cost_bytes()
     }
 
     /// Requests answered that the driver was not notified of, nor found not to want to be.
@@ -239,7 +221,7 @@ impl BlockVirtqueue {
     /// Whether there is something to begin that there is room for: what the driver has made available, or the rest of
     /// a long request.
     pub fn has_more(&self) -> bool {
-        !self.failed && self.has_room() && self.has_work()
+        !self.failed && self.disk.has_room() && self.has_work()
     }
 
     /// Takes no more requests; of the last one, the rest is still given to the disk.
@@ -250,15 +232,12 @@ impl BlockVirtqueue {
     /// Gives the disk no more of a long request that it has a part of, and does not answer it: where there is a record
     /// of what is in flight, whoever comes next begins it again.
     pub fn abandon_rest(&mut self) {
-        if let Some(request) = self.rest.request() {
-            self.requests.abandon(request);
-            self.end_rest(0);
-        }
+        self.disk.abandon_rest();
     }
 
     /// Whether every request that was taken is answered or abandoned, and the disk has nothing of this queue.
     pub fn is_drained(&self) -> bool {
-        self.in_flight() == 0 && self.rest.is_empty()
+        self.in_flight() == 0 && !self.disk.has_rest()
     }
 
     /// Where the device is in the available ring: the base that a vhost-user session reports.
@@ -285,8 +264,8 @@ impl BlockVirtqueue {
             _ => self.take(limit, &mut pass),
         };
         // What was taken before a fault is done all the same; what could not be submitted before is tried again.
-        if self.backend.in_flight() > 0 {
-            let submitted = self.backend.submit();
+        if self.in_flight() > 0 {
+            let submitted = self.disk.submit();
             pass.completed = self.complete();
             self.publish();
             submitted.map_err(|error| self.fail(FailureCause::Backend(error)))?;
@@ -313,12 +292,12 @@ impl BlockVirtqueue {
         }
         self.armed = true;
         // What the disk could not take is not to wait for something to happen.
-        if self.backend.in_flight() > 0 {
-            let _ = self.backend.submit();
+        if self.in_flight() > 0 {
+            let _ = self.disk.submit();
         }
         let more = self.ring.enable_notification() && !self.closed || self.has_work();
         // What waits for a token is taken when a completion comes, not before.
-        more && self.has_room()
+        more && self.disk.has_room()
     }
 
     /// Whether there is something to begin.
@@ -328,15 +307,7 @@ impl BlockVirtqueue {
 
     /// As [`BlockVirtqueue::has_work`], but for what the driver has made available.
     fn has_work_at_hand(&self) -> bool {
-        !self.rest.is_empty() || !self.closed && !self.resubmitted.is_empty()
-    }
-
-    /// Whether there is a token for what is begun next.
-    fn has_room(&self) -> bool {
-        match self.rest.request() {
-            Some(request) => self.requests.has_token_for(request),
-            None => self.requests.has_token(),
-        }
+        self.disk.has_rest() || !self.closed && !self.resubmitted.is_empty()
     }
 
     /// The driver has rung so often since the last time.
@@ -351,9 +322,8 @@ impl BlockVirtqueue {
     /// # Errors
     /// As [`BlockVirtqueue::pass`].
     pub fn drain(&mut self) -> Result<(), DeviceFailure> {
-        self.completions.clear();
-        let drained = self.backend.drain(&mut self.completions);
-        self.answer_completions();
+        let drained = self.disk.drain();
+        self.answer_finished();
         self.publish();
         if self.unsignalled > 0 {
             self.notify();
@@ -366,10 +336,8 @@ impl BlockVirtqueue {
     }
 
     fn follow_disk(&mut self) {
-        let generation = self.disk.generation();
-        if generation != self.disk_generation {
-            self.disk_generation = generation;
-            self.rules.geometry = self.disk.geometry();
+        if let Some(geometry) = self.disk.changed_geometry() {
+            self.rules.geometry = geometry;
         }
     }
 
@@ -389,13 +357,13 @@ impl BlockVirtqueue {
             true => 0,
             false => self.ring.available().map_err(|cause| self.fail(cause))?,
         };
-        while self.has_room() && (available > 0 || self.has_work_at_hand()) {
+        while self.disk.has_room() && (available > 0 || self.has_work_at_hand()) {
             let paired = limit.pairs && pass.begun == 1 && pass.cost_bytes >= SHARED_BYTES_MIN;
             if pass.begun == limit.requests || pass.cost_bytes >= limit.cost_bytes && !paired {
                 pass.limited = true;
                 return Ok(());
             }
-            let cost_bytes = if self.rest.is_empty() {
+            let cost_bytes = if !self.disk.has_rest() {
                 let again = self.resubmitted.pop();
                 let head = again.unwrap_or_else(|| {
                     available -= 1;
@@ -407,7 +375,7 @@ impl BlockVirtqueue {
                 pass.taken += 1;
                 self.start(head, now_ns)?
             } else {
-                self.go_on(now_ns)
+                self.disk.go_on()
             };
             pass.begun += 1;
             pass.cost_bytes = pass.cost_bytes.saturating_add(cost_bytes);
@@ -468,99 +436,36 @@ impl BlockVirtqueue {
 
     /// Gives the disk a request, or as much of it as it is given at once. What that costs.
     fn begin(&mut self, mut pending: PendingRequest, offset_bytes: u64, segments: Range<usize>) -> u64 {
-        let Some(token) = self.requests.take_token() else {
+        let operation = pending.operation;
+        let request = Request { operation, offset_bytes, segments: &self.segments[segments.clone()], token: 0 };
+        pending.length_bytes = request.length_bytes();
+        let places = offset_bytes..offset_bytes + pending.length_bytes;
+        let Some(cost_bytes) = self.disk.begin(pending, operation, places, &mut self.segments, segments) else {
             self.answer(pending.head, pending.status_address, Status::IoError, pending.used_bytes[1]);
             return REQUEST_COST_BYTES_MIN;
         };
-        let operation = pending.operation;
-        let request =
-            Request { operation, offset_bytes, segments: &self.segments[segments.clone()], token: token.into() };
-        pending.length_bytes = request.length_bytes();
         self.statistics.of(operation).0.add(1);
-        if piece_bytes(operation, offset_bytes, pending.length_bytes) == pending.length_bytes {
-            let pushed = self.backend.push(&request);
-            self.requests.begin(token, pending);
-            return self.given(token, token, pending.length_bytes, pushed, pending.taken_ns);
-        }
-        let places = offset_bytes..offset_bytes + pending.length_bytes;
-        self.rest.set(token, operation, places, &mut self.segments, segments);
-        self.requests.begin_long(token, pending);
-        self.go_on(pending.taken_ns)
-    }
-
-    /// Gives the disk the next piece of a long request, for which there is room. What that costs.
-    fn go_on(&mut self, now_ns: u64) -> u64 {
-        let Some(request) = self.rest.request() else { return 0 };
-        let Some(token) = self.requests.take_token_for(request) else { return 0 };
-        let backend = &mut self.backend;
-        let (bytes, pushed) = self.rest.next_piece(token, |piece| (piece.length_bytes(), backend.push(piece)));
-        let is_last = self.rest.is_empty();
-        let cost_bytes = self.given(token, request, bytes, pushed, now_ns);
-        if is_last {
-            self.finish_one(request, now_ns);
-        }
         cost_bytes
     }
 
-    /// Notes that the disk was given a piece of the request that began with the token `request`. What it costs.
-    fn given(&mut self, token: u32, request: u32, bytes: u64, pushed: Result<(), QueueError>, now_ns: u64) -> u64 {
-        let cost_bytes = bytes.max(REQUEST_COST_BYTES_MIN);
-        self.requests.give(token, request, cost_bytes);
-        if pushed.is_err() {
-            // Not before `depth` requests are in flight, and there are no more tokens than that.
-            self.finish_piece(token, Err(RequestError::Os(Errno::BUSY.raw_os_error())), now_ns);
-        }
-        cost_bytes
-    }
-
-    /// Completes what the disk has done. How much.
+    /// Answers what the disk has done. How much that was.
     fn complete(&mut self) -> usize {
-        self.completions.clear();
-        self.backend.reap(&mut self.completions);
-        self.answer_completions();
-        self.completions.len()
+        let completed = self.disk.reap();
+        if completed > 0 {
+            self.answer_finished();
+        }
+        completed
     }
 
-    fn answer_completions(&mut self) {
-        if self.completions.is_empty() {
-            return;
-        }
+    fn answer_finished(&mut self) {
         let now_ns = self.now_ns();
-        for index in 0..self.completions.len() {
-            let Completion { token, result } = self.completions[index];
-            // A token that is not in flight cannot come from a disk that keeps its word; it must not free one twice.
-            if self.requests.is_in_flight(token) {
-                self.finish_piece(token as u32, result, now_ns);
-            }
+        while let Some((pending, failure)) = self.disk.next_finished() {
+            self.answer_pending(&pending, failure, now_ns);
         }
     }
 
-    /// The disk has done with a piece.
     #[inline]
-    fn finish_piece(&mut self, token: u32, result: Result<(), RequestError>, now_ns: u64) {
-        let request = self.requests.take_back(token);
-        if let Err(error) = result {
-            self.requests.fail(request, error);
-            // The driver hears no more than that it failed.
-            if self.rest.request() == Some(request) {
-                self.end_rest(now_ns);
-            }
-        }
-        self.finish_one(request, now_ns);
-    }
-
-    /// Nothing more of the last request is given to the disk.
-    fn end_rest(&mut self, now_ns: u64) {
-        if let Some(request) = self.rest.request() {
-            self.rest.clear();
-            self.finish_one(request, now_ns);
-        }
-    }
-
-    /// One of what the request that began with the token `request` waits for is over: the last answers it.
-    #[inline]
-    fn finish_one(&mut self, request: u32, now_ns: u64) {
-        let Some((pending, failure)) = self.requests.finish_one(request) else { return };
+    fn answer_pending(&mut self, pending: &PendingRequest, failure: Option<RequestError>, now_ns: u64) {
         let [used_if_done, used_if_failed] = pending.used_bytes;
         let (status, used_bytes) = match failure {
             None => (Status::Ok, used_if_done),
