@@ -25,6 +25,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("libcap2-bin", "setcap"),
     ("libarchive-tools", "bsdtar"),
     ("lvm2", "logical volumes"),
+    ("make", "trees that guests build"),
     ("mdadm", "RAIDs"),
     ("mmdebstrap", "a Debian that guests boot, and root directories of other Debians"),
     ("qemu-system-x86", "the lab's machine"),

@@ -169,7 +169,7 @@ impl Kernel {
     }
 
     /// The directory of its modules and depmod(8)'s tables, if it has any.
-    pub(crate) fn modules(&self) -> Option<&Path> {
+    pub fn modules(&self) -> Option<&Path> {
         self.modules.as_deref()
     }
 

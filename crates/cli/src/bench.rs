@@ -1,13 +1,15 @@
 //! `blockyard bench`: measures the block path.
 //!
 //! [`copy`] measures whole copies, [`disk`] any disk, [`layers`] every layer a request can go through; [`upload`],
-//! [`startup`] and [`api`] what `blockyard image` does, beside guestfish.
+//! [`startup`] and [`api`] what `blockyard image` does, beside guestfish; [`kbuild`] builds a kernel in machines of
+//! `run`.
 
 mod api;
 mod comparison;
 mod contents;
 mod copy;
 mod disk;
+mod kbuild;
 mod layers;
 mod startup;
 mod upload;
@@ -31,6 +33,7 @@ enum Bench {
     Upload(upload::UploadBenchArgs),
     Startup(startup::StartupBenchArgs),
     Api(api::ApiBenchArgs),
+    Kbuild(kbuild::KbuildBenchArgs),
 }
 
 /// Runs the command.
@@ -45,5 +48,6 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         Bench::Upload(args) => upload::run(args),
         Bench::Startup(args) => startup::run(args),
         Bench::Api(args) => api::run(args),
+        Bench::Kbuild(args) => kbuild::run(args),
     }
 }

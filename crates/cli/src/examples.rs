@@ -11,6 +11,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench upload", &["blockyard bench upload --no-guestfish"]),
     ("bench startup", &["blockyard bench startup --runs 9"]),
     ("bench api", &["blockyard bench api --no-guestfish"]),
+    (
+        "bench kbuild",
+        &[
+            "blockyard bench kbuild --rounds 3",
+            "blockyard bench kbuild --tree /usr/src/linux-source-6.1.tar.xz --target lib/string.o,lib/sort.o --memory 3G",
+        ],
+    ),
     ("doctor", &["blockyard doctor"]),
     ("partitions", &["blockyard partitions disk.img"]),
     (

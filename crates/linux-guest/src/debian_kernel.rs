@@ -44,6 +44,19 @@ impl DebianKernel {
     }
 }
 
+/// The modules wanted that lie below `directory`, as far as there are any, each after those that it needs.
+///
+/// # Errors
+/// When the directory cannot be listed, or a module not be read.
+pub fn modules_in(directory: &Path, wanted: &[&str]) -> anyhow::Result<Vec<Module>> {
+    let files = module_files(directory)?;
+    let mut modules = Vec::new();
+    for module in wanted.iter().filter(|module| files.contains_key(**module)) {
+        add_module(&files, module, &mut modules)?;
+    }
+    Ok(modules)
+}
+
 /// Adds a module after those it depends on, which differ from one kernel to the next.
 fn add_module(files: &BTreeMap<String, PathBuf>, name: &str, modules: &mut Vec<Module>) -> anyhow::Result<()> {
     if modules.iter().any(|module| module.name == name) {

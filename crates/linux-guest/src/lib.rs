@@ -14,7 +14,7 @@ mod user_mode_linux;
 
 pub use archive::Archive;
 pub use busybox::{BUSYBOX, make_root, write_initramfs, write_initramfs_with};
-pub use debian_kernel::{DebianKernel, Module, only_file};
+pub use debian_kernel::{DebianKernel, Module, modules_in, only_file};
 pub use guest::Guest;
 pub use user_mode_linux::{Device, PRELOAD, UserModeLinux};
 

@@ -17,7 +17,7 @@ use std::process::Command;
 const GUEST: &str = "/guest";
 
 /// Programs that tests run in the lab, or give to their guests.
-const TOOLS: [&str; 2] = ["/sbin/e2fsck", "/sbin/mke2fs"];
+const TOOLS: [&str; 3] = ["/sbin/e2fsck", "/sbin/mke2fs", "/usr/bin/make"];
 
 /// Writes the archive to `path`. Always anew: it takes less time than finding out whether it must be.
 ///

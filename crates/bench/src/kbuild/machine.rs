@@ -1,0 +1,289 @@
+//! One run: a machine that boots, builds, and is switched off.
+
+use super::console::{self, Said};
+use super::tree::quoted;
+use super::{Backend, Guest, KbuildBench, Placement};
+use anyhow::{Context, Result};
+use blockyard_linux_guest::{modules_in, write_initramfs_with};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{Seek, Write as _};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often to look whether the measurement is to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a machine may take to end that was asked to.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of what a machine says when it fails, an error repeats so much.
+const WORDS_MAX: usize = 400;
+/// What drives a share in the guest; what of it a kernel has no module of, it has built in.
+const MODULES: [&str; 2] = ["virtio_pci", "virtiofs"];
+const STEP: &str = include_str!("step.sh");
+
+/// A machine to build in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine<'a> {
+    pub(super) backend: Backend,
+    pub(super) guest: &'a Guest,
+    pub(super) vcpus: u32,
+    pub(super) placement: Placement,
+    /// Of its logs.
+    pub(super) name: &'a str,
+}
+
+/// A build that succeeded.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// From its begin to its end, by the host's clock.
+    pub seconds: f64,
+    /// The same by the guest's.
+    pub guest_seconds: f64,
+    /// Whether the guest's clock drifted from the host's by more than [`Run::DRIFT_MAX`] and [`Run::DRIFT_SECONDS`].
+    pub drifted: bool,
+    /// Times that the guest came out to the VMM from power-on to power-off; `None` where there are no exits.
+    pub exits: Option<u64>,
+    /// CPU time of the VMM from its start to its end, the guest's own instructions among it.
+    pub cpu_seconds: f64,
+    /// Where its logs are: NAME.log is the console, and NAME/build.log what the build said.
+    pub log: String,
+}
+
+impl Run {
+    /// How far a clock may drift: so much of the time,
+    pub const DRIFT_MAX: f64 = 0.01;
+    /// and so many seconds more, in which the host hears of what the guest has said.
+    pub const DRIFT_SECONDS: f64 = 0.2;
+
+    pub(super) fn has_drifted(seconds: f64, guest_seconds: f64) -> bool {
+        (guest_seconds - seconds).abs() > seconds * Self::DRIFT_MAX + Self::DRIFT_SECONDS
+    }
+}
+
+/// How a run ended.
+pub(super) enum Ended {
+    Measured(Run),
+    Failed(String),
+    /// The measurement is to end.
+    Interrupted,
+}
+
+/// What all runs of a measurement are given.
+pub(super) struct Given<'a> {
+    bench: &'a KbuildBench,
+    tree: PathBuf,
+    /// How the tree is put into the current directory, and configured: lines of the shell.
+    unpack: String,
+    configure: String,
+    config: Option<Vec<u8>>,
+    /// For files of a run.
+    directory: &'a Path,
+}
+
+impl<'a> Given<'a> {
+    /// `directory` is for files of ours.
+    pub(super) fn new(bench: &'a KbuildBench, directory: &'a Path) -> Result<Self> {
+        let own = directory.join("tree");
+        fs::create_dir(&own).context("making a directory")?;
+        let (tree, unpack) = bench.tree.given(&own)?;
+        let (configure, config) = bench.config.applied()?;
+        Ok(Self { bench, tree, unpack, configure, config, directory })
+    }
+
+    /// Boots the machine, builds in it, and waits for its end; `watch` says whether to go on.
+    ///
+    /// # Errors
+    /// When it cannot be started, or its logs not be kept.
+    pub(super) fn build(&self, machine: Machine<'_>, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Ended> {
+        let initrd = self.directory.join("initrd");
+        self.write_initrd(&initrd, machine)?;
+        let logs = self.bench.logs.join(machine.name);
+        fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        let log_file = logs.with_extension("log");
+        let log = File::create(&log_file).with_context(|| format!("cannot make {}", log_file.display()))?;
+        let mut errors = tempfile::tempfile_in(self.directory).context("making a file")?;
+        let mut command = self.command(machine, &initrd, &logs);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(errors.try_clone().context("making a file")?);
+        let mut child = Running(command.spawn().context("cannot run this program again")?);
+        let console = child.0.stdout.take().context("a machine without a console")?;
+        let (sender, heard) = mpsc::channel();
+        let mut log_end = log.try_clone().context("keeping the log")?;
+        let reader = thread::spawn(move || {
+            // Who listens has the machine.
+            console::read(console, log, |said, when| _ = sender.send((said, when)));
+        });
+        let mut clocks = Clocks::default();
+        if child.until_it_ends(&heard, &mut clocks, watch)?.is_break() {
+            return Ok(Ended::Interrupted);
+        }
+        let succeeded = child.0.wait().context("waiting for the machine")?.success();
+        _ = reader.join();
+        heard.try_iter().for_each(|(said, when)| clocks.hear(said, when));
+        let words = read(&mut errors)?;
+        log_end.write_all(words.as_bytes()).with_context(|| format!("cannot write {}", log_file.display()))?;
+        Ok(ended(machine, &clocks, succeeded, &words))
+    }
+
+    /// The machine's initial file system: busybox, modules, and the step.
+    fn write_initrd(&self, path: &Path, machine: Machine<'_>) -> Result<()> {
+        let modules = match &machine.guest.modules {
+            Some(directory) => modules_in(directory, &MODULES)?,
+            None => Vec::new(),
+        };
+        let names: Vec<_> = modules.iter().map(|module| format!("{}.ko", module.name)).collect();
+        let modules: Vec<_> = names.iter().zip(&modules).map(|(name, module)| (&**name, &module.content[..])).collect();
+        let build = self.build_script(machine.vcpus);
+        let mut files = vec![(Path::new("/build"), build.as_bytes())];
+        files.extend(self.config.iter().map(|config| (Path::new("/config"), &config[..])));
+        write_initramfs_with(path, &modules, &files, STEP)
+    }
+
+    /// What is done in the root directory, whose console is not its stdout. What comes before the build begins is not
+    /// measured.
+    fn build_script(&self, vcpus: u32) -> String {
+        let targets: Vec<_> = self.bench.targets.iter().map(|target| quoted(target)).collect();
+        let mut script = String::from(
+            "export HOME=/tmp TMPDIR=/tmp LC_ALL=C PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
+             say() { read -r up rest </proc/uptime; echo \"BLOCKYARD-KBUILD $1 $up\" >/dev/console; }\n\
+             set -e\ncd /tmp/tree\n",
+        );
+        // A String takes whatever it is given.
+        _ = write!(
+            script,
+            "{}\n{}\nmake -j{vcpus} prepare\nsync\nsay begin\nmake -j{vcpus} {}\nsay end\n",
+            self.unpack,
+            self.configure,
+            targets.join(" ")
+        );
+        script
+    }
+
+    fn command(&self, machine: Machine<'_>, initrd: &Path, logs: &Path) -> Command {
+        let Machine { backend, guest, vcpus, placement, .. } = machine;
+        let bench = self.bench;
+        let mut command = Command::new(&bench.blockyard);
+        command.args(["run", "--backend", backend.name(), "--no-reboot", "--stats", "--json"]);
+        command.arg("--kernel").arg(&guest.kernel).arg("--initrd").arg(initrd);
+        command.args(["--append", "quiet panic=-1", "--memory", &bench.memory_bytes.to_string()]);
+        command.args(["--timeout", &bench.timeout.as_secs_f64().to_string()]);
+        for (directory, tag) in [(&*bench.root, "root,ro"), (&*self.tree, "tree,ro"), (logs, "logs")] {
+            let mut share = directory.as_os_str().to_owned();
+            share.push(format!(":{tag}"));
+            command.arg("--share").arg(share);
+        }
+        if backend == Backend::Kvm {
+            command.args(["--cpus", &vcpus.to_string(), "--place", placement.name()]);
+        }
+        command
+    }
+}
+
+/// What was heard of the two clocks.
+#[derive(Debug, Default)]
+struct Clocks {
+    begin: Option<(f64, Instant)>,
+    end: Option<(f64, Instant)>,
+    failed: Option<String>,
+}
+
+impl Clocks {
+    /// The first of each counts.
+    fn hear(&mut self, said: Said, when: Instant) {
+        match said {
+            Said::Begins(time) => _ = self.begin.get_or_insert((time, when)),
+            Said::Ends(time) => _ = self.end.get_or_insert((time, when)),
+            Said::Failed(why) => _ = self.failed.get_or_insert(why),
+        }
+    }
+
+    /// Seconds of the build by the host's clock, and by the guest's.
+    fn seconds(&self) -> Option<(f64, f64)> {
+        let ((guest_begin, begin), (guest_end, end)) = (self.begin?, self.end?);
+        Some((end.saturating_duration_since(begin).as_secs_f64(), guest_end - guest_begin))
+    }
+}
+
+/// A machine that does not outlive its scope.
+struct Running(Child);
+
+impl Running {
+    /// Hears what the step says until the machine has ended, or is to end: then ends it.
+    fn until_it_ends(
+        &mut self,
+        heard: &Receiver<(Said, Instant)>,
+        clocks: &mut Clocks,
+        watch: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        while self.0.try_wait().context("waiting for the machine")?.is_none() {
+            if watch().is_break() {
+                self.end();
+                return Ok(ControlFlow::Break(()));
+            }
+            match heard.recv_timeout(LOOK_INTERVAL) {
+                Ok((said, when)) => clocks.hear(said, when),
+                Err(RecvTimeoutError::Timeout) => {}
+                // It is about to end.
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK_INTERVAL),
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Asks it to end, and sees that it does.
+    fn end(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.0.id() as i32) {
+            // It may be gone already.
+            _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline && matches!(self.0.try_wait(), Ok(None)) {
+            thread::sleep(LOOK_INTERVAL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended, or does not end otherwise.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+fn read(file: &mut File) -> Result<String> {
+    file.rewind().context("reading what the machine said")?;
+    let bytes = std::io::Read::bytes(file).collect::<Result<Vec<_>, _>>().context("reading what the machine said")?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What a machine that has ended has measured; `words` is its stderr, with its statistics in the last line.
+fn ended(machine: Machine<'_>, clocks: &Clocks, succeeded: bool, words: &str) -> Ended {
+    if let Some(why) = &clocks.failed {
+        return Ended::Failed(why.clone());
+    }
+    if !succeeded {
+        let start = words.len().saturating_sub(WORDS_MAX);
+        let start = (start..=words.len()).find(|&at| words.is_char_boundary(at)).unwrap_or_default();
+        return Ended::Failed(words[start..].trim().to_owned());
+    }
+    let Some((seconds, guest_seconds)) = clocks.seconds() else {
+        return Ended::Failed("the guest switched itself off before the build had ended".to_owned());
+    };
+    let report: serde_json::Value =
+        words.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    Ended::Measured(Run {
+        seconds,
+        guest_seconds,
+        drifted: Run::has_drifted(seconds, guest_seconds),
+        exits: report["exits"]["total"].as_u64().filter(|_| machine.backend == Backend::Kvm),
+        cpu_seconds: report["cpu_seconds"].as_f64().unwrap_or_default(),
+        log: machine.name.to_owned(),
+    })
+}
