@@ -61,6 +61,11 @@ impl Progress {
     /// So much is done, and this is next; whether to go on.
     pub fn show(&self, done: usize, count: usize, next: &str) -> ControlFlow<()> {
         self.line.set_count(done, count, next);
+        self.goes_on()
+    }
+
+    /// Whether to go on.
+    pub fn goes_on(&self) -> ControlFlow<()> {
         if self.signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
