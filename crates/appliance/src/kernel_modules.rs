@@ -4,7 +4,7 @@
 use crate::kernel::Kernel;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Those that every appliance has: its disks' drivers, and what Linux's and EFI's partitions need, which most images
@@ -15,6 +15,12 @@ const INITIAL: [&str; 7] = ["virtio_mmio", "virtio_blk", "ext4", "vfat", "nls_cp
 /// mounted; it loads what it uses. They come at once, as whoever opens such a volume cannot be asked to do so again. A
 /// name with a slash at its end is a directory's, with all that it has.
 pub(crate) const LATER: [&str; 3] = ["kernel/drivers/md/", "kernel/crypto/", "loop"];
+
+/// What the names of compressed modules end with, after `.ko`, where a distribution compresses them by zstd.
+const ZSTD: &str = ".zst";
+
+/// No module is larger, decompressed.
+const MODULE_BYTES_MAX: u64 = 64 << 20;
 
 /// Where the agent looks for modules.
 const DIRECTORY: &str = "lib/modules";
@@ -90,13 +96,15 @@ impl Tables {
     fn files(&self, lines: &BTreeSet<&str>, before: &BTreeSet<&str>) -> io::Result<Vec<(String, Vec<u8>)>> {
         let mut files = Vec::new();
         for path in lines.difference(before).filter_map(|line| paths_of(line).next()) {
-            files.push((path.rsplit('/').next().unwrap_or(path).to_owned(), fs::read(self.directory.join(path))?));
+            let name = path.rsplit('/').next().unwrap_or(path);
+            files.push((uncompressed_name(name).to_owned(), read_module(&self.directory.join(path))?));
         }
         let names: BTreeSet<_> = lines.iter().map(|line| plain(name_of(line))).collect();
         let known = |line: &&str| alias(line).is_some_and(|(_, module)| names.contains(&plain(module)));
         let aliases: Vec<_> = self.aliases.lines().filter(known).collect();
         let lines: Vec<_> = lines.iter().copied().collect();
-        files.push(("modules.dep".to_owned(), lines.join("\n").into_bytes()));
+        let needs = lines.join("\n").replace(&format!(".ko{ZSTD}"), ".ko");
+        files.push(("modules.dep".to_owned(), needs.into_bytes()));
         files.push(("modules.alias".to_owned(), aliases.join("\n").into_bytes()));
         Ok(files)
     }
@@ -127,7 +135,26 @@ fn paths_of(line: &str) -> impl Iterator<Item = &str> {
 /// Of the module whose path a line begins with.
 fn name_of(line: &str) -> &str {
     let path = line.split(':').next().unwrap_or(line);
-    path.rsplit('/').next().unwrap_or(path).trim_end_matches(".ko")
+    uncompressed_name(path.rsplit('/').next().unwrap_or(path)).trim_end_matches(".ko")
+}
+
+/// Under which the agent finds a module.
+fn uncompressed_name(name: &str) -> &str {
+    name.strip_suffix(ZSTD).unwrap_or(name)
+}
+
+/// A module as its kernel takes it: not every kernel can decompress one itself.
+fn read_module(path: &Path) -> io::Result<Vec<u8>> {
+    if path.extension().is_none_or(|extension| extension != &ZSTD[1..]) {
+        return fs::read(path);
+    }
+    let mut content = Vec::new();
+    let mut decoder = zstd::Decoder::new(fs::File::open(path)?)?.take(MODULE_BYTES_MAX + 1);
+    decoder.read_to_end(&mut content)?;
+    if content.len() as u64 > MODULE_BYTES_MAX {
+        return Err(io::Error::other(format!("{} is too large for a module of the kernel's", path.display())));
+    }
+    Ok(content)
 }
 
 fn append(archive: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8]) -> io::Result<()> {
@@ -143,7 +170,6 @@ mod tests {
     use super::*;
     use crate::kernel::Backend;
     use std::collections::HashMap;
-    use std::io::Read;
 
     fn unpacked(archive: &[u8]) -> HashMap<String, Vec<u8>> {
         let mut archive = tar::Archive::new(archive);
@@ -196,5 +222,24 @@ mod tests {
         let text = |name: &str| String::from_utf8(files[&format!("lib/modules/{name}")].clone()).unwrap();
         assert!(text("modules.alias").contains("alias md-level-5 raid456"));
         assert!(text("modules.dep").contains("kernel/drivers/md/dm-crypt.ko: kernel/drivers/md/dm-mod.ko"));
+    }
+
+    #[test]
+    fn modules_that_zstd_has_compressed_come_as_they_were() {
+        let directory = tempfile::tempdir().unwrap();
+        let compressed = zstd::encode_all(&b"of ext4"[..], 0).unwrap();
+        fs::write(directory.path().join("ext4.ko.zst"), compressed).unwrap();
+        fs::write(directory.path().join("jbd2.ko"), "of jbd2").unwrap();
+        let tables = Tables {
+            directory: directory.path().to_owned(),
+            needs: "ext4.ko.zst: jbd2.ko\njbd2.ko:\n".to_owned(),
+            aliases: String::new(),
+        };
+        let files: HashMap<_, _> =
+            tables.files(&tables.lines_of(&["ext4"]), &BTreeSet::new()).unwrap().into_iter().collect();
+        assert_eq!((&files["ext4.ko"][..], &files["jbd2.ko"][..]), (&b"of ext4"[..], &b"of jbd2"[..]));
+        assert_eq!(files["modules.dep"], b"ext4.ko: jbd2.ko\njbd2.ko:");
+        fs::write(directory.path().join("ext4.ko.zst"), "no zstd").unwrap();
+        assert!(tables.files(&tables.lines_of(&["ext4"]), &BTreeSet::new()).is_err());
     }
 }
