@@ -112,8 +112,7 @@ impl<P: Copy> DiskRequests<P> {
     pub(crate) fn begin_discards(&mut self, pending: P, ranges: &mut Vec<Range<u64>>) -> Option<u64> {
         let token = self.requests.take_token()?;
         self.requests.begin_long(token, pending);
-        self.ranges.clear();
-        std::mem::swap(&mut self.ranges, ranges);
+        self.ranges.append(ranges);
         self.next_range(token);
         Some(self.go_on())
     }

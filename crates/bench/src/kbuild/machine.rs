@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{Seek, Write as _};
+use std::io::{Read, Seek, Write as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -259,7 +259,8 @@ impl Drop for Running {
 
 fn read(file: &mut File) -> Result<String> {
     file.rewind().context("reading what the machine said")?;
-    let bytes = std::io::Read::bytes(file).collect::<Result<Vec<_>, _>>().context("reading what the machine said")?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).context("reading what the machine said")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -33,7 +33,7 @@ pub fn run(args: &ApiBenchArgs) -> Result<()> {
         runs: args.runs,
         guestfish: args.comparison.guestfish(),
     };
-    let progress = Progress::start()?;
+    let mut progress = Progress::start()?;
     let results = api::run(&bench, |done, count, next| progress.show(done, count, next))?;
     let text = if args.comparison.json {
         terminal::json(&results)?

@@ -45,6 +45,8 @@ pub fn this_program() -> Result<PathBuf> {
 pub struct Progress {
     line: Line,
     signals: EndSignals,
+    /// What is drawn.
+    shown: Option<(usize, String)>,
 }
 
 impl Progress {
@@ -55,17 +57,16 @@ impl Progress {
     pub fn start() -> Result<Self> {
         let line = Line::hidden();
         line.show();
-        Ok(Self { line, signals: EndSignals::catch()? })
+        Ok(Self { line, signals: EndSignals::catch()?, shown: None })
     }
 
-    /// So much is done, and this is next; whether to go on.
-    pub fn show(&self, done: usize, count: usize, next: &str) -> ControlFlow<()> {
-        self.line.set_count(done, count, next);
-        self.goes_on()
-    }
-
-    /// Whether to go on.
-    pub fn goes_on(&self) -> ControlFlow<()> {
+    /// So much is done, and this is next; whether to go on. May be asked often: what is drawn is not drawn again, which
+    /// would take time from what is measured.
+    pub fn show(&mut self, done: usize, count: usize, next: &str) -> ControlFlow<()> {
+        if self.shown.as_ref().is_none_or(|(drawn, name)| (*drawn, &**name) != (done, next)) {
+            self.line.set_count(done, count, next);
+            self.shown = Some((done, next.to_owned()));
+        }
         if self.signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 

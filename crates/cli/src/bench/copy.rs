@@ -36,7 +36,7 @@ pub struct CopyBenchArgs {
 /// # Errors
 /// When something cannot be measured.
 pub fn run(args: &CopyBenchArgs) -> Result<()> {
-    let progress = Progress::start()?;
+    let mut progress = Progress::start()?;
     let bench = CopyBench {
         blockyard: std::env::current_exe().context("finding this program's own file")?,
         directory: args.directory.clone(),

@@ -92,12 +92,8 @@ enum PlaceArg {
 /// When something cannot be measured, a run failed, or a signal came.
 pub fn run(args: &KbuildBenchArgs) -> Result<()> {
     let bench = args.bench()?;
-    let progress = Progress::start()?;
-    let mut shown_done = None;
-    let results = kbuild::run(&bench, |done, count, next| {
-        // Asked many times during each run, from whose CPUs drawing would take.
-        if shown_done.replace(done) == Some(done) { progress.goes_on() } else { progress.show(done, count, next) }
-    })?;
+    let mut progress = Progress::start()?;
+    let results = kbuild::run(&bench, |done, count, next| progress.show(done, count, next))?;
     let text = if args.json { terminal::json(&results)? } else { shown(&results, &args.logs) };
     progress.finish(&text)?;
     match results.failures().len() {

@@ -29,7 +29,7 @@ pub fn run(args: &StartupBenchArgs) -> Result<()> {
         runs: args.runs,
         guestfish: args.comparison.guestfish(),
     };
-    let progress = Progress::start()?;
+    let mut progress = Progress::start()?;
     let results = startup::run(&bench, |done, count, next| progress.show(done, count, next))?;
     let text = if args.comparison.json {
         terminal::json(&results)?

@@ -61,7 +61,7 @@ pub fn run(args: &UploadBenchArgs) -> Result<()> {
         filter: args.only.clone(),
         guestfish: args.comparison.guestfish(),
     };
-    let progress = Progress::start()?;
+    let mut progress = Progress::start()?;
     let results = upload::run(&bench, |done, count, next| progress.show(done, count, next))?;
     let text = if args.comparison.json {
         terminal::json(&results)?
