@@ -6,6 +6,7 @@
 //!
 //! Deliberately absent: policy. Which process may do what is said by those who start it.
 
+mod allow_list;
 mod every_thread;
 pub mod machine_filter;
 mod process;

@@ -4,11 +4,8 @@
 //! needs are open by then, and so is /dev/kvm, of which no more is left than what makes a vCPU and runs it. Nothing can
 //! be opened, reached by a name, executed, traced or signalled but this process itself.
 
-use crate::seccomp_rules::{fcntl_without_signals, unknown_to_libc};
-use seccompiler::SeccompCmpArgLen::{Dword, Qword};
-use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
-use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
-use std::collections::BTreeMap;
+use crate::allow_list::{AllowList, is_data, masked};
+use seccompiler::BackendError;
 use std::io;
 
 /// Takes from all threads of this process, and those that they make, what a running machine does not need.
@@ -16,43 +13,18 @@ use std::io;
 /// # Errors
 /// When the kernel has no filters.
 pub fn filter_machine() -> io::Result<()> {
-    let built = |filter: Result<BpfProgram, seccompiler::BackendError>| filter.map_err(io::Error::other);
-    for filter in [built(unknown_to_libc())?, built(allowed())?] {
-        seccompiler::apply_filter_all_threads(&filter).map_err(io::Error::other)?;
-    }
-    Ok(())
+    allowed().map_err(io::Error::other)?.enter_everywhere()
 }
 
-fn allowed() -> Result<BpfProgram, seccompiler::BackendError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
-    let rule = |conditions| SeccompRule::new(conditions);
-    // Threads, but no processes.
-    let thread = libc::CLONE_THREAD as u64;
-    rules.insert(libc::SYS_clone, vec![rule(vec![SeccompCondition::new(0, Qword, MaskedEq(thread), thread)?])?]);
-    // Memory is for data: no mapping may be executed. Nor may any be of a kind that no limit counts.
-    let data = SeccompCondition::new(2, Dword, MaskedEq(libc::PROT_EXEC as u64), 0)?;
+fn allowed() -> Result<AllowList, BackendError> {
+    let mut list = AllowList::new(&ALLOWED)?;
+    // Memory is of no kind that no limit counts.
     let kind_mask = libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN;
-    let counted = [libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::MAP_SHARED].map(|kind| {
-        let kind = SeccompCondition::new(3, Qword, MaskedEq(kind_mask as u64), kind as u64)?;
-        rule(vec![data.clone(), kind])
-    });
-    rules.insert(libc::SYS_mmap, counted.into_iter().collect::<Result<_, _>>()?);
-    rules.insert(libc::SYS_mprotect, vec![rule(vec![data])?]);
-    for (call, argument, values) in
-        [(libc::SYS_ioctl, 1, &IOCTLS[..]), (libc::SYS_prctl, 0, &[libc::PR_SET_NAME as u64])]
-    {
-        let one_of = values.iter().map(|&value| rule(vec![SeccompCondition::new(argument, Dword, Eq, value)?]));
-        rules.insert(call, one_of.collect::<Result<_, _>>()?);
-    }
-    // Signals to this process alone: a descriptor could have them sent to others.
-    let own = SeccompCondition::new(0, Dword, Eq, std::process::id().into())?;
-    rules.insert(libc::SYS_tgkill, vec![rule(vec![own])?]);
-    rules.insert(libc::SYS_fcntl, vec![fcntl_without_signals()?]);
-    // Over what is connected.
-    let nowhere = SeccompCondition::new(4, Qword, Eq, 0)?;
-    rules.insert(libc::SYS_sendto, vec![rule(vec![nowhere])?]);
-    let refused = SeccompAction::Errno(libc::EPERM as u32);
-    SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
+    let counted = [libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::MAP_SHARED];
+    let counted = counted.map(|kind| Ok(vec![is_data()?, masked(3, kind_mask as u64, kind as u64)?]));
+    list.only(libc::SYS_mmap, counted.into_iter().collect::<Result<Vec<_>, BackendError>>()?)?;
+    list.one_of(libc::SYS_ioctl, 1, &IOCTLS)?;
+    Ok(list)
 }
 
 /// What may be asked of open descriptors (`linux/kvm.h`): to make a vCPU and to run it.

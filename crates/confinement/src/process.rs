@@ -11,17 +11,16 @@
 //! A refused system call fails with EPERM rather than killing the process: a library that tries a new call and falls
 //! back goes on working.
 
+use crate::allow_list::{AllowList, is, masked};
 use crate::every_thread::{self, GivenUp};
-use crate::seccomp_rules::{fcntl_without_signals, unknown_to_libc};
 use blockyard_block::{FileDisk, RING_REGISTRATIONS};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use seccompiler::SeccompCmpArgLen::{Dword, Qword};
-use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
-use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
-use std::collections::BTreeMap;
+use seccompiler::SeccompCmpArgLen::Dword;
+use seccompiler::SeccompCmpOp::MaskedEq;
+use seccompiler::{BackendError, SeccompCondition};
 use std::fs;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -113,12 +112,8 @@ impl Confinement {
             RulesetStatus::NotEnforced => Landlock::Absent,
         };
         given_up.here().map_err(ConfinementError::Threads)?;
-        let seccomp = |error: &dyn std::fmt::Display| ConfinementError::Seccomp(error.to_string());
-        let allowed = self.allowed().map_err(|error| seccomp(&error))?;
-        let unknown = unknown_to_libc().map_err(|error| seccomp(&error))?;
-        for filter in [unknown, allowed] {
-            seccompiler::apply_filter_all_threads(&filter).map_err(|error| seccomp(&error))?;
-        }
+        let list = self.allowed().map_err(|error| ConfinementError::Seccomp(error.to_string()))?;
+        list.enter_everywhere().map_err(|error| ConfinementError::Seccomp(error.to_string()))?;
         Ok(landlock)
     }
 
@@ -164,58 +159,30 @@ impl Confinement {
         ruleset.add_rules(rules)?.add_rules(replaces)?.add_rules(trees)
     }
 
-    fn allowed(&self) -> Result<BpfProgram, seccompiler::BackendError> {
-        let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    fn allowed(&self) -> Result<AllowList, BackendError> {
+        let mut list = AllowList::new(&ALLOWED)?;
         if let Some(tree) = &self.tree {
-            tree.change(&mut rules)?;
+            tree.change(&mut list)?;
         }
-        // Threads, but no processes.
-        let thread = SeccompCondition::new(0, Qword, MaskedEq(libc::CLONE_THREAD as u64), libc::CLONE_THREAD as u64)?;
-        rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![thread])?]);
-        // Memory is for data: no mapping may be executed.
-        for (call, protection) in [(libc::SYS_mmap, 2), (libc::SYS_mprotect, 2)] {
-            let data = SeccompCondition::new(protection, Dword, MaskedEq(libc::PROT_EXEC as u64), 0)?;
-            rules.insert(call, vec![SeccompRule::new(vec![data])?]);
-        }
-        for (call, argument, values) in
-            [(libc::SYS_ioctl, 1, &IOCTLS[..]), (libc::SYS_prctl, 0, &[libc::PR_SET_NAME as u64])]
-        {
-            let one_of =
-                values.iter().map(|&value| SeccompRule::new(vec![SeccompCondition::new(argument, Dword, Eq, value)?]));
-            rules.insert(call, one_of.collect::<Result<_, _>>()?);
-        }
-        // Signals to this process alone: a descriptor could have them sent to others.
-        let own = SeccompCondition::new(0, Dword, Eq, std::process::id().into())?;
-        rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![own])?]);
-        rules.insert(libc::SYS_fcntl, vec![fcntl_without_signals()?]);
-        let registrations =
-            RING_REGISTRATIONS.map(|code| SeccompRule::new(vec![SeccompCondition::new(1, Dword, Eq, code.into())?]));
-        rules.insert(libc::SYS_io_uring_register, registrations.into_iter().collect::<Result<_, _>>()?);
-        // A datagram socket, be it one of a pair, sends to any other by its name; a stream does not.
-        let stream = || {
-            let unix = SeccompCondition::new(0, Dword, Eq, libc::AF_UNIX as u64)?;
-            let stream = SeccompCondition::new(1, Dword, MaskedEq(SOCKET_TYPE_MASK), libc::SOCK_STREAM as u64)?;
-            SeccompRule::new(vec![unix, stream])
+        list.one_of(libc::SYS_ioctl, 1, &IOCTLS)?;
+        list.one_of(libc::SYS_io_uring_register, 1, &RING_REGISTRATIONS.map(u64::from))?;
+        // A datagram socket, be it one of a pair, sends to any other by its name; a stream does not. Nor does one of
+        // packets, whose peer cannot be changed.
+        let unix = |kind: libc::c_int| {
+            Ok::<_, BackendError>(vec![is(0, libc::AF_UNIX as u64)?, masked(1, SOCKET_TYPE_MASK, kind as u64)?])
         };
-        // Nor does one of these, whose peer cannot be changed.
-        let unix = SeccompCondition::new(0, Dword, Eq, libc::AF_UNIX as u64)?;
-        let packets = SeccompCondition::new(1, Dword, MaskedEq(SOCKET_TYPE_MASK), libc::SOCK_SEQPACKET as u64)?;
-        rules.insert(libc::SYS_socketpair, vec![stream()?, SeccompRule::new(vec![unix, packets])?]);
-        let nowhere = SeccompCondition::new(4, Qword, Eq, 0)?;
-        rules.insert(libc::SYS_sendto, vec![SeccompRule::new(vec![nowhere])?]);
+        list.only(libc::SYS_socketpair, [unix(libc::SOCK_STREAM)?, unix(libc::SOCK_SEQPACKET)?])?;
         if !self.replaces_in.is_empty() {
-            let calls = [libc::SYS_linkat, libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_fchmod];
-            rules.extend(calls.map(|call| (call, Vec::new())));
+            list.allow(&[libc::SYS_linkat, libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_fchmod]);
         }
         if self.tree.is_some() {
-            OF_DISKS.iter().for_each(|call| drop(rules.remove(call)));
+            list.forbid(&OF_DISKS);
         }
         if self.connects {
-            rules.insert(libc::SYS_socket, vec![stream()?]);
-            rules.insert(libc::SYS_connect, Vec::new());
+            list.only(libc::SYS_socket, [unix(libc::SOCK_STREAM)?])?;
+            list.allow(&[libc::SYS_connect]);
         }
-        let refused = SeccompAction::Errno(libc::EPERM as u32);
-        SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
+        Ok(list)
     }
 }
 
@@ -234,19 +201,22 @@ impl Tree {
     }
 
     /// Adds the system calls that it takes.
-    fn change(&self, rules: &mut BTreeMap<i64, Vec<SeccompRule>>) -> Result<(), seccompiler::BackendError> {
-        rules.extend(OF_TREES.map(|call| (call, Vec::new())));
-        if self.read_only {
-            CHANGING.iter().for_each(|call| drop(rules.remove(call)));
-            rules.remove(&libc::SYS_openat2);
-            let changing = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
-            let reading = SeccompCondition::new(2, Dword, MaskedEq(changing as u64), 0)?;
-            rules.insert(libc::SYS_openat, vec![SeccompRule::new(vec![reading])?]);
-        } else {
-            rules.extend(CHANGING.map(|call| (call, Vec::new())));
+    fn change(&self, list: &mut AllowList) -> Result<(), BackendError> {
+        list.allow(&OF_TREES);
+        if !self.read_only {
+            list.allow(&CHANGING);
+            return Ok(());
         }
-        Ok(())
+        list.forbid(&CHANGING);
+        list.forbid(&[libc::SYS_openat2]);
+        let changing = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
+        list.only(libc::SYS_openat, [vec![is_read_only(changing)?]])
     }
+}
+
+/// Of the flags that openat(2) has, none is one of `changing`.
+fn is_read_only(changing: libc::c_int) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(2, Dword, MaskedEq(changing as u64), 0)
 }
 
 /// What a process that serves a directory needs, and one that serves a disk does not.
