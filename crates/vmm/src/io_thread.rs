@@ -4,7 +4,7 @@
 //! both done on one core, while the bytes are in its cache.
 
 use crate::event::{EventSink, MachineEvent};
-use crate::placement::CpuList;
+use crate::threads::{ThreadKind, Threads};
 use blockyard_block::EventFd;
 use blockyard_block::wait_readable;
 use blockyard_devices::{IoQueue, IoQueueFailure, Limit, wait_any};
@@ -69,11 +69,11 @@ impl QueueRouter {
 }
 
 impl IoThreads {
-    /// Starts `count` threads (at least one), thread n on the nth of `cpus`.
+    /// Starts `count` threads (at least one), thread n on the nth of the CPUs for such.
     ///
     /// # Errors
     /// When the operating system refuses.
-    pub fn start(count: usize, cpus: Option<&CpuList>, events: &EventSink) -> io::Result<Self> {
+    pub fn start(count: usize, threads: &Threads, events: &EventSink) -> io::Result<Self> {
         let mut started = Self { threads: Vec::new() };
         for index in 0..count.max(1) {
             let inbox = Arc::new(Inbox {
@@ -81,12 +81,14 @@ impl IoThreads {
                 queues: Mutex::new(Some(Vec::new())),
                 stopping: AtomicBool::new(false),
             });
-            let (own_inbox, events, cpus) = (Arc::clone(&inbox), Arc::clone(events), cpus.map(|cpus| cpus.nth(index)));
+            let (own_inbox, events, begin) = (Arc::clone(&inbox), Arc::clone(events), Arc::clone(&threads.begin));
+            let cpus = threads.placement.io.as_ref().map(|cpus| cpus.nth(index));
             let spawned = thread::Builder::new().name(format!("io{index}")).spawn(move || {
                 let mut last_words =
                     LastWords { inbox: own_inbox, events, failure: Some("panicked".to_owned()), index };
                 let placed = cpus.map_or(Ok(()), |cpus| cpus.pin(None));
-                let served = placed.and_then(|()| serve(&last_words.inbox, &last_words.events));
+                let begun = placed.and_then(|()| begin(ThreadKind::Io));
+                let served = begun.and_then(|()| serve(&last_words.inbox, &last_words.events));
                 last_words.failure = served.err().map(|error| format!("failed: {error}"));
             });
             match spawned {

@@ -17,5 +17,6 @@ pub mod machine;
 pub mod pc;
 pub mod placement;
 pub mod serial;
+pub mod threads;
 pub mod virtio_disk;
 pub mod virtio_mmio;

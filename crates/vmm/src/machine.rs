@@ -4,7 +4,8 @@ use crate::bus::{Bus, MmioRange, PortDevice, RangeTaken, lock};
 use crate::event::{EventSink, MachineEvent, VcpuEnd};
 use crate::interrupt_latch::{InterruptLatch, WaitPort};
 use crate::io_thread::IoThreads;
-use crate::placement::{Placement, SideBySide};
+use crate::placement::SideBySide;
+use crate::threads::{ThreadKind, Threads};
 use blockyard_block::MemoryMap;
 use blockyard_hypervisor::{self as hypervisor, Entry, Exit, Hypervisor, Kick, Vcpu, Vm};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,7 +63,7 @@ pub struct Machine {
     wait_port: Option<u16>,
     absent: Absent,
     io: IoThreads,
-    placement: Placement,
+    threads: Threads,
     events: EventSink,
 }
 
@@ -84,14 +85,15 @@ impl Machine {
         hypervisor: &dyn Hypervisor,
         memory: MemoryMap,
         io_threads: usize,
-        placement: Placement,
+        threads: impl Into<Threads>,
         events: EventSink,
     ) -> Result<Self, MachineError> {
         let mut vm = hypervisor.create_vm()?;
         for region in 0..memory.regions().count() {
             vm.map_memory(region as u32, &memory, region)?;
         }
-        let io = IoThreads::start(io_threads, placement.io.as_ref(), &events)
+        let threads = threads.into();
+        let io = IoThreads::start(io_threads, &threads, &events)
             .map_err(|source| MachineError::Os { what: "starting I/O threads", source })?;
         Ok(Self {
             memory,
@@ -102,7 +104,7 @@ impl Machine {
             wait_port: None,
             absent: Absent::Crashes,
             io,
-            placement,
+            threads,
             events,
         })
     }
@@ -210,7 +212,7 @@ impl Machine {
             _vm: self.vm,
         };
         for (index, vcpu) in vcpus.into_iter().enumerate() {
-            let cpus = self.placement.vcpus.as_ref().map(|cpus| cpus.nth(index));
+            let cpus = self.threads.placement.vcpus.as_ref().map(|cpus| cpus.nth(index));
             if let (Some(cpus), Some(process)) = (&cpus, vcpu.process_id()) {
                 cpus.pin(Some(process)).map_err(|source| MachineError::Os { what: "placing the guest", source })?;
             }
@@ -221,13 +223,13 @@ impl Machine {
                 stopping: Arc::clone(&stopping),
                 placed: cpus.is_some(),
             };
-            let events = Arc::clone(&self.events);
+            let (events, begin) = (Arc::clone(&self.events), Arc::clone(&self.threads.begin));
             let thread = thread::Builder::new().name(format!("vcpu{index}")).spawn(move || {
-                if let Some(cpus) = cpus
-                    && let Err(error) = cpus.pin(None)
-                {
-                    let source = hypervisor::Error::Os { what: "placing the vCPU", source: error };
-                    return events(MachineEvent::VcpuEnded(VcpuEnd::Failed(source)));
+                let failed = |what| move |source| hypervisor::Error::Os { what, source };
+                let placed = cpus.map_or(Ok(()), |cpus| cpus.pin(None)).map_err(failed("placing the vCPU"));
+                let begun = placed.and_then(|()| begin(ThreadKind::Vcpu).map_err(failed("beginning a vCPU's thread")));
+                if let Err(error) = begun {
+                    return events(MachineEvent::VcpuEnded(VcpuEnd::Failed(error)));
                 }
                 events(MachineEvent::VcpuEnded(runner.run()));
                 // Only now is the vCPU dropped: a guest process takes a while to end, and nobody has to wait for that.

@@ -16,8 +16,8 @@ use self::pci::PcPci;
 use crate::ahci::{AhciDisk, AhciDisks};
 use crate::event::{EventSink, MachineEvent};
 use crate::machine::{Absent, Machine, MachineError, RunningMachine};
-use crate::placement::Placement;
 use crate::serial::SerialWindow;
+use crate::threads::Threads;
 use crate::virtio_disk::VirtioDisk;
 use crate::virtio_mmio;
 use blockyard_block::{Disk, EventFd, MemoryMap};
@@ -78,7 +78,7 @@ impl Pc {
         hypervisor: &dyn Hypervisor,
         vcpus: u32,
         memory_bytes: u64,
-        placement: Placement,
+        threads: impl Into<Threads>,
         power: PowerSink,
         events: EventSink,
     ) -> Result<Self, MachineError> {
@@ -88,7 +88,7 @@ impl Pc {
         }
         let memory = MemoryMap::allocate(&map::memory(memory_bytes)?)
             .map_err(|error| MachineError::Refused(format!("the guest's memory: {error}")))?;
-        let mut machine = Machine::new(hypervisor, memory, vcpus as usize, placement, events)?;
+        let mut machine = Machine::new(hypervisor, memory, vcpus as usize, threads, events)?;
         machine.set_absent(Absent::ReadsAsOnes);
         machine.vm().create_interrupt_controllers(vcpus)?;
         machine.attach_port_device(power::PORT, power::PORTS, Arc::new(Mutex::new(power::PowerPorts(power))))?;
