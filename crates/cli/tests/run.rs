@@ -97,6 +97,8 @@ fn kvm_linux_has_disks_reboots_and_powers_off() {
     let script = "read -r word </dev/vda; echo boot: $word, processors: $(nproc), dropped: $(head -c 3 /dev/vdb)\n\
                   echo new >/dev/vdb\n\
                   echo xyz >/dev/vdc || echo vdc is read-only\n\
+                  for disk in vdd vde vdf; do echo $disk of $word: $(dd if=/dev/$disk skip=1000 count=1 2>/dev/null | head -c 5)\n\
+                  printf grown | dd of=/dev/$disk seek=1000 conv=fsync 2>/dev/null || echo $disk fails; done\n\
                   [ $word = second ] || { printf 'second\\n' | dd of=/dev/vda conv=fsync 2>/dev/null; reboot -f; }";
     write_initramfs(&initrd, &modules, script).unwrap();
     let disk = |name: &str, text: &str| {
@@ -104,18 +106,28 @@ fn kvm_linux_has_disks_reboots_and_powers_off() {
         content.resize(1 << 20, 0);
         fs::write(yard.path(name), content).unwrap();
     };
-    for (name, text) in [("a.img", "first\n"), ("b.img", "old\n"), ("c.img", "")] {
+    for (name, text) in [("a.img", "first\n"), ("b.img", "old\n"), ("c.img", ""), ("e.img", ""), ("f.img", "")] {
         disk(name, text);
     }
+    let mut create = blockyard();
+    run(create.current_dir(yard.path("")).args(["image", "create", "-q", "d.qcow2", "1M"])).succeeded();
+    let allocated = || fs::metadata(yard.path("d.qcow2")).unwrap().len();
+    let empty = allocated();
     let mut command = on_kvm(&guest.join("vmlinuz"));
     command.current_dir(yard.path("")).arg("a.img").arg("--initrd").arg(&initrd);
     command.args(["--disk", "b.img,snapshot", "--disk", "c.img,ro", "--memory", "256M", "--cpus", "2"]);
+    // Each way to carry requests out is open to the process that has shut itself in.
+    command.args(["--disk", "d.qcow2", "--disk", "e.img,engine=threads", "--disk", "f.img,engine=sync"]);
     command.args(["--append", "quiet panic=-1", "--place", "disjoint", "--stats", "--json"]);
     let outcome = run(&mut command).succeeded();
     for expected in ["boot: first, processors: 2, dropped: old", "boot: second, processors: 2, dropped: new"] {
         assert!(outcome.stdout.contains(expected), "{expected}: {outcome:#?}");
     }
-    assert!(outcome.stdout.contains("vdc is read-only"), "{outcome:#?}");
+    assert!(outcome.stdout.contains("vdc is read-only") && !outcome.stdout.contains("fails"), "{outcome:#?}");
+    for disk in ["vdd", "vde", "vdf"] {
+        assert!(outcome.stdout.contains(&format!("{disk} of second: grown")), "{outcome:#?}");
+    }
+    assert!(allocated() > empty);
     let report: serde_json::Value = serde_json::from_str(outcome.stderr.lines().last().unwrap()).unwrap();
     assert_eq!((&report["backend"], &report["reboots"]), (&"kvm".into(), &1.into()));
     assert!(report["exits"]["total"].as_u64().unwrap() > 100 && report["disks"][0]["reads"].as_u64().unwrap() > 0);
@@ -129,6 +141,7 @@ fn kvm_linux_has_directories_of_the_hosts() {
     let yard = Yard::new();
     let initrd = yard.path("initrd");
     let script = "mkdir /rw /ro; mount -t virtiofs work /rw && mount -t virtiofs fixed /ro && echo MOUNTED\n\
+                  [ -e /rw/begun ] || { touch /rw/begun; umount /rw /ro; reboot -f; }\n\
                   cat /rw/greeting && cp /rw/greeting /rw/copy && mkdir /rw/made && mv /rw/copy /rw/made/moved\n\
                   dd if=/dev/urandom of=/rw/bulk bs=64k count=64 2>/dev/null; sha256sum /rw/bulk >/rw/sum\n\
                   echo 3 >/proc/sys/vm/drop_caches; cd / && sha256sum -c /rw/sum\n\
@@ -147,6 +160,8 @@ fn kvm_linux_has_directories_of_the_hosts() {
     for expected in ["MOUNTED", "hello", "/rw/bulk: OK", "REFUSED", "stays", "UNMOUNTED"] {
         assert!(outcome.stdout.contains(expected), "{expected}: {outcome:#?}");
     }
+    // The machine after the reboot has them from servers of its own. (The third is in UNMOUNTED.)
+    assert_eq!(outcome.stdout.matches("MOUNTED").count(), 3, "{outcome:#?}");
     assert!(!outcome.stdout.contains("secret"), "{outcome:#?}");
     assert_eq!(fs::read_to_string(yard.path("work/made/moved")).unwrap(), "hello\n");
     assert_eq!(fs::metadata(yard.path("work/bulk")).unwrap().len(), 4 << 20);
@@ -197,10 +212,34 @@ fn kvm_a_guest_that_hangs_is_stopped() {
     let yard = Yard::new();
     let kernel = tiny_kernel(&yard, "kernel", &[0xeb, 0xfe]);
     run(on_kvm(&kernel).args(["--timeout", "0.5"])).failed(1, &["stopped after 0.5 s", "--timeout"]);
-    let child = on_kvm(&kernel).spawn().unwrap();
+    // Its stdin stays open, and so the thread that reads it.
+    let child = on_kvm(&kernel).stdin(Stdio::piped()).spawn().unwrap();
     support::wait_until_it_catches(child.id(), Signal::TERM.as_raw());
+    wait_until("all threads are shut in", || are_shut_in(child.id()));
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
     finish(child).failed(143, &["SIGTERM"]);
+}
+
+/// Whether a machine's process has its threads, and each has the filters and capabilities that it is to have.
+fn are_shut_in(process: u32) -> bool {
+    /// What keeps all of the process in, and what keeps a thread in besides.
+    const EVERYBODYS: &str = "2";
+    const AND_ITS_OWN: &str = "3";
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let statuses: Vec<_> =
+        threads.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("status")).ok()).collect();
+    let thread = |name: &str| {
+        statuses.iter().find(|status| status.lines().next().is_some_and(|line| line.ends_with(&format!("\t{name}"))))
+    };
+    let has = |status: &str, field: &str, value: &str| status.lines().any(|line| line == format!("{field}:\t{value}"));
+    let narrow = ["vcpu0", "io0", "console-in", "console-out", "typing"].map(thread);
+    let own = narrow.iter().all(|status| status.is_some_and(|status| has(status, "Seccomp_filters", AND_ITS_OWN)));
+    let all = statuses.iter().all(|status| {
+        has(status, "CapEff", "0000000000000000")
+            && has(status, "CapPrm", "0000000000000000")
+            && has(status, "NoNewPrivs", "1")
+    });
+    own && all && thread("blockyard").is_some_and(|status| has(status, "Seccomp_filters", EVERYBODYS))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use blockyard_block::{EventFd, MemoryMap};
 use blockyard_devices::virtio::{Activation, ActivationQueue, QueueConfig, QueueNotifier, VirtioDevice};
 use blockyard_linux_guest::{Device, UserModeLinux};
-use blockyard_share::{ServingOptions, Share, ShareProcess, guest_device};
+use blockyard_share::{ServingOptions, Share, ShareProcess, ShareStarter, guest_device};
 use blockyard_virtqueue::{Buffer, Chain, DriverQueue, Rings, available_words, descriptor_words, used_words};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use std::fs;
@@ -253,7 +253,8 @@ fn a_driver_by_hand_reaches_nothing_and_ends_only_its_own_share() {
     let share = Share { directory: rig.shared(), tag: "work".parse().unwrap(), read_only: true };
     let launcher = (PathBuf::from(env!("CARGO_BIN_EXE_blockyard")), vec![blockyard_share::COMMAND]);
     let options = ServingOptions { queues: 1, poll: Duration::ZERO };
-    let (process, stream) = ShareProcess::start_connected(&launcher, &share, options).unwrap();
+    let mut starter = ShareStarter::start(&launcher, &share, options).unwrap();
+    let stream = starter.serve().unwrap();
     let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
     let (end, ended) = mpsc::channel();
     let on_end = Box::new(move |error: blockyard_session::client::SessionError| _ = end.send(error.to_string()));
@@ -291,6 +292,13 @@ fn a_driver_by_hand_reaches_nothing_and_ends_only_its_own_share() {
     memory.guest_memory().write_slice(&[0xff, 0x7f], GuestAddress(RINGS[1] + 2)).unwrap();
     hand.doorbell.ring();
     assert!(ended.recv_timeout(TIMEOUT).unwrap().contains("closed the connection"));
-    drop((device, process));
+    drop(device);
+    // The machine that begins anew has another.
+    let device = guest_device(starter.serve().unwrap(), &share.tag, memory, Box::new(drop)).unwrap();
+    assert_eq!(&device.config()[..6], b"work\0\0");
+    drop((device, starter));
     assert_eq!(fs::read_to_string(rig.shared().join("file")).unwrap(), "text");
+    fs::remove_dir_all(rig.shared()).unwrap();
+    let failed = ShareStarter::start(&launcher, &share, options).unwrap().serve().unwrap_err().to_string();
+    assert!(failed.contains("does not begin"), "{failed}");
 }

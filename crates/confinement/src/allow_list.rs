@@ -4,7 +4,7 @@ use crate::seccomp_rules::{fcntl_without_signals, unknown_to_libc};
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
 use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    BackendError, BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch, apply_filter,
     apply_filter_all_threads,
 };
 use std::collections::BTreeMap;
@@ -67,6 +67,12 @@ impl AllowList {
             apply_filter_all_threads(&filter).map_err(io::Error::other)?;
         }
         Ok(())
+    }
+
+    /// From now on, the calling thread and those that it makes are kept to the list, besides what it is kept to
+    /// already.
+    pub(crate) fn enter_here(self) -> io::Result<()> {
+        apply_filter(&self.program().map_err(io::Error::other)?).map_err(io::Error::other)
     }
 
     fn program(self) -> Result<BpfProgram, BackendError> {

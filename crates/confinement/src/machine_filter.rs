@@ -5,6 +5,7 @@
 //! be opened, reached by a name, executed, traced or signalled but this process itself.
 
 use crate::allow_list::{AllowList, is_data, masked};
+use crate::kvm_requests;
 use seccompiler::BackendError;
 use std::io;
 
@@ -23,32 +24,9 @@ fn allowed() -> Result<AllowList, BackendError> {
     let counted = [libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::MAP_SHARED];
     let counted = counted.map(|kind| Ok(vec![is_data()?, masked(3, kind_mask as u64, kind as u64)?]));
     list.only(libc::SYS_mmap, counted.into_iter().collect::<Result<Vec<_>, BackendError>>()?)?;
-    list.one_of(libc::SYS_ioctl, 1, &IOCTLS)?;
+    list.one_of(libc::SYS_ioctl, 1, &kvm_requests::VCPUS)?;
     Ok(list)
 }
-
-/// What may be asked of open descriptors (`linux/kvm.h`): to make a vCPU and to run it.
-const IOCTLS: [u64; 9] = [
-    KVM_RUN,
-    KVM_CREATE_VCPU,
-    KVM_SET_CPUID2,
-    KVM_GET_LAPIC,
-    KVM_SET_LAPIC,
-    KVM_GET_SREGS,
-    KVM_SET_SREGS,
-    KVM_GET_REGS,
-    KVM_SET_REGS,
-];
-
-const KVM_CREATE_VCPU: u64 = 0xae41;
-const KVM_RUN: u64 = 0xae80;
-const KVM_GET_REGS: u64 = 0x8090_ae81;
-const KVM_SET_REGS: u64 = 0x4090_ae82;
-const KVM_GET_SREGS: u64 = 0x8138_ae83;
-const KVM_SET_SREGS: u64 = 0x4138_ae84;
-const KVM_GET_LAPIC: u64 = 0x8400_ae8e;
-const KVM_SET_LAPIC: u64 = 0x4400_ae8f;
-const KVM_SET_CPUID2: u64 = 0x4008_ae90;
 
 const ALLOWED: [i64; 37] = [
     // Data: serial ports, events.

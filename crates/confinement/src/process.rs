@@ -8,18 +8,23 @@
 //! what removing its sockets or connecting again takes. All of this holds for every thread, those that were there
 //! before among them.
 //!
+//! A process that runs a virtual machine ([`Confinement::machine`]) serves its guest's disks, too, and has the same
+//! walls, with what KVM and a console take in the place of clients.
+//!
 //! A refused system call fails with EPERM rather than killing the process: a library that tries a new call and falls
 //! back goes on working.
 
 use crate::allow_list::{AllowList, is, masked};
 use crate::every_thread::{self, GivenUp};
+use crate::kvm_requests;
 use blockyard_block::{FileDisk, RING_REGISTRATIONS};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use seccompiler::SeccompCmpArgLen::Dword;
-use seccompiler::SeccompCmpOp::MaskedEq;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use seccompiler::SeccompCmpArgLen::{Dword, Qword};
+use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
 use seccompiler::{BackendError, SeccompCondition};
 use std::fs;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -40,6 +45,10 @@ pub struct Confinement {
     pub queues: usize,
     /// The directory whose files it serves, if it serves no disk.
     pub tree: Option<Tree>,
+    /// Whether it runs a virtual machine on KVM, and makes another when the guest reboots, with a console that may be a
+    /// terminal. It has no clients then, and its memory is in no core dump. Threads give up more
+    /// ([`MachineThread`](crate::MachineThread)).
+    pub machine: bool,
 }
 
 /// A directory with all that is below it, in which a process opens, makes and removes what it is asked to. It makes no
@@ -112,6 +121,10 @@ impl Confinement {
             RulesetStatus::NotEnforced => Landlock::Absent,
         };
         given_up.here().map_err(ConfinementError::Threads)?;
+        if self.machine {
+            set_dumpable_behavior(DumpableBehavior::NotDumpable)
+                .map_err(|errno| ConfinementError::Threads(errno.into()))?;
+        }
         let list = self.allowed().map_err(|error| ConfinementError::Seccomp(error.to_string()))?;
         list.enter_everywhere().map_err(|error| ConfinementError::Seccomp(error.to_string()))?;
         Ok(landlock)
@@ -160,12 +173,10 @@ impl Confinement {
     }
 
     fn allowed(&self) -> Result<AllowList, BackendError> {
-        let mut list = AllowList::new(&ALLOWED)?;
+        let mut list = if self.machine { making_machines()? } else { serving(&IOCTLS)? };
         if let Some(tree) = &self.tree {
             tree.change(&mut list)?;
         }
-        list.one_of(libc::SYS_ioctl, 1, &IOCTLS)?;
-        list.one_of(libc::SYS_io_uring_register, 1, &RING_REGISTRATIONS.map(u64::from))?;
         // A datagram socket, be it one of a pair, sends to any other by its name; a stream does not. Nor does one of
         // packets, whose peer cannot be changed.
         let unix = |kind: libc::c_int| {
@@ -184,6 +195,34 @@ impl Confinement {
         }
         Ok(list)
     }
+}
+
+/// What serving takes, and these of ioctl(2)'s requests.
+fn serving(requests: &[u64]) -> Result<AllowList, BackendError> {
+    let mut list = AllowList::new(&ALLOWED)?;
+    list.one_of(libc::SYS_ioctl, 1, requests)?;
+    list.one_of(libc::SYS_io_uring_register, 1, &RING_REGISTRATIONS.map(u64::from))?;
+    Ok(list)
+}
+
+/// What serving a virtual machine of this process's own takes, and these of ioctl(2)'s requests.
+pub(crate) fn of_a_machine(requests: &[u64]) -> Result<AllowList, BackendError> {
+    let mut list = serving(requests)?;
+    list.forbid(&OF_SERVERS);
+    // Its threads have their places, and no other process has one of this.
+    list.one_of(libc::SYS_sched_setaffinity, 0, &[0])?;
+    Ok(list)
+}
+
+/// What making virtual machines takes, from the first to the last, and threads that give more up by themselves.
+fn making_machines() -> Result<AllowList, BackendError> {
+    use kvm_requests::{EVENTS, MACHINES, VCPUS};
+    let mut list = of_a_machine(&[&VCPUS[..], &EVENTS, &MACHINES, &IOCTLS, &TERMINAL].concat())?;
+    // Of filters, one more for the calling thread: nothing that listens to others, nor that takes any away.
+    let plain = vec![is(0, libc::SECCOMP_SET_MODE_FILTER.into())?, SeccompCondition::new(1, Qword, Eq, 0)?];
+    list.only(libc::SYS_seccomp, [plain])?;
+    list.one_of(libc::SYS_prctl, 0, &[libc::PR_SET_NAME, libc::PR_SET_NO_NEW_PRIVS].map(|option| option as u64))?;
+    Ok(list)
 }
 
 impl Tree {
@@ -260,6 +299,19 @@ const OF_DISKS: [i64; 7] = [
     libc::SYS_sync_file_range,
 ];
 
+/// What only those take who have clients.
+const OF_SERVERS: [i64; 9] = [
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+    libc::SYS_splice,
+    libc::SYS_io_setup,
+    libc::SYS_io_submit,
+    libc::SYS_io_getevents,
+    libc::SYS_io_destroy,
+];
+
 /// `linux/capability.h`.
 const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_FOWNER: u32 = 3;
@@ -331,7 +383,7 @@ impl Inherited {
 }
 
 /// What may be asked of open descriptors; not, for instance, to put characters into a terminal's input.
-const IOCTLS: [u64; 13] = [
+pub(crate) const IOCTLS: [u64; 13] = [
     libc::TCGETS,
     libc::TIOCGWINSZ,
     libc::FIONBIO,
@@ -346,6 +398,11 @@ const IOCTLS: [u64; 13] = [
     BLKGETSIZE64,
     FUSE_DEV_IOC_CLONE,
 ];
+
+/// What gives a terminal back as it was (`asm-generic/termbits.h`).
+const TERMINAL: [u64; 4] = [libc::TCSETS, libc::TCFLSH, TCGETS2, TCSETS2];
+const TCGETS2: u64 = 0x802c_542a;
+const TCSETS2: u64 = 0x402c_542b;
 
 /// `linux/fs.h`.
 const BLKROGET: u64 = 0x125e;

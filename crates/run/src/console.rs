@@ -16,9 +16,11 @@ pub use output::ConsoleOutput;
 pub use terminal_filter::TerminalFilter;
 
 use anyhow::{Context, Result};
+use blockyard_confinement::MachineThread;
 use raw_mode::RawMode;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
+use std::thread;
 
 /// What somebody at the console, or its end, asks for.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub enum ConsoleEvent {
     Leave,
     /// Nobody takes what the guest says.
     Unheard(io::Error),
+    /// Nothing that is typed can be read.
+    Deaf(io::Error),
 }
 
 /// The console while a machine runs, and the next one after a reboot. Dropping it gives the terminal back.
@@ -37,24 +41,37 @@ pub struct Console {
 }
 
 impl Console {
-    /// Takes stdin and stdout. `tell` hears what is asked for, from threads of the console's.
+    /// Takes stdin and stdout. `tell` hears what is asked for, from threads of the console's, each of which calls
+    /// `begin` first.
     ///
     /// # Errors
     /// When the terminal cannot be had, or a thread.
-    pub fn open(tell: impl Fn(ConsoleEvent) + Send + Sync + 'static) -> Result<Self> {
+    pub fn open(
+        begin: impl Fn(MachineThread) -> io::Result<()> + Send + Sync + 'static,
+        tell: impl Fn(ConsoleEvent) + Send + Sync + 'static,
+    ) -> Result<Self> {
         let tell = Arc::new(tell);
         let raw_mode = match io::stdin().is_terminal() {
             true => Some(RawMode::enter().context("cannot put the terminal into raw mode")?),
             false => None,
         };
-        let unheard = Arc::clone(&tell);
-        let output =
-            ConsoleOutput::start(io::stdout().is_terminal(), move |error| unheard(ConsoleEvent::Unheard(error)))
-                .context("starting the console's threads")?;
+        let begin = Arc::new(begin);
+        let (begins, unheard) = (Arc::clone(&begin), Arc::clone(&tell));
+        let output = ConsoleOutput::start(
+            io::stdout().is_terminal(),
+            move || begins(MachineThread::ConsoleOutput),
+            move |error| unheard(ConsoleEvent::Unheard(error)),
+        )
+        .context("starting the console's threads")?;
         let input = Arc::new(InputQueue::default());
         let has_keys = raw_mode.is_some();
-        input::start(Arc::clone(&input), has_keys, move || tell(ConsoleEvent::Leave))
-            .context("starting the console's threads")?;
+        let read = Arc::clone(&input);
+        let typed = move || match begin(MachineThread::ConsoleInput) {
+            Ok(()) => input::read(&read, has_keys, || tell(ConsoleEvent::Leave)),
+            Err(error) => tell(ConsoleEvent::Deaf(error)),
+        };
+        // Nobody waits for it: it may wait for a key until the process ends.
+        thread::Builder::new().name("console-in".to_owned()).spawn(typed).context("starting the console's threads")?;
         Ok(Self { output, input, raw_mode })
     }
 

@@ -6,16 +6,20 @@ use crate::console::{Console, ConsoleEvent};
 use crate::kernel_files::KernelFiles;
 use crate::placement::placement;
 use crate::report::{DiskReport, Exits, RunReport, cpu_seconds};
-use crate::shares::{self, Served};
+use crate::shares;
+use crate::walls::Walls;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::Disk;
 use blockyard_block::specification::DiskSpecification;
+use blockyard_confinement::MachineThread;
 use blockyard_hypervisor::kvm::KvmHypervisor;
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
+use blockyard_share::ShareStarter;
 use blockyard_vmm::event::MachineEvent;
 use blockyard_vmm::machine::{MachineError, RunningMachine};
 use blockyard_vmm::pc::{Pc, PowerRequest, VirtioTransport};
 use blockyard_vmm::placement::Placement;
+use blockyard_vmm::threads::Threads;
 use blockyard_vmm::virtio_disk::DiskStatistics;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
@@ -42,7 +46,9 @@ struct Machine<'a> {
     hypervisor: KvmHypervisor,
     kernel: KernelFiles,
     disks: Vec<(DiskSpecification, OpenDisk)>,
+    shares: Vec<ShareStarter>,
     placement: Placement,
+    walls: Walls,
     console: Console,
     sender: SyncSender<Event>,
     events: Receiver<Event>,
@@ -53,8 +59,6 @@ struct Started {
     machine: RunningMachine,
     /// What each disk has done so far.
     disks: Vec<Box<dyn Fn() -> DiskStatistics>>,
-    /// After the machine, whose devices they serve.
-    _shares: Vec<Served>,
 }
 
 /// How the guest wants to go on.
@@ -75,11 +79,16 @@ pub(crate) fn run(
     let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));
     let disks = opened.collect::<Result<_, _>>()?;
     let placement = placement(configuration).context("finding out which CPUs there are")?;
+    let shares = shares::starters(configuration)?;
+    // Nothing more is opened by its name, and nobody has looked at anything of the guest's.
+    let walls = Walls::enter(configuration, audience)?;
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
     let told = sender.clone();
     // Nobody waits in vain: whoever listens has the console.
-    let console = Console::open(move |event| _ = told.try_send(Event::Console(event)))?;
-    Machine { configuration, hypervisor, kernel, disks, placement, console, sender, events }.until_it_ends(audience)
+    let console =
+        Console::open(move |thread| walls.narrow(thread), move |event| _ = told.try_send(Event::Console(event)))?;
+    Machine { configuration, hypervisor, kernel, disks, shares, placement, walls, console, sender, events }
+        .until_it_ends(audience)
 }
 
 impl Machine<'_> {
@@ -89,8 +98,7 @@ impl Machine<'_> {
         let deadline = self.configuration.timeout.map(|timeout| Instant::now() + timeout);
         let began = Instant::now();
         loop {
-            // Let go of from the last to the first.
-            let Started { _shares, disks, mut machine } = self.start()?;
+            let Started { disks, mut machine } = self.start()?;
             if report.reboots == 0 {
                 report.start_cpu_seconds = cpu_seconds();
             }
@@ -119,7 +127,7 @@ impl Machine<'_> {
     }
 
     /// A machine as after power-on.
-    fn start(&self) -> Result<Started> {
+    fn start(&mut self) -> Result<Started> {
         let power = self.sender.clone();
         let power = Arc::new(move |request| _ = power.try_send(Event::Power(request)));
         let sender = self.sender.clone();
@@ -130,7 +138,8 @@ impl Machine<'_> {
             }
         });
         let Configuration { cpus, memory, .. } = *self.configuration;
-        let mut pc = Pc::new(&self.hypervisor, cpus, memory, self.placement.clone(), power, events)?;
+        let threads = Threads { placement: self.placement.clone(), begin: self.walls.begin() };
+        let mut pc = Pc::new(&self.hypervisor, cpus, memory, threads, power, events)?;
         let output = self.console.output();
         let input = Arc::clone(self.console.input());
         let serial = pc.attach_console(
@@ -149,7 +158,7 @@ impl Machine<'_> {
         let sender = self.sender.clone();
         let on_end = move |why| _ = sender.try_send(Event::Machine(MachineEvent::IoFailed(why)));
         let memory = pc.memory().clone();
-        let shares = shares::serve(self.configuration, &memory, on_end, |device| {
+        shares::serve(self.configuration, &mut self.shares, &memory, on_end, |device| {
             Ok(pc.attach_virtio(device, if without_pci { VirtioTransport::Mmio } else { VirtioTransport::Pci })?)
         })?;
         let machine = pc.start(&self.kernel.kernel())?;
@@ -158,7 +167,7 @@ impl Machine<'_> {
                 serial.0.input_ready();
             }
         })?;
-        Ok(Started { machine, disks, _shares: shares })
+        Ok(Started { machine, disks })
     }
 
     /// Has a thread tell the guest's port of what is typed, until nobody listens any more: while the guest says
@@ -166,7 +175,12 @@ impl Machine<'_> {
     fn tell_of_input(&self, tell: impl Fn() + Send + 'static) -> Result<()> {
         // One word that waits says as much as many.
         let (sender, news) = mpsc::sync_channel(1);
+        let walls = self.walls;
         let told = move || {
+            // Where it cannot be had, nothing that is typed is heard, and the console's own keys are all the same.
+            if walls.narrow(MachineThread::Typing).is_err() {
+                return;
+            }
             while news.recv().is_ok() {
                 tell();
             }
@@ -197,6 +211,9 @@ impl Machine<'_> {
                 Some(Event::Power(PowerRequest::Reset)) => return Ok(Next::Reboots),
                 Some(Event::Console(ConsoleEvent::Unheard(error))) => {
                     return Err(anyhow!(error).context("cannot write the guest's console"));
+                }
+                Some(Event::Console(ConsoleEvent::Deaf(error))) => {
+                    return Err(anyhow!(error).context("cannot read what is typed"));
                 }
                 Some(Event::Machine(MachineEvent::VcpuEnded(end))) => return Err(end.into()),
                 Some(Event::Machine(MachineEvent::IoFailed(sentence))) => bail!("{sentence}"),

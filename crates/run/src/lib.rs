@@ -16,6 +16,7 @@ mod placement;
 pub mod report;
 mod shares;
 mod uml;
+mod walls;
 
 pub use configuration::Configuration;
 pub use own_kernel::own_kernel;

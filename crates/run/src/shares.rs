@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use blockyard_appliance::ServedElsewhere;
 use blockyard_block::MemoryMap;
 use blockyard_session::client::RemoteDevice;
-use blockyard_share::{ServingOptions, ShareProcess, guest_device, own_program};
+use blockyard_share::{ServingOptions, ShareProcess, ShareStarter, guest_device, own_program};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,12 +18,6 @@ const QUEUES_MAX: u32 = 4;
 /// before it asks again, on a CPU that it may share with the server, and on a busy machine whoever looks loses its
 /// turn: removing 3000 files then took twenty times as long.
 const POLL: Duration = Duration::ZERO;
-
-/// A directory that is served.
-pub(crate) struct Served {
-    /// Ends when this is dropped.
-    _process: ShareProcess,
-}
 
 /// Whether all directories can be shared: while there is a terminal to say it on.
 ///
@@ -38,29 +32,35 @@ fn shared(share: &Share) -> blockyard_share::Share {
     blockyard_share::Share { directory, tag, read_only }
 }
 
-/// Starts a server for each share of the machine, and gives `attach` its device in a guest with `memory`. `on_end`
-/// hears why one is gone.
+/// What starts the servers of the machine's shares, each time it begins.
+///
+/// # Errors
+/// When one cannot be had.
+pub(crate) fn starters(configuration: &Configuration) -> Result<Vec<ShareStarter>> {
+    let options = ServingOptions { queues: configuration.cpus.min(QUEUES_MAX) as u16, poll: POLL };
+    let starter = |share| Ok(ShareStarter::start(&own_program(), &shared(share), options)?);
+    configuration.shares.iter().map(starter).collect()
+}
+
+/// Has each share of the machine served, and gives `attach` its device in a guest with `memory`. `on_end` hears why one
+/// is served no more. Opens no file.
 ///
 /// # Errors
 /// When a directory cannot be shared, or the device not attached.
 pub(crate) fn serve(
     configuration: &Configuration,
+    starters: &mut [ShareStarter],
     memory: &MemoryMap,
     on_end: impl Fn(String) + Clone + Send + 'static,
     mut attach: impl FnMut(RemoteDevice) -> Result<()>,
-) -> Result<Vec<Served>> {
-    let serve = |share: &Share| {
-        let options = ServingOptions { queues: configuration.cpus.min(QUEUES_MAX) as u16, poll: POLL };
-        let share = shared(share);
-        let (process, stream) = ShareProcess::start_connected(&own_program(), &share, options)?;
+) -> Result<()> {
+    configuration.shares.iter().zip(starters).try_for_each(|(share, starter)| {
         let (on_end, tag) = (on_end.clone(), share.tag.clone());
         // The process has said why itself.
         let on_end = Box::new(move |_| on_end(format!("the process that serves the share {tag} has ended")));
-        let device = guest_device(stream, &share.tag, memory.clone(), on_end)?;
-        attach(device).with_context(|| format!("cannot attach the share {}", share.tag))?;
-        Ok(Served { _process: process })
-    };
-    configuration.shares.iter().map(serve).collect()
+        let device = guest_device(starter.serve()?, &share.tag, memory.clone(), on_end)?;
+        attach(device).with_context(|| format!("cannot attach the share {}", share.tag))
+    })
 }
 
 /// The servers of a guest that is User-Mode Linux, which has one processor.

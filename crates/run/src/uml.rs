@@ -142,7 +142,7 @@ impl Machine<'_> {
     fn open_console(&self) -> Result<Console> {
         let sender = self.sender.clone();
         // Nobody waits in vain: whoever listens has the console.
-        let console = Console::open(move |event| _ = sender.try_send(event))?;
+        let console = Console::open(|_| Ok(()), move |event| _ = sender.try_send(event))?;
         self.mouth.open(console.output());
         Ok(console)
     }
@@ -223,6 +223,7 @@ impl Machine<'_> {
                 Ok(ConsoleEvent::Unheard(error)) => {
                     return Err(anyhow!(error).context("cannot write the guest's console"));
                 }
+                Ok(ConsoleEvent::Deaf(error)) => return Err(anyhow!(error).context("cannot read what is typed")),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
             }
         }

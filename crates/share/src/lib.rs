@@ -25,6 +25,7 @@ mod nodes;
 mod process;
 mod reply;
 mod scratch;
+mod starter;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -34,3 +35,4 @@ pub use process::{
     BadTag, COMMAND, Launcher, ServingOptions, Share, ShareError, ShareProcess, Tag, own_program, serve,
     user_mode_linux_argument,
 };
+pub use starter::ShareStarter;

@@ -7,6 +7,7 @@
 use crate::device::{ShareDevice, TAG_BYTES_MAX};
 use crate::file_system::FileSystem;
 use crate::limits::Limits;
+use crate::starter;
 use blockyard_block::{AdmittedMemory, printable, shown, wait_ready};
 use blockyard_confinement::{Confinement, ConfinementError, Inherited, Landlock, Tree, raise_descriptor_limit};
 use blockyard_session::server::{EndReason, Server, ServerOptions};
@@ -118,7 +119,7 @@ pub enum ShareError {
     Ended(String),
 }
 
-fn os(doing: &'static str) -> impl FnOnce(io::Error) -> ShareError {
+pub(crate) fn os(doing: &'static str) -> impl FnOnce(io::Error) -> ShareError {
     move |error| ShareError::Os(doing, error)
 }
 
@@ -147,13 +148,13 @@ const READY: &[u8] = b"ready\n";
 
 /// The arguments of a server's process: what is served, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ServerArguments {
-    share: Share,
-    options: ServingOptions,
+pub(crate) struct ServerArguments {
+    pub(crate) share: Share,
+    pub(crate) options: ServingOptions,
 }
 
 impl ServerArguments {
-    fn to_arguments(&self) -> Vec<OsString> {
+    pub(crate) fn to_arguments(&self) -> Vec<OsString> {
         let Self { share, options } = self;
         let mut all = vec![
             share.directory.clone().into_os_string(),
@@ -223,19 +224,6 @@ impl ShareProcess {
         }
     }
 
-    /// As [`ShareProcess::start`], with the other end of the client's stream for [`guest_device`](crate::guest_device).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn start_connected(
-        launcher: &Launcher,
-        share: &Share,
-        options: ServingOptions,
-    ) -> Result<(Self, UnixStream), ShareError> {
-        let (ours, theirs) = UnixStream::pair().map_err(os("making its socket"))?;
-        Ok((Self::start(launcher, share, options, theirs.into())?, ours))
-    }
-
     /// Whether it serves no more.
     pub fn has_ended(&mut self) -> bool {
         // Whose end cannot be learned is not waited for.
@@ -267,13 +255,18 @@ pub fn user_mode_linux_argument(socket: &Path) -> OsString {
 
 /// The life of a server's process, first thing in it and without other threads, with the arguments that
 /// [`ShareProcess::start`] gave: shuts itself in, serves one client, and returns when that is gone or nobody needs it.
-/// `tell` says to people what could be better.
+/// With those of [`ShareStarter::start`](crate::ShareStarter::start), of the process that starts servers. `tell` says
+/// to people what could be better.
 ///
 /// # Errors
 /// Why it cannot begin or go on.
 pub fn serve(arguments: &[OsString], tell: impl Fn(&str)) -> Result<(), ShareError> {
     let not_for_people = || ShareError::Os("reading its arguments", io::Error::other("not for people"));
-    let ServerArguments { share, options } = ServerArguments::parse(arguments).ok_or_else(not_for_people)?;
+    let parse = |arguments: &[OsString]| ServerArguments::parse(arguments).ok_or_else(not_for_people);
+    if let Some(arguments) = starter::asked_for(arguments) {
+        return starter::run(&parse(arguments)?);
+    }
+    let ServerArguments { share, options } = parse(arguments)?;
     Inherited::take().map_err(os("taking over what was inherited"))?.close();
     let socket = stdin().try_clone_to_owned().map_err(os("taking its socket"))?;
     // Where it is known, too, nobody would hear that it is closed.

@@ -3,8 +3,7 @@
 use super::escape::EscapeKeys;
 use std::collections::VecDeque;
 use std::io::{self, Read};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What may wait for the guest to read it.
 const BYTES_MAX: usize = 1 << 16;
@@ -82,28 +81,26 @@ impl InputQueue {
     }
 }
 
-/// Starts the thread that reads stdin to its end. With `has_keys`, those of the console are its own.
-pub(super) fn start(queue: Arc<InputQueue>, has_keys: bool, leave: impl Fn() + Send + 'static) -> io::Result<()> {
-    let read = move || {
-        let mut keys = EscapeKeys::default();
-        let mut piece = vec![0; PIECE_BYTES];
-        // Its end is the end of what is typed, not of the machine.
-        while let Ok(count @ 1..) = io::stdin().read(&mut piece) {
-            let mut typed = piece[..count].to_vec();
-            if has_keys && keys.take(&mut typed) {
-                leave();
-            }
-            queue.add(&typed, !has_keys);
+/// Reads stdin to its end. With `has_keys`, those of the console are its own.
+pub(super) fn read(queue: &InputQueue, has_keys: bool, leave: impl Fn()) {
+    let mut keys = EscapeKeys::default();
+    let mut piece = vec![0; PIECE_BYTES];
+    // Its end is the end of what is typed, not of the machine.
+    while let Ok(count @ 1..) = io::stdin().read(&mut piece) {
+        let mut typed = piece[..count].to_vec();
+        if has_keys && keys.take(&mut typed) {
+            leave();
         }
-    };
-    // Nobody waits for it: it may wait for a key until the process ends.
-    thread::Builder::new().name("console-in".to_owned()).spawn(read).map(drop)
+        queue.add(&typed, !has_keys);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
 
     #[test]
     fn what_is_typed_comes_in_order_and_is_heard_of() {

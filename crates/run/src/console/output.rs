@@ -32,12 +32,16 @@ struct State {
 }
 
 impl ConsoleOutput {
-    /// Starts the thread that writes to stdout; `unheard` is told why when it cannot.
-    pub(super) fn start(to_terminal: bool, unheard: impl Fn(io::Error) + Send + 'static) -> io::Result<Self> {
+    /// Starts the thread that calls `begin` and then writes to stdout; `unheard` is told why when it cannot.
+    pub(super) fn start(
+        to_terminal: bool,
+        begin: impl FnOnce() -> io::Result<()> + Send + 'static,
+        unheard: impl Fn(io::Error) + Send + 'static,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
         let write = move || {
-            if let Err(error) = own.write_all(to_terminal) {
+            if let Err(error) = begin().and_then(|()| own.write_all(to_terminal)) {
                 own.close();
                 unheard(error);
             }
