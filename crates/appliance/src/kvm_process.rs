@@ -24,7 +24,7 @@ use blockyard_hypervisor::kvm::KvmHypervisor;
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use blockyard_vmm::event::{EventSink, MachineEvent};
 use blockyard_vmm::pc::kernel::Kernel;
-use blockyard_vmm::pc::{LoadedPc, Pc, PowerRequest, PowerSink, VirtioTransport};
+use blockyard_vmm::pc::{LoadedPc, Pc, PcMemory, PowerRequest, PowerSink, VirtioTransport};
 use blockyard_vmm::placement::Placement;
 use ready_disk::ReadyDisk;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -129,7 +129,9 @@ struct Serial {
 
 impl Machine {
     fn new(hypervisor: &KvmHypervisor, memory_bytes: u64, sockets: Vec<UnixStream>) -> io::Result<Self> {
-        let mut pc = Pc::new(hypervisor, 1, memory_bytes, Placement::default(), power(), events()).map_err(in_words)?;
+        // The disks are sessions, whose servers reach it.
+        let memory = PcMemory { bytes: memory_bytes, shared: true };
+        let mut pc = Pc::new(hypervisor, 1, memory, Placement::default(), power(), events()).map_err(in_words)?;
         let line = SerialLine::new()?;
         let port = pc.attach_console(line.output(), line.input()).map_err(in_words)?;
         let console = Box::new(|bytes: &[u8]| _ = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()));

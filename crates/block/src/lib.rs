@@ -149,6 +149,7 @@ mod explain;
 mod file;
 mod file_identity;
 mod formats;
+mod huge_mapping;
 pub mod layers;
 pub mod limits;
 mod mapped;

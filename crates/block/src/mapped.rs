@@ -1,5 +1,6 @@
 //! Regions of memory where this process has mapped them.
 
+use crate::huge_mapping::HugeMapping;
 use crate::truncation_guard::TruncationGuard;
 use std::sync::Arc;
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap};
@@ -12,6 +13,8 @@ pub(crate) struct Mapped {
     /// The regions again, side by side: every descriptor is looked up here.
     pub(crate) places: Box<[Place]>,
     pub(crate) guest_memory: GuestMemoryMmap,
+    /// Last: where regions lie that do not unmap themselves.
+    pub(crate) huge: Vec<Arc<HugeMapping>>,
 }
 
 /// Where a region lies.
@@ -29,14 +32,18 @@ unsafe impl Send for Place {}
 unsafe impl Sync for Place {}
 
 impl Mapped {
-    pub(crate) fn new(guest_memory: GuestMemoryMmap, guards: Arc<[TruncationGuard]>) -> Self {
+    pub(crate) fn new(
+        guest_memory: GuestMemoryMmap,
+        guards: Arc<[TruncationGuard]>,
+        huge: Vec<Arc<HugeMapping>>,
+    ) -> Self {
         let place = |region: &GuestRegionMmap| Place {
             address: region.start_addr().0,
             length_bytes: region.len(),
             base: region.as_ptr(),
         };
         let places = guest_memory.iter().map(place).collect();
-        Self { guards, places, guest_memory }
+        Self { guards, places, guest_memory, huge }
     }
 
     /// The region that `address` lies in: its index, the offset there, and the bytes from there to its end.

@@ -1,5 +1,6 @@
 //! The memory that requests may point into.
 
+use crate::huge_mapping::{HUGE_PAGE_BYTES, HugeMapping};
 use crate::mapped::{Mapped, Place};
 use crate::shared_words::{SharedWords, Word, words_at};
 use crate::truncation_guard::TruncationGuard;
@@ -8,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
+use vm_memory::mmap::{MmapRegionBuilder, MmapRegionError};
 use vm_memory::{
     Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
     MemoryRegionAddress, MmapRegion, VolatileSlice,
@@ -57,21 +59,43 @@ pub enum MemoryMapError {
     Layout(String),
 }
 
-/// A set of memory regions, each a memfd of sealed size, mapped here and, as the case may be, in a guest process, a
-/// hypervisor and another process's disk server. Cheap to clone; the mappings live as long as any clone.
+/// A set of memory regions, mapped here and in a hypervisor, and, where each is in a memfd of sealed size, in a guest
+/// process and another process's disk server as the case may be. Cheap to clone; the mappings live as long as any
+/// clone.
 #[derive(Clone, Debug)]
 pub struct MemoryMap {
     mapped: Arc<Mapped>,
 }
 
 impl MemoryMap {
-    /// Allocates zeroed regions of (guest-physical address, length in bytes).
+    /// Allocates zeroed regions of (guest-physical address, length in bytes), which other processes can map, too. Long
+    /// ones have huge pages where the system gives memory of several processes any: where
+    /// /sys/kernel/mm/transparent_hugepage/shmem_enabled says `advise` or more, which it does not by itself.
     ///
     /// # Errors
     /// When the layout is bad or no memory can be had.
     pub fn allocate(layout: &[(u64, usize)]) -> Result<Self, MemoryMapError> {
-        let regions = layout.iter().map(|&(address, length)| region(address, length)).collect::<Result<Vec<_>, _>>()?;
-        Self::new(regions, |_| None)
+        Self::allocate_by(layout, |address, length| {
+            region(address, length, Some(File::from(sealed_memfd(length as u64)?)))
+        })
+    }
+
+    /// The same as memory of this process alone, in huge pages where they are not switched off. Each is there once one
+    /// of its bytes is touched.
+    ///
+    /// # Errors
+    /// As [`MemoryMap::allocate`].
+    pub fn allocate_private(layout: &[(u64, usize)]) -> Result<Self, MemoryMapError> {
+        Self::allocate_by(layout, |address, length| region(address, length, None))
+    }
+
+    fn allocate_by(
+        layout: &[(u64, usize)],
+        region: impl Fn(u64, usize) -> Result<(GuestRegionMmap, Option<HugeMapping>), MemoryMapError>,
+    ) -> Result<Self, MemoryMapError> {
+        let regions = layout.iter().map(|&(address, length)| region(address, length));
+        let (regions, huge): (Vec<_>, Vec<_>) = regions.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        Self::new(regions, |_| None, huge.into_iter().flatten().map(Arc::new).collect())
     }
 
     /// Maps regions that another process made and may cut short at any time. Their size at this moment is checked.
@@ -94,18 +118,19 @@ impl MemoryMap {
         admitted: &AdmittedMemory,
     ) -> Result<Self, MemoryMapError> {
         let regions = regions.iter().map(|region| region.map(admitted)).collect::<Result<Vec<_>, _>>()?;
-        Self::new(regions, |region| Some(TruncationGuard::new(region.as_ptr(), region.size())))
+        Self::new(regions, |region| Some(TruncationGuard::new(region.as_ptr(), region.size())), Vec::new())
     }
 
     fn new(
         mut regions: Vec<GuestRegionMmap>,
         guard: impl FnMut(&GuestRegionMmap) -> Option<io::Result<TruncationGuard>>,
+        huge: Vec<Arc<HugeMapping>>,
     ) -> Result<Self, MemoryMapError> {
         regions.sort_by_key(GuestMemoryRegion::start_addr);
         let guest_memory =
             GuestMemoryMmap::from_regions(regions).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
         let guards = guest_memory.iter().filter_map(guard).collect::<io::Result<_>>()?;
-        Ok(Self { mapped: Arc::new(Mapped::new(guest_memory, guards)) })
+        Ok(Self { mapped: Arc::new(Mapped::new(guest_memory, guards, huge)) })
     }
 
     /// This map with one more region, of zeroed memory, behind its own, which keep their indices; and the new one's
@@ -117,25 +142,35 @@ impl MemoryMap {
         let end = self.guest_memory().iter().map(|region| region.start_addr().0.checked_add(region.len())).max();
         let no_room = || MemoryMapError::Layout("no address is free behind the last region".to_owned());
         let address = end.unwrap_or(Some(0)).and_then(|end| end.checked_next_multiple_of(4096)).ok_or_else(no_room)?;
-        let added = Arc::new(region(address, length_bytes)?);
-        let guest_memory =
-            self.guest_memory().insert_region(added).map_err(|error| MemoryMapError::Layout(error.to_string()))?;
+        let (added, mapping) = region(address, length_bytes, Some(File::from(sealed_memfd(length_bytes as u64)?)))?;
+        let huge = self.mapped.huge.iter().cloned().chain(mapping.map(Arc::new)).collect();
+        let guest_memory = self
+            .mapped
+            .guest_memory
+            .insert_region(Arc::new(added))
+            .map_err(|error| MemoryMapError::Layout(error.to_string()))?;
         let index = guest_memory.iter().count() - 1;
-        let mapped = Mapped::new(guest_memory, Arc::clone(&self.mapped.guards));
+        let mapped = Mapped::new(guest_memory, Arc::clone(&self.mapped.guards), huge);
         Ok((Self { mapped: Arc::new(mapped) }, index as u32))
     }
 
-    /// The regions as rust-vmm's crates want them.
-    pub fn guest_memory(&self) -> &GuestMemoryMmap {
+    /// The regions as rust-vmm's crates want them: not as a type that can be cloned, as a clone would outlive the
+    /// mappings.
+    pub fn guest_memory(&self) -> &impl GuestMemoryBackend<R = GuestRegionMmap> {
         &self.mapped.guest_memory
     }
 
-    /// The regions, in order of address: (address, length in bytes, memfd, offset in the memfd).
-    pub fn regions(&self) -> impl Iterator<Item = (u64, u64, &File, u64)> {
-        self.guest_memory().iter().map(|region| {
-            let file = region.file_offset().expect("every region was made from a memfd");
-            (region.start_addr().0, region.len(), file.file(), file.start())
-        })
+    /// The regions, in order of address: (address, length in bytes).
+    pub fn regions(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.mapped.places.iter().map(|place| (place.address, place.length_bytes))
+    }
+
+    /// The regions for another process: (address, length in bytes, memfd, offset in the memfd). `None` where they are
+    /// this process's alone ([`MemoryMap::allocate_private`]).
+    pub fn shared_regions(&self) -> Option<impl Iterator<Item = (u64, u64, &File, u64)>> {
+        let files: Option<Vec<_>> = self.mapped.guest_memory.iter().map(GuestRegionMmap::file_offset).collect();
+        let regions = self.regions().zip(files?);
+        Some(regions.map(|((address, length_bytes), file)| (address, length_bytes, file.file(), file.start())))
     }
 
     /// False from when an access of ours met the end of a file that was cut short. What is in that region, and what was
@@ -312,12 +347,29 @@ impl<F: AsFd> SharedRegion<F> {
     }
 }
 
-fn region(address: u64, length: usize) -> Result<GuestRegionMmap, MemoryMapError> {
-    let memfd = sealed_memfd(length as u64)?;
-    let mapping = MmapRegion::from_file(FileOffset::new(File::from(memfd), 0), length)
-        .map_err(|error| MemoryMapError::Layout(error.to_string()))?;
-    GuestRegionMmap::new(mapping, GuestAddress(address))
-        .ok_or_else(|| MemoryMapError::Layout(format!("region at {address:#x} wraps around")))
+/// A region in the file, or in none, and where it lies if huge pages are worth having.
+fn region(
+    address: u64,
+    length: usize,
+    file: Option<File>,
+) -> Result<(GuestRegionMmap, Option<HugeMapping>), MemoryMapError> {
+    let bad = |error: MmapRegionError| MemoryMapError::Layout(error.to_string());
+    let huge = (length >= HUGE_PAGE_BYTES).then(|| HugeMapping::new(address, length, file.as_ref())).transpose()?;
+    let flags =
+        libc::MAP_NORESERVE | if file.is_some() { libc::MAP_SHARED } else { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS };
+    let mut builder =
+        MmapRegionBuilder::new(length).with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE).with_mmap_flags(flags);
+    if let Some(file) = file {
+        builder = builder.with_file_offset(FileOffset::new(file, 0));
+    }
+    if let Some(huge) = &huge {
+        // SAFETY: the mapping is as long, and is kept beside the region and dropped after it (`Mapped`), which hands
+        // no region out for longer.
+        builder = unsafe { builder.with_raw_mmap_pointer(huge.base()) };
+    }
+    let region = GuestRegionMmap::new(builder.build().map_err(bad)?, GuestAddress(address))
+        .ok_or_else(|| MemoryMapError::Layout(format!("region at {address:#x} wraps around")))?;
+    Ok((region, huge))
 }
 
 /// A memfd that can neither grow nor shrink: whoever maps it never meets SIGBUS.

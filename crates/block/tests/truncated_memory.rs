@@ -110,7 +110,7 @@ fn another_fault_is_passed_on() {
         let (_file, region) = shared(0);
         let _map = MemoryMap::from_files(vec![region]).unwrap();
         let other = MemoryMap::allocate(&[(0, 4096)]).unwrap();
-        let (_, length, memfd, _) = other.regions().next().unwrap();
+        let (_, length, memfd, _) = other.shared_regions().unwrap().next().unwrap();
         let plain: vm_memory::GuestMemoryMmap = vm_memory::GuestMemoryMmap::from_ranges_with_files([(
             GuestAddress(0),
             2 * length as usize,

@@ -17,7 +17,7 @@ use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use blockyard_share::ShareStarter;
 use blockyard_vmm::event::MachineEvent;
 use blockyard_vmm::machine::{MachineError, RunningMachine};
-use blockyard_vmm::pc::{Pc, PowerRequest, VirtioTransport};
+use blockyard_vmm::pc::{Pc, PcMemory, PowerRequest, VirtioTransport};
 use blockyard_vmm::placement::Placement;
 use blockyard_vmm::threads::Threads;
 use blockyard_vmm::virtio_disk::DiskStatistics;
@@ -137,9 +137,9 @@ impl Machine<'_> {
                 let _ = sender.try_send(Event::Machine(event));
             }
         });
-        let Configuration { cpus, memory, .. } = *self.configuration;
+        let cpus = self.configuration.cpus;
         let threads = Threads { placement: self.placement.clone(), begin: self.walls.begin() };
-        let mut pc = Pc::new(&self.hypervisor, cpus, memory, threads, power, events)?;
+        let mut pc = Pc::new(&self.hypervisor, cpus, self.memory(), threads, power, events)?;
         let output = self.console.output();
         let input = Arc::clone(self.console.input());
         let serial = pc.attach_console(
@@ -168,6 +168,12 @@ impl Machine<'_> {
             }
         })?;
         Ok(Started { machine, disks })
+    }
+
+    /// Servers of shares and sessions work in the guest's memory.
+    fn memory(&self) -> PcMemory {
+        let has_session = self.disks.iter().any(|(_, open)| open.session.is_some());
+        PcMemory { bytes: self.configuration.memory, shared: has_session || !self.configuration.shares.is_empty() }
     }
 
     /// Has a thread tell the guest's port of what is typed, until nobody listens any more: while the guest says

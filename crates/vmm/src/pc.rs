@@ -48,6 +48,24 @@ pub enum VirtioTransport {
     Mmio,
 }
 
+/// A PC's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct PcMemory {
+    /// How much of it there is.
+    pub bytes: u64,
+    /// Whether other processes are to reach it, that serve its devices. It has huge pages if not, and a first touch of
+    /// any of them costs the guest one exit and not 512.
+    pub shared: bool,
+}
+
+impl PcMemory {
+    fn allocate(self) -> Result<MemoryMap, MachineError> {
+        let layout = map::memory(self.bytes)?;
+        let memory = if self.shared { MemoryMap::allocate(&layout) } else { MemoryMap::allocate_private(&layout) };
+        memory.map_err(|error| MachineError::Refused(format!("the guest's memory: {error}")))
+    }
+}
+
 /// A device at ports, that the tables describe.
 #[derive(Clone, Copy, Debug)]
 struct PortSlot {
@@ -69,7 +87,7 @@ pub struct Pc {
 }
 
 impl Pc {
-    /// A PC with `vcpus` processors and `memory_bytes` of memory, whose requests to be switched off or reset go to
+    /// A PC with `vcpus` processors, whose requests to be switched off or reset go to
     /// `power`.
     ///
     /// # Errors
@@ -77,7 +95,7 @@ impl Pc {
     pub fn new(
         hypervisor: &dyn Hypervisor,
         vcpus: u32,
-        memory_bytes: u64,
+        memory: PcMemory,
         threads: impl Into<Threads>,
         power: PowerSink,
         events: EventSink,
@@ -86,9 +104,7 @@ impl Pc {
             let name = hypervisor.name();
             return Err(MachineError::Refused(format!("a kernel does not run on the backend {name}: KVM is needed")));
         }
-        let memory = MemoryMap::allocate(&map::memory(memory_bytes)?)
-            .map_err(|error| MachineError::Refused(format!("the guest's memory: {error}")))?;
-        let mut machine = Machine::new(hypervisor, memory, vcpus as usize, threads, events)?;
+        let mut machine = Machine::new(hypervisor, memory.allocate()?, vcpus as usize, threads, events)?;
         machine.set_absent(Absent::ReadsAsOnes);
         machine.vm().create_interrupt_controllers(vcpus)?;
         machine.attach_port_device(power::PORT, power::PORTS, Arc::new(Mutex::new(power::PowerPorts(power))))?;
@@ -96,7 +112,7 @@ impl Pc {
             machine,
             pci: None,
             vcpus,
-            memory_bytes,
+            memory_bytes: memory.bytes,
             serial_ports: Vec::new(),
             disks: 0,
             ahci: AhciDisks::default(),

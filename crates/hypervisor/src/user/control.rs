@@ -54,7 +54,8 @@ impl ControlArea {
 
     /// What a guest process maps; closed to it afterwards.
     pub(super) fn memfd(&self) -> BorrowedFd<'_> {
-        let (_, _, file, _) = self.memory.regions().next().expect("the map was made with one region");
+        let mut regions = self.memory.shared_regions().expect("the map was made to be shared");
+        let (_, _, file, _) = regions.next().expect("the map was made with one region");
         file.as_fd()
     }
 

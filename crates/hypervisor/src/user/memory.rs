@@ -47,7 +47,10 @@ impl GuestMemory {
 
     /// Adds a slot.
     pub(super) fn add(&mut self, number: u32, memory: &MemoryMap, region: usize) -> Result<(), Error> {
-        let Some((address, length, _, offset)) = memory.regions().nth(region) else {
+        let Some(mut regions) = memory.shared_regions() else {
+            return Err(Error::Refused("a guest process cannot map memory that is this process's alone".to_owned()));
+        };
+        let Some((address, length, _, offset)) = regions.nth(region) else {
             return Err(Error::Refused(format!("the memory map has no region {region}")));
         };
         if self.slots.iter().any(|slot| slot.number == number) {
@@ -74,7 +77,7 @@ impl GuestMemory {
     /// What the guest process has to map.
     pub(super) fn mappings(&self) -> impl Iterator<Item = Mapping<'_>> {
         self.slots.iter().filter_map(|slot| {
-            let (_, _, file, offset) = slot.memory.regions().nth(slot.region)?;
+            let (_, _, file, offset) = slot.memory.shared_regions()?.nth(slot.region)?;
             let hidden = self.lowest_address.saturating_sub(slot.address);
             let length = slot.length.checked_sub(hidden).filter(|&length| length > 0)?;
             Some(Mapping { address: slot.address + hidden, length, file, offset: offset + hidden })

@@ -92,18 +92,20 @@ impl MemoryTable {
     /// Takes a queue's own memory in.
     pub(super) fn insert_private(&mut self, memory: &MemoryMap) -> io::Result<Result<RegionId, TableFull>> {
         self.forget_unused();
-        let Some((identity, file)) = describe(memory)?.pop() else { return Ok(Err(TableFull)) };
+        let Some((identity, file)) = describe(memory)?.and_then(|mut regions| regions.pop()) else {
+            return Ok(Err(TableFull));
+        };
         if self.regions.len() >= self.slots {
             return Ok(Err(TableFull));
         }
         Ok(Ok(self.insert(identity, file, true)))
     }
 
-    /// Takes all regions of a queue's memory map in, or none. Some slots stay free for the `queues_left` queues that
-    /// can still be opened.
+    /// Takes all regions of a queue's memory map in, or none, as where they are this process's alone. Some slots stay
+    /// free for the `queues_left` queues that can still be opened.
     pub(super) fn share(&mut self, memory: &MemoryMap, queues_left: usize) -> io::Result<Option<Vec<RegionId>>> {
         self.forget_unused();
-        let regions = describe(memory)?;
+        let Some(regions) = describe(memory)? else { return Ok(None) };
         let fresh = regions.iter().filter(|(identity, _)| self.find(identity).is_none()).count();
         let reserved = queues_left.min(RESERVED_SLOTS_MAX);
         if self.regions.len() + fresh + reserved > self.slots {
@@ -198,16 +200,15 @@ impl MemoryTable {
     }
 }
 
-/// What each region of a memory map is, and its file.
-fn describe(memory: &MemoryMap) -> io::Result<Vec<(Identity, File)>> {
-    memory
-        .regions()
-        .map(|(_, length_bytes, file, file_offset_bytes)| {
-            let metadata = file.metadata()?;
-            let identity = Identity { device: metadata.dev(), inode: metadata.ino(), file_offset_bytes, length_bytes };
-            Ok((identity, file.try_clone()?))
-        })
-        .collect()
+/// What each region of a memory map is, and its file, if other processes can have it.
+fn describe(memory: &MemoryMap) -> io::Result<Option<Vec<(Identity, File)>>> {
+    let Some(regions) = memory.shared_regions() else { return Ok(None) };
+    let described = regions.map(|(_, length_bytes, file, file_offset_bytes)| {
+        let metadata = file.metadata()?;
+        let identity = Identity { device: metadata.dev(), inode: metadata.ino(), file_offset_bytes, length_bytes };
+        Ok((identity, file.try_clone()?))
+    });
+    described.collect::<io::Result<_>>().map(Some)
 }
 
 impl TableFull {

@@ -45,7 +45,7 @@ pub(super) struct SessionQueue {
 impl SessionQueue {
     pub(super) fn new(keeper: &Arc<Keeper>, opened: Opened, offer: &Offer, memory: &MemoryMap, depth: usize) -> Self {
         let Opened { vring, ring, kick, addresses } = opened;
-        let regions = memory.regions().enumerate().map(|(index, (_, length_bytes, _, _))| {
+        let regions = memory.regions().enumerate().map(|(index, (_, length_bytes))| {
             let address = addresses.as_ref().and_then(|addresses| addresses.get(index).copied());
             RegionView { length_bytes, address }
         });

@@ -134,7 +134,8 @@ impl RemoteDevice {
         let queues = u8::try_from(queues).map_err(|_| detail("it has more queues than can be"))?;
         let config = connection.get_config(options.config_bytes)?;
         let config = config.ok_or_else(|| detail("it shows no configuration of such a device"))?;
-        give_memory(&connection, &memory).map_err(|error| error.unwrap_or_else(|| detail("too many regions")))?;
+        give_memory(&connection, &memory)
+            .map_err(|error| error.unwrap_or_else(|| detail("the guest's memory cannot be given to it")))?;
         let inbox = Arc::new(Inbox { event: EventFd::new().map_err(os)?, commands: Mutex::new(Some(Vec::new())) });
         let thread = DeviceThread::new(connection, Arc::clone(&inbox)).map_err(os)?;
         let handle = thread::Builder::new().name(options.name.clone()).spawn(move || thread.run(on_end)).map_err(os)?;
@@ -167,9 +168,11 @@ impl RemoteDevice {
     }
 }
 
-/// The regions, at their guest-physical addresses. Without an error of its own: there are too many.
+/// The regions, at their guest-physical addresses. Without an error of its own: there are too many, or they are this
+/// process's alone.
 fn give_memory(connection: &Connection, memory: &MemoryMap) -> Result<(), Option<SessionError>> {
-    let regions = memory.regions().map(|(address, length_bytes, file, file_offset_bytes)| RegionMessage {
+    let regions = memory.shared_regions().ok_or(None)?;
+    let regions = regions.map(|(address, length_bytes, file, file_offset_bytes)| RegionMessage {
         address,
         length_bytes,
         file_offset_bytes,

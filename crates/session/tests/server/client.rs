@@ -193,7 +193,7 @@ impl Client {
 
     /// One region, in the 72 bytes that User-Mode Linux sends.
     pub(crate) fn share_memory(&self) {
-        let (address, length, file, offset) = self.memory.regions().next().unwrap();
+        let (address, length, file, offset) = self.memory.shared_regions().unwrap().next().unwrap();
         self.send(5, &words(&[1, address, length, USER, offset, 0, 0, 0, 0]), &[file.as_fd()]);
     }
 

@@ -348,7 +348,7 @@ fn act(client: &Client, things: &Things, step: &Step) {
         }
         Step::Memory(choice) => {
             let regions = [GUEST, MEMORY_BYTES >> (choice & 3), USER, u64::from(choice >> 2 & 3) * 4096];
-            let (_, _, file, _) = client.memory.regions().next().unwrap();
+            let (_, _, file, _) = client.memory.shared_regions().unwrap().next().unwrap();
             client.send(5, &[&words(&[1])[..], &words(&regions), &[0; 32]].concat(), &[file.as_fd()]);
         }
         Step::Start(index) => client.start_queue((index % 2).into(), 0),

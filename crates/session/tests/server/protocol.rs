@@ -82,7 +82,7 @@ fn memory_may_come_and_go_while_queues_run() {
     let (client, _session) = Client::start(&server, export(disk(), 1, 1));
     let mut driver = client.driver(0);
     let more = MemoryMap::allocate(&[(0x8000_0000, 1 << 20)]).unwrap();
-    let (address, length, file, _) = more.regions().next().unwrap();
+    let (address, length, file, _) = more.shared_regions().unwrap().next().unwrap();
     let region = words(&[0, address, length, USER + MEMORY_BYTES, 0]);
     let there = address - GUEST;
     assert_eq!(driver.run(IN, 0, there, 4096), 1, "not there yet");

@@ -21,7 +21,7 @@ use kind::Kind;
 use linux_loader::bootparam::setup_header;
 use std::fs::File;
 use std::ops::Range;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
 /// A kernel and what it is given.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ impl Kernel<'_> {
     ///
     /// # Errors
     /// When it is no kernel that can be started, or something does not fit.
-    pub(super) fn load(&self, memory: &GuestMemoryMmap, memory_bytes: u64) -> Result<Entry, MachineError> {
+    pub(super) fn load(&self, memory: &impl GuestMemoryBackend, memory_bytes: u64) -> Result<Entry, MachineError> {
         let file = BootFile::new("the kernel", self.image)?;
         let image = match kind::of(&file)? {
             Kind::BzImage => bzimage::parse(&file)?,
@@ -93,7 +93,7 @@ impl Kernel<'_> {
         image.finish(memory, memory_bytes, initrd.unwrap_or_default())
     }
 
-    fn write_command_line(&self, memory: &GuestMemoryMmap, bytes_max: u64) -> Result<(), MachineError> {
+    fn write_command_line(&self, memory: &impl GuestMemoryBackend, bytes_max: u64) -> Result<(), MachineError> {
         let room = bytes_max.min(map::COMMAND_LINE_BYTES - 1);
         let length = self.command_line.len();
         if length as u64 > room {
@@ -138,7 +138,12 @@ impl Image {
     }
 
     /// Writes what the kernel finds by its protocol; `initrd` is empty where there is none.
-    fn finish(self, memory: &GuestMemoryMmap, memory_bytes: u64, initrd: Range<u64>) -> Result<Entry, MachineError> {
+    fn finish(
+        self,
+        memory: &impl GuestMemoryBackend,
+        memory_bytes: u64,
+        initrd: Range<u64>,
+    ) -> Result<Entry, MachineError> {
         let entry = self.entry;
         let kinds = memory_kinds(memory_bytes);
         Ok(match self.protocol {
@@ -198,7 +203,7 @@ fn memory_kinds(memory_bytes: u64) -> Vec<MemoryKind> {
     kinds
 }
 
-fn write(memory: &GuestMemoryMmap, bytes: &[u8], address: u64, what: &str) -> Result<(), MachineError> {
+fn write(memory: &impl GuestMemoryBackend, bytes: &[u8], address: u64, what: &str) -> Result<(), MachineError> {
     let written = memory.write_slice(bytes, GuestAddress(address));
     written.map_err(|error| refused(format!("{what} does not fit into the guest's memory: {error}")))
 }

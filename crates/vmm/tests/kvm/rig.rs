@@ -6,7 +6,7 @@ use blockyard_hypervisor::kvm::KvmHypervisor;
 use blockyard_linux_guest::write_initramfs_with;
 use blockyard_vmm::machine::RunningMachine;
 use blockyard_vmm::pc::kernel::Kernel;
-use blockyard_vmm::pc::{Pc, PowerRequest, VirtioTransport};
+use blockyard_vmm::pc::{Pc, PcMemory, PowerRequest, VirtioTransport};
 use blockyard_vmm::placement::Placement;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -118,7 +118,8 @@ impl Rig {
         let ends = sender.clone();
         let power = Arc::new(move |request| _ = ends.send(End::Power(request)));
         let events = Arc::new(move |event| _ = sender.send(End::Machine(format!("{event:?}"))));
-        let mut pc = Pc::new(&hypervisor, self.vcpus, self.memory_bytes, Placement::default(), power, events).unwrap();
+        let memory = PcMemory { bytes: self.memory_bytes, shared: false };
+        let mut pc = Pc::new(&hypervisor, self.vcpus, memory, Placement::default(), power, events).unwrap();
         let output = Box::new(move |bytes: &[u8]| printed.lock().unwrap().extend(bytes));
         pc.attach_console(output, Box::new(NoInput)).unwrap();
         for disk in &self.disks {

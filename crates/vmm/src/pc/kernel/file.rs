@@ -5,7 +5,7 @@ use crate::machine::MachineError;
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
 /// A file whose length is known.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl<'a> BootFile<'a> {
         &self,
         offset: u64,
         length: u64,
-        memory: &GuestMemoryMmap,
+        memory: &impl GuestMemoryBackend,
         address: u64,
     ) -> Result<(), MachineError> {
         self.check(offset, length)?;

@@ -6,7 +6,7 @@ use super::refused;
 use crate::machine::MachineError;
 use std::fs::File;
 use std::ops::Range;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
 const PAGE_BYTES: u64 = 4096;
 /// Where all of [`KINDS`] lies.
@@ -37,7 +37,11 @@ const CPIO_WITH_CHECKSUMS: &[u8] = b"070702";
 ///
 /// # Errors
 /// When it is none, is cut off, or does not fit.
-pub(super) fn load(file: &File, memory: &GuestMemoryMmap, room: Range<u64>) -> Result<Range<u64>, MachineError> {
+pub(super) fn load(
+    file: &File,
+    memory: &impl GuestMemoryBackend,
+    room: Range<u64>,
+) -> Result<Range<u64>, MachineError> {
     let file = BootFile::new("the initrd", file)?;
     let beginning = file.beginning(BEGINNING_BYTES)?;
     if !KINDS.iter().any(|(at, bytes)| beginning.get(*at..).is_some_and(|rest| rest.starts_with(bytes))) {
@@ -66,7 +70,7 @@ const NAME_LENGTH: Range<usize> = 94..102;
 
 /// Whether archives that are not compressed are there as a whole: entry by entry, to the end or to what is compressed,
 /// which says nothing of its length. In guest memory, where that takes no system calls.
-fn check_archives(memory: &GuestMemoryMmap, place: Range<u64>) -> Result<(), MachineError> {
+fn check_archives(memory: &impl GuestMemoryBackend, place: Range<u64>) -> Result<(), MachineError> {
     let mut at = place.start;
     // Each turn goes on by a header at least.
     while at < place.end {

@@ -5,7 +5,7 @@ use super::{MemoryKind, map};
 use crate::machine::MachineError;
 use linux_loader::start_info::{XEN_HVM_START_MAGIC_VALUE, hvm_memmap_table_entry, hvm_modlist_entry, hvm_start_info};
 use std::ops::Range;
-use vm_memory::{ByteValued, GuestMemoryMmap};
+use vm_memory::{ByteValued, GuestMemoryBackend};
 
 /// `XEN_ELFNOTE_PHYS32_ENTRY`.
 const PHYS32_ENTRY: u32 = 18;
@@ -43,7 +43,11 @@ const MODULES: u64 = map::PVH_START_INFO + 0x40;
 const MEMORY_MAP: u64 = map::PVH_START_INFO + 0x80;
 
 /// Writes what the kernel finds. An empty `initrd` is none.
-pub(super) fn write(memory: &GuestMemoryMmap, kinds: &[MemoryKind], initrd: Range<u64>) -> Result<(), MachineError> {
+pub(super) fn write(
+    memory: &impl GuestMemoryBackend,
+    kinds: &[MemoryKind],
+    initrd: Range<u64>,
+) -> Result<(), MachineError> {
     let has_initrd = !initrd.is_empty();
     let start_info = hvm_start_info {
         magic: XEN_HVM_START_MAGIC_VALUE,

@@ -5,7 +5,7 @@ use super::{MemoryKind, map};
 use crate::machine::MachineError;
 use linux_loader::bootparam::{boot_e820_entry, boot_params, setup_header};
 use std::ops::Range;
-use vm_memory::{ByteValued, GuestMemoryMmap};
+use vm_memory::{ByteValued, GuestMemoryBackend};
 
 /// A boot loader that has no number.
 pub(super) const OTHER_LOADER: u8 = 0xff;
@@ -23,7 +23,7 @@ pub(super) fn header_of_elf() -> setup_header {
 
 /// Writes them for a kernel with this setup header. An empty `initrd` is none.
 pub(super) fn write(
-    memory: &GuestMemoryMmap,
+    memory: &impl GuestMemoryBackend,
     header: &setup_header,
     kinds: &[MemoryKind],
     initrd: Range<u64>,
