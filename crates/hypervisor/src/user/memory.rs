@@ -193,6 +193,8 @@ mod tests {
         assert_eq!(memory.code(0x40ffd).bytes().len(), 3);
         assert_eq!(memory.code(0x41000).bytes().len(), 0);
         let mapped: Vec<_> = memory.mappings().map(|part| (part.address, part.length, part.offset)).collect();
+        let alone = MemoryMap::allocate_private(&[(0x50000, 0x1000)]).unwrap();
+        assert!(memory.add(3, &alone, 0).unwrap_err().to_string().contains("this process's alone"));
         assert_eq!(mapped, [(0x10000, 0x10000, 0x10000), (0x20000, 0x1000, 0), (0x40000, 0x1000, 0)]);
     }
 }

@@ -1,7 +1,9 @@
 //! Data, through qemu-storage-daemon, compared with the image.
 
 use crate::rig::{Client, REGION_BYTES, Random, Rig, WRITE, both_ways, pattern};
-use blockyard_block::{Completion, Disk, Extent, ExtentKind, Operation, QueueError, Request, RequestError, Segment};
+use blockyard_block::{
+    Completion, Disk, Extent, ExtentKind, MemoryMap, Operation, QueueError, Request, RequestError, Segment,
+};
 use blockyard_session::client::SessionOptions;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
@@ -37,6 +39,21 @@ fn what_is_written_is_in_the_image_and_read_back() {
         client.perform(durable, 0, &segments).unwrap();
         assert_eq!(rig.contents()[..8192], [7; 8192]);
     }
+}
+
+/// Its memory is no file, so its data go through the queue's own.
+#[test]
+fn memory_of_this_process_alone_is_read_into_and_written_from() {
+    let contents = pattern(1 << 20, 3);
+    let rig = Rig::new(&contents, 1, &SessionOptions::default());
+    let layout = [(0, REGION_BYTES), (REGION_BYTES as u64, REGION_BYTES)];
+    let memory = MemoryMap::allocate_private(&layout).unwrap();
+    assert!(memory.shared_regions().is_none());
+    let queue = rig.disk.open_queue(&memory, 4).unwrap();
+    let mut client = Client { memory, queue };
+    assert!(client.read(0, 1 << 20) == contents);
+    client.write(0, &contents[4096..]);
+    assert!(rig.contents()[..contents.len() - 4096] == contents[4096..]);
 }
 
 #[test]
