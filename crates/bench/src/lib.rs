@@ -2,8 +2,8 @@
 //!
 //! [`copy`] compares whole copies: ours, as the system this project follows did it and as we do it, beside cp, dd and
 //! qemu-img. [`disk`] tests any disk, and [`layer_costs`] does the same to several, to say what lies between them.
-//! [`kbuild`] builds a kernel in virtual machines. [`statistics`], [`cpu_idle`], [`random_file`] and [`table`] are what
-//! every benchmark shares.
+//! [`kbuild`] builds a kernel in virtual machines, each a [`machine_process`]. [`statistics`], [`cpu_idle`],
+//! [`random_file`] and [`table`] are what every benchmark shares.
 //!
 //! Whatever is compared runs interleaved, in one go, on one machine; medians and ratios are reported, with the CPUs'
 //! idle time beside every figure. Deliberately absent: thresholds. A benchmark measures; it does not pass or fail.
@@ -16,6 +16,7 @@ pub mod disk;
 pub mod guestfish;
 pub mod kbuild;
 pub mod layer_costs;
+pub mod machine_process;
 mod random;
 pub mod random_file;
 pub mod startup;

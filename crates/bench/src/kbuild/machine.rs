@@ -3,26 +3,19 @@
 use super::console::{self, Said};
 use super::tree::quoted;
 use super::{Backend, Guest, KbuildBench, Placement};
+use crate::machine_process::{MachineEnd, MachineProcess};
 use anyhow::{Context, Result};
 use blockyard_linux_guest::{modules_in, write_initramfs_with};
-use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{Read, Seek, Write as _};
+use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-/// How often to look whether the measurement is to end.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a machine may take to end that was asked to.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Of what a machine says when it fails, an error repeats so much.
-const WORDS_MAX: usize = 400;
 /// What drives a share in the guest; what of it a kernel has no module of, it has built in.
 const MODULES: [&str; 2] = ["virtio_pci", "virtiofs"];
 const STEP: &str = include_str!("step.sh");
@@ -107,28 +100,20 @@ impl<'a> Given<'a> {
         fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
         let log_file = logs.with_extension("log");
         let log = File::create(&log_file).with_context(|| format!("cannot make {}", log_file.display()))?;
-        let mut errors = tempfile::tempfile_in(self.directory).context("making a file")?;
-        let mut command = self.command(machine, &initrd, &logs);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.stderr(errors.try_clone().context("making a file")?);
-        let mut child = Running(command.spawn().context("cannot run this program again")?);
-        let console = child.0.stdout.take().context("a machine without a console")?;
-        let (sender, heard) = mpsc::channel();
         let mut log_end = log.try_clone().context("keeping the log")?;
-        let reader = thread::spawn(move || {
-            // Who listens has the machine.
-            console::read(console, log, |said, when| _ = sender.send((said, when)));
-        });
-        let mut clocks = Clocks::default();
-        if child.until_it_ends(&heard, &mut clocks, watch)?.is_break() {
-            return Ok(Ended::Interrupted);
-        }
-        let succeeded = child.0.wait().context("waiting for the machine")?.success();
-        _ = reader.join();
-        heard.try_iter().for_each(|(said, when)| clocks.hear(said, when));
-        let words = read(&mut errors)?;
-        log_end.write_all(words.as_bytes()).with_context(|| format!("cannot write {}", log_file.display()))?;
-        Ok(ended(machine, &clocks, succeeded, &words))
+        let clocks = Arc::new(Mutex::new(Clocks::default()));
+        let heard = Arc::clone(&clocks);
+        let hear = move |line: &[u8]| {
+            if let Some(said) = console::said(&String::from_utf8_lossy(line)) {
+                heard.lock().unwrap_or_else(PoisonError::into_inner).hear(said, Instant::now());
+            }
+        };
+        let mut command = self.command(machine, &initrd, &logs);
+        let process = MachineProcess::start(&mut command, self.directory, log, hear)?;
+        let Some(end) = process.until_it_ends(watch)? else { return Ok(Ended::Interrupted) };
+        log_end.write_all(end.words.as_bytes()).with_context(|| format!("cannot write {}", log_file.display()))?;
+        let clocks = clocks.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(ended(machine, &clocks, &end))
     }
 
     /// The machine's initial file system: busybox, modules, and the step.
@@ -210,75 +195,18 @@ impl Clocks {
     }
 }
 
-/// A machine that does not outlive its scope.
-struct Running(Child);
-
-impl Running {
-    /// Hears what the step says until the machine has ended, or is to end: then ends it.
-    fn until_it_ends(
-        &mut self,
-        heard: &Receiver<(Said, Instant)>,
-        clocks: &mut Clocks,
-        watch: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        while self.0.try_wait().context("waiting for the machine")?.is_none() {
-            if watch().is_break() {
-                self.end();
-                return Ok(ControlFlow::Break(()));
-            }
-            match heard.recv_timeout(LOOK_INTERVAL) {
-                Ok((said, when)) => clocks.hear(said, when),
-                Err(RecvTimeoutError::Timeout) => {}
-                // It is about to end.
-                Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK_INTERVAL),
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    /// Asks it to end, and sees that it does.
-    fn end(&mut self) {
-        if let Some(pid) = Pid::from_raw(self.0.id() as i32) {
-            // It may be gone already.
-            _ = kill_process(pid, Signal::TERM);
-        }
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline && matches!(self.0.try_wait(), Ok(None)) {
-            thread::sleep(LOOK_INTERVAL);
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended, or does not end otherwise.
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
-fn read(file: &mut File) -> Result<String> {
-    file.rewind().context("reading what the machine said")?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).context("reading what the machine said")?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// What a machine that has ended has measured; `words` is its stderr, with its statistics in the last line.
-fn ended(machine: Machine<'_>, clocks: &Clocks, succeeded: bool, words: &str) -> Ended {
+/// What a machine that has ended has measured.
+fn ended(machine: Machine<'_>, clocks: &Clocks, end: &MachineEnd) -> Ended {
     if let Some(why) = &clocks.failed {
         return Ended::Failed(why.clone());
     }
-    if !succeeded {
-        let start = words.len().saturating_sub(WORDS_MAX);
-        let start = (start..=words.len()).find(|&at| words.is_char_boundary(at)).unwrap_or_default();
-        return Ended::Failed(words[start..].trim().to_owned());
+    if !end.succeeded {
+        return Ended::Failed(end.last_words().to_owned());
     }
     let Some((seconds, guest_seconds)) = clocks.seconds() else {
         return Ended::Failed("the guest switched itself off before the build had ended".to_owned());
     };
-    let report: serde_json::Value =
-        words.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    let report = end.report();
     Ended::Measured(Run {
         seconds,
         guest_seconds,

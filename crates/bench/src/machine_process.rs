@@ -1,0 +1,155 @@
+//! A machine of `blockyard run` as a process, whose console is read and kept.
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often to look whether the machine has ended, or is to.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a machine may take to end that was asked to.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of what a machine says when it fails, an error repeats so much.
+const WORDS_MAX: usize = 400;
+/// Of a line of the console, no more is heard.
+const LINE_BYTES_MAX: usize = 1 << 12;
+/// Of a console that says more, the first so much is kept.
+const LOG_BYTES_MAX: usize = 16 << 20;
+
+/// A machine that runs, and does not outlive its scope.
+#[derive(Debug)]
+pub struct MachineProcess {
+    child: Child,
+    errors: File,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// How a machine ended.
+#[derive(Clone, Debug)]
+pub struct MachineEnd {
+    /// Whether the guest switched it off.
+    pub succeeded: bool,
+    /// What it wrote to stderr.
+    pub words: String,
+}
+
+impl MachineEnd {
+    /// The end of its words, for a sentence.
+    pub fn last_words(&self) -> &str {
+        let start = self.words.len().saturating_sub(WORDS_MAX);
+        let start = (start..=self.words.len()).find(|&at| self.words.is_char_boundary(at)).unwrap_or_default();
+        self.words[start..].trim()
+    }
+
+    /// Its last line as JSON, which `--stats --json` prints; null if it is none.
+    pub fn report(&self) -> serde_json::Value {
+        self.words.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default()
+    }
+}
+
+impl MachineProcess {
+    /// Starts the command. Its console goes into `log`, and `hear` gets each line; its errors, into a file of
+    /// `directory` that has no name.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(
+        command: &mut Command,
+        directory: &Path,
+        log: File,
+        hear: impl FnMut(&[u8]) + Send + 'static,
+    ) -> Result<Self> {
+        let errors = tempfile::tempfile_in(directory).context("making a file")?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone().context("making a file")?);
+        let child = command.spawn().context("cannot run this program again")?;
+        let mut machine = Self { child, errors, reader: None };
+        let console = machine.child.stdout.take().context("a machine without a console")?;
+        machine.reader = Some(thread::spawn(move || read(console, log, hear)));
+        Ok(machine)
+    }
+
+    /// Waits for its end; `watch` is called again and again, and says whether to wait on. If not, the machine is ended.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn until_it_ends(mut self, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Option<MachineEnd>> {
+        while self.child.try_wait().context("waiting for the machine")?.is_none() {
+            if watch().is_break() {
+                self.end();
+                return Ok(None);
+            }
+            thread::sleep(LOOK_INTERVAL);
+        }
+        let succeeded = self.child.wait().context("waiting for the machine")?.success();
+        if let Some(reader) = self.reader.take() {
+            _ = reader.join();
+        }
+        self.errors.rewind().context("reading what the machine said")?;
+        let mut words = Vec::new();
+        self.errors.read_to_end(&mut words).context("reading what the machine said")?;
+        Ok(Some(MachineEnd { succeeded, words: String::from_utf8_lossy(&words).into_owned() }))
+    }
+
+    /// Asks it to end, and sees that it does.
+    fn end(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            // It may be gone already.
+            _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(LOOK_INTERVAL);
+        }
+    }
+}
+
+impl Drop for MachineProcess {
+    fn drop(&mut self) {
+        // It has ended, or does not end otherwise.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Reads the console to its end.
+fn read(mut console: impl Read, mut log: File, mut hear: impl FnMut(&[u8])) {
+    let (mut line, mut kept, mut piece) = (Vec::new(), 0, [0; 4096]);
+    loop {
+        let count = match console.read(&mut piece) {
+            Ok(count) if count > 0 => count,
+            _ => return,
+        };
+        let room = count.min(LOG_BYTES_MAX - kept);
+        // A log that cannot be written is no reason to end what can be measured.
+        let _ = log.write_all(&piece[..room]);
+        kept += room;
+        for &byte in &piece[..count] {
+            if byte == b'\n' {
+                hear(&line);
+                line.clear();
+            } else if line.len() < LINE_BYTES_MAX {
+                line.push(byte);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_console_that_is_flooded_is_kept_as_far_as_there_is_room() {
+        let log = tempfile::tempfile().unwrap();
+        let flood = std::io::repeat(b'x').take(20 << 20);
+        let mut heard = Vec::new();
+        read(flood.chain(&b"\nthe end\n"[..]), log.try_clone().unwrap(), |line| heard.push(line.to_vec()));
+        assert_eq!(heard, [vec![b'x'; LINE_BYTES_MAX], b"the end".to_vec()]);
+        assert_eq!(log.metadata().unwrap().len(), LOG_BYTES_MAX as u64);
+    }
+}
