@@ -14,6 +14,7 @@ use crate::kernel::Kernel;
 use crate::kernel_modules;
 use blockyard_protocol::appliance::{ProgramEnd, Response, RunTool, ToolArgument};
 use bundle::Installed;
+pub use bundle::program_with_libraries;
 pub use elf::ElfError;
 pub use error::ToolError;
 use std::path::PathBuf;

@@ -47,20 +47,35 @@ fn files(tool: &Tool, search: &LibrarySearch, installed: &Installed) -> Result<V
     let path = tool.find().ok_or(ToolError::Missing { program: tool.program, package: tool.package })?;
     let program = read(&path)?;
     let mut files = Vec::new();
-    let mut wanted: VecDeque<(String, String, OwnDirectories)> = VecDeque::new();
-    let mut seen = HashSet::new();
     if let Some(interpreter) = &program.needs.interpreter {
         let content = fs::read(interpreter).map_err(|error| unreadable(interpreter, error))?;
         files.push(BundleFile { name: relative(interpreter), content });
     }
+    add_with_libraries(program, tool.program, tool.libraries, search, &mut files)?;
+    files.extend(tool.files.iter().filter_map(|path| data(Path::new(path))));
+    files.retain(|file| !installed.contains(&file.name));
+    Ok(files)
+}
+
+/// Adds a program, called so, with the libraries that it needs, and these.
+fn add_with_libraries(
+    program: Found,
+    name: &str,
+    also: &[&str],
+    search: &LibrarySearch,
+    files: &mut Vec<BundleFile>,
+) -> Result<(), ToolError> {
+    let path = program.path.clone();
+    let mut wanted: VecDeque<(String, String, OwnDirectories)> = VecDeque::new();
+    let mut seen = HashSet::new();
     let mut need = |of: &Found, above: &[PathBuf], wanted: &mut VecDeque<_>, also: &[&str]| {
         let own = of.own_directories(above);
         let names = of.needs.libraries.iter().cloned().chain(also.iter().map(|&name| name.to_owned()));
         let new = names.filter(|name| seen.insert(name.clone()));
         wanted.extend(new.map(|name| (name, of.path.display().to_string(), own.clone())));
     };
-    need(&program, &[], &mut wanted, tool.libraries);
-    files.push(BundleFile { name: Path::new("tools/bin").join(tool.program), content: program.content });
+    need(&program, &[], &mut wanted, also);
+    files.push(BundleFile { name: Path::new("tools/bin").join(name), content: program.content });
     while let Some((name, needed_by, own)) = wanted.pop_front() {
         let found = search.find(&name, &own);
         let found = found.ok_or_else(|| ToolError::Library { name: name.clone(), needed_by: needed_by.clone() })?;
@@ -70,9 +85,29 @@ fn files(tool: &Tool, search: &LibrarySearch, installed: &Installed) -> Result<V
             return Err(unreadable(&path, io::Error::other("it needs too many libraries")));
         }
     }
-    files.extend(tool.files.iter().filter_map(|path| data(Path::new(path))));
-    files.retain(|file| !installed.contains(&file.name));
-    Ok(files)
+    Ok(())
+}
+
+/// A program out of the root directory `root`, with its loader and the libraries that it needs, for a guest's initial
+/// file system: names, such as `tools/bin/dd` and `tools/lib/libc.so.6`, and contents. Nobody is executed.
+///
+/// # Errors
+/// When one of them is missing or broken.
+pub fn program_with_libraries(program: &Path, root: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>, ToolError> {
+    let search = LibrarySearch::of_root(root);
+    let found = read(program)?;
+    let mut files = Vec::new();
+    if let Some(interpreter) = &found.needs.interpreter {
+        // By its name: in another root directory, its path may be a link that leads out.
+        let name = interpreter.file_name().unwrap_or_default().to_string_lossy();
+        let needed_by = program.display().to_string();
+        let loader = search.find(&name, &OwnDirectories::default());
+        let loader = loader.ok_or_else(|| ToolError::Library { name: name.clone().into_owned(), needed_by })?;
+        files.push(BundleFile { name: relative(interpreter), content: loader.content });
+    }
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    add_with_libraries(found, &name, &[], &search, &mut files)?;
+    Ok(files.into_iter().map(|BundleFile { name, content }| (name, content)).collect())
 }
 
 fn read(path: &Path) -> Result<Found, ToolError> {

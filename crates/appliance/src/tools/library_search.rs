@@ -88,6 +88,16 @@ impl LibrarySearch {
         Self { environment: directories(&environment, Path::new("/")), usual }
     }
 
+    /// The usual directories of the machine whose root directory this is; of another machine's, its configuration is
+    /// not looked at.
+    pub(crate) fn of_root(root: &Path) -> Self {
+        if root == Path::new("/") {
+            return Self::of_this_machine();
+        }
+        let below = |directory: &str| root.join(directory.trim_start_matches('/'));
+        Self { environment: Vec::new(), usual: USUAL.into_iter().map(below).collect() }
+    }
+
     /// The library `name`, for somebody with these directories. What has the name and is none, or another machine's, is
     /// passed over.
     pub(crate) fn find(&self, name: &str, own: &OwnDirectories) -> Option<Found> {
