@@ -72,6 +72,7 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-shell", "completion::tests::fuzz_no_shell_executes_what_is_completed"),
     in_library("blockyard-shell", "completion::tests::fuzz_what_is_completed_for_us_is_never_for_the_hosts_shell"),
     in_library("blockyard-shell", "line::tests::fuzz_any_line_is_understood_or_refused_and_its_words_can_be_written"),
+    in_library("blockyard-testvm", "console::tests::fuzz_any_console_is_kept_within_bounds"),
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
     in_library("blockyard-block", "formats::qcow2::tests::fuzz::fuzz_what_the_checker_calls_clean_opens"),
     in_library("blockyard-block", "formats::qcow2::tests::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),

@@ -213,7 +213,7 @@ fn commands_are_some_that_there_are() {
             let names: Vec<_> = names.collect();
             let name = match names[..] {
                 [] => continue,
-                ["image" | "bench", _] => names.join("-"),
+                ["image" | "bench" | "testvm", _] => names.join("-"),
                 [name, ..] => name.to_owned(),
             };
             seen += 1;

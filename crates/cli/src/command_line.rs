@@ -1,6 +1,6 @@
 //! The commands that there are.
 
-use crate::{bench, copy, doctor, image, partitions, run, serve, serve_share};
+use crate::{bench, copy, doctor, image, partitions, run, serve, serve_share, testvm};
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// Move, serve, fill and measure virtual-machine disks.
@@ -21,6 +21,7 @@ pub enum Command {
     Partitions(partitions::PartitionsArgs),
     Run(run::args::RunArgs),
     Serve(serve::args::ServeArgs),
+    Testvm(testvm::TestvmArgs),
     #[command(hide = true)]
     ApplianceKernel(image::KernelArgs),
     #[command(hide = true)]

@@ -31,6 +31,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "serve",
         &["blockyard serve disk.qcow2 --socket vm.sock", "blockyard serve disk.img --partition 2=two.sock,rw --stats"],
     ),
+    ("testvm build", &["blockyard testvm build -o test.cpio"]),
+    (
+        "testvm run",
+        &[
+            "blockyard testvm run steps.sh",
+            "blockyard testvm run steps.sh --backend kvm --disk disk.img --bus ahci --engine sync --output results",
+        ],
+    ),
     (
         "image create",
         &[

@@ -17,6 +17,7 @@ mod run;
 mod serve;
 mod serve_share;
 mod table_option;
+mod testvm;
 mod usage;
 
 use blockyard_command_line::{remedies, signals, terminal};
@@ -57,6 +58,7 @@ fn execute(command: Command) -> anyhow::Result<()> {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::ServePartitions(args) => serve::run_child(&args),
+        Command::Testvm(args) => testvm::run(&args),
         Command::ServeShare(args) => serve_share::run(&args),
     }
 }

@@ -101,21 +101,21 @@ pub struct RunArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum BackendArg {
+pub enum BackendArg {
     Auto,
     Kvm,
     Uml,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum BusArg {
+pub enum BusArg {
     Virtio,
     VirtioMmio,
     Ahci,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum EngineArg {
+pub enum EngineArg {
     Sync,
     Threads,
     Uring,
@@ -132,11 +132,7 @@ impl RunArgs {
             None => Configuration::default(),
         };
         if let Some(backend) = self.backend {
-            machine.backend = match backend {
-                BackendArg::Auto => Backend::Auto,
-                BackendArg::Kvm => Backend::Kvm,
-                BackendArg::Uml => Backend::Uml,
-            };
+            machine.backend = backend.into();
         }
         if let Some(kernel) = &self.kernel {
             // They belong together.
@@ -146,11 +142,7 @@ impl RunArgs {
         replace(&mut machine.place, &self.place);
         replace(&mut machine.io_cpus, &self.io_cpus);
         if let Some(engine) = self.engine {
-            machine.engine = Some(match engine {
-                EngineArg::Sync => EngineName::Sync,
-                EngineArg::Threads => EngineName::Threads,
-                EngineArg::Uring => EngineName::Uring,
-            });
+            machine.engine = Some(engine.into());
         }
         machine.cpus = self.cpus.unwrap_or(machine.cpus);
         machine.memory = self.memory.unwrap_or(machine.memory);
@@ -162,23 +154,52 @@ impl RunArgs {
         }
         machine.allow_dirs.extend(self.allow_dir.iter().cloned());
         machine.shares.extend(self.share.iter().cloned());
-        let more = self.disk.iter().map(|disk| self.guest_disk(disk)).collect::<Result<Vec<_>>>()?;
+        let more = self.disk.iter().map(|disk| guest_disk(disk, self.bus)).collect::<Result<Vec<_>>>()?;
         if let Some(image) = &self.image {
-            machine.disks.insert(0, self.guest_disk(image)?);
+            machine.disks.insert(0, guest_disk(image, self.bus)?);
         }
         machine.disks.extend(more);
         machine.check().map_err(|error| UsageError(error.to_string()))?;
         Ok(machine)
     }
+}
 
-    fn guest_disk(&self, text: &str) -> Result<GuestDisk> {
-        let name: DiskSpecification = text.parse().map_err(UsageLines::from)?;
-        let bus = match self.bus {
-            BusArg::Virtio => DiskBus::Virtio,
-            BusArg::VirtioMmio => DiskBus::VirtioMmio,
-            BusArg::Ahci => DiskBus::Ahci,
-        };
-        Ok(GuestDisk { name, bus })
+/// The disk of this name on this bus.
+///
+/// # Errors
+/// [`UsageLines`] when it is no disk specification.
+pub fn guest_disk(text: &str, bus: BusArg) -> Result<GuestDisk> {
+    let name: DiskSpecification = text.parse().map_err(UsageLines::from)?;
+    Ok(GuestDisk { name, bus: bus.into() })
+}
+
+impl From<BackendArg> for Backend {
+    fn from(argument: BackendArg) -> Self {
+        match argument {
+            BackendArg::Auto => Self::Auto,
+            BackendArg::Kvm => Self::Kvm,
+            BackendArg::Uml => Self::Uml,
+        }
+    }
+}
+
+impl From<BusArg> for DiskBus {
+    fn from(argument: BusArg) -> Self {
+        match argument {
+            BusArg::Virtio => Self::Virtio,
+            BusArg::VirtioMmio => Self::VirtioMmio,
+            BusArg::Ahci => Self::Ahci,
+        }
+    }
+}
+
+impl From<EngineArg> for EngineName {
+    fn from(argument: EngineArg) -> Self {
+        match argument {
+            EngineArg::Sync => Self::Sync,
+            EngineArg::Threads => Self::Threads,
+            EngineArg::Uring => Self::Uring,
+        }
     }
 }
 

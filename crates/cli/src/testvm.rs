@@ -1,0 +1,32 @@
+//! `blockyard testvm`: a minimal Linux that is booted afresh for each step of a script.
+
+mod build;
+mod run;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// Boot a minimal Linux afresh for each step of a test.
+#[derive(Args)]
+pub struct TestvmArgs {
+    #[command(subcommand)]
+    command: TestvmCommand,
+}
+
+#[derive(Subcommand)]
+#[command(defer = true)]
+enum TestvmCommand {
+    Build(build::BuildArgs),
+    Run(run::TestvmRunArgs),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When something is missing, or a step failed.
+pub fn run(args: &TestvmArgs) -> Result<()> {
+    match &args.command {
+        TestvmCommand::Build(args) => args.build(),
+        TestvmCommand::Run(args) => args.run(),
+    }
+}

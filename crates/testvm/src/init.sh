@@ -1,0 +1,56 @@
+#!/bin/busybox sh
+# PID 1 of the test VM. `blockyard testvm run` appends /testvm/step to the initial file system, which says which step it
+# is and how results go back; without it, somebody has booted the machine by hand and gets a shell.
+/bin/busybox --install -s /bin
+export PATH=/tools/bin:/bin LD_LIBRARY_PATH=/tools/lib HOME=/tmp
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+say() { echo "BLOCKYARD-TESTVM $*"; }
+fail() { say "failed: $*"; poweroff -f; }
+
+for module in /testvm/modules/*.ko; do
+	[ ! -e "$module" ] || insmod "$module" || echo "cannot load ${module##*/}"
+done
+[ -e /testvm/step ] || exec setsid cttyhack sh
+# STEP, RESULTS (share or console) and TAGS.
+. /testvm/step
+
+if [ "$RESULTS" = share ]; then
+	mkdir -p /import && mount -t virtiofs -o ro testvm /import && mount -t virtiofs results /results ||
+		fail 'the shares cannot be mounted: the kernel has no virtiofs, built in or among its modules (--results console goes without)'
+	script=/import/script
+else
+	script=/testvm/script
+fi
+for tag in $TAGS; do
+	mkdir -p "/mnt/$tag" && mount -t virtiofs "$tag" "/mnt/$tag" || fail "the share $tag cannot be mounted"
+done
+
+# A step ends at the first command that fails. The shell would take its own dd.
+cat >/tmp/run <<END
+figure() { echo "\$1=\$2" >>/results/figures; }
+[ ! -x /tools/bin/dd ] || dd() { /tools/bin/dd "\$@"; }
+. $script
+step_$STEP
+END
+cd /results
+say begin
+if [ "$RESULTS" = share ]; then
+	sh -e /tmp/run </dev/null >output 2>&1
+	code=$?
+else
+	sh -e /tmp/run </dev/null 2>&1
+	code=$?
+fi
+say "end $code"
+if [ "$RESULTS" = console ]; then
+	for file in *; do
+		[ ! -f "$file" ] || { say "file $file"; xxd -p "$file"; }
+	done
+	say done
+fi
+cd /
+sync
+umount /results 2>/dev/null
+poweroff -f

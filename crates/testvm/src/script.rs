@@ -1,0 +1,92 @@
+//! A script with its steps.
+
+use anyhow::{Context, Result, bail};
+use blockyard_block::{OpenedFile, shown};
+use std::io::Read;
+use std::path::Path;
+
+/// More is no script.
+const SCRIPT_BYTES_MAX: u64 = 1 << 20;
+/// Each step is a boot.
+const STEPS_MAX: usize = 1000;
+const NAME_BYTES_MAX: usize = 64;
+
+/// A shell script whose functions `step_NAME` are its steps, each alone on a line that begins with it: `step_NAME() {`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    text: String,
+    steps: Vec<String>,
+}
+
+impl Script {
+    /// Reads a script.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has no steps.
+    pub fn read(path: &Path) -> Result<Self> {
+        let opened = OpenedFile::open(path, true)?;
+        let mut text = String::new();
+        let read = opened.file().take(SCRIPT_BYTES_MAX + 1).read_to_string(&mut text);
+        read.with_context(|| format!("cannot read {}", shown(path)))?;
+        Self::new(text).with_context(|| format!("{} is no script of steps", shown(path)))
+    }
+
+    /// The script of this text.
+    ///
+    /// # Errors
+    /// When it has no steps, one twice, or too much of anything.
+    pub fn new(text: String) -> Result<Self> {
+        if text.len() as u64 > SCRIPT_BYTES_MAX {
+            bail!("it has more than {SCRIPT_BYTES_MAX} bytes");
+        }
+        let steps: Vec<String> = text.lines().filter_map(step_of).map(str::to_owned).collect();
+        if steps.is_empty() {
+            bail!("it has no function step_NAME, whose first line begins with `step_NAME()`");
+        }
+        if steps.len() > STEPS_MAX {
+            bail!("it has more than {STEPS_MAX} steps");
+        }
+        if let Some((_, twice)) = steps.iter().enumerate().find(|(index, step)| steps[..*index].contains(step)) {
+            bail!("it has the step {twice} twice");
+        }
+        Ok(Self { text, steps })
+    }
+
+    /// The names of its steps, in its order.
+    pub fn steps(&self) -> &[String] {
+        &self.steps
+    }
+
+    /// The script itself.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// The step whose function begins in a line.
+fn step_of(line: &str) -> Option<&str> {
+    let (name, rest) = line.strip_prefix("step_")?.split_once('(')?;
+    let name = name.trim_end();
+    let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    (is_word && (1..=NAME_BYTES_MAX).contains(&name.len()) && rest.trim_start().starts_with(')')).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_the_functions_that_are_called_so() {
+        let text =
+            "size=1M\nhelper() { :; }\nstep_b() {\n  step_c\n}\nstep_a_1 () { :; }\n# step_no()\nstep_x-y() { :; }\n";
+        assert_eq!(Script::new(text.to_owned()).unwrap().steps(), ["b", "a_1"]);
+    }
+
+    #[test]
+    fn what_has_no_steps_or_one_twice_is_refused() {
+        for (text, word) in [("echo hello\n", "no function"), ("step_a() { :; }\nstep_a() { :; }\n", "a twice")] {
+            let error = Script::new(text.to_owned()).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
