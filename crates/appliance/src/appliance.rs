@@ -503,7 +503,9 @@ impl Appliance {
         let ConsoleSize { rows, columns } = size;
         let modules: Vec<_> = modules.iter().map(|&module| module.to_owned()).collect();
         self.supply(&modules);
-        self.call(Operation::HandOver(HandOver { disks: self.image_count(), modules, rows, columns }))
+        let module_share = self.options.system.as_ref().and_then(|system| system.module_share.clone());
+        let module_share = module_share.unwrap_or_default();
+        self.call(Operation::HandOver(HandOver { disks: self.image_count(), modules, module_share, rows, columns }))
     }
 
     /// The guest, once it was handed over well.
@@ -530,7 +532,8 @@ impl Appliance {
         let memory_bytes = *memory_bytes;
         let parts = MachineParts { kernel, launcher, memory_bytes, disks: exports, slots, others, arguments };
         let lines = Lines { serial, console: ends.console, words: ends.words };
-        let machine = Machine::start(parts, lines, |file| initramfs::write(file, kernel, agent))?;
+        let shares: &[&str] = if options.system.is_some() { &["virtiofs"] } else { &[] };
+        let machine = Machine::start(parts, lines, |file| initramfs::write(file, kernel, shares, agent))?;
         let followed = match &options.system {
             Some(system) => console.listen(Arc::clone(&system.console)),
             None => console.follow(options.console.take()),
@@ -551,7 +554,7 @@ impl Appliance {
             kernel_release: String::new(),
             requests: 0,
             supplied: false,
-            tools: Tools::default(),
+            tools: Tools::with_modules(shares),
         })
     }
 

@@ -25,13 +25,14 @@ const MODULE_BYTES_MAX: u64 = 64 << 20;
 /// Where the agent looks for modules.
 const DIRECTORY: &str = "lib/modules";
 
-/// Files that an appliance boots with, below the directory of its modules: names and contents.
+/// Files that an appliance boots with, below the directory of its modules: names and contents. Modules that are called
+/// `more` are among them.
 ///
 /// # Errors
 /// When one cannot be read.
-pub(crate) fn initial(kernel: &Kernel) -> io::Result<Vec<(String, Vec<u8>)>> {
+pub(crate) fn initial(kernel: &Kernel, more: &[&str]) -> io::Result<Vec<(String, Vec<u8>)>> {
     let Some(tables) = Tables::read(kernel)? else { return Ok(Vec::new()) };
-    tables.files(&tables.lines_of(&INITIAL), &BTreeSet::new())
+    tables.files(&tables.lines_of(&[&INITIAL, more].concat()), &BTreeSet::new())
 }
 
 /// An archive for the appliance's root of the modules that are called so, by whatever name, and are not there with

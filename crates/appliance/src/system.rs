@@ -33,6 +33,9 @@ pub struct SystemOptions {
     pub seccomp: bool,
     /// Devices besides the disks.
     pub devices: Vec<ServedElsewhere>,
+    /// Which of the devices is a share (virtio-fs) of all of the kernel's modules ([`Kernel::modules`]), that a system
+    /// out of an image sees where it looks for them: its tag.
+    pub module_share: Option<String>,
 }
 
 /// A kernel with an initial file system that somebody has made.

@@ -106,6 +106,11 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
+    /// None, and the modules that are called so.
+    pub(crate) fn with_modules(names: &[&str]) -> Self {
+        Self { modules: names.iter().map(|&name| name.to_owned()).collect(), ..Self::default() }
+    }
+
     /// What a tool needs and is not there, as an archive and as its files' names; nothing if the tool is there.
     pub(crate) fn lacking(&self, tool: &Tool) -> Result<Option<(Vec<u8>, Installed)>, ToolError> {
         let program = PathBuf::from("tools/bin").join(tool.program);

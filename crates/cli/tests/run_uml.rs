@@ -19,10 +19,16 @@ fn on_uml(image: &Path) -> Command {
 
 /// An image whose only file system has a system of busybox with this script as its init.
 fn busybox(yard: &Yard, script: &str) -> PathBuf {
-    let (root, image) = (yard.path("root"), yard.path("disk.img"));
+    let root = yard.path("root");
     make_root(&root, script).unwrap();
+    image_of(yard, &root)
+}
+
+/// An image whose only file system has what is in a directory.
+fn image_of(yard: &Yard, root: &Path) -> PathBuf {
+    let image = yard.path("disk.img");
     File::create(&image).unwrap().set_len(32 << 20).unwrap();
-    tool("mke2fs", &["-q".as_ref(), "-t".as_ref(), "ext4".as_ref(), "-d".as_ref(), &root, &image]);
+    tool("mke2fs", &["-q".as_ref(), "-t".as_ref(), "ext4".as_ref(), "-d".as_ref(), root, &image]);
     image
 }
 
@@ -120,6 +126,41 @@ fn directories_are_shared_with_a_system() {
     run(on_uml(&image).args(["--share", &share("missing", "")])).failed(1, &["cannot share", "missing"]);
 }
 
+/// It loads one itself, as busybox has no tables of the kind that it finds.
+const LOOKS_AT_MODULES: &str = "cd /lib/modules; echo has $(ls); cd $(uname -r)
+     insmod kernel/fs/overlayfs/overlay.ko && echo loaded $(grep -c '^overlay ' /proc/modules)
+     cat mark; touch new || echo stays; touch ../beside && echo written beside; sync; poweroff -f";
+
+#[test]
+fn a_system_finds_its_kernels_modules_beside_its_own() {
+    let yard = Yard::new();
+    let release = fs::read_dir("/usr/lib/uml/modules").expect("they come with the package user-mode-linux");
+    let release = release.last().unwrap().unwrap().file_name().into_string().unwrap();
+    let root = yard.path("root");
+    make_root(&root, LOOKS_AT_MODULES).unwrap();
+    fs::create_dir_all(root.join("lib/modules/5.own")).unwrap();
+    let said = run(&mut on_uml(&image_of(&yard, &root))).succeeded().stdout;
+    assert!(said.contains("has 5.own\r") && !said.contains("loaded"), "nobody would load them: {said}");
+    fs::write(root.join("sbin/modprobe"), "").unwrap();
+    let image = image_of(&yard, &root);
+    let said = run(on_uml(&image).args(["--append", "quiet ro"])).succeeded().stdout;
+    assert!(said.contains(&format!("has {release}\r")) && said.contains("loaded 1"), "{said}");
+    assert!(said.contains("stays") && !said.contains("written beside"), "{said}");
+    for _ in 0..2 {
+        let said = run(&mut on_uml(&image)).succeeded().stdout;
+        let all = format!("has 5.own {release}");
+        assert!(said.contains(&all) && said.contains("loaded 1"), "{all}: {said}");
+        assert!(said.contains("stays") && said.contains("written beside"), "{said}");
+        run(blockyard().args(["image", "rm", "/lib/modules/beside"]).arg(&image));
+    }
+    fs::create_dir(root.join("lib/modules").join(&release)).unwrap();
+    for (name, content) in [("modules.dep", ""), ("mark", "the image's own\n")] {
+        fs::write(root.join("lib/modules").join(&release).join(name), content).unwrap();
+    }
+    let said = run(&mut on_uml(&image_of(&yard, &root))).succeeded().stdout;
+    assert!(said.contains("the image's own") && !said.contains("loaded"), "{said}");
+}
+
 #[test]
 fn an_initrd_boots_on_the_kernel_that_is_named() {
     let yard = Yard::new();
@@ -168,6 +209,7 @@ fn what_user_mode_linux_has_not_is_refused() {
         (&["--bus", "virtio-mmio"], "--bus"),
         (&["--place", "shared"], "--place"),
         (&["--memory", "16M"], "64 MiB"),
+        (&["--share", "/etc:blockyard.modules"], "is taken"),
     ] {
         run(on_uml(&yard.path("empty.img")).args(words)).failed(2, &[expected]);
     }
@@ -252,7 +294,9 @@ fn a_debian_comes_up_to_its_login_prompt() {
     let disk = yard.path("debian.qcow2");
     image(&["create", "--table", "gpt", "--part", "rest,fs=ext4"], &[&disk, "800M".as_ref()]);
     image(&["tar-in"], &[&disk, &debian()]);
-    is_used(&disk, "systemctl is-system-running; findmnt -no SOURCE /", &["running", "/dev/vda1"]);
+    let load = "modprobe -a overlay nf_tables; echo modules: $(grep -cE '^(overlay|nf_tables) ' /proc/modules)";
+    let command = format!("systemctl is-system-running; findmnt -no SOURCE /; {load}");
+    is_used(&disk, &command, &["running", "/dev/vda1", "modules: 2"]);
 }
 
 /// Its udev has to know of the volumes that were open before it began, or it waits for /home in vain.

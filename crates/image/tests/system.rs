@@ -78,6 +78,7 @@ impl Seat {
             console: Arc::new(move |bytes| console.add(bytes)),
             seccomp: false,
             devices: Vec::new(),
+            module_share: None,
         };
         let image = opened(image, Some(system))?;
         let size = ConsoleSize { rows: 50, columns: 132 };

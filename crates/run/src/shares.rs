@@ -68,8 +68,8 @@ pub(crate) fn serve(
 pub(crate) struct Servers(Arc<Mutex<Vec<(String, ShareProcess)>>>);
 
 impl Servers {
-    /// The guest's devices, one for each share of the machine: their servers start when the guest connects to them.
-    pub(crate) fn devices(&self, configuration: &Configuration) -> Vec<ServedElsewhere> {
+    /// The guest's devices, one for each share: their servers start when the guest connects to them.
+    pub(crate) fn devices<'a>(&self, shares: impl Iterator<Item = &'a Share>) -> Vec<ServedElsewhere> {
         let device = |share: &Share| {
             let (servers, share) = (self.clone(), shared(share));
             let serve = move |stream: std::os::unix::net::UnixStream| {
@@ -80,12 +80,17 @@ impl Servers {
             };
             ServedElsewhere { device_type: VIRTIO_ID_FS, serve: Arc::new(serve) }
         };
-        configuration.shares.iter().map(device).collect()
+        shares.map(device).collect()
     }
 
     /// The tag of a share that is served no more: a guest that asks for it would wait for ever.
     pub(crate) fn ended(&self) -> Option<String> {
         self.lock().iter_mut().find_map(|(tag, process)| process.has_ended().then(|| tag.clone()))
+    }
+
+    /// Has them end: they are gone after [`Servers::end`].
+    pub(crate) fn kill(&self) {
+        self.lock().iter_mut().for_each(|(_, process)| process.kill());
     }
 
     /// Ends them.

@@ -6,7 +6,7 @@
 
 mod typing;
 
-use crate::configuration::{Configuration, DiskBus};
+use crate::configuration::{Configuration, DiskBus, Share};
 use crate::console::{Console, ConsoleEvent, ConsoleOutput};
 use crate::report::{DiskReport, RunReport, cpu_seconds};
 use crate::shares::{self, Servers};
@@ -36,6 +36,8 @@ const EARLY_BYTES_MAX: usize = 1 << 16;
 const ENDING: Duration = Duration::from_secs(5);
 /// Of the disk of a guest that was given none.
 const BLOCK_BYTES: u32 = 4096;
+/// What the kernel's modules are shared as.
+const MODULE_SHARE: &str = "blockyard.modules";
 /// The least memory that such a kernel comes up with, and a system.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
@@ -65,7 +67,7 @@ pub(crate) fn run(
 }
 
 fn refuse_what_it_has_not(configuration: &Configuration) -> Result<(), DoesNotFit> {
-    let Configuration { cpus, memory, disks, place, io_cpus, .. } = configuration;
+    let Configuration { cpus, memory, disks, place, io_cpus, shares, .. } = configuration;
     let has_another_bus = disks.iter().any(|disk| disk.bus != DiskBus::default());
     let sentence = if *cpus > 1 {
         format!("User-Mode Linux has one processor, not {cpus}: leave --cpus out, or take --backend kvm")
@@ -73,6 +75,8 @@ fn refuse_what_it_has_not(configuration: &Configuration) -> Result<(), DoesNotFi
         "User-Mode Linux has virtio disks of its own kind only: leave --bus out, or take --backend kvm".into()
     } else if place.is_some() || io_cpus.is_some() {
         "User-Mode Linux keeps to one CPU by itself: leave --place and --io-cpus out, or take --backend kvm".into()
+    } else if shares.iter().any(|share| share.tag.to_string() == MODULE_SHARE) {
+        format!("the tag {MODULE_SHARE} is taken, by the kernel's own modules: name that --share otherwise")
     } else if *memory < MEMORY_BYTES_MIN {
         format!("User-Mode Linux takes {} MiB of memory at least: see --memory", MEMORY_BYTES_MIN >> 20)
     } else {
@@ -124,7 +128,10 @@ impl Machine<'_> {
                 console.close();
             }
             console.input().unlisten();
+            // They and the guest's memory are let go of at the same time.
+            self.servers.kill();
             console.without_waiting(|| system.end());
+            drop(system);
             self.servers.end();
             report.seconds = began.elapsed().as_secs_f64();
             report.cpu_seconds = cpu_seconds();
@@ -150,11 +157,14 @@ impl Machine<'_> {
     /// A system as after power-on.
     fn start(&mut self, audience: &dyn Audience) -> Result<System> {
         let mouth = Arc::clone(&self.mouth);
+        let modules = self.module_share()?;
+        let shares = self.configuration.shares.iter().chain(&modules);
         let system = SystemOptions {
             append: self.configuration.append.clone().unwrap_or_default(),
             console: Arc::new(move |bytes| mouth.say(bytes)),
             seccomp: self.configuration.uml_seccomp,
-            devices: self.servers.devices(self.configuration),
+            devices: self.servers.devices(shares),
+            module_share: modules.is_some().then(|| MODULE_SHARE.to_owned()),
         };
         let disk = |(name, open): &(DiskSpecification, OpenDisk)| ImageDisk {
             disk: Arc::clone(&open.disk),
@@ -181,6 +191,14 @@ impl Machine<'_> {
         self.keys = image.take_keys();
         begun?;
         Ok(image.into_system())
+    }
+
+    /// A share of the kernel's modules, for a system that looks for them in a directory: an initial file system has
+    /// those that it wants.
+    fn module_share(&self) -> Result<Option<Share>> {
+        let directory = self.resources.kernel.modules().filter(|_| self.initrd.is_none()).map(Path::to_owned);
+        let share = |directory| Ok(Share { directory, tag: MODULE_SHARE.parse()?, read_only: true });
+        directory.map(share).transpose()
     }
 
     fn boot_initrd(&self, system: SystemOptions, disks: &[ImageDisk], watch: &dyn Watch) -> Result<System> {

@@ -230,6 +230,12 @@ impl ShareProcess {
         self.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
+    /// Ends it, and does not wait until it is gone, as dropping it does: that takes the kernel a moment.
+    pub fn kill(&mut self) {
+        // What was written is with the host's kernel already.
+        let _ = self.child.kill();
+    }
+
     /// The process's number.
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -238,8 +244,7 @@ impl ShareProcess {
 
 impl Drop for ShareProcess {
     fn drop(&mut self) {
-        // What was written is with the host's kernel already.
-        let _ = self.child.kill();
+        self.kill();
         let _ = self.child.wait();
     }
 }

@@ -7,13 +7,13 @@
 use crate::block_devices::{self, Volume};
 use crate::command_line::CommandLine;
 use crate::failures::{failure, refusal};
-use crate::modules;
 use crate::mount_options::{MountOptions, load_driver};
 use crate::mounts::{ROOT, not_mounted};
 use crate::roots::{self, Source};
 use crate::sysfs::names_in;
 use crate::system;
 use crate::tree::Tree;
+use crate::{module_share, modules};
 use blockyard_protocol::appliance::{Failure, HandOver, MountPoint};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -52,9 +52,15 @@ pub(crate) fn prepare(request: &HandOver) -> Prepared {
     let volumes = block_devices::volumes(request.disks);
     let closed = volumes.iter().any(Volume::is_closed);
     let (command_line, mut wanted) = (CommandLine::read(), Vec::new());
-    let system = mount_root(&volumes, &command_line, &mut wanted).and_then(|point| {
+    let system = mount_root(&volumes, &command_line, &mut wanted).and_then(|mut point| {
         let init = find_init(&command_line).and_then(|init| make_ready(request).map(|()| init));
-        init.map(|init| (point, Successor { init })).inspect_err(|_| _ = unmount(ROOT, UnmountFlags::NOFOLLOW))
+        let init = init.inspect_err(|_| _ = unmount(ROOT, UnmountFlags::NOFOLLOW))?;
+        // What it can do without does not keep it from coming up.
+        if let Err(error) = module_share::show(Path::new(ROOT), &request.module_share) {
+            let before = if point.note.is_empty() { "" } else { "; " };
+            point.note = format!("{}{before}the kernel's modules are not shown: {error}", point.note);
+        }
+        Ok((point, Successor { init }))
     });
     Prepared { closed, wanted, system }
 }

@@ -28,6 +28,7 @@ mod hand_over;
 mod inspect;
 mod interruption;
 mod loop_device;
+mod module_share;
 mod modules;
 mod mount_options;
 mod mounts;
