@@ -31,7 +31,8 @@ impl HugeMapping {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new range, of which nobody knows.
         let reserved = unsafe { mmap_anonymous(ptr::null_mut(), reserved_bytes, ProtFlags::empty(), flags) }?;
-        let front = (address as usize).wrapping_sub(reserved as usize) % HUGE_PAGE_BYTES;
+        let page = address as usize / 4096 * 4096;
+        let front = page.wrapping_sub(reserved as usize) % HUGE_PAGE_BYTES;
         let base = reserved.wrapping_byte_add(front);
         // Whatever happens next, the addresses around it are given back.
         // SAFETY: both ranges lie in the reserved one, page by page, and outside the mapping.
@@ -91,9 +92,11 @@ mod tests {
 
     #[test]
     fn a_mapping_lies_in_huge_pages_as_its_address_does() {
-        for address in [0_u64, 0x1000, 0x1f_f000, 1 << 32] {
+        for (address, expected) in
+            [(0_u64, 0), (0x1000, 0x1000), (0x1f_f000, 0x1f_f000), (1 << 32, 0), (0x104d, 0x1000)]
+        {
             let mapping = HugeMapping::new(address, HUGE_PAGE_BYTES + 5, None).unwrap();
-            assert_eq!(mapping.base() as usize % HUGE_PAGE_BYTES, address as usize % HUGE_PAGE_BYTES);
+            assert_eq!(mapping.base() as usize % HUGE_PAGE_BYTES, expected);
         }
         assert!(HugeMapping::new(0, usize::MAX - 5, None).is_err());
     }

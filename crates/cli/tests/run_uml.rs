@@ -59,7 +59,11 @@ impl Seat {
             }
             let mut piece = [0; 4096];
             let count = stdout.read(&mut piece).unwrap();
-            assert!(count > 0, "no {text:?} in {}", String::from_utf8_lossy(&self.said));
+            if count == 0 {
+                let mut errors = String::new();
+                self.child.stderr.as_mut().unwrap().read_to_string(&mut errors).unwrap();
+                panic!("no {text:?} in {} ({errors})", String::from_utf8_lossy(&self.said));
+            }
             self.said.extend(&piece[..count]);
         }
     }
