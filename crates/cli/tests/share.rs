@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use vm_memory::{Bytes, GuestAddress};
@@ -59,10 +58,13 @@ impl Rig {
     }
 }
 
+fn launcher() -> blockyard_share::Launcher {
+    (PathBuf::from(env!("CARGO_BIN_EXE_blockyard")), vec![blockyard_share::COMMAND])
+}
+
 fn start(share: &Share, socket: OwnedFd) -> ShareProcess {
-    let launcher = (PathBuf::from(env!("CARGO_BIN_EXE_blockyard")), vec![blockyard_share::COMMAND]);
     let options = ServingOptions { queues: 1, poll: Duration::ZERO };
-    ShareProcess::start(&launcher, share, options, socket).unwrap()
+    ShareProcess::start(&launcher(), &share.open().unwrap(), options, socket).unwrap()
 }
 
 #[test]
@@ -177,16 +179,32 @@ fn what_cannot_be_shared_is_said() {
         (file, "Not a directory"),
         ("/proc/sys".into(), "the kernel's own affairs"),
     ] {
-        let (socket, _client) = std::os::unix::net::UnixStream::pair().unwrap();
-        let output = Command::new(env!("CARGO_BIN_EXE_blockyard"))
-            .arg(blockyard_share::COMMAND)
-            .args([path.as_os_str(), "work".as_ref(), "1".as_ref(), "0".as_ref()])
-            .stdin(OwnedFd::from(socket))
-            .output()
-            .unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && output.stdout.is_empty() && error.contains(said), "{error}");
+        let share = Share { directory: path, tag: "work".parse().unwrap(), read_only: false };
+        let error = share.open().unwrap_err();
+        let error = format!("{error}: {:?}", std::error::Error::source(&error).map(ToString::to_string));
+        assert!(error.contains(said), "{error}");
     }
+}
+
+/// A guest that has another share which this one lies in can change what its name leads to, before it begins anew.
+#[test]
+fn a_share_stays_the_directory_that_was_opened() {
+    let rig = Rig::new();
+    let (shared, elsewhere) = (rig.shared(), rig.directory.path().join("elsewhere"));
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(shared.join("which"), "the one that was opened").unwrap();
+    fs::write(elsewhere.join("which"), "another").unwrap();
+    let share = Share { directory: shared.clone(), tag: "work".parse().unwrap(), read_only: true }.open().unwrap();
+    fs::rename(&shared, rig.directory.path().join("moved")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &shared).unwrap();
+    let options = ServingOptions { queues: 1, poll: Duration::ZERO };
+    let (socket, _client) = std::os::unix::net::UnixStream::pair().unwrap();
+    let process = ShareProcess::start(&launcher(), &share, options, socket.into()).unwrap();
+    let served = |process: u32| fs::read_to_string(format!("/proc/{process}/cwd/which")).unwrap();
+    assert_eq!(served(process.id()), "the one that was opened");
+    let mut starter = ShareStarter::start(&launcher(), &share, options).unwrap();
+    let _stream = starter.serve().unwrap();
+    assert_eq!(served(starter.id()), "the one that was opened");
 }
 
 const QUEUE_SIZE: u16 = 16;
@@ -251,9 +269,8 @@ fn a_driver_by_hand_reaches_nothing_and_ends_only_its_own_share() {
     let rig = Rig::new();
     fs::write(rig.shared().join("file"), "text").unwrap();
     let share = Share { directory: rig.shared(), tag: "work".parse().unwrap(), read_only: true };
-    let launcher = (PathBuf::from(env!("CARGO_BIN_EXE_blockyard")), vec![blockyard_share::COMMAND]);
     let options = ServingOptions { queues: 1, poll: Duration::ZERO };
-    let mut starter = ShareStarter::start(&launcher, &share, options).unwrap();
+    let mut starter = ShareStarter::start(&launcher(), &share.open().unwrap(), options).unwrap();
     let stream = starter.serve().unwrap();
     let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
     let (end, ended) = mpsc::channel();
@@ -298,7 +315,8 @@ fn a_driver_by_hand_reaches_nothing_and_ends_only_its_own_share() {
     assert_eq!(&device.config()[..6], b"work\0\0");
     drop((device, starter));
     assert_eq!(fs::read_to_string(rig.shared().join("file")).unwrap(), "text");
-    fs::remove_dir_all(rig.shared()).unwrap();
-    let failed = ShareStarter::start(&launcher, &share, options).unwrap().serve().unwrap_err().to_string();
+    let nothing = (PathBuf::from("/bin/false"), Vec::new());
+    let failed = ShareStarter::start(&nothing, &share.open().unwrap(), options).unwrap().serve().unwrap_err();
+    let failed = failed.to_string();
     assert!(failed.contains("does not begin"), "{failed}");
 }

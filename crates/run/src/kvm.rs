@@ -72,14 +72,14 @@ pub(crate) fn run(
     opening: &OpenOptions<'_>,
     audience: &dyn Audience,
 ) -> Result<RunReport> {
-    shares::check(configuration)?;
+    let shares = shares::open(&configuration.shares)?;
     let hypervisor = KvmHypervisor::open().context("cannot use the backend kvm")?;
     let kernel = KernelFiles::open(configuration, opening, audience)?;
     let names = configuration.disks_to_open()?;
     let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));
     let disks = opened.collect::<Result<_, _>>()?;
     let placement = placement(configuration).context("finding out which CPUs there are")?;
-    let shares = shares::starters(configuration)?;
+    let shares = shares::starters(&shares, configuration.cpus)?;
     // Nothing more is opened by its name, and nobody has looked at anything of the guest's.
     let walls = Walls::enter(configuration, audience)?;
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);

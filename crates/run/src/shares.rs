@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use blockyard_appliance::ServedElsewhere;
 use blockyard_block::MemoryMap;
 use blockyard_session::client::RemoteDevice;
-use blockyard_share::{ServingOptions, ShareProcess, ShareStarter, guest_device, own_program};
+use blockyard_share::{OpenShare, ServingOptions, ShareProcess, ShareStarter, guest_device, own_program};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,27 +19,26 @@ const QUEUES_MAX: u32 = 4;
 /// turn: removing 3000 files then took twenty times as long.
 const POLL: Duration = Duration::ZERO;
 
-/// Whether all directories can be shared: while there is a terminal to say it on.
+/// Opens the machine's directories, once for all times that it begins: while there is a terminal to say it on why one
+/// cannot be shared, and before a guest can have changed what a name means.
 ///
 /// # Errors
-/// When one cannot.
-pub(crate) fn check(configuration: &Configuration) -> Result<()> {
-    Ok(configuration.shares.iter().try_for_each(|share| shared(share).check())?)
-}
-
-fn shared(share: &Share) -> blockyard_share::Share {
-    let Share { directory, tag, read_only } = share.clone();
-    blockyard_share::Share { directory, tag, read_only }
+/// When one cannot be shared.
+pub(crate) fn open<'a>(shares: impl IntoIterator<Item = &'a Share>) -> Result<Vec<OpenShare>> {
+    let open = |share: &Share| {
+        let Share { directory, tag, read_only } = share.clone();
+        Ok(blockyard_share::Share { directory, tag, read_only }.open()?)
+    };
+    shares.into_iter().map(open).collect()
 }
 
 /// What starts the servers of the machine's shares, each time it begins.
 ///
 /// # Errors
 /// When one cannot be had.
-pub(crate) fn starters(configuration: &Configuration) -> Result<Vec<ShareStarter>> {
-    let options = ServingOptions { queues: configuration.cpus.min(QUEUES_MAX) as u16, poll: POLL };
-    let starter = |share| Ok(ShareStarter::start(&own_program(), &shared(share), options)?);
-    configuration.shares.iter().map(starter).collect()
+pub(crate) fn starters(shares: &[OpenShare], cpus: u32) -> Result<Vec<ShareStarter>> {
+    let options = ServingOptions { queues: cpus.min(QUEUES_MAX) as u16, poll: POLL };
+    shares.iter().map(|share| Ok(ShareStarter::start(&own_program(), share, options)?)).collect()
 }
 
 /// Has each share of the machine served, and gives `attach` its device in a guest with `memory`. `on_end` hears why one
@@ -69,18 +68,18 @@ pub(crate) struct Servers(Arc<Mutex<Vec<(String, ShareProcess)>>>);
 
 impl Servers {
     /// The guest's devices, one for each share: their servers start when the guest connects to them.
-    pub(crate) fn devices<'a>(&self, shares: impl Iterator<Item = &'a Share>) -> Vec<ServedElsewhere> {
-        let device = |share: &Share| {
-            let (servers, share) = (self.clone(), shared(share));
+    pub(crate) fn devices(&self, shares: &[OpenShare]) -> Vec<ServedElsewhere> {
+        let device = |share: &OpenShare| {
+            let (servers, share) = (self.clone(), share.clone());
             let serve = move |stream: std::os::unix::net::UnixStream| {
                 let options = ServingOptions { queues: 1, poll: POLL };
                 let started = ShareProcess::start(&own_program(), &share, options, stream.into());
-                servers.lock().push((share.tag.to_string(), started.map_err(io::Error::other)?));
+                servers.lock().push((share.tag().to_string(), started.map_err(io::Error::other)?));
                 Ok(())
             };
             ServedElsewhere { device_type: VIRTIO_ID_FS, serve: Arc::new(serve) }
         };
-        shares.map(device).collect()
+        shares.iter().map(device).collect()
     }
 
     /// The tag of a share that is served no more: a guest that asks for it would wait for ever.

@@ -17,6 +17,7 @@ use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{MemoryDisk, OpenedFile, shown};
 use blockyard_image::{ConsoleSize, ImageOptions, Keys, Resources, Watch};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
+use blockyard_share::OpenShare;
 use rustix::termios::tcgetwinsize;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
@@ -47,7 +48,7 @@ pub(crate) fn run(
     audience: &dyn Audience,
 ) -> Result<RunReport> {
     refuse_what_it_has_not(configuration)?;
-    shares::check(configuration)?;
+    let mut shares = shares::open(&configuration.shares)?;
     let kernel = match &configuration.kernel {
         Some(kernel) => Kernel::user_mode_linux_at(kernel)?,
         None => Kernel::find(Backend::Uml)?,
@@ -56,6 +57,12 @@ pub(crate) fn run(
         bail!("{} has no seccomp mode: that came with Linux 6.16", shown(&kernel.file));
     }
     let initrd = configuration.initrd.as_deref().map(opened).transpose()?;
+    // For a system that looks for them in a directory: an initial file system has those that it wants.
+    let modules = kernel.modules().filter(|_| initrd.is_none()).map(Path::to_owned);
+    let module_share = modules.is_some().then(|| MODULE_SHARE.to_owned());
+    if let Some(directory) = modules {
+        shares.extend(shares::open([&Share { directory, tag: MODULE_SHARE.parse()?, read_only: true }])?);
+    }
     let names = configuration.disks_to_open()?;
     let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));
     let disks = opened.collect::<Result<_, _>>()?;
@@ -63,7 +70,8 @@ pub(crate) fn run(
     let resources = Resources::with_kernel(kernel, audience.kernel_argument());
     let mouth = Arc::new(Mouth::default());
     let (keys, servers) = (Keys::default(), Servers::default());
-    Machine { configuration, resources, initrd, disks, mouth, sender, events, keys, servers }.until_it_ends(audience)
+    Machine { configuration, resources, initrd, disks, shares, module_share, mouth, sender, events, keys, servers }
+        .until_it_ends(audience)
 }
 
 fn refuse_what_it_has_not(configuration: &Configuration) -> Result<(), DoesNotFit> {
@@ -95,6 +103,9 @@ struct Machine<'a> {
     resources: Resources,
     initrd: Option<OpenedFile>,
     disks: Vec<(DiskSpecification, OpenDisk)>,
+    shares: Vec<OpenShare>,
+    /// What the kernel's modules are shared as, if they are.
+    module_share: Option<String>,
     mouth: Arc<Mouth>,
     sender: SyncSender<ConsoleEvent>,
     events: Receiver<ConsoleEvent>,
@@ -157,14 +168,12 @@ impl Machine<'_> {
     /// A system as after power-on.
     fn start(&mut self, audience: &dyn Audience) -> Result<System> {
         let mouth = Arc::clone(&self.mouth);
-        let modules = self.module_share()?;
-        let shares = self.configuration.shares.iter().chain(&modules);
         let system = SystemOptions {
             append: self.configuration.append.clone().unwrap_or_default(),
             console: Arc::new(move |bytes| mouth.say(bytes)),
             seccomp: self.configuration.uml_seccomp,
-            devices: self.servers.devices(shares),
-            module_share: modules.is_some().then(|| MODULE_SHARE.to_owned()),
+            devices: self.servers.devices(&self.shares),
+            module_share: self.module_share.clone(),
         };
         let disk = |(name, open): &(DiskSpecification, OpenDisk)| ImageDisk {
             disk: Arc::clone(&open.disk),
@@ -191,14 +200,6 @@ impl Machine<'_> {
         self.keys = image.take_keys();
         begun?;
         Ok(image.into_system())
-    }
-
-    /// A share of the kernel's modules, for a system that looks for them in a directory: an initial file system has
-    /// those that it wants.
-    fn module_share(&self) -> Result<Option<Share>> {
-        let directory = self.resources.kernel.modules().filter(|_| self.initrd.is_none()).map(Path::to_owned);
-        let share = |directory| Ok(Share { directory, tag: MODULE_SHARE.parse()?, read_only: true });
-        directory.map(share).transpose()
     }
 
     fn boot_initrd(&self, system: SystemOptions, disks: &[ImageDisk], watch: &dyn Watch) -> Result<System> {

@@ -32,7 +32,7 @@ mod tree;
 
 pub use device::{TAG_BYTES_MAX, guest_device};
 pub use process::{
-    BadTag, COMMAND, Launcher, ServingOptions, Share, ShareError, ShareProcess, Tag, own_program, serve,
+    BadTag, COMMAND, Launcher, OpenShare, ServingOptions, Share, ShareError, ShareProcess, Tag, own_program, serve,
     user_mode_linux_argument,
 };
 pub use starter::ShareStarter;

@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -76,23 +76,60 @@ pub struct Share {
 }
 
 impl Share {
-    /// Whether it can be shared, as far as that can be told before it is.
+    /// Opens the directory. What its name means later is nothing to whoever serves it: a guest may have changed that,
+    /// which has another share that it lies in.
     ///
     /// # Errors
     /// When the directory cannot be opened, or has no files but the kernel's own.
-    pub fn check(&self) -> Result<(), ShareError> {
-        self.open().map(drop)
+    pub fn open(&self) -> Result<OpenShare, ShareError> {
+        self.open_at(&self.directory)
     }
 
-    fn open(&self) -> Result<OwnedFd, ShareError> {
-        let path = &self.directory;
-        let failed = |errno: rustix::io::Errno| ShareError::Directory(path.clone(), errno.into());
+    /// The same where the directory is this process's working directory.
+    pub(crate) fn open_here(&self) -> Result<OpenShare, ShareError> {
+        self.open_at(Path::new("."))
+    }
+
+    fn open_at(&self, path: &Path) -> Result<OpenShare, ShareError> {
+        let failed = |errno: rustix::io::Errno| ShareError::Directory(self.directory.clone(), errno.into());
         let directory =
             open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
         if is_of_the_kernel(&directory).map_err(failed)? {
-            return Err(ShareError::Kernel(path.clone()));
+            return Err(ShareError::Kernel(self.directory.clone()));
         }
-        Ok(directory)
+        Ok(OpenShare { share: self.clone(), directory: Arc::new(directory) })
+    }
+}
+
+/// A share whose directory is open, until the last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct OpenShare {
+    pub(crate) share: Share,
+    pub(crate) directory: Arc<OwnedFd>,
+}
+
+impl OpenShare {
+    /// What the guest mounts it by.
+    pub fn tag(&self) -> &Tag {
+        &self.share.tag
+    }
+
+    /// `launcher` with `words` and the arguments of a process that serves the share, or starts those that do: in the
+    /// directory, which no name leads to again.
+    pub(crate) fn command(
+        &self,
+        (program, first_arguments): &Launcher,
+        words: &[&str],
+        options: ServingOptions,
+    ) -> Command {
+        let mut command = Command::new(program);
+        let arguments = ServerArguments { share: self.share.clone(), options }.to_arguments();
+        command.args(first_arguments).args(words).args(arguments);
+        // The child's descriptor of the same number, as long as it is no other program.
+        command.current_dir(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
+        // Ctrl-C at the terminal is for the guest, or for whoever started it.
+        command.process_group(0);
+        command
     }
 }
 
@@ -202,24 +239,23 @@ impl ShareProcess {
     /// # Errors
     /// When it cannot be started, or ends at once; then it has said why on standard error.
     pub fn start(
-        (program, first_arguments): &Launcher,
-        share: &Share,
+        launcher: &Launcher,
+        share: &OpenShare,
         options: ServingOptions,
         socket: OwnedFd,
     ) -> Result<Self, ShareError> {
-        let arguments = ServerArguments { share: share.clone(), options }.to_arguments();
-        let mut command = Command::new(program);
-        // Ctrl-C at the terminal is for the guest, or for whoever started it.
-        command.args(first_arguments).args(arguments).process_group(0).stdin(socket).stdout(Stdio::piped());
+        let mut command = share.command(launcher, &[], options);
+        command.stdin(socket).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(os("starting its process"))?;
-        let mut life = child.stdout.take().ok_or_else(|| ShareError::NotReady(share.directory.clone()))?;
+        let not_ready = || ShareError::NotReady(share.share.directory.clone());
+        let mut life = child.stdout.take().ok_or_else(not_ready)?;
         let mut said = [0; READY.len()];
         match life.read_exact(&mut said) {
             Ok(()) if said == READY => Ok(Self { child, _life: life }),
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(ShareError::NotReady(share.directory.clone()))
+                Err(not_ready())
             }
         }
     }
@@ -259,9 +295,9 @@ pub fn user_mode_linux_argument(socket: &Path) -> OsString {
 }
 
 /// The life of a server's process, first thing in it and without other threads, with the arguments that
-/// [`ShareProcess::start`] gave: shuts itself in, serves one client, and returns when that is gone or nobody needs it.
-/// With those of [`ShareStarter::start`](crate::ShareStarter::start), of the process that starts servers. `tell` says
-/// to people what could be better.
+/// [`ShareProcess::start`] gave and the directory as its working directory: shuts itself in, serves one client, and
+/// returns when that is gone or nobody needs it. With those of [`ShareStarter::start`](crate::ShareStarter::start), of
+/// the process that starts servers. `tell` says to people what could be better.
 ///
 /// # Errors
 /// Why it cannot begin or go on.
@@ -308,11 +344,11 @@ pub fn serve(arguments: &[OsString], tell: impl Fn(&str)) -> Result<(), ShareErr
 
 /// Opens the directory and shuts the process in.
 fn open_share(share: &Share, descriptors: usize) -> Result<(FileSystem, Landlock), ShareError> {
-    let directory = share.open()?;
+    let OpenShare { directory, .. } = share.open_here()?;
     let failed = |errno: rustix::io::Errno| ShareError::Directory(share.directory.clone(), errno.into());
     let file_system = FileSystem::open(&directory, share.read_only, Limits::of(descriptors)).map_err(failed)?;
     become_owner(&directory).map_err(failed)?;
-    let tree = Some(Tree { directory: Arc::new(directory), read_only: share.read_only });
+    let tree = Some(Tree { directory, read_only: share.read_only });
     let landlock = Confinement { tree, ..Confinement::default() }.enter()?;
     Ok((file_system, landlock))
 }

@@ -2,9 +2,9 @@
 //!
 //! A machine that begins anew wants a new server, and its process can start none any more by then: it has shut itself
 //! in. So one that has not starts them for it, one after another. It looks at nothing of the guest's: what it is sent
-//! is a byte with the stream that the next server is to have, and the share is the one that it was started with.
+//! is a byte with the stream that the next server is to have, and the share is the one that it was started in.
 
-use crate::process::{Launcher, ServerArguments, ShareError, ShareProcess, os, own_program};
+use crate::process::{Launcher, OpenShare, ServerArguments, ShareError, ShareProcess, os, own_program};
 use crate::{ServingOptions, Share};
 use blockyard_confinement::Inherited;
 use rustix::io::{Errno, retry_on_intr};
@@ -18,8 +18,7 @@ use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 /// The first of the arguments of a process that starts servers rather than be one.
 const STARTS: &str = "start";
@@ -46,19 +45,12 @@ impl ShareStarter {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(
-        (program, first_arguments): &Launcher,
-        share: &Share,
-        options: ServingOptions,
-    ) -> Result<Self, ShareError> {
+    pub fn start(launcher: &Launcher, share: &OpenShare, options: ServingOptions) -> Result<Self, ShareError> {
         let (ours, theirs) = UnixStream::pair().map_err(os("making its socket"))?;
-        let arguments = ServerArguments { share: share.clone(), options }.to_arguments();
-        let mut command = Command::new(program);
-        command.args(first_arguments).arg(STARTS).args(arguments);
-        // Ctrl-C at the terminal is for the guest, or for whoever started it.
-        command.process_group(0).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+        let mut command = share.command(launcher, &[STARTS], options);
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         let child = command.spawn().map_err(os("starting its process"))?;
-        Ok(Self { stream: Some(ours), child, share: share.clone() })
+        Ok(Self { stream: Some(ours), child, share: share.share.clone() })
     }
 
     /// Has a new server started in place of the one before, and returns its client's stream for
@@ -70,12 +62,22 @@ impl ShareStarter {
         let not_ready = || ShareError::NotReady(self.share.directory.clone());
         let (ours, theirs) = UnixStream::pair().map_err(os("making its socket"))?;
         let mut stream = self.stream.as_ref().ok_or_else(not_ready)?;
-        send(stream, theirs).map_err(|errno| os("asking for it")(errno.into()))?;
+        match send(stream, theirs) {
+            Err(Errno::PIPE | Errno::CONNRESET) => return Err(not_ready()),
+            sent => sent.map_err(|errno| os("asking for it")(errno.into()))?,
+        }
         let mut answer = [0];
         match stream.read_exact(&mut answer) {
             Ok(()) if answer == [READY] => Ok(ours),
             _ => Err(not_ready()),
         }
+    }
+}
+
+impl ShareStarter {
+    /// The process's number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 }
 
@@ -98,10 +100,11 @@ pub(crate) fn asked_for(arguments: &[OsString]) -> Option<&[OsString]> {
 pub(crate) fn run(ServerArguments { share, options }: &ServerArguments) -> Result<(), ShareError> {
     Inherited::take().map_err(os("taking over what was inherited"))?.close();
     let mut asked = UnixStream::from(stdin().try_clone_to_owned().map_err(os("taking its socket"))?);
+    let share = share.open_here()?;
     let mut server: Option<ShareProcess> = None;
     while let Some(socket) = receive(&asked).map_err(|errno| os("waiting")(errno.into()))? {
         drop(server.take());
-        server = ShareProcess::start(&own_program(), share, *options, socket).ok();
+        server = ShareProcess::start(&own_program(), &share, *options, socket).ok();
         let answer = if server.is_some() { READY } else { FAILED };
         if asked.write_all(&[answer]).is_err() {
             break;
