@@ -16,6 +16,7 @@ pub use tree::{Config, Tree};
 
 use crate::work_directory;
 use anyhow::{Context, Result};
+use blockyard_block::unchangeable;
 use machine::{Ended, Given, Machine};
 use serde::Serialize;
 use std::fs;
@@ -119,13 +120,15 @@ impl Placement {
 /// fails leaves its cell without a figure, and a sentence in its place.
 ///
 /// # Errors
-/// When the tree or the config cannot be read, the logs cannot be kept, or a machine cannot be started.
+/// When the tree or the config cannot be read, the logs cannot be kept, others could change them, or a machine cannot
+/// be started.
 pub fn run(bench: &KbuildBench, mut watch: impl FnMut(usize, usize, &str) -> ControlFlow<()>) -> Result<KbuildResults> {
     let directory = work_directory::make_in(&bench.directory)?;
     let context = || format!("cannot keep logs in {}", bench.logs.display());
     fs::create_dir_all(&bench.logs).with_context(context)?;
-    // Shares know directories by names that mean the same wherever they are looked at.
-    let bench = &KbuildBench { logs: fs::canonicalize(&bench.logs).with_context(context)?, ..bench.clone() };
+    // Shares know directories by names that mean the same wherever they are looked at, and whoever looks.
+    let logs = unchangeable(&bench.logs).with_context(context)?;
+    let bench = &KbuildBench { logs, ..bench.clone() };
     let given = Given::new(bench, directory.path())?;
     let mut results = KbuildResults::new(bench);
     let count = bench.rounds as usize * results.cells().count();

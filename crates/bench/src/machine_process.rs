@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,11 @@ use std::time::{Duration, Instant};
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a machine may take to end that was asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of what a machine says when it fails, an error repeats so much.
+/// Of what a machine says when it fails, an error repeats so many characters.
 const WORDS_MAX: usize = 400;
+/// What its last sentence begins with, and what people at a command line are told after it.
+const PREFIX: &str = "blockyard: ";
+const HELP: &str = "For more information";
 /// Of a line of the console, no more is heard.
 const LINE_BYTES_MAX: usize = 1 << 12;
 /// Of a console that says more, the first so much is kept.
@@ -36,14 +39,17 @@ pub struct MachineEnd {
     pub succeeded: bool,
     /// What it wrote to stderr.
     pub words: String,
+    /// How its process ended.
+    pub status: ExitStatus,
 }
 
 impl MachineEnd {
-    /// The end of its words, for a sentence.
-    pub fn last_words(&self) -> &str {
-        let start = self.words.len().saturating_sub(WORDS_MAX);
-        let start = (start..=self.words.len()).find(|&at| self.words.is_char_boundary(at)).unwrap_or_default();
-        self.words[start..].trim()
+    /// Why it failed, in one line: what it said last, or how its process ended if it said nothing.
+    pub fn failure(&self) -> String {
+        let own = self.words.rfind(PREFIX).map_or(&*self.words, |at| &self.words[at + PREFIX.len()..]);
+        let lines = own.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(HELP));
+        let sentence: String = lines.collect::<Vec<_>>().join(" ").chars().take(WORDS_MAX).collect();
+        if sentence.is_empty() { format!("its process ended by {}", self.status) } else { sentence }
     }
 
     /// Its last line as JSON, which `--stats --json` prints; null if it is none.
@@ -53,8 +59,8 @@ impl MachineEnd {
 }
 
 impl MachineProcess {
-    /// Starts the command. Its console goes into `log`, and `hear` gets each line; its errors, into a file of
-    /// `directory` that has no name.
+    /// Starts `command`, a `blockyard run`, which ends with the thread that calls this. Its console goes into `log`,
+    /// and `hear` gets each line; its errors, into a file of `directory` that has no name.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -65,6 +71,7 @@ impl MachineProcess {
         hear: impl FnMut(&[u8]) + Send + 'static,
     ) -> Result<Self> {
         let errors = tempfile::tempfile_in(directory).context("making a file")?;
+        command.args(["--ends-with", &std::process::id().to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone().context("making a file")?);
         let child = command.spawn().context("cannot run this program again")?;
         let mut machine = Self { child, errors, reader: None };
@@ -85,14 +92,15 @@ impl MachineProcess {
             }
             thread::sleep(LOOK_INTERVAL);
         }
-        let succeeded = self.child.wait().context("waiting for the machine")?.success();
+        let status = self.child.wait().context("waiting for the machine")?;
         if let Some(reader) = self.reader.take() {
             _ = reader.join();
         }
         self.errors.rewind().context("reading what the machine said")?;
         let mut words = Vec::new();
         self.errors.read_to_end(&mut words).context("reading what the machine said")?;
-        Ok(Some(MachineEnd { succeeded, words: String::from_utf8_lossy(&words).into_owned() }))
+        let words = String::from_utf8_lossy(&words).into_owned();
+        Ok(Some(MachineEnd { succeeded: status.success(), words, status }))
     }
 
     /// Asks it to end, and sees that it does.
@@ -142,6 +150,19 @@ fn read(mut console: impl Read, mut log: File, mut hear: impl FnMut(&[u8])) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn why_a_machine_failed_is_its_last_sentence_or_how_its_process_ended() {
+        let end = |words: &str, status| {
+            MachineEnd { succeeded: false, words: words.into(), status: ExitStatus::from_raw(status) }.failure()
+        };
+        let usage = "a note\nblockyard: there is no x\n\nFor more information, try '--help'.\n";
+        assert_eq!(end(usage, 2 << 8), "there is no x");
+        assert_eq!(end("Illegal\ninstruction\n", 4), "Illegal instruction");
+        assert_eq!(end("", 9), "its process ended by signal: 9 (SIGKILL)");
+        assert_eq!(end(&"x".repeat(1000), 1 << 8).len(), WORDS_MAX);
+    }
 
     #[test]
     fn a_console_that_is_flooded_is_kept_as_far_as_there_is_room() {

@@ -6,7 +6,7 @@ pub mod args;
 mod statistics;
 
 use crate::image::KERNEL_COMMAND;
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use args::RunArgs;
 use blockyard_block::{explain, printable};
 use blockyard_command_line::disk;
@@ -15,6 +15,7 @@ use blockyard_command_line::terminal::{self, print};
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Watch;
 use blockyard_run::{Audience, Configuration, DoesNotFit};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::sync::Arc;
 
 /// Runs the command.
@@ -27,6 +28,9 @@ pub fn run(args: &RunArgs) -> Result<()> {
         return print_configuration(&configuration);
     }
     let audience = Watched(Arc::new(AtTerminal::catch()?));
+    if let Some(parent) = args.ends_with {
+        end_with(parent)?;
+    }
     let ran = blockyard_run::run(&configuration, &disk::to_write(&configuration.allow_dirs), &audience);
     let report = ran.map_err(|error| match error.downcast::<DoesNotFit>() {
         Ok(misfit) => UsageError(misfit.to_string()).into(),
@@ -37,6 +41,16 @@ pub fn run(args: &RunArgs) -> Result<()> {
         (false, _) => {}
         (true, true) => terminal::tell(&terminal::json(&report)?),
         (true, false) => terminal::tell(statistics::table(&report).trim_end()),
+    }
+    Ok(())
+}
+
+/// Has this process end when its parent does, which is to be `parent`.
+fn end_with(parent: i32) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM)).context("asking to end with the parent")?;
+    // It may have gone before it was asked.
+    if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent) {
+        bail!("process {parent}, which has started this one, has ended");
     }
     Ok(())
 }

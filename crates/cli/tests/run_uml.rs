@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use support::{Outcome, Yard, blockyard, finish, run};
+use support::{Outcome, Yard, blockyard, children, finish, is_alive, run, wait_until};
 
 /// `blockyard run` there, with `image` and not much memory.
 fn on_uml(image: &Path) -> Command {
@@ -201,6 +201,23 @@ fn a_guest_that_dies_or_hangs_is_told_of() {
     seat.sees("up");
     kill_process(Pid::from_raw(seat.child.id() as i32).unwrap(), Signal::TERM).unwrap();
     seat.ends().failed(143, &["SIGTERM"]);
+    run(on_uml(&image).args(["--ends-with", "1"])).failed(1, &["process 1, which has started this one, has ended"]);
+}
+
+#[test]
+fn a_machine_ends_with_whoever_started_it() {
+    let yard = Yard::new();
+    let machine = on_uml(&busybox(&yard, "echo up; while :; do sleep 1000; done"));
+    let mut starter = Command::new("/bin/sh");
+    starter.args(["-c", "\"$@\" --ends-with $$ & wait", "sh"]).arg(machine.get_program()).args(machine.get_args());
+    starter.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut seat = Seat::take(starter);
+    seat.sees("up");
+    let machine = children(seat.child.id())[0];
+    seat.child.kill().unwrap();
+    wait_until("the machine has ended", || !is_alive(machine));
+    // It has the console and stderr, too.
+    assert!(seat.ends().stderr.contains("SIGTERM"));
 }
 
 #[test]

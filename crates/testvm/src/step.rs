@@ -104,7 +104,7 @@ impl Heard {
             (Some(why), _) => Some(why.clone()),
             (None, Some(0)) if end.succeeded => None,
             (None, Some(status)) if status > 0 => Some(format!("exit status {status}")),
-            _ if !end.succeeded => Some(end.last_words().to_owned()),
+            _ if !end.succeeded => Some(end.failure()),
             _ => Some("the guest switched itself off before the step had ended".to_owned()),
         }
     }

@@ -9,7 +9,7 @@ use blockyard_linux_guest::{modules_in, write_initramfs_with};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -97,7 +97,12 @@ impl<'a> Given<'a> {
         let initrd = self.directory.join("initrd");
         self.write_initrd(&initrd, machine)?;
         let logs = self.bench.logs.join(machine.name);
-        fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        // That of an earlier run is not to be taken for this one's.
+        match fs::remove_dir_all(&logs) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => fs::create_dir(&logs),
+        }
+        .with_context(|| format!("cannot make {} anew", logs.display()))?;
         let log_file = logs.with_extension("log");
         let log = File::create(&log_file).with_context(|| format!("cannot make {}", log_file.display()))?;
         let mut log_end = log.try_clone().context("keeping the log")?;
@@ -201,7 +206,7 @@ fn ended(machine: Machine<'_>, clocks: &Clocks, end: &MachineEnd) -> Ended {
         return Ended::Failed(why.clone());
     }
     if !end.succeeded {
-        return Ended::Failed(end.last_words().to_owned());
+        return Ended::Failed(end.failure());
     }
     let Some((seconds, guest_seconds)) = clocks.seconds() else {
         return Ended::Failed("the guest switched itself off before the build had ended".to_owned());

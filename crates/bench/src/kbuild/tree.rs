@@ -1,12 +1,17 @@
 //! What is built: a tree that is made here, a directory, or an archive.
 
 use anyhow::{Context, Result, bail};
+use blockyard_block::OpenedFile;
 use serde::Serialize;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Names and contents of the small tree's files.
 const SMALL: [(&str, &str); 2] = [("Makefile", include_str!("tree/Makefile")), ("unit.c", include_str!("tree/unit.c"))];
+
+/// A kernel's .config with everything in it has a third of a MiB.
+const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// What is built.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -65,13 +70,24 @@ impl Tree {
     }
 }
 
+/// What is in a file, unless that is more than any .config has.
+fn content(path: &Path) -> Result<Vec<u8>> {
+    let file = OpenedFile::open(path, true)?;
+    let mut content = Vec::new();
+    file.file().take(CONFIG_BYTES_MAX + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > CONFIG_BYTES_MAX {
+        bail!("it has more than {} MiB", CONFIG_BYTES_MAX >> 20);
+    }
+    Ok(content)
+}
+
 impl Config {
     /// A line of the shell that configures the tree, and the file that guests have for it.
     pub(super) fn applied(&self) -> Result<(String, Option<Vec<u8>>)> {
         match self {
             Self::Target(target) => Ok((format!("make {}", quoted(target)), None)),
             Self::File(file) => {
-                let content = fs::read(file).with_context(|| format!("cannot read the config {}", file.display()))?;
+                let content = content(file).with_context(|| format!("cannot read the config {}", file.display()))?;
                 Ok(("cp /tmp/config .config && make olddefconfig".to_owned(), Some(content)))
             }
         }

@@ -92,6 +92,9 @@ pub struct RunArgs {
     /// Print the machine as a TOML file for --config, and run nothing.
     #[arg(long)]
     pub print_config: bool,
+    /// End as by SIGTERM when the thread of this process ends that has started this one.
+    #[arg(long, value_name = "PID", hide = true)]
+    pub ends_with: Option<i32>,
     /// Print on stderr what the machine cost: exits, requests, time.
     #[arg(long)]
     pub stats: bool,
