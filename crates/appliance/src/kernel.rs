@@ -5,8 +5,10 @@ mod user_mode_linux;
 
 use blockyard_confinement::program_filter::Executes;
 use blockyard_hypervisor::kvm;
+use rustix::process::geteuid;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Who executes an appliance.
@@ -46,6 +48,16 @@ enum Kind {
     },
     /// It boots in a virtual machine on KVM.
     VirtualMachine,
+}
+
+/// Whether the modules in a directory beside a kernel, as `lib/modules/…` is beside `boot/vmlinuz-…`, are a part of what
+/// was installed there and not what somebody else has put there: in /tmp, anybody may.
+pub fn are_its_own(kernel: &Path, modules: &Path) -> bool {
+    let owner = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.uid());
+    let owners = [Some(0), Some(geteuid().as_raw()), owner(kernel)];
+    let prefix = kernel.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let mut way = modules.ancestors().take_while(|directory| *directory != prefix && **directory != *"/");
+    way.all(|directory| owner(directory).is_some_and(|owner| owners.contains(&Some(owner))))
 }
 
 /// Why there is no kernel.
@@ -195,4 +207,27 @@ impl Kernel {
 fn names_in(directory: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{Uid, chown};
+
+    #[test]
+    fn modules_that_somebody_else_has_put_beside_a_kernel_are_not_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::create_dir_all(at("lib/modules/6.1")).unwrap();
+        fs::create_dir(at("boot")).unwrap();
+        fs::write(at("boot/vmlinuz-6.1"), "").unwrap();
+        assert!(are_its_own(&at("boot/vmlinuz-6.1"), &at("lib/modules/6.1")));
+        assert!(!are_its_own(&at("boot/vmlinuz-6.1"), &at("lib/modules/none")));
+        if geteuid().is_root() {
+            chown(at("lib"), Some(Uid::from_raw(12345)), None).unwrap();
+            assert!(!are_its_own(&at("boot/vmlinuz-6.1"), &at("lib/modules/6.1")));
+            chown(at("boot/vmlinuz-6.1"), Some(Uid::from_raw(12345)), None).unwrap();
+            assert!(are_its_own(&at("boot/vmlinuz-6.1"), &at("lib/modules/6.1")));
+        }
+    }
 }

@@ -37,7 +37,7 @@ pub mod tools;
 pub use appliance::{Appliance, ApplianceOptions, ImageDisk};
 pub use confined::Confined;
 pub use error::{ApplianceError, Cause};
-pub use kernel::{Backend, Kernel, KernelError};
+pub use kernel::{Backend, Kernel, KernelError, are_its_own};
 pub use machine::ServedElsewhere;
 pub use stream::{StreamSink, StreamSource};
 pub use system::{ConsoleSize, ConsoleTaker, Ending, InitramfsOptions, System, SystemOptions};

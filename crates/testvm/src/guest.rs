@@ -1,7 +1,7 @@
 //! What boots.
 
 use anyhow::Result;
-use blockyard_appliance::{Backend, Kernel};
+use blockyard_appliance::{Backend, Kernel, are_its_own};
 use blockyard_run::{Configuration, is_on_kvm};
 use std::path::{Path, PathBuf};
 
@@ -41,5 +41,5 @@ impl From<Kernel> for Guest {
 fn usual_modules(kernel: &Path) -> Option<PathBuf> {
     let version = kernel.file_name()?.to_str()?.strip_prefix("vmlinuz-")?;
     let modules = kernel.parent()?.parent()?.join("lib/modules").join(version);
-    modules.is_dir().then_some(modules)
+    are_its_own(kernel, &modules).then_some(modules)
 }

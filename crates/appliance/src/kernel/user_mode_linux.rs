@@ -1,6 +1,6 @@
 //! User-Mode Linux, which is a program.
 
-use super::{Kernel, KernelError, Kind, names_in};
+use super::{Kernel, KernelError, Kind, are_its_own, names_in};
 use blockyard_block::{programs, shown};
 use blockyard_confinement::program_filter::Executes;
 use rustix::fs::{Access, access};
@@ -84,14 +84,17 @@ fn on_path() -> Option<PathBuf> {
 fn modules(program: &Path) -> Result<(Option<PathBuf>, Option<String>), KernelError> {
     let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
     let beside = prefix.join(MODULES);
-    if let [only] = &releases(&beside)[..] {
+    if let [only] = &releases(&beside)[..]
+        && are_its_own(program, &beside.join(only))
+    {
         return Ok((Some(beside.join(only)), Some(only.clone())));
     }
     let bytes = fs::read(program).unwrap_or_default();
     let release = release(&bytes);
     let found = release.as_ref().and_then(|release| {
         let trees = [&beside, &Path::new("/usr").join(MODULES)];
-        trees.map(|tree| tree.join(release)).into_iter().find(|modules| modules.join(DRIVER).is_file())
+        let mut trees = trees.map(|tree| tree.join(release)).into_iter();
+        trees.find(|modules| modules.join(DRIVER).is_file() && are_its_own(program, modules))
     });
     if found.is_none() && (release.is_none() || position(&bytes, b"virtio_blk\0").is_none()) {
         return Err(KernelError::Modules { program: program.to_owned(), looked: beside });
