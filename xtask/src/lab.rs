@@ -42,6 +42,9 @@ const SAMPLE: [&str; 3] = [
     "volumes::a_file_system_is_made_checked_and_labelled_on_a_logical_volume_by_commands_of_their_own",
 ];
 
+/// Tests of other files that boot one too have this in their names.
+const APPLIANCE_WORD: &str = "its_own_kernel";
+
 /// Guests that go along; `BLOCKYARD_HOSTILE_GUESTS` says where they are.
 const HOSTILE_GUESTS: &str = "blockyard-guest-hostile";
 
@@ -71,7 +74,9 @@ struct Load {
 
 impl Load {
     fn boots_appliances(&self) -> bool {
-        self.selections.iter().any(|selection| selection.executable.name == APPLIANCES)
+        self.selections.iter().any(|Selection { executable, tests }| {
+            executable.name == APPLIANCES || tests.iter().any(|test| test.contains(APPLIANCE_WORD))
+        })
     }
 }
 

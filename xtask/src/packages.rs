@@ -1,7 +1,9 @@
 //! `cargo xtask setup`: Debian packages that the tests use.
 
 use crate::{output, run};
-use anyhow::bail;
+use anyhow::{Context, bail};
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// Package, and what for.
@@ -25,6 +27,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("libcap2-bin", "setcap"),
     ("libarchive-tools", "bsdtar"),
     ("lvm2", "logical volumes"),
+    ("lz4", "kernels as their packages compress them"),
     ("make", "trees that guests build"),
     ("mdadm", "RAIDs"),
     ("mmdebstrap", "a Debian that guests boot, and root directories of other Debians"),
@@ -67,7 +70,7 @@ pub(crate) fn install(packages: &[(&'static str, &'static str)]) -> anyhow::Resu
                 names.join(" ")
             );
         }
-        update()?;
+        Archive::of_this_machine().update()?;
         run(apt_get(&["install", "--yes", "--no-install-recommends"]).args(names))?;
     }
     match &missing(packages)[..] {
@@ -84,12 +87,78 @@ fn names(packages: &[(&'static str, &'static str)]) -> Vec<&'static str> {
     packages.iter().map(|(name, _)| *name).collect()
 }
 
-/// Brings the lists of packages up to date.
-///
-/// # Errors
-/// When apt-get fails: without root, for instance.
-pub(crate) fn update() -> anyhow::Result<()> {
-    run(&mut apt_get(&["update"]))
+/// Where apt fetches packages from, without installing them.
+#[derive(Debug)]
+pub(crate) struct Archive {
+    /// What apt's programs are told, besides what is in its configuration.
+    options: Vec<String>,
+}
+
+impl Archive {
+    /// This machine's, by the lists that it has.
+    pub(crate) fn of_this_machine() -> Self {
+        Self { options: Vec::new() }
+    }
+
+    /// The same sources for processors of another `architecture`, with lists of its own in `directory`, so that this
+    /// machine's stay as they are.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub(crate) fn of(architecture: &str, directory: &Path) -> anyhow::Result<Self> {
+        let (lists, cache, status) = (directory.join("lists"), directory.join("cache"), directory.join("status"));
+        for needed in [lists.join("partial"), cache.join("archives/partial")] {
+            fs::create_dir_all(&needed).with_context(|| format!("cannot make {}", needed.display()))?;
+        }
+        // Nothing is installed there.
+        fs::write(&status, "").with_context(|| format!("cannot write {}", status.display()))?;
+        Ok(Self {
+            options: vec![
+                format!("APT::Architecture={architecture}"),
+                format!("APT::Architectures={architecture}"),
+                format!("Dir::State::lists={}", lists.display()),
+                format!("Dir::State::status={}", status.display()),
+                format!("Dir::Cache={}", cache.display()),
+            ],
+        })
+    }
+
+    /// Brings the lists of packages up to date.
+    ///
+    /// # Errors
+    /// When apt-get fails: without root where they are this machine's, for instance.
+    pub(crate) fn update(&self) -> anyhow::Result<()> {
+        run(&mut self.told(apt_get(&["update"]))?)
+    }
+
+    /// What `apt-cache depends` says of a package.
+    ///
+    /// # Errors
+    /// When the lists do not have it.
+    pub(crate) fn depends(&self, package: &str) -> anyhow::Result<String> {
+        let mut command = Command::new("apt-cache");
+        command.args(["depends", package]);
+        output(&mut self.told(command)?)
+    }
+
+    /// Fetches a package's file to `directory`.
+    ///
+    /// # Errors
+    /// When apt-get cannot reach it.
+    pub(crate) fn download(&self, package: &str, directory: &Path) -> anyhow::Result<()> {
+        run(self.told(apt_get(&["download", package]))?.current_dir(directory))
+    }
+
+    fn told(&self, mut command: Command) -> anyhow::Result<Command> {
+        for option in &self.options {
+            command.args(["--option", option]);
+        }
+        if is_root()? {
+            // Else apt complains that its own user cannot write there.
+            command.args(["--option", "APT::Sandbox::User=root"]);
+        }
+        Ok(command)
+    }
 }
 
 /// An `apt-get` that asks nothing and says little.

@@ -19,7 +19,8 @@ pub fn write_initramfs(path: &Path, modules: &[(&str, &[u8])], script: &str) -> 
     write_initramfs_with(path, modules, &[], script)
 }
 
-/// The same with files, by their absolute paths.
+/// The same with files, by their absolute paths. What is called [`BUSYBOX`] among them takes the place of this
+/// machine's, for kernels that cannot execute that.
 ///
 /// # Errors
 /// As [`write_initramfs`].
@@ -29,14 +30,16 @@ pub fn write_initramfs_with(
     files: &[(&Path, &[u8])],
     script: &str,
 ) -> anyhow::Result<()> {
-    let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `apt-get install busybox-static`")?;
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
     for directory in ["/dev", "/proc", "/sys", "/tmp", "/mnt", "/sbin", "/usr/bin", "/usr/sbin"] {
         archive.directory(Path::new(directory))?;
     }
     archive.character_device(Path::new("/dev/console"), 5, 1)?;
-    archive.file(Path::new(BUSYBOX), &busybox)?;
+    if files.iter().all(|(file, _)| *file != Path::new(BUSYBOX)) {
+        let busybox = fs::read(BUSYBOX).context("cannot read /bin/busybox: run `apt-get install busybox-static`")?;
+        archive.file(Path::new(BUSYBOX), &busybox)?;
+    }
     for (file, content) in files {
         archive.file(file, content)?;
     }
