@@ -15,7 +15,11 @@ use std::io;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineThread {
     /// Runs a vCPU, and what it asks of the devices: it opens their queues.
-    Vcpu,
+    Vcpu {
+        /// Whether disks of the machine are sessions: a queue of one shares memory of its own with the server, by a
+        /// descriptor.
+        sessions: bool,
+    },
     /// Carries requests out, as do the threads that it starts. It runs no vCPU.
     Io,
     /// Reads standard input, and does nothing else.
@@ -38,7 +42,13 @@ impl MachineThread {
 
     fn allowed(self) -> Result<AllowList, BackendError> {
         match self {
-            Self::Vcpu => serving(&kvm_requests::RUNNING),
+            Self::Vcpu { sessions } => {
+                let mut list = serving(&kvm_requests::RUNNING)?;
+                if sessions {
+                    list.allow(&[libc::SYS_memfd_create]);
+                }
+                Ok(list)
+            }
             Self::Io => serving(&kvm_requests::EVENTS),
             Self::ConsoleInput => talking(&[libc::STDIN_FILENO], &[libc::STDERR_FILENO]),
             Self::ConsoleOutput => talking(&[], &[libc::STDOUT_FILENO, libc::STDERR_FILENO]),

@@ -164,6 +164,8 @@ const MAKES: [&str; 4] = [
 ];
 /// What any of them may do: none leaves it worse off than it is. Its memory is counted where it is touched.
 const COUNTED: [&str; 3] = ["memory that no limit counts", "a stack that grows", "leaving its processor"];
+/// And one that opens queues of sessions.
+const SHARES: [&str; 4] = [COUNTED[0], COUNTED[1], COUNTED[2], MAKES[1]];
 
 #[test]
 #[ignore = "run by the test, in a process of its own"]
@@ -182,16 +184,17 @@ fn makes_machines() {
     // root's.
     assert_eq!(fs::metadata("/proc/self/status").unwrap().uid(), 0);
     // Each of these is a thread's own: the others go on as they were.
-    for kind in [MachineThread::Vcpu, MachineThread::Io] {
+    for kind in [MachineThread::Vcpu { sessions: false }, MachineThread::Vcpu { sessions: true }, MachineThread::Io] {
         in_thread(kind, move || {
-            attack(&COUNTED);
+            let may = if kind == (MachineThread::Vcpu { sessions: true }) { &SHARES[..] } else { &COUNTED };
+            attack(may);
             let run = 0xae80;
             let ran = call(libc::SYS_ioctl, [1, run, 0, 0, 0, 0]).unwrap_err().raw_os_error();
             // It gets as far as the descriptor, which is no vCPU.
             assert_eq!(ran == Some(libc::EPERM), kind == MachineThread::Io, "{ran:?}");
             // What opens a queue, and threads that carry its requests out.
             assert!(call(libc::SYS_eventfd2, [0; 6]).is_ok());
-            thread::spawn(|| attack(&COUNTED)).join().unwrap();
+            thread::spawn(|| attack(may)).join().unwrap();
         });
     }
     let mut byte = [0_u8; 1];

@@ -18,6 +18,8 @@ use std::sync::Arc;
 pub(crate) struct Walls {
     /// Whether the kernel has filters of system calls.
     filters: bool,
+    /// Whether disks of the machine are sessions.
+    sessions: bool,
 }
 
 impl Walls {
@@ -28,19 +30,19 @@ impl Walls {
     /// When capabilities or files cannot be given up.
     pub(crate) fn enter(configuration: &Configuration, audience: &dyn Audience) -> Result<Self> {
         // A session whose server goes away is connected to again.
-        let connects = configuration.disks.iter().any(|disk| disk.name.kind() == Kind::Session);
+        let sessions = configuration.disks.iter().any(|disk| disk.name.kind() == Kind::Session);
         let queues = configuration.cpus as usize;
         let note = |sentence: &str| audience.watch().note(sentence);
-        match (Confinement { connects, queues, machine: true, ..Confinement::default() }).enter() {
+        match (Confinement { connects: sessions, queues, machine: true, ..Confinement::default() }).enter() {
             Ok(Landlock::Absent) => note("this kernel has no Landlock: only the machine's system calls are confined"),
             Ok(Landlock::Full | Landlock::Partial) => {}
             Err(ConfinementError::Seccomp(why)) => {
                 note(&format!("no filter of system calls for the machine: {why}"));
-                return Ok(Self { filters: false });
+                return Ok(Self { filters: false, sessions });
             }
             Err(error) => return Err(error.into()),
         }
-        Ok(Self { filters: true })
+        Ok(Self { filters: true, sessions })
     }
 
     /// Takes from the calling thread what it does not need.
@@ -55,7 +57,7 @@ impl Walls {
     pub(crate) fn begin(self) -> ThreadBegin {
         Arc::new(move |kind| {
             self.narrow(match kind {
-                ThreadKind::Vcpu => MachineThread::Vcpu,
+                ThreadKind::Vcpu => MachineThread::Vcpu { sessions: self.sessions },
                 ThreadKind::Io => MachineThread::Io,
             })
         })

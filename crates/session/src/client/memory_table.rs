@@ -4,10 +4,10 @@ use super::connection::{Connection, RegionMessage};
 use super::error::SessionError;
 use super::offer::Offer;
 use blockyard_block::MemoryMap;
+use rustix::fs::fstat;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 /// Where regions begin in the server's addresses, and what they are aligned to: whole huge pages. Addresses are this
@@ -204,8 +204,9 @@ impl MemoryTable {
 fn describe(memory: &MemoryMap) -> io::Result<Option<Vec<(Identity, File)>>> {
     let Some(regions) = memory.shared_regions() else { return Ok(None) };
     let described = regions.map(|(_, length_bytes, file, file_offset_bytes)| {
-        let metadata = file.metadata()?;
-        let identity = Identity { device: metadata.dev(), inode: metadata.ino(), file_offset_bytes, length_bytes };
+        // By the descriptor alone, which leaves names out of what a confined thread may ask for.
+        let stat = fstat(file)?;
+        let identity = Identity { device: stat.st_dev, inode: stat.st_ino, file_offset_bytes, length_bytes };
         Ok((identity, file.try_clone()?))
     });
     described.collect::<io::Result<_>>().map(Some)
