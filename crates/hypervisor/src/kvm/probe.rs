@@ -90,17 +90,19 @@ pub fn probe() -> Probe {
     }
 }
 
-/// Times a short loop in a guest. Some 0.1 ms where code is executed, 25 ms where it is emulated.
+/// Times a short loop in a guest: the fastest of a few runs, as whatever interrupts one makes it look slow. Some 0.1 ms
+/// where code is executed, 25 ms a run where it is emulated.
 ///
 /// # Errors
 /// When no VM can be created, or it does not get through the loop.
 pub fn nanoseconds_per_instruction(hypervisor: &KvmHypervisor) -> Result<f64, Error> {
     const ITERATIONS: u32 = 10_000;
     const INSTRUCTIONS: f64 = 2.0 * ITERATIONS as f64;
-    // hlt; mov ecx, ITERATIONS; again: dec ecx; jnz again; hlt
+    const RUNS: usize = 3;
+    // hlt; run: mov ecx, ITERATIONS; again: dec ecx; jnz again; hlt; jmp run
     let mut code = vec![0xf4, 0xb9];
     code.extend(ITERATIONS.to_le_bytes());
-    code.extend([0xff, 0xc9, 0x75, 0xfc, 0xf4]);
+    code.extend([0xff, 0xc9, 0x75, 0xfc, 0xf4, 0xeb, 0xf4]);
 
     with_guest(hypervisor, &code, |vcpu| {
         let mut run_to_halt = || match vcpu.run()? {
@@ -109,9 +111,13 @@ pub fn nanoseconds_per_instruction(hypervisor: &KvmHypervisor) -> Result<f64, Er
         };
         // The first run brings the guest's pages in.
         run_to_halt()?;
-        let begin = Instant::now();
-        run_to_halt()?;
-        Ok(begin.elapsed().max(Duration::from_nanos(1)).as_nanos() as f64 / INSTRUCTIONS)
+        let mut fastest = Duration::MAX;
+        for _ in 0..RUNS {
+            let begin = Instant::now();
+            run_to_halt()?;
+            fastest = fastest.min(begin.elapsed());
+        }
+        Ok(fastest.max(Duration::from_nanos(1)).as_nanos() as f64 / INSTRUCTIONS)
     })
 }
 
