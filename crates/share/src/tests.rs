@@ -6,12 +6,13 @@ use crate::limits::Limits;
 use blockyard_block::{MemoryMap, Segment};
 use blockyard_devices::virtio::{Message, MessageHandler};
 use bolero::TypeGenerator;
-use rustix::fs::{FileType, Mode, OFlags, mknodat, open};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, open, renameat_with};
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use vm_memory::{Bytes, GuestAddress};
 
 const LOOKUP: u32 = 1;
@@ -276,6 +277,51 @@ fn links_are_text_and_lead_nowhere() {
     assert_eq!(fs::read_to_string(guest.outer.path().join("outside")).unwrap(), "secret");
     guest.ask(SYMLINK, ROOT, &[text("made"), text("/etc/passwd")].concat()).unwrap();
     assert_eq!(fs::read_link(guest.shared().join("made")).unwrap(), Path::new("/etc/passwd"));
+}
+
+/// Between a look-up and what follows it, a name may have come to a link that leads out.
+#[test]
+fn names_that_change_hands_lead_nowhere_else() {
+    let mut guest = Guest::new();
+    let shared = guest.shared();
+    fs::create_dir(shared.join("inner")).unwrap();
+    fs::write(shared.join("inner/outside"), "within").unwrap();
+    fs::write(shared.join("file"), "within").unwrap();
+    symlink("..", shared.join("up")).unwrap();
+    symlink("../outside", shared.join("out")).unwrap();
+    let exchange = || {
+        for (one, other) in [("inner", "up"), ("file", "out")] {
+            renameat_with(CWD, shared.join(one), CWD, shared.join(other), RenameFlags::EXCHANGE).unwrap();
+        }
+    };
+
+    let (inner, file) = (guest.lookup(ROOT, "inner").unwrap(), guest.lookup(ROOT, "file").unwrap());
+    exchange();
+    let below = guest.lookup(inner, "outside").unwrap();
+    for node in [file, below] {
+        let handle = guest.open(node, RDWR).unwrap();
+        assert_eq!(guest.read(handle, 0, 100).unwrap(), b"within");
+    }
+    guest.create(inner, "made", RDWR, 0o644).unwrap();
+    assert!(shared.join("up/made").exists());
+    exchange();
+
+    // And with somebody who does that all the time.
+    thread::scope(|scope| {
+        let exchanging = scope.spawn(|| (0..3000).for_each(|_| exchange()));
+        while !exchanging.is_finished() {
+            let below = guest.lookup(ROOT, "inner").and_then(|inner| guest.lookup(inner, "outside"));
+            let opened = below.and_then(|below| guest.open(below, RDWR));
+            let created = guest.create(ROOT, "file", RDWR, 0o644).map(|(_, handle)| handle);
+            for handle in [opened, created].into_iter().flatten() {
+                assert_eq!(guest.read(handle, 0, 100).unwrap(), b"within");
+                guest.ask(RELEASE, ROOT, &words(&[handle, 0, 0])).unwrap();
+            }
+            let _ = guest.ask(MKDIR, ROOT, &[halves(&[0o755, 0]), text("inner")].concat());
+        }
+    });
+    assert_eq!(fs::read_dir(guest.outer.path()).unwrap().count(), 2, "something was made outside");
+    assert_eq!(fs::read_to_string(guest.outer.path().join("outside")).unwrap(), "secret");
 }
 
 #[test]
