@@ -1,8 +1,16 @@
 //! `blockyard run`. What needs a real KVM runs in the lab, by its name.
 
+#[path = "run/disks.rs"]
+mod disks;
+#[path = "run/kernels.rs"]
+mod kernels;
+#[path = "run/lab_guest.rs"]
+mod lab_guest;
+#[path = "server/mod.rs"]
+mod server;
 mod support;
 
-use blockyard_linux_guest::write_initramfs;
+use lab_guest::LabGuest;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
@@ -12,28 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::{Yard, blockyard, finish, run, wait_until};
 
-/// The directory with a distribution's kernel, in the lab; elsewhere there is none.
-fn lab_guest() -> Option<PathBuf> {
-    let directory = std::env::var_os("BLOCKYARD_LAB_GUEST").map(PathBuf::from);
-    if directory.is_none() {
-        eprintln!("runs in the lab: cargo xtask lab");
-    }
-    directory
-}
-
-/// Its modules, in the order in which they are loaded: names and contents.
-fn guest_modules(guest: &Path) -> Vec<(String, Vec<u8>)> {
-    let entries = fs::read_dir(guest.join("modules")).unwrap().map(|entry| entry.unwrap().path());
-    let mut modules: Vec<_> = entries
-        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap()))
-        .collect();
-    modules.sort();
-    modules
-}
-
-fn as_slices(modules: &[(String, Vec<u8>)]) -> Vec<(&str, &[u8])> {
-    modules.iter().map(|(name, content)| (&**name, &content[..])).collect()
-}
+const SECTOR_BYTES: usize = 512;
 
 /// `blockyard run` of this kernel on KVM.
 fn on_kvm(kernel: &Path) -> Command {
@@ -44,7 +31,6 @@ fn on_kvm(kernel: &Path) -> Command {
 
 /// A kernel that is nothing but `code`, entered in 64-bit mode.
 fn tiny_kernel(yard: &Yard, name: &str, code: &[u8]) -> PathBuf {
-    const SECTOR_BYTES: usize = 512;
     const ENTRY_64: usize = 0x200;
     let mut image = vec![0; 2 * SECTOR_BYTES + ENTRY_64];
     let mut set = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
@@ -89,10 +75,8 @@ fn echoing(words: &[u8]) -> Vec<u8> {
 
 #[test]
 fn kvm_linux_has_disks_reboots_and_powers_off() {
-    let Some(guest) = lab_guest() else { return };
+    let Some(guest) = LabGuest::cloud() else { return };
     let yard = Yard::new();
-    let modules = guest_modules(&guest);
-    let modules = as_slices(&modules);
     let initrd = yard.path("initrd");
     let script = "read -r word </dev/vda; echo boot: $word, processors: $(nproc), dropped: $(head -c 3 /dev/vdb)\n\
                   echo new >/dev/vdb\n\
@@ -100,7 +84,7 @@ fn kvm_linux_has_disks_reboots_and_powers_off() {
                   for disk in vdd vde vdf; do echo $disk of $word: $(dd if=/dev/$disk skip=1000 count=1 2>/dev/null | head -c 5)\n\
                   printf grown | dd of=/dev/$disk seek=1000 conv=fsync 2>/dev/null || echo $disk fails; done\n\
                   [ $word = second ] || { printf 'second\\n' | dd of=/dev/vda conv=fsync 2>/dev/null; reboot -f; }";
-    write_initramfs(&initrd, &modules, script).unwrap();
+    guest.write_initrd(&initrd, script);
     let disk = |name: &str, text: &str| {
         let mut content = text.as_bytes().to_vec();
         content.resize(1 << 20, 0);
@@ -113,7 +97,7 @@ fn kvm_linux_has_disks_reboots_and_powers_off() {
     run(create.current_dir(yard.path("")).args(["image", "create", "-q", "d.qcow2", "1M"])).succeeded();
     let allocated = || fs::metadata(yard.path("d.qcow2")).unwrap().len();
     let empty = allocated();
-    let mut command = on_kvm(&guest.join("vmlinuz"));
+    let mut command = on_kvm(&guest.kernel());
     command.current_dir(yard.path("")).arg("a.img").arg("--initrd").arg(&initrd);
     command.args(["--disk", "b.img,snapshot", "--disk", "c.img,ro", "--memory", "256M", "--cpus", "2"]);
     // Each way to carry requests out is open to the process that has shut itself in.
@@ -137,7 +121,7 @@ fn kvm_linux_has_disks_reboots_and_powers_off() {
 
 #[test]
 fn kvm_linux_has_directories_of_the_hosts() {
-    let Some(guest) = lab_guest() else { return };
+    let Some(guest) = LabGuest::cloud() else { return };
     let yard = Yard::new();
     let initrd = yard.path("initrd");
     let script = "mkdir /rw /ro; mount -t virtiofs work /rw && mount -t virtiofs fixed /ro && echo MOUNTED\n\
@@ -147,14 +131,14 @@ fn kvm_linux_has_directories_of_the_hosts() {
                   echo 3 >/proc/sys/vm/drop_caches; cd / && sha256sum -c /rw/sum\n\
                   touch /ro/new 2>&1 | grep -q 'Read-only' && echo REFUSED; cat /ro/fixed /rw/../outside\n\
                   umount /rw /ro && echo UNMOUNTED";
-    write_initramfs(&initrd, &as_slices(&guest_modules(&guest)), script).unwrap();
+    guest.write_initrd(&initrd, script);
     for directory in ["work", "fixed"] {
         fs::create_dir(yard.path(directory)).unwrap();
     }
     fs::write(yard.path("work/greeting"), "hello\n").unwrap();
     fs::write(yard.path("fixed/fixed"), "stays\n").unwrap();
     fs::write(yard.path("outside"), "secret\n").unwrap();
-    let mut command = on_kvm(&guest.join("vmlinuz"));
+    let mut command = on_kvm(&guest.kernel());
     command.current_dir(yard.path("")).args(["--memory", "256M", "--append", "quiet panic=-1"]).arg("--initrd");
     let outcome = run(command.arg(&initrd).args(["--share", "work:work", "--share", "fixed:fixed,ro"])).succeeded();
     for expected in ["MOUNTED", "hello", "/rw/bulk: OK", "REFUSED", "stays", "UNMOUNTED"] {
@@ -170,7 +154,7 @@ fn kvm_linux_has_directories_of_the_hosts() {
 
 #[test]
 fn kvm_a_terminal_is_the_guests_and_is_given_back() {
-    let Some(_) = lab_guest() else { return };
+    let Some(_) = LabGuest::cloud() else { return };
     let yard = Yard::new();
     let kernel = tiny_kernel(&yard, "kernel", &echoing(b"ready\x1b]0;title\x07 \x1b[1m"));
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -208,7 +192,7 @@ fn kvm_a_terminal_is_the_guests_and_is_given_back() {
 
 #[test]
 fn kvm_a_guest_that_hangs_is_stopped() {
-    let Some(_) = lab_guest() else { return };
+    let Some(_) = LabGuest::cloud() else { return };
     let yard = Yard::new();
     let kernel = tiny_kernel(&yard, "kernel", &[0xeb, 0xfe]);
     run(on_kvm(&kernel).args(["--timeout", "0.5"])).failed(1, &["stopped after 0.5 s", "--timeout"]);
@@ -244,7 +228,7 @@ fn are_shut_in(process: u32) -> bool {
 
 #[test]
 fn kvm_a_guest_that_faults_without_end_is_told_of() {
-    let Some(_) = lab_guest() else { return };
+    let Some(_) = LabGuest::cloud() else { return };
     let yard = Yard::new();
     let kernel = tiny_kernel(&yard, "kernel", &[0x0f, 0x0b]);
     run(&mut on_kvm(&kernel)).failed(1, &["fault"]);
@@ -253,7 +237,7 @@ fn kvm_a_guest_that_faults_without_end_is_told_of() {
 /// What nobody reads holds the guest up, and nothing else: the machine ends when it is asked to.
 #[test]
 fn kvm_a_guest_that_floods_the_console_waits_for_its_reader() {
-    let Some(_) = lab_guest() else { return };
+    let Some(_) = LabGuest::cloud() else { return };
     let yard = Yard::new();
     // mov dx, 0x3f8; mov al, 'x'; again: out dx, al; jmp again
     let kernel = tiny_kernel(&yard, "kernel", &[0x66, 0xba, 0xf8, 0x03, 0xb0, b'x', 0xee, 0xeb, 0xfd]);

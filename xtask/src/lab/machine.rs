@@ -16,8 +16,8 @@ pub(super) const END: &str = "BLOCKYARD-LAB-END ";
 
 /// From power-on to power-off.
 const TIMEOUT: Duration = Duration::from_secs(1200);
-/// No test takes as long without a word.
-const SILENCE_MAX: Duration = Duration::from_secs(200);
+/// No test takes as long without a word: longer than the tests themselves wait for a guest.
+const SILENCE_MAX: Duration = Duration::from_secs(400);
 /// Lines shown of a console that ended early.
 const TAIL_LINES: usize = 40;
 
