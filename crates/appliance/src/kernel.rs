@@ -50,8 +50,8 @@ enum Kind {
     VirtualMachine,
 }
 
-/// Whether the modules in a directory beside a kernel, as `lib/modules/…` is beside `boot/vmlinuz-…`, are a part of what
-/// was installed there and not what somebody else has put there: in /tmp, anybody may.
+/// Whether the modules in a directory beside a kernel, as `lib/modules/…` is beside `boot/vmlinuz-…`, are a part of
+/// what was installed there and not what somebody else has put there: in /tmp, anybody may.
 pub fn are_its_own(kernel: &Path, modules: &Path) -> bool {
     let owner = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.uid());
     let owners = [Some(0), Some(geteuid().as_raw()), owner(kernel)];
