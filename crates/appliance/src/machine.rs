@@ -140,7 +140,8 @@ impl Machine {
         let listeners = listeners.map_err(start("making its disks' sockets"))?;
         // The guest's memory is a file of the directory, wherever that is; its kernel says which before it has looked
         // at a disk.
-        let options = ServerOptions { admitted_memory: AdmittedMemory::first_file(), ..ServerOptions::default() };
+        let admitted_memory = AdmittedMemory::first_file();
+        let options = ServerOptions { admitted_memory, rings_eventfds: false, ..ServerOptions::default() };
         let server = Server::start(&options).map_err(start("starting its disks' threads"))?;
         let process = spawn(&parts, lines, &directory)?;
         let awaited = parts.disks.into_iter().map(Awaited::Disk).chain(parts.others.into_iter().map(Awaited::Other));

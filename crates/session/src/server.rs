@@ -55,7 +55,7 @@ pub(crate) use descriptor_kind::is_unix_stream;
 pub use doorkeeper::Doorkeeper;
 use io_thread::{Command, IoThread};
 pub use listener::{Listener, ListenerError};
-use ringer::Ringer;
+use ringer::LateRinger;
 use rustix::net::sockopt::socket_peercred;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use served_device::ServedDisk;
@@ -93,6 +93,10 @@ pub struct ServerOptions {
     /// How many descriptors this process may have. A user's clients may leave a quarter of them, 4096 at most, that
     /// cannot be closed.
     pub descriptors: usize,
+    /// Whether what rings clients' eventfds is made at once, so that a kernel that has none of it is known of before
+    /// there are clients. Otherwise it is made for the first client that has one: User-Mode Linux has none, and a
+    /// process without it ends 40 ms sooner.
+    pub rings_eventfds: bool,
 }
 
 impl Default for ServerOptions {
@@ -100,7 +104,7 @@ impl Default for ServerOptions {
         let poll = Duration::from_micros(200);
         let (cpus, admitted_memory) = (Vec::new(), AdmittedMemory::default());
         // What every process may have.
-        Self { threads: 1, cpus, poll, admitted_memory, doorkeeper: None, descriptors: 1024 }
+        Self { threads: 1, cpus, poll, admitted_memory, doorkeeper: None, descriptors: 1024, rings_eventfds: true }
     }
 }
 
@@ -133,7 +137,7 @@ pub struct Server {
 #[derive(Debug)]
 struct Inner {
     threads: Vec<IoThread>,
-    ringer: Arc<Ringer>,
+    ringer: LateRinger,
     address_space: Arc<AddressSpace>,
     doorkeeper: Option<Doorkeeper>,
     closers: Closers,
@@ -160,7 +164,7 @@ impl Server {
     ///
     /// # Errors
     /// When there shall be none, or the system refuses one, or a CPU is not there, or the kernel has no asynchronous
-    /// I/O to ring clients with.
+    /// I/O to ring eventfds with, and they are to be rung.
     pub fn start(options: &ServerOptions) -> io::Result<Self> {
         if options.threads == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a server needs a thread"));
@@ -168,7 +172,10 @@ impl Server {
         let poll = if machine_has_one_cpu() { Duration::ZERO } else { options.poll };
         let cpu = |index: usize| options.cpus.get(index % options.cpus.len().max(1)).copied();
         let threads = (0..options.threads).map(|index| IoThread::start(index, poll, move_to(cpu(index))));
-        let (threads, ringer) = (threads.collect::<io::Result<_>>()?, Arc::new(Ringer::new()?));
+        let (threads, ringer) = (threads.collect::<io::Result<_>>()?, LateRinger::default());
+        if options.rings_eventfds {
+            ringer.get()?;
+        }
         let address_space = Arc::new(AddressSpace::admitting(options.admitted_memory.clone()));
         let (doorkeeper, closers) = (options.doorkeeper.clone(), Closers::new(options.descriptors));
         let spare = Arc::new(Mutex::new(SpareDescriptors::new(TABLE_REGIONS_MAX)));

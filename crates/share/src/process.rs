@@ -328,6 +328,8 @@ pub fn serve(arguments: &[OsString], tell: impl Fn(&str)) -> Result<(), ShareErr
         // The client was started by whoever started this, and has met no guest yet.
         admitted_memory: AdmittedMemory::first_file(),
         descriptors,
+        // The guest may be User-Mode Linux, and that knows of what there is.
+        rings_eventfds: false,
         ..ServerOptions::default()
     };
     let server = Server::start(&server_options).map_err(os("starting its threads"))?;

@@ -5,7 +5,7 @@
 use super::client_descriptor::ClientDescriptor;
 use super::connection::send_now;
 use super::descriptor_kind::{is_unix_socket, kind_of};
-use super::ringer::Ringer;
+use super::ringer::{LateRinger, Ringer};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub(super) struct Kick(Arc<ClientDescriptor>);
 
 impl Kick {
-    pub(super) fn new(descriptor: ClientDescriptor, ringer: &Ringer) -> io::Result<Self> {
-        match ringer.is_eventfd(descriptor.as_fd()) {
+    pub(super) fn new(descriptor: ClientDescriptor, ringer: &LateRinger) -> io::Result<Self> {
+        match ringer.is_eventfd(descriptor.as_fd())? {
             true => Ok(Self(Arc::new(descriptor))),
             false => Err(io::Error::other(format!("a kick must be an eventfd, not {}", kind_of(&descriptor)))),
         }
@@ -39,9 +39,9 @@ pub(super) enum Call {
 }
 
 impl Call {
-    pub(super) fn new(descriptor: ClientDescriptor, ringer: &Arc<Ringer>) -> io::Result<Self> {
-        if ringer.is_eventfd(descriptor.as_fd()) {
-            Ok(Self::Eventfd(Arc::new(descriptor), Arc::clone(ringer)))
+    pub(super) fn new(descriptor: ClientDescriptor, ringer: &LateRinger) -> io::Result<Self> {
+        if ringer.is_eventfd(descriptor.as_fd())? {
+            Ok(Self::Eventfd(Arc::new(descriptor), ringer.get()?))
         } else if is_unix_socket(&descriptor) {
             Ok(Self::UnixSocket(Arc::new(descriptor)))
         } else {
