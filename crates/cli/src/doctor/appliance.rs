@@ -30,7 +30,7 @@ impl UserModeLinux {
         let found = self.boots();
         let confined = found.as_ref().ok().map(|(_, confined)| *confined);
         let facility =
-            Facility::new("uml", "`blockyard image`: Linux guests without KVM", found.map(|(reason, _)| reason));
+            Facility::new("uml", "`blockyard image` and `run`: Linux guests without KVM", found.map(|(reason, _)| reason));
         (facility, confined)
     }
 
