@@ -421,9 +421,13 @@ fn private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<()>
         fs::create_dir(below(name))?;
     }
     let options = format!("mode=0700,size={}", arguments.memory_bytes.saturating_add(TEMPORARY_SLACK_BYTES));
-    let options = CString::new(options).map_err(io::Error::other)?;
-    // The guest's memory is a file here, which it executes.
-    mount("tmp", below("tmp"), "tmpfs", ROOT_FLAGS, options.as_c_str())?;
+    // The guest's memory is a file here, which it executes. In huge pages, as far as the host has any, it is touched
+    // for the first time once in 512 pages rather than in each: a fifth of a boot.
+    let mount_with = |more: &str| {
+        let options = CString::new(format!("{options}{more}")).map_err(io::Error::other)?;
+        Ok::<_, io::Error>(mount("tmp", below("tmp"), "tmpfs", ROOT_FLAGS, options.as_c_str())?)
+    };
+    mount_with(",huge=always").or_else(|_| mount_with(""))?;
     mount_bind_recursive(directory, below("d"))?;
     enter_root(&root)?;
     std::env::set_current_dir("/d")
