@@ -589,7 +589,8 @@ fn arguments(options: &ApplianceOptions) -> Vec<String> {
         false => kernel_command_line::of_user_mode_linux(options.memory_bytes, options.raid6),
     };
     if !options.kernel.is_for_kvm() {
-        arguments.push("ssl0=fd:0,fd:0".to_owned());
+        // The last of its consoles.
+        arguments.push("con15=fd:0,fd:0".to_owned());
     }
     if let Some(system) = &options.system {
         arguments.extend(kernel_command_line::of_a_system(&options.kernel, system, HANDS_OVER));

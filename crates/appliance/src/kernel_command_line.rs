@@ -13,11 +13,12 @@ pub(crate) fn of_user_mode_linux(memory_bytes: u64, raid6: bool) -> Vec<String> 
         "rdinit=/init".to_owned(),
         "con=null".to_owned(),
         "con0=fd:1,fd:1".to_owned(),
-        "ssl=null".to_owned(),
         // Measurements and self-tests that make up nine tenths of a boot. What is tested when it is first needed
-        // need not be before (Linux, crypto/algapi.c, crypto_start_tests); nobody swaps to compressed memory.
+        // need not be before (Linux, crypto/algapi.c, crypto_start_tests); nobody swaps to compressed memory; and there
+        // are no serial ports, which would be 64, as each device is told to a program (/sbin/hotplug), for which the
+        // kernel makes a process before it sees that there is none.
         format!(
-            "initcall_blacklist={}calibrate_xor_blocks,crypto_algapi_init,init_zswap",
+            "initcall_blacklist={}calibrate_xor_blocks,crypto_algapi_init,init_zswap,ssl_init",
             if raid6 { "" } else { "raid6_select_algo,raid6_init," }
         ),
         "cryptomgr.notests".to_owned(),

@@ -83,7 +83,7 @@ fn a_system_reboots_hears_and_powers_off() {
     let image = busybox(
         &yard,
         "[ -e /before ] || { touch /before; sync; echo first; reboot -f; }
-         echo second, modules of $(ls /lib/modules)
+         echo second, modules of $(ls /lib/modules), devices told to $(cat /proc/sys/kernel/hotplug)nobody
          read line; echo heard $line
          poweroff -f",
     );
@@ -92,7 +92,7 @@ fn a_system_reboots_hears_and_powers_off() {
     command.args(["--snapshot", "--stats", "--json"]);
     let mut seat = Seat::take(command);
     seat.sees("first");
-    seat.sees("second");
+    seat.sees("second, modules of , devices told to nobody");
     seat.types("a word\n");
     seat.sees("heard a word");
     let outcome = seat.ends().succeeded();
@@ -133,7 +133,8 @@ fn directories_are_shared_with_a_system() {
 /// It loads one itself, as busybox has no tables of the kind that it finds.
 const LOOKS_AT_MODULES: &str = "cd /lib/modules; echo has $(ls); cd $(uname -r)
      insmod kernel/fs/overlayfs/overlay.ko && echo loaded $(grep -c '^overlay ' /proc/modules)
-     cat mark; touch new || echo stays; touch ../beside && echo written beside; sync; poweroff -f";
+     cat mark; echo devices told to $(cat /proc/sys/kernel/hotplug)
+     touch new || echo stays; touch ../beside && echo written beside; sync; poweroff -f";
 
 #[test]
 fn a_system_finds_its_kernels_modules_beside_its_own() {
@@ -146,10 +147,13 @@ fn a_system_finds_its_kernels_modules_beside_its_own() {
     let said = run(&mut on_uml(&image_of(&yard, &root))).succeeded().stdout;
     assert!(said.contains("has 5.own\r") && !said.contains("loaded"), "nobody would load them: {said}");
     fs::write(root.join("sbin/modprobe"), "").unwrap();
+    // What the kernel executes, too, where it is there.
+    fs::write(root.join("sbin/hotplug"), "").unwrap();
     let image = image_of(&yard, &root);
     let said = run(on_uml(&image).args(["--append", "quiet ro"])).succeeded().stdout;
     assert!(said.contains(&format!("has {release}\r")) && said.contains("loaded 1"), "{said}");
     assert!(said.contains("stays") && !said.contains("written beside"), "{said}");
+    assert!(said.contains("devices told to /sbin/hotplug\r"), "{said}");
     for _ in 0..2 {
         let said = run(&mut on_uml(&image)).succeeded().stdout;
         let all = format!("has 5.own {release}");

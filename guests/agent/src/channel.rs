@@ -7,9 +7,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::path::Path;
 
-/// The guest's first serial port.
-const LINE: &str = "/dev/ttyS0";
+/// The first that is there is the host's line: a virtual machine's first serial port, or the last console of User-Mode
+/// Linux, which has no serial ports here.
+const LINES: [&str; 2] = ["/dev/ttyS0", "/dev/tty15"];
 
 pub(crate) struct Channel {
     line: File,
@@ -19,7 +21,8 @@ pub(crate) struct Channel {
 impl Channel {
     /// Opens the line, and makes it carry bytes as they are.
     pub(crate) fn open() -> io::Result<Self> {
-        let line = OpenOptions::new().read(true).write(true).open(LINE)?;
+        let present = LINES.iter().find(|line| Path::new(line).exists()).unwrap_or(&LINES[0]);
+        let line = OpenOptions::new().read(true).write(true).open(present)?;
         let mut mode = tcgetattr(&line)?;
         mode.make_raw();
         tcsetattr(&line, OptionalActions::Now, &mode)?;

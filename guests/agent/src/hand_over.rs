@@ -171,6 +171,7 @@ impl Successor {
     fn switch_root(&self) -> io::Result<()> {
         system::limits_of_an_init()?;
         let root = Path::new(ROOT);
+        system::give_device_helper(&Tree::open(root)?);
         for system in SYSTEMS {
             let place = root.join(&system[1..]);
             // A link is not followed to where it may lead.

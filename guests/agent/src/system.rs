@@ -3,6 +3,7 @@
 use crate::command_line::CommandLine;
 use crate::interruption::Unstoppable;
 use crate::modules;
+use crate::tree::Tree;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::system::{RebootCommand, reboot};
@@ -17,11 +18,19 @@ const FILES_MAX: u64 = 4096;
 /// Those that the kernel gives to an init (Linux, include/asm-generic/resource.h).
 const FILES_OF_AN_INIT: (u64, u64) = (1024, 4096);
 
+/// Which program some kernels execute for each device that comes or goes (Linux, lib/kobject_uevent.c): for each,
+/// User-Mode Linux makes a process of the host's before it sees that there is no such program.
+const DEVICE_HELPER: &str = "/proc/sys/kernel/hotplug";
+/// What that is where nobody says otherwise.
+const USUAL_DEVICE_HELPER: &str = "/sbin/hotplug";
+
 /// Mounts what the kernel shows of itself, and loads the drivers of the disks.
 pub(crate) fn set_up() -> io::Result<()> {
     for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
         mount(kind, at, kind, MountFlags::NOSUID | MountFlags::NOEXEC, None)?;
     }
+    // Where the kernel has none, that is fine.
+    let _ = fs::write(DEVICE_HELPER, "\n");
     if !CommandLine::read().hands_over() {
         leave_kernel_threads()?;
     }
@@ -46,6 +55,13 @@ fn leave_kernel_threads() -> io::Result<()> {
 pub(crate) fn limits_of_an_init() -> io::Result<()> {
     let (current, maximum) = FILES_OF_AN_INIT;
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: Some(maximum) })?)
+}
+
+/// Lets a system have the program that it may have for devices, as the kernel would.
+pub(crate) fn give_device_helper(tree: &Tree) {
+    if tree.has(USUAL_DEVICE_HELPER) {
+        let _ = fs::write(DEVICE_HELPER, USUAL_DEVICE_HELPER);
+    }
 }
 
 /// As `uname -r` has it.
