@@ -29,8 +29,11 @@ impl UserModeLinux {
     pub fn facility(self) -> (Facility, Option<Confined>) {
         let found = self.boots();
         let confined = found.as_ref().ok().map(|(_, confined)| *confined);
-        let facility =
-            Facility::new("uml", "`blockyard image` and `run`: Linux guests without KVM", found.map(|(reason, _)| reason));
+        let facility = Facility::new(
+            "uml",
+            "`blockyard image` and `run`: Linux guests without KVM",
+            found.map(|(reason, _)| reason),
+        );
         (facility, confined)
     }
 
