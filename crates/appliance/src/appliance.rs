@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 use crate::kernel_command_line;
 use crate::kernel_modules;
 use crate::kernel_process;
-use crate::machine::{ENDING, Lines, Machine, MachineParts, Patience, TICK, export};
+use crate::machine::{self, ENDING, Lines, Machine, MachineParts, Patience, TICK, export};
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
 use crate::system::{Console, ConsoleSize, Hearing, System, SystemOptions};
@@ -530,7 +530,9 @@ impl Appliance {
         let ApplianceOptions { kernel, launcher, memory_bytes, agent, .. } = &options;
         let others = options.system.as_ref().map(|system| system.devices.clone()).unwrap_or_default();
         let memory_bytes = *memory_bytes;
-        let parts = MachineParts { kernel, launcher, memory_bytes, disks: exports, slots, others, arguments };
+        let images_count = disks.len();
+        let (disks, disk_type) = (exports, machine::DISKS);
+        let parts = MachineParts { kernel, launcher, memory_bytes, disks, disk_type, slots, others, arguments };
         let lines = Lines { serial, console: ends.console, words: ends.words };
         let shares: &[&str] = if options.system.is_some() { &["virtiofs"] } else { &[] };
         let machine = Machine::start(parts, lines, |file| initramfs::write(file, kernel, shares, agent))?;
@@ -544,7 +546,7 @@ impl Appliance {
             machine,
             channel,
             console: console.stream,
-            images: disks.len(),
+            images: images_count,
             source,
             sink,
             fresh: [Fresh::default(); 2],

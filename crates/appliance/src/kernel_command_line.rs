@@ -34,8 +34,18 @@ pub(crate) fn of_user_mode_linux(memory_bytes: u64, raid6: bool) -> Vec<String> 
 
 /// The first console is a line like a serial one, on which there is somebody to log in; nobody sees the others, of
 /// which systemd takes the first for a screen, and those up to the sixth where there is no logind.
-const CONSOLES: &str = "console=tty0 systemd.wants=console-getty.service systemd.mask=getty@tty1.service \
-                        systemd.mask=getty-static.service";
+const CONSOLES: &str = "console=tty0 systemd.mask=getty@tty1.service systemd.mask=getty-static.service";
+const LOGIN: &str = " systemd.wants=console-getty.service";
+/// Words with which systemd starts a shell on the console itself (systemd, kernel-command-line(7)), and of units that do.
+const SHELLS: [&str; 7] = ["rescue", "emergency", "single", "s", "S", "1", "-b"];
+const SHELL_UNITS: [&str; 2] = ["rescue.target", "emergency.target"];
+
+/// Whether the console has a shell of systemd's own, which would share what is typed with a login.
+fn has_shell(append: &str) -> bool {
+    append.split_ascii_whitespace().any(|word| {
+        SHELLS.contains(&word) || word.strip_prefix("systemd.unit=").is_some_and(|unit| SHELL_UNITS.contains(&unit))
+    })
+}
 
 /// What a system is told besides. That is one argument: User-Mode Linux takes those for itself that begin with a word
 /// of its own, which the words that somebody appends are not to be.
@@ -46,7 +56,8 @@ pub(crate) fn of_a_system(kernel: &Kernel, options: &SystemOptions, first: &str)
         (true, true) => "seccomp=on ",
         (true, false) => "seccomp=off ",
     };
-    let words = format!("printk.time=1 {seccomp}{first}{CONSOLES} {}", options.append);
+    let login = if has_shell(&options.append) { "" } else { LOGIN };
+    let words = format!("printk.time=1 {seccomp}{first}{CONSOLES}{login} {}", options.append);
     // Or it would add a root of its own behind all that.
     ["root=".to_owned(), words]
 }
@@ -66,4 +77,19 @@ pub(crate) fn on_kvm() -> Vec<String> {
         "mitigations=off",
     ];
     words.map(str::to_owned).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_console_has_a_login_or_a_shell() {
+        for append in ["quiet single", "systemd.unit=rescue.target", "emergency root=/dev/vda1"] {
+            assert!(has_shell(append), "{append}");
+        }
+        for append in ["", "quiet", "systemd.unit=multi-user.target", "init=/1"] {
+            assert!(!has_shell(append), "{append}");
+        }
+    }
 }

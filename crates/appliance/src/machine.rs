@@ -44,6 +44,8 @@ pub(crate) struct MachineParts<'parts> {
     pub(crate) memory_bytes: u64,
     /// In the order in which the kernel finds them.
     pub(crate) disks: Vec<Export>,
+    /// Their device type (virtio 1.2 §5): [`DISKS`], or [`NOTHING`].
+    pub(crate) disk_type: u32,
     /// Those of them whose disk is somebody else's: let go of when the guest ends.
     pub(crate) slots: Vec<Arc<SlotDisk>>,
     /// Behind the disks.
@@ -51,6 +53,11 @@ pub(crate) struct MachineParts<'parts> {
     /// The kernel's, without those that name disks.
     pub(crate) arguments: Vec<String>,
 }
+
+/// virtio-blk.
+pub(crate) const DISKS: u32 = 2;
+/// A type that no driver is for: the kernel connects to such a disk, and does not have it.
+pub(crate) const NOTHING: u32 = 0xfff;
 
 /// A device of the guest's that another process serves over vhost-user.
 #[derive(Clone)]
@@ -318,8 +325,8 @@ fn spawn(parts: &MachineParts<'_>, lines: Lines, directory: &TempDir) -> Result<
         }
         true => kvm_process::arguments(parts.disks.len(), &parts.arguments.join(" ")),
         false => {
-            // virtio-blk, and others by their numbers.
-            let types = parts.disks.iter().map(|_| 2).chain(parts.others.iter().map(|device| device.device_type));
+            let types =
+                parts.disks.iter().map(|_| parts.disk_type).chain(parts.others.iter().map(|device| device.device_type));
             let devices = types.enumerate().map(|(index, number)| format!("virtio_uml.device={index}:{number}"));
             devices.chain(parts.arguments.iter().cloned()).map(Into::into).collect()
         }

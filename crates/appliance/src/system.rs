@@ -7,8 +7,8 @@ use crate::kernel::Kernel;
 use crate::kernel_command_line;
 use crate::kernel_log::KernelLog;
 use crate::kernel_process;
-use crate::machine::{Launcher, Lines, Machine, MachineParts, Patience, ServedElsewhere, export};
-use blockyard_block::wait_ready;
+use crate::machine::{self, Launcher, Lines, Machine, MachineParts, Patience, ServedElsewhere, export};
+use blockyard_block::{MemoryDisk, wait_ready};
 use blockyard_session::server::{Session, SessionStatistics};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs::File;
@@ -89,6 +89,8 @@ pub enum Ending {
 
 /// How long a guest may take to be gone that has let go of a disk: on a busy machine, its processes take a while.
 const GONE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Of the disk that a kernel connects to which has nothing else to connect to.
+const NOTHING_BYTES: u32 = 4096;
 /// What User-Mode Linux says when it wants to begin anew, and cannot (Linux, arch/um/os-Linux/main.c): it would execute
 /// itself, which it must not. It says so where nothing that a guest writes comes.
 const WANTS_TO_BEGIN_ANEW: &str = "Failed to exec kernel";
@@ -106,11 +108,19 @@ impl System {
         let (near, serial) = UnixStream::pair().map_err(start("making its serial line"))?;
         let InitramfsOptions { kernel, mut initramfs, launcher, memory_bytes, timeout, interrupted, system } = options;
         let (ends, console) = Console::for_people().map_err(start("making its console"))?;
-        let disks = disks.iter().map(|disk| export(Arc::clone(&disk.name), Arc::clone(&disk.disk))).collect();
+        let mut exports: Vec<_> =
+            disks.iter().map(|disk| export(Arc::clone(&disk.name), Arc::clone(&disk.disk))).collect();
+        if disks.is_empty() && system.devices.is_empty() {
+            // It is shut in when it has connected to its devices: then it has begun.
+            let nothing = MemoryDisk::new(NOTHING_BYTES.into(), NOTHING_BYTES).map_err(io::Error::other);
+            exports.push(export("nothing".into(), Arc::new(nothing.map_err(start("making its disk"))?)));
+        }
+        let disk_type = if disks.is_empty() { machine::NOTHING } else { machine::DISKS };
         let mut arguments = kernel_command_line::of_user_mode_linux(memory_bytes, false);
         arguments.extend(kernel_command_line::of_a_system(kernel, &system, ""));
         let others = system.devices.clone();
-        let parts = MachineParts { kernel, launcher, memory_bytes, disks, slots: Vec::new(), others, arguments };
+        let (disks, slots) = (exports, Vec::new());
+        let parts = MachineParts { kernel, launcher, memory_bytes, disks, disk_type, slots, others, arguments };
         let lines = Lines { serial, console: ends.console, words: ends.words };
         let machine = Machine::start(parts, lines, |mut file| io::copy(&mut initramfs, &mut file).map(drop));
         let machine = machine.map_err(without_log)?;

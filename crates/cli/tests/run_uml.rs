@@ -178,20 +178,20 @@ fn an_initrd_boots_on_the_kernel_that_is_named() {
     write_initramfs(
         &initrd,
         &[("virtio_blk.ko", &fs::read(driver).unwrap())],
-        "head -c 4 /dev/vda; echo; cat /proc/cmdline",
+        "ls -d /sys/block/vd*; head -c 4 /dev/vda; echo; cat /proc/cmdline",
     )
     .unwrap();
     fs::write(yard.path("disk.img"), [&b"disk"[..], &[0; 4092]].concat()).unwrap();
     let mut command = on_uml(&yard.path("disk.img"));
     command.args(["--kernel", "/usr/bin/linux.uml", "--initrd"]).arg(&initrd).args(["--append", "quiet my.word=1"]);
     let said = run(&mut command).succeeded().stdout;
-    assert!(said.contains("disk\r\n") && said.contains("my.word=1"), "{said}");
+    assert!(said.contains("disk\r\n") && said.contains("my.word=1") && said.contains("/sys/block/vda\r\n"), "{said}");
     let mut alone = blockyard();
     alone
         .args(["run", "--backend", "uml", "--kernel", "/usr/bin/linux.uml", "--append", "alone=1", "--initrd"])
         .arg(&initrd);
     let said = run(&mut alone).succeeded().stdout;
-    assert!(said.contains("alone=1"), "{said}");
+    assert!(said.contains("alone=1") && !said.contains("/sys/block/vda\r\n"), "{said}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::{Audience, DoesNotFit};
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_appliance::{Backend, Ending, ImageDisk, InitramfsOptions, Kernel, System, SystemOptions};
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{MemoryDisk, OpenedFile, shown};
+use blockyard_block::{OpenedFile, shown};
 use blockyard_image::{ConsoleSize, ImageOptions, Keys, Resources, Watch};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use blockyard_share::OpenShare;
@@ -35,8 +35,6 @@ const EVENTS_MAX: usize = 16;
 const EARLY_BYTES_MAX: usize = 1 << 16;
 /// How long a guest may take to be gone whose devices are let go of.
 const ENDING: Duration = Duration::from_secs(5);
-/// Of the disk of a guest that was given none.
-const BLOCK_BYTES: u32 = 4096;
 /// What the kernel's modules are shared as.
 const MODULE_SHARE: &str = "blockyard.modules";
 /// The least memory that such a kernel comes up with, and a system.
@@ -179,14 +177,9 @@ impl Machine<'_> {
             disk: Arc::clone(&open.disk),
             name: name.to_string().into(),
         };
-        let mut disks: Vec<_> = self.disks.iter().map(disk).collect();
+        let disks: Vec<_> = self.disks.iter().map(disk).collect();
         let watch = audience.watch();
         if self.initrd.is_some() {
-            if disks.is_empty() {
-                // It is shut in when it has connected to its disks: then it has begun.
-                let nothing = MemoryDisk::new(BLOCK_BYTES.into(), BLOCK_BYTES).context("making its disk")?;
-                disks.push(ImageDisk { disk: Arc::new(nothing), name: "nothing".into() });
-            }
             return self.boot_initrd(system, &disks, &*watch);
         }
         if disks.is_empty() {

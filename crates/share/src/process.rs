@@ -45,7 +45,9 @@ impl FromStr for Tag {
 
     fn from_str(text: &str) -> Result<Self, BadTag> {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        let is_good = (1..=TAG_BYTES_MAX).contains(&text.len()) && text.chars().all(is_plain);
+        // Scripts mount them at /mnt/TAG.
+        let is_file_name = ![".", ".."].contains(&text);
+        let is_good = (1..=TAG_BYTES_MAX).contains(&text.len()) && text.chars().all(is_plain) && is_file_name;
         if is_good { Ok(Self(text.to_owned())) } else { Err(BadTag(text.to_owned())) }
     }
 }

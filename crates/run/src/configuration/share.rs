@@ -65,6 +65,7 @@ mod tests {
             ("a:", "no tag"),
             ("a:b c", "no tag"),
             ("a:b,rw", "no tag"),
+            ("a:..", "no tag"),
             ("a:0123456789012345678901234567890123456", "no tag"),
         ] {
             assert!(share(text).unwrap_err().to_string().contains(word), "{text}");

@@ -37,6 +37,8 @@ const ESCAPE: u8 = 0x1b;
 const BELL: u8 = 0x07;
 /// Answered with whatever somebody has set.
 const ENQUIRY: u8 = 0x05;
+/// What follows is of the other character set, which may be of lines.
+const SHIFT_OUT: u8 = 0x0e;
 const CANCEL: u8 = 0x18;
 const SUBSTITUTE: u8 = 0x1a;
 /// The first byte of U+0080 to U+00BF, of which the first 32 are control characters.
@@ -127,6 +129,10 @@ impl TerminalFilter {
         match byte {
             ENQUIRY | 0x80..=0x9f if !continues => {}
             LATIN => self.state = State::Latin,
+            SHIFT_OUT => {
+                self.is_touched = true;
+                self.put(&[byte], to);
+            }
             b'\n' if self.last != b'\r' => self.put(b"\r\n", to),
             _ => {
                 self.letter_left = match byte {
@@ -268,6 +274,9 @@ mod tests {
         filter.filter(&mut b"\x1b[?25".to_vec());
         assert_eq!(filter.end(), b"");
         filter.filter(&mut b"l".to_vec());
+        assert_eq!(filter.end(), AS_BEFORE);
+        let mut filter = TerminalFilter::default();
+        filter.filter(&mut b"lqqk\x0e".to_vec());
         assert_eq!(filter.end(), AS_BEFORE);
     }
 
