@@ -4,6 +4,7 @@
 //! /dev/kvm. [`kernel`] fetches that kernel, [`initramfs`] packs it an init, busybox and our test executables, and
 //! [`machine`] boots it and passes on what it says.
 
+mod appliances;
 mod distribution;
 mod figures;
 mod initramfs;
@@ -21,6 +22,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
+pub(crate) use appliances::appliances;
 pub(crate) use figures::figures;
 
 /// Packages with tests for the lab, and the test files of each whose tests all go: because they are about KVM, or

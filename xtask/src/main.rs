@@ -32,6 +32,9 @@ Commands:
   lab-figures [BINARY]
                       Measure in such a machine what a Linux guest and its disks cost, beside QEMU on the same KVM, and
                       print a table; with BINARY, that `blockyard` instead of one that is built
+  lab-appliances [BINARY]
+                      Measure in such a machine what the appliance of `blockyard image` takes on KVM and on User-Mode
+                      Linux, and print it; with BINARY, by that `blockyard` instead of one that is built
   fuzz [FILTER] [--seconds N]
                       Run every fuzz target with random inputs for N seconds (60) until one fails. With FILTER, only
                       targets whose name contains it
@@ -66,6 +69,8 @@ fn main() -> ExitCode {
         ["test"] => test::test(),
         ["lab-figures"] => packages::setup().and_then(|()| lab::figures(None)),
         ["lab-figures", binary] if !binary.starts_with('-') => lab::figures(Some(Path::new(binary))),
+        ["lab-appliances"] => packages::setup().and_then(|()| lab::appliances(None)),
+        ["lab-appliances", binary] if !binary.starts_with('-') => lab::appliances(Some(Path::new(binary))),
         ["lab"] => lab::lab(""),
         ["lab", "--", filter] | ["lab", filter] if !filter.starts_with('-') => lab::lab(filter),
         ["fuzz", ref options @ ..] if let Some(fuzz) = fuzz::Fuzz::parse(options) => fuzz.run(),

@@ -38,7 +38,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("user-mode-linux", "a Linux guest that needs no hypervisor"),
     ("util-linux", "losetup, unshare"),
     ("xfsprogs", "XFS in images"),
-    ("xz-utils", "unpacking kernel modules"),
+    ("xz-utils", "compressing kernel modules as distributions do"),
 ];
 
 /// Installs what is missing.

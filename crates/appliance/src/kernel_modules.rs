@@ -2,9 +2,10 @@
 //! they need comes along, as depmod(8) has written it down.
 
 use crate::kernel::Kernel;
+use blockyard_linux_guest::{read_module, uncompressed_name};
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Those that every appliance has: its disks' drivers, and what Linux's and EFI's partitions need, which most images
@@ -15,12 +16,6 @@ const INITIAL: [&str; 7] = ["virtio_mmio", "virtio_blk", "ext4", "vfat", "nls_cp
 /// mounted; it loads what it uses. They come at once, as whoever opens such a volume cannot be asked to do so again. A
 /// name with a slash at its end is a directory's, with all that it has.
 pub(crate) const LATER: [&str; 3] = ["kernel/drivers/md/", "kernel/crypto/", "loop"];
-
-/// What the names of compressed modules end with, after `.ko`, where a distribution compresses them by zstd.
-const ZSTD: &str = ".zst";
-
-/// No module is larger, decompressed.
-const MODULE_BYTES_MAX: u64 = 64 << 20;
 
 /// Where the agent looks for modules.
 const DIRECTORY: &str = "lib/modules";
@@ -97,15 +92,13 @@ impl Tables {
     fn files(&self, lines: &BTreeSet<&str>, before: &BTreeSet<&str>) -> io::Result<Vec<(String, Vec<u8>)>> {
         let mut files = Vec::new();
         for path in lines.difference(before).filter_map(|line| paths_of(line).next()) {
-            let name = path.rsplit('/').next().unwrap_or(path);
-            files.push((uncompressed_name(name).to_owned(), read_module(&self.directory.join(path))?));
+            files.push((file_name(path).to_owned(), read_module(&self.directory.join(path))?));
         }
         let names: BTreeSet<_> = lines.iter().map(|line| plain(name_of(line))).collect();
         let known = |line: &&str| alias(line).is_some_and(|(_, module)| names.contains(&plain(module)));
         let aliases: Vec<_> = self.aliases.lines().filter(known).collect();
-        let lines: Vec<_> = lines.iter().copied().collect();
-        let needs = lines.join("\n").replace(&format!(".ko{ZSTD}"), ".ko");
-        files.push(("modules.dep".to_owned(), needs.into_bytes()));
+        let needs: Vec<_> = lines.iter().map(|line| uncompressed_line(line)).collect();
+        files.push(("modules.dep".to_owned(), needs.join("\n").into_bytes()));
         files.push(("modules.alias".to_owned(), aliases.join("\n").into_bytes()));
         Ok(files)
     }
@@ -135,27 +128,23 @@ fn paths_of(line: &str) -> impl Iterator<Item = &str> {
 
 /// Of the module whose path a line begins with.
 fn name_of(line: &str) -> &str {
-    let path = line.split(':').next().unwrap_or(line);
-    uncompressed_name(path.rsplit('/').next().unwrap_or(path)).trim_end_matches(".ko")
+    file_name(line.split(':').next().unwrap_or(line)).trim_end_matches(".ko")
 }
 
-/// Under which the agent finds a module.
-fn uncompressed_name(name: &str) -> &str {
-    name.strip_suffix(ZSTD).unwrap_or(name)
+/// Under which the agent finds the module of that path.
+fn file_name(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    uncompressed_name(name).unwrap_or(name)
 }
 
-/// A module as its kernel takes it: not every kernel can decompress one itself.
-fn read_module(path: &Path) -> io::Result<Vec<u8>> {
-    if path.extension().is_none_or(|extension| extension != &ZSTD[1..]) {
-        return fs::read(path);
-    }
-    let mut content = Vec::new();
-    let mut decoder = zstd::Decoder::new(fs::File::open(path)?)?.take(MODULE_BYTES_MAX + 1);
-    decoder.read_to_end(&mut content)?;
-    if content.len() as u64 > MODULE_BYTES_MAX {
-        return Err(io::Error::other(format!("{} is too large for a module of the kernel's", path.display())));
-    }
-    Ok(content)
+/// A line of what modules need, as it is of modules that are not compressed: the agent's are not.
+fn uncompressed_line(line: &str) -> String {
+    line.split_inclusive([':', ' '])
+        .map(|part| {
+            let path = part.trim_end_matches([':', ' ']);
+            format!("{}{}", uncompressed_name(path).unwrap_or(path), &part[path.len()..])
+        })
+        .collect()
 }
 
 fn append(archive: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8]) -> io::Result<()> {
@@ -171,6 +160,8 @@ mod tests {
     use super::*;
     use crate::kernel::Backend;
     use std::collections::HashMap;
+    use std::io::Read;
+    use std::process::Command;
 
     fn unpacked(archive: &[u8]) -> HashMap<String, Vec<u8>> {
         let mut archive = tar::Archive::new(archive);
@@ -225,22 +216,46 @@ mod tests {
         assert!(text("modules.dep").contains("kernel/drivers/md/dm-crypt.ko: kernel/drivers/md/dm-mod.ko"));
     }
 
+    /// As depmod(8) writes them of a tree whose modules are compressed in every way that is known, one after another.
+    fn compressed(tables: &Tables, names: &[&str], to: &Path) -> Tables {
+        let mut needs = tables.needs.clone();
+        let paths = tables.lines_of(names).into_iter().filter_map(|line| paths_of(line).next());
+        for (path, ending) in paths.zip(["", ".xz", ".zst"].into_iter().cycle()) {
+            let file = to.join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::copy(tables.directory.join(path), &file).unwrap();
+            match ending {
+                ".xz" => assert!(Command::new("xz").arg("--check=crc32").arg(&file).status().unwrap().success()),
+                ".zst" => {
+                    let content = zstd::encode_all(&fs::read(&file).unwrap()[..], 1).unwrap();
+                    fs::write(to.join(format!("{path}.zst")), content).unwrap();
+                    fs::remove_file(file).unwrap();
+                }
+                _ => {}
+            }
+            needs = needs.replace(path, &format!("{path}{ending}"));
+        }
+        Tables { directory: to.to_owned(), needs, aliases: tables.aliases.clone() }
+    }
+
     #[test]
-    fn modules_that_zstd_has_compressed_come_as_they_were() {
+    fn modules_that_are_compressed_come_as_those_that_are_not() {
         let directory = tempfile::tempdir().unwrap();
-        let compressed = zstd::encode_all(&b"of ext4"[..], 0).unwrap();
-        fs::write(directory.path().join("ext4.ko.zst"), compressed).unwrap();
-        fs::write(directory.path().join("jbd2.ko"), "of jbd2").unwrap();
-        let tables = Tables {
-            directory: directory.path().to_owned(),
-            needs: "ext4.ko.zst: jbd2.ko\njbd2.ko:\n".to_owned(),
-            aliases: String::new(),
+        let plain = Tables::read(&Kernel::find(Backend::Uml).unwrap()).unwrap().unwrap();
+        let names = ["raid456", "dm_crypt", "fs-iso9660", "loop", "vfat"];
+        let compressed = compressed(&plain, &names, directory.path());
+        let files = |tables: &Tables, names: &[&str]| {
+            let before = tables.lines_of(&names[..1]);
+            tables.files(&tables.lines_of(names), &before).unwrap().into_iter().collect::<HashMap<_, _>>()
         };
-        let files: HashMap<_, _> =
-            tables.files(&tables.lines_of(&["ext4"]), &BTreeSet::new()).unwrap().into_iter().collect();
-        assert_eq!((&files["ext4.ko"][..], &files["jbd2.ko"][..]), (&b"of ext4"[..], &b"of jbd2"[..]));
-        assert_eq!(files["modules.dep"], b"ext4.ko: jbd2.ko\njbd2.ko:");
-        fs::write(directory.path().join("ext4.ko.zst"), "no zstd").unwrap();
-        assert!(tables.files(&tables.lines_of(&["ext4"]), &BTreeSet::new()).is_err());
+        let expected = files(&plain, &names);
+        assert!(expected.contains_key("dm-crypt.ko") && !expected.contains_key("raid456.ko"), "{:?}", expected.keys());
+        let lines = |table: &[u8]| -> BTreeSet<String> {
+            String::from_utf8(table.to_vec()).unwrap().lines().map(str::to_owned).collect()
+        };
+        let mut found = files(&compressed, &names);
+        let table = found.insert("modules.dep".to_owned(), expected["modules.dep"].clone()).unwrap();
+        assert_eq!(lines(&table), lines(&expected["modules.dep"]));
+        assert!(found == expected);
     }
 }

@@ -1,10 +1,10 @@
 //! Debian's kernel for virtual machines, as its package unpacks.
 
+use crate::module_file::{read_module, uncompressed_name};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// A kernel on disk.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ fn add_module(files: &BTreeMap<String, PathBuf>, name: &str, modules: &mut Vec<M
         return Ok(());
     }
     let file = files.get(name).with_context(|| format!("the kernel has no module {name}"))?;
-    let content = module_content(file)?;
+    let content = read_module(file)?;
     for dependency in dependencies(&content) {
         add_module(files, &dependency, modules)?;
     }
@@ -80,17 +80,6 @@ fn dependencies(module: &[u8]) -> Vec<String> {
     names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-fn module_content(file: &Path) -> anyhow::Result<Vec<u8>> {
-    if file.extension().is_none_or(|extension| extension != "xz") {
-        return fs::read(file).with_context(|| format!("cannot read {}", file.display()));
-    }
-    let output = Command::new("xz").args(["--decompress", "--stdout"]).arg(file).output().context("cannot run xz")?;
-    if !output.status.success() {
-        bail!("xz cannot decompress {}", file.display());
-    }
-    Ok(output.stdout)
-}
-
 /// The modules in a tree, compressed or not, by name.
 fn module_files(tree: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let (mut directories, mut files) = (vec![tree.to_owned()], BTreeMap::new());
@@ -100,7 +89,7 @@ fn module_files(tree: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
             let name = entry.file_name().to_string_lossy().into_owned();
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 directories.push(entry.path());
-            } else if let Some(name) = name.strip_suffix(".ko").or_else(|| name.strip_suffix(".ko.xz")) {
+            } else if let Some(name) = uncompressed_name(&name).and_then(|name| name.strip_suffix(".ko")) {
                 files.insert(name.replace('-', "_"), entry.path());
             }
         }

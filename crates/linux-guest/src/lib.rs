@@ -10,12 +10,14 @@ mod archive;
 mod busybox;
 mod debian_kernel;
 mod guest;
+mod module_file;
 mod user_mode_linux;
 
 pub use archive::Archive;
 pub use busybox::{BUSYBOX, make_root, write_initramfs, write_initramfs_with};
 pub use debian_kernel::{DebianKernel, Module, modules_in, only_file};
 pub use guest::Guest;
+pub use module_file::{read_module, uncompressed_name};
 pub use user_mode_linux::{Device, PRELOAD, UserModeLinux};
 
 use std::path::{Path, PathBuf};

@@ -34,8 +34,7 @@ pub(super) fn pack(path: &Path, kernel: &DebianKernel, guests: &[GuestKernel], l
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
     add_base(&mut archive, kernel)?;
-    archive.file(Path::new("/init"), INIT.as_bytes())?;
-    archive.file(Path::new(SCRIPT), script(kernel, load)?.as_bytes())?;
+    add_script(&mut archive, &script(kernel, load)?)?;
     for GuestKernel { place, kernel, busybox } in guests {
         let guest = Path::new(GUEST).join(place);
         archive.file(&guest.join("vmlinuz"), &fs::read(&kernel.image).context("cannot read the guests' kernel")?)?;
@@ -49,7 +48,7 @@ pub(super) fn pack(path: &Path, kernel: &DebianKernel, guests: &[GuestKernel], l
         }
     }
     if load.boots_appliances() {
-        distribution::pack(&mut archive, kernel)?;
+        distribution::pack(&mut archive, kernel, distribution::Modules::Compressed)?;
     }
     for file in host_files(load)? {
         archive.file(&file, &stripped(&file)?)?;
@@ -149,6 +148,16 @@ const INIT: &str = "#!/bin/busybox sh\n\
     exec /bin/busybox chroot . /bin/busybox sh /tests\n";
 /// What it becomes.
 const SCRIPT: &str = "/tests";
+
+/// Adds what PID 1 becomes: a script of the shell's.
+///
+/// # Errors
+/// When the archive cannot be written.
+pub(super) fn add_script<W: Write>(archive: &mut Archive<W>, script: &str) -> anyhow::Result<()> {
+    archive.file(Path::new("/init"), INIT.as_bytes())?;
+    archive.file(Path::new(SCRIPT), script.as_bytes())?;
+    Ok(())
+}
 
 /// What the script that is PID 1 begins with: the usual file systems, and KVM.
 ///
