@@ -26,6 +26,7 @@ use blockyard_devices::pci::PciFunction;
 use blockyard_devices::serial::{SerialInput, SerialOutput, SerialPort};
 use blockyard_devices::virtio::{DeviceFailure, EntropyDevice, PciTransport, VirtioDevice};
 use blockyard_hypervisor::{Entry, Hypervisor};
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
@@ -84,6 +85,9 @@ pub struct Pc {
     disks: usize,
     ahci: AhciDisks,
     slots: Vec<MmioSlot>,
+    /// By lines. Devices that share a line signal one event: of two, which KVM would serve side by side, one could come
+    /// while the line is still up for the other, and be lost.
+    mmio_interrupts: BTreeMap<u32, Arc<dyn Interrupt>>,
 }
 
 impl Pc {
@@ -117,6 +121,7 @@ impl Pc {
             disks: 0,
             ahci: AhciDisks::default(),
             slots: Vec::new(),
+            mmio_interrupts: BTreeMap::new(),
         })
     }
 
@@ -223,7 +228,7 @@ impl Pc {
             VirtioTransport::Mmio => {
                 let full = || format!("the machine has room for {} virtio-mmio devices", map::MMIO_SLOTS_MAX);
                 let slot = map::mmio_slot(self.slots.len()).ok_or_else(|| MachineError::Refused(full()))?;
-                let interrupt = self.interrupt(slot.line)?;
+                let interrupt = self.mmio_interrupt(slot.line)?;
                 virtio_mmio::attach(&mut self.machine, device, interrupt, slot.address)?;
                 self.slots.push(slot);
                 Ok(())
@@ -290,6 +295,16 @@ impl Pc {
         let router = self.machine.io_threads().router();
         let memory = self.machine.memory().clone();
         self.attach_pci(1, |vectors| Ok(Box::new(disks.controller(&memory, &router, &vectors[0])?)))
+    }
+
+    /// What raises `line` for all virtio-mmio devices that have it.
+    fn mmio_interrupt(&mut self, line: u32) -> Result<Arc<dyn Interrupt>, MachineError> {
+        if let Some(interrupt) = self.mmio_interrupts.get(&line) {
+            return Ok(Arc::clone(interrupt));
+        }
+        let interrupt = self.interrupt(line)?;
+        self.mmio_interrupts.insert(line, Arc::clone(&interrupt));
+        Ok(interrupt)
     }
 
     /// An event that raises `line`.

@@ -55,6 +55,32 @@ fn f2fs_and_minix_are_read_and_written() {
     }
 }
 
+/// As many as there are letters for; on KVM, where there are fewer interrupt lines, some share one. The last one is
+/// written and the one before it read while all others are there.
+#[test]
+fn there_are_24_disks_on_kvm_as_on_user_mode_linux() {
+    let (rig, last, content) = (Rig::empty(16), Rig::empty(16), noise(3 << 20));
+    let before = Rig::new(16, |root| {
+        fs::write(root.join("file"), &content).unwrap();
+        fs::create_dir(root.join("mnt")).unwrap();
+    });
+    let mut others: Vec<_> = (0..21).map(|number| rig.path(&format!("{number}.img"))).collect();
+    for path in &others {
+        File::create(path).unwrap().set_len(1 << 20).unwrap();
+    }
+    others.extend([before.image.clone(), last.image.clone()]);
+    let mut arguments: Vec<_> = others.iter().flat_map(|path| ["--add", path.to_str().unwrap()]).collect();
+    arguments.extend(["-m", "vdw:/", "-m", "vdx:/mnt", "/file", "/mnt/copy"]);
+    rig.run("cp", &arguments);
+    last.check();
+    let copy = rig.path("copy");
+    last.debugfs(&format!("dump /copy {}", copy.display()));
+    assert!(fs::read(copy).unwrap() == content);
+    let one_more = [&["--add", others[0].to_str().unwrap()], &arguments[..]].concat();
+    let output = rig.command("cp", &one_more).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "blockyard: an appliance has at most 24 disks\n");
+}
+
 #[test]
 fn btrfs_over_two_disks_is_mounted() {
     let rig = blank(128);

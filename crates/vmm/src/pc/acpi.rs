@@ -115,14 +115,14 @@ fn dsdt(described: &Described<'_>) -> Vec<u8> {
 
 fn serial_port(index: usize, slot: &PortSlot) -> Vec<u8> {
     let ports = aml::IO::new(slot.port, slot.port, 0, map::SERIAL_PORT_PORTS as u8);
-    let interrupt = edge(slot.line);
+    let interrupt = edge(slot.line, Sharing::Alone);
     let resources = aml::ResourceTemplate::new(vec![&ports, &interrupt]);
     device(&format!("_SB_.COM{}", index + 1), &EISAName::new("PNP0501"), index, &resources)
 }
 
 fn virtio_mmio(index: usize, slot: &MmioSlot) -> Vec<u8> {
     let registers = aml::Memory32Fixed::new(true, slot.address as u32, MMIO_WINDOW_BYTES as u32);
-    let interrupt = edge(slot.line);
+    let interrupt = edge(slot.line, Sharing::WithOthers);
     let resources = aml::ResourceTemplate::new(vec![&registers, &interrupt]);
     // Linux, FreeBSD and QEMU know virtio-mmio by this name.
     device(&format!("_SB_.VD{index:02X}"), &"LNRO0005", index, &resources)
@@ -160,9 +160,16 @@ fn device(path: &str, id: &dyn Aml, number: usize, resources: &dyn Aml) -> Vec<u
     bytes(&aml::Device::new(Path::new(path), vec![&id, &number, &resources]))
 }
 
+/// Who has an interrupt line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    Alone,
+    WithOthers,
+}
+
 /// An interrupt that an event raises for a moment.
-fn edge(line: u32) -> aml::Interrupt {
-    aml::Interrupt::new(true, true, false, false, line)
+fn edge(line: u32, sharing: Sharing) -> aml::Interrupt {
+    aml::Interrupt::new(true, true, false, sharing == Sharing::WithOthers, line)
 }
 
 #[cfg(test)]
