@@ -10,6 +10,7 @@ mod machine;
 mod results;
 mod tree;
 
+pub use crate::backend::Backend;
 pub use machine::Run;
 pub use results::{Base, Cell, KbuildResults, Row};
 pub use tree::{Config, Tree};
@@ -57,25 +58,7 @@ pub struct KbuildBench {
     pub timeout: Duration,
 }
 
-/// Who executes a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Backend {
-    /// KVM.
-    Kvm,
-    /// User-Mode Linux, which has one processor and keeps to one CPU by itself.
-    Uml,
-}
-
 impl Backend {
-    /// As `blockyard run --backend` has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kvm => "kvm",
-            Self::Uml => "uml",
-        }
-    }
-
     fn has(self, vcpus: u32, placement: Placement) -> bool {
         self == Self::Kvm || (vcpus, placement) == (1, Placement::Shared)
     }

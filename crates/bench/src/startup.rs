@@ -1,5 +1,6 @@
 //! How long it takes until something can be done with an image: one look into it, ours beside guestfish's boot.
 
+use crate::backend::Appliances;
 use crate::guestfish::{Guestfish, quoted};
 use crate::statistics::Samples;
 use crate::table::Table;
@@ -19,6 +20,8 @@ pub struct StartupBench {
     pub directory: PathBuf,
     /// Runs of each, in turn; one more of each is not counted.
     pub runs: u32,
+    /// Ours, of each backend.
+    pub appliances: Vec<Appliances>,
     /// To compare with.
     pub guestfish: Option<Guestfish>,
 }
@@ -28,9 +31,9 @@ pub struct StartupBench {
 pub struct Measured {
     /// What was run.
     pub name: String,
-    /// Seconds of each run.
+    /// Seconds of each run; none where that backend has no appliance here.
     pub seconds: Samples,
-    /// Median of the ratio to our `ls`, run by run.
+    /// Median of the ratio to our first `ls`, run by run.
     pub times_ls: Option<f64>,
 }
 
@@ -41,25 +44,31 @@ pub struct StartupResults {
     pub runs: u32,
     /// One entry a way.
     pub measured: Vec<Measured>,
+    /// Ours that were to be measured.
+    pub appliances: Vec<Appliances>,
 }
 
 /// Bytes of the image: it makes no difference.
 const IMAGE_BYTES: u64 = 256 << 20;
 
 #[derive(Clone, Copy)]
-enum Way {
-    Ls,
+enum Way<'a> {
+    Ls(&'a Appliances),
     GuestfishRun,
     GuestfishLs,
 }
 
-impl Way {
-    fn name(self) -> &'static str {
+impl Way<'_> {
+    fn name(self) -> String {
         match self {
-            Self::Ls => "blockyard image ls IMAGE /",
-            Self::GuestfishRun => "guestfish: run",
-            Self::GuestfishLs => "guestfish: run, mount, ls",
+            Self::Ls(appliances) => format!("blockyard image ls IMAGE /, {}", appliances.backend.name()),
+            Self::GuestfishRun => "guestfish: run".to_owned(),
+            Self::GuestfishLs => "guestfish: run, mount, ls".to_owned(),
         }
+    }
+
+    fn is_possible(self) -> bool {
+        !matches!(self, Self::Ls(Appliances { missing: Some(_), .. }))
     }
 }
 
@@ -74,7 +83,7 @@ pub fn run(
     let directory = work_directory::make_in(&bench.directory)?;
     let image = directory.path().join("disk.img");
     make_image(&bench.blockyard, &image)?;
-    let mut ways = vec![Way::Ls];
+    let mut ways: Vec<_> = bench.appliances.iter().map(Way::Ls).collect();
     if bench.guestfish.is_some() {
         ways.extend([Way::GuestfishRun, Way::GuestfishLs]);
     }
@@ -82,8 +91,8 @@ pub fn run(
     let count = ways.len() * (bench.runs as usize + 1);
     // The first of each makes guestfish's appliance, and fills caches.
     'all: for run in 0..=bench.runs as usize {
-        for (index, &way) in ways.iter().enumerate() {
-            if watch(run * ways.len() + index, count, way.name()).is_break() {
+        for (index, &way) in ways.iter().enumerate().filter(|(_, way)| way.is_possible()) {
+            if watch(run * ways.len() + index, count, &way.name()).is_break() {
                 break 'all;
             }
             let took = once(bench, way, &image)?;
@@ -92,12 +101,13 @@ pub fn run(
             }
         }
     }
-    let ls = seconds[0].clone();
+    let ours = bench.appliances.iter().zip(&seconds).find(|(appliances, _)| appliances.missing.is_none());
+    let ls = ours.map(|(_, seconds)| seconds.clone()).unwrap_or_default();
     let measured = ways.iter().zip(seconds).map(|(way, seconds)| {
         let times_ls = seconds.ratio_to(&ls);
-        Measured { name: way.name().to_owned(), seconds, times_ls }
+        Measured { name: way.name(), seconds, times_ls }
     });
-    Ok(StartupResults { runs: bench.runs, measured: measured.collect() })
+    Ok(StartupResults { runs: bench.runs, measured: measured.collect(), appliances: bench.appliances.clone() })
 }
 
 /// An image with one partition and ext4 on it.
@@ -110,9 +120,10 @@ pub(crate) fn make_image(blockyard: &Path, image: &Path) -> Result<()> {
 fn once(bench: &StartupBench, way: Way, image: &Path) -> Result<f64> {
     let quoted = quoted(image);
     let script = match way {
-        Way::Ls => {
+        Way::Ls(appliances) => {
             let mut ls = Command::new(&bench.blockyard);
-            return Ok(timed_command::run(ls.args(["image", "ls"]).arg(image).arg("/"), "")?.seconds);
+            appliances.choose(ls.args(["image", "ls"]).arg(image).arg("/"));
+            return Ok(timed_command::run(&mut ls, "")?.seconds);
         }
         Way::GuestfishRun => format!("add {quoted} readonly:true format:raw\nrun\n"),
         Way::GuestfishLs => format!("add {quoted} readonly:true format:raw\nrun\nmount-ro /dev/sda1 /\nls /\n"),
@@ -122,6 +133,11 @@ fn once(bench: &StartupBench, way: Way, image: &Path) -> Result<f64> {
 }
 
 impl StartupResults {
+    /// What people are told beside the table.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.appliances.iter().filter_map(Appliances::note)
+    }
+
     /// A table for people.
     pub fn table(&self) -> Table {
         let mut table = Table::new(&["start", "median s", "min", "max", "× ours"]);

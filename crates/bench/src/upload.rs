@@ -1,11 +1,12 @@
 //! Data into disk images: every way the reference has, ours beside guestfish.
 //!
 //! A case is an image of some format with some file system, and a way to get data into a file on it (`case`). Each run
-//! starts with a fresh image, and both sides run the same script. Ours is timed from start to end: boot, mount, data,
-//! unmount and flush; of guestfish, the same and without its boot.
+//! starts with a fresh image, and both sides run the same script; ours on each backend. Ours is timed from start to end:
+//! boot, mount, data, unmount and flush; of guestfish, the same and without its boot.
 
 mod case;
 
+use crate::backend::{Appliances, Backend};
 use crate::guestfish::Guestfish;
 use crate::statistics::Samples;
 use crate::table::Table;
@@ -38,16 +39,20 @@ pub struct UploadBench {
     pub quick: bool,
     /// Only cases whose name has this in it.
     pub filter: String,
+    /// Ours, of each backend.
+    pub appliances: Vec<Appliances>,
     /// To compare with.
     pub guestfish: Option<Guestfish>,
 }
 
-/// One case, and what it took.
+/// One case on one backend, and what it took.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// Format of the image, way, file system.
     pub name: String,
-    /// Our seconds, of the runs that count.
+    /// Who executed our appliance; of the host's own copy, nobody.
+    pub backend: Option<Backend>,
+    /// Our seconds, of the runs that count; none where that backend has no appliance here.
     pub seconds: Samples,
     /// guestfish's, from start to end.
     pub guestfish_seconds: Option<Samples>,
@@ -66,8 +71,10 @@ pub struct UploadResults {
     pub runs: u32,
     /// How many of them count.
     pub counted: u32,
-    /// One entry a case.
+    /// One entry a case and backend.
     pub measured: Vec<Measured>,
+    /// Ours that were to be measured.
+    pub appliances: Vec<Appliances>,
 }
 
 /// Measures everything; `watch` hears before each run what is done, of how much, and says whether to go on.
@@ -81,40 +88,53 @@ pub fn run(bench: &UploadBench, mut watch: impl FnMut(usize, usize, &str) -> Con
     let cases = case::matrix(bench.quick).into_iter().filter(|case| case.name().contains(&bench.filter));
     let cases: Vec<_> = cases.collect();
     let count = (cases.len() + 1) * bench.runs as usize;
-    let mut results =
-        UploadResults { bytes: bench.bytes, runs: bench.runs, counted: bench.counted, measured: Vec::new() };
-    results.measured.push(Measured::new("cp and sync, on the host".to_owned()));
-    results.measured.extend(cases.iter().map(|case| Measured::new(case.name())));
-    for (index, measured) in results.measured.iter_mut().enumerate() {
+    let mut results = UploadResults::new(bench);
+    let mut done = 0;
+    let names = std::iter::once("cp and sync, on the host".to_owned()).chain(cases.iter().map(|case| case.name()));
+    for (index, name) in names.enumerate() {
+        let case = index.checked_sub(1).map(|index| cases[index]);
+        let mut rows = rows(bench, &name, case.is_some());
         for run in 0..bench.runs {
-            if watch(index * bench.runs as usize + run as usize, count, &measured.name).is_break() {
+            if watch(done, count, &name).is_break() {
+                results.measured.append(&mut rows);
                 return Ok(results);
             }
-            let counts = run + bench.counted >= bench.runs;
-            let took = match index.checked_sub(1) {
-                None => Took { ours: copy_on_the_host(&yard)?, guestfish: None },
-                Some(index) => measure(bench, &yard, cases[index])?,
+            let took = match case {
+                None => Took { ours: vec![Some(copy_on_the_host(&yard)?)], guestfish: None },
+                Some(case) => measure(bench, &yard, case)?,
             };
-            if counts {
-                measured.add(&took);
+            if run + bench.counted >= bench.runs {
+                rows.iter_mut().zip(&took.ours).for_each(|(row, ours)| row.add(*ours, took.guestfish));
             }
+            done += 1;
         }
+        results.measured.append(&mut rows);
     }
     Ok(results)
 }
 
-/// What both sides took in one run.
+/// One for each backend, of what appliances do.
+fn rows(bench: &UploadBench, name: &str, by_appliances: bool) -> Vec<Measured> {
+    match by_appliances {
+        true => bench.appliances.iter().map(|ours| Measured::new(name, Some(ours.backend))).collect(),
+        false => vec![Measured::new(name, None)],
+    }
+}
+
+/// What all took in one run.
 struct Took {
-    ours: f64,
+    /// By backends; nothing where there is no appliance.
+    ours: Vec<Option<f64>>,
     /// The whole, and without the boot.
     guestfish: Option<(f64, f64)>,
 }
 
 impl Measured {
-    fn new(name: String) -> Self {
+    fn new(name: &str, backend: Option<Backend>) -> Self {
         let empty = None;
         Self {
-            name,
+            name: name.to_owned(),
+            backend,
             seconds: Samples::default(),
             guestfish_seconds: empty.clone(),
             guestfish_upload_seconds: empty,
@@ -122,9 +142,11 @@ impl Measured {
         }
     }
 
-    fn add(&mut self, took: &Took) {
-        self.seconds.push(took.ours);
-        if let Some((whole, upload)) = took.guestfish {
+    fn add(&mut self, ours: Option<f64>, guestfish: Option<(f64, f64)>) {
+        if let Some(ours) = ours {
+            self.seconds.push(ours);
+        }
+        if let Some((whole, upload)) = guestfish {
             self.guestfish_seconds.get_or_insert_default().push(whole);
             self.guestfish_upload_seconds.get_or_insert_default().push(upload);
         }
@@ -156,14 +178,11 @@ fn copy_on_the_host(yard: &Yard) -> Result<f64> {
 }
 
 fn measure(bench: &UploadBench, yard: &Yard, case: Case) -> Result<Took> {
-    yard.make_image(case)?;
-    let start = Instant::now();
-    match case.method {
-        Method::UploadNoWrite => timed_command::run(&mut yard.read_in(case), "")?,
-        _ => timed_command::run(&mut yard.our_shell(), &yard.script(case))?,
+    let ours = |appliances: &Appliances| match appliances.missing {
+        None => measure_ours(yard, case, appliances).map(Some),
+        Some(_) => Ok(None),
     };
-    sync(&yard.image(case))?;
-    let ours = start.elapsed().as_secs_f64();
+    let ours = bench.appliances.iter().map(ours).collect::<Result<_>>()?;
     let Some(guestfish) = &bench.guestfish else { return Ok(Took { ours, guestfish: None }) };
     yard.make_image(case)?;
     let took = guestfish.run(&yard.script(case)).with_context(|| case.name())?;
@@ -173,15 +192,39 @@ fn measure(bench: &UploadBench, yard: &Yard, case: Case) -> Result<Took> {
     Ok(Took { ours, guestfish: Some((took.whole + synced, took.from_stamp + synced)) })
 }
 
+fn measure_ours(yard: &Yard, case: Case, appliances: &Appliances) -> Result<f64> {
+    yard.make_image(case)?;
+    let (mut command, script) = match case.method {
+        Method::UploadNoWrite => (yard.read_in(case), String::new()),
+        _ => (yard.our_shell(), yard.script(case)),
+    };
+    appliances.choose(&mut command);
+    let start = Instant::now();
+    timed_command::run(&mut command, &script)?;
+    sync(&yard.image(case))?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
 /// What was written is on stable storage: for both sides alike, whatever they did themselves.
 fn sync(path: &Path) -> Result<()> {
     File::open(path).and_then(|file| file.sync_all()).with_context(|| format!("flushing {}", path.display()))
 }
 
 impl UploadResults {
+    fn new(bench: &UploadBench) -> Self {
+        let UploadBench { bytes, runs, counted, .. } = *bench;
+        Self { bytes, runs, counted, measured: Vec::new(), appliances: bench.appliances.clone() }
+    }
+
+    /// What people are told beside the table.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.appliances.iter().filter_map(Appliances::note)
+    }
+
     /// A table for people.
     pub fn table(&self) -> Table {
-        let mut table = Table::new(&["upload", "s", "MB/s", "× cp", "guestfish s", "without boot", "times faster"]);
+        let mut table =
+            Table::new(&["upload", "on", "s", "MB/s", "× cp", "guestfish s", "without boot", "times faster"]);
         let copy = self.measured.first().and_then(|copy| copy.seconds.mean());
         let cell = |value: Option<f64>, digits: usize| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
@@ -191,6 +234,7 @@ impl UploadResults {
             let of = |samples: &Option<Samples>| samples.as_ref().and_then(Samples::mean);
             table.row(vec![
                 one.name.clone(),
+                one.backend.map_or("-", Backend::name).to_owned(),
                 cell(mean, 2),
                 cell(mean.map(|seconds| self.bytes as f64 / 1e6 / seconds), 0),
                 cell(mean.zip(copy).map(|(seconds, copy)| seconds / copy), 2),

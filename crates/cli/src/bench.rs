@@ -5,6 +5,7 @@
 //! `run`.
 
 mod api;
+mod backend;
 mod comparison;
 mod contents;
 mod copy;

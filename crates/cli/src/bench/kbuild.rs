@@ -1,5 +1,6 @@
 //! `blockyard bench kbuild`.
 
+use super::backend::BackendArg;
 use super::comparison::{Progress, this_program};
 use anyhow::{Context, Result, bail};
 use blockyard_appliance::{Backend as Appliances, Kernel};
@@ -72,12 +73,6 @@ pub struct KbuildBenchArgs {
     /// Print one JSON object, every run in it, instead of a table.
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum BackendArg {
-    Kvm,
-    Uml,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,5 +1,6 @@
 //! `blockyard bench startup`.
 
+use super::backend::{AppliancesArgs, with_notes};
 use super::comparison::{ComparisonArgs, Progress, this_program};
 use anyhow::Result;
 use blockyard_bench::startup::{self, StartupBench};
@@ -8,12 +9,15 @@ use clap::Args;
 
 /// How long until something can be done with an image, beside guestfish.
 ///
-/// A look into an ext4 image, in turn with guestfish's boot alone and its boot, mount and look.
+/// A look into an ext4 image, by the appliance on each backend, in turn with guestfish's boot alone and its boot, mount
+/// and look.
 #[derive(Args)]
 pub struct StartupBenchArgs {
     /// Counted runs of each.
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
+    #[command(flatten)]
+    appliances: AppliancesArgs,
     #[command(flatten)]
     comparison: ComparisonArgs,
 }
@@ -27,6 +31,7 @@ pub fn run(args: &StartupBenchArgs) -> Result<()> {
         blockyard: this_program()?,
         directory: args.comparison.directory.clone(),
         runs: args.runs,
+        appliances: args.appliances.appliances(),
         guestfish: args.comparison.guestfish(),
     };
     let mut progress = Progress::start()?;
@@ -34,7 +39,7 @@ pub fn run(args: &StartupBenchArgs) -> Result<()> {
     let text = if args.comparison.json {
         terminal::json(&results)?
     } else {
-        results.table().render_within(terminal::output_columns())
+        with_notes(results.table().render_within(terminal::output_columns()), results.notes())
     };
     progress.finish(&text)
 }

@@ -1,5 +1,6 @@
 //! `blockyard bench upload`.
 
+use super::backend::{AppliancesArgs, with_notes};
 use super::comparison::{ComparisonArgs, Progress, this_program};
 use anyhow::Result;
 use blockyard_bench::upload::{self, UploadBench};
@@ -11,8 +12,8 @@ use clap::Args;
 /// Put data into images of every kind, beside guestfish.
 ///
 /// For each format, file system and way: a fresh image, RUNS times over, of which the last COUNT are averaged. Ours is
-/// timed from start to end, boot and flush included; guestfish the same way, and without its boot. The first row copies
-/// the data to a file of the host's.
+/// timed from start to end, boot and flush included, by the appliance on each backend; guestfish the same way, and
+/// without its boot. The first row copies the data to a file of the host's.
 #[derive(Args)]
 pub struct UploadBenchArgs {
     /// Data to put: a multiple of 512.
@@ -33,6 +34,8 @@ pub struct UploadBenchArgs {
     /// Only cases whose name has this in it, such as "ext4, upload".
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    #[command(flatten)]
+    appliances: AppliancesArgs,
     #[command(flatten)]
     comparison: ComparisonArgs,
 }
@@ -59,6 +62,7 @@ pub fn run(args: &UploadBenchArgs) -> Result<()> {
         counted,
         quick: args.quick,
         filter: args.only.clone(),
+        appliances: args.appliances.appliances(),
         guestfish: args.comparison.guestfish(),
     };
     let mut progress = Progress::start()?;
@@ -66,7 +70,7 @@ pub fn run(args: &UploadBenchArgs) -> Result<()> {
     let text = if args.comparison.json {
         terminal::json(&results)?
     } else {
-        results.table().render_within(terminal::output_columns())
+        with_notes(results.table().render_within(terminal::output_columns()), results.notes())
     };
     progress.finish(&text)
 }
