@@ -6,6 +6,7 @@ mod user_mode_linux;
 use blockyard_confinement::program_filter::Executes;
 use blockyard_hypervisor::kvm;
 use rustix::process::geteuid;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -61,51 +62,37 @@ pub fn are_its_own(kernel: &Path, modules: &Path) -> bool {
 }
 
 /// Why there is no kernel.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum KernelError {
     /// No User-Mode Linux was found.
-    #[error(
-        "there is no User-Mode Linux: run `apt-get install user-mode-linux`, or without root `apt-get download user-mode-linux && \
-         dpkg-deb -x user-mode-linux_*.deb uml` and set BLOCKYARD_UML=uml/usr/bin/linux.uml"
-    )]
     Missing,
-    /// Neither was found: why KVM is not taken instead.
-    #[error("{uml}; nor is there KVM to boot a distribution's kernel on: {kvm}", uml = KernelError::Missing)]
+    /// Neither was found.
     Neither {
-        /// In words.
+        /// Why KVM is not taken instead.
         kvm: Box<Self>,
     },
     /// The one that was named is not there.
-    #[error("{variable} names {}, which cannot be used", path.display())]
     Named {
         /// Where it is named.
         variable: &'static str,
         /// What it names.
         path: PathBuf,
         /// What looking for it met.
-        #[source]
         error: io::Error,
     },
     /// It is not there, or nobody may execute it.
-    #[error("the kernel {} cannot be used", path.display())]
     Unusable {
         /// What was named.
         path: PathBuf,
         /// What looking for it met.
-        #[source]
         error: io::Error,
     },
     /// It is another program.
-    #[error("the kernel {} is no User-Mode Linux with virtio: leave it out, or take another backend", path.display())]
     Other {
         /// What was named.
         path: PathBuf,
     },
     /// User-Mode Linux has no modules.
-    #[error(
-        "{} has no virtio_blk, neither built in nor as a module at {}: the Debian package user-mode-linux has both", program.display(),
-        looked.display()
-    )]
     Modules {
         /// The kernel that was found.
         program: PathBuf,
@@ -113,7 +100,6 @@ pub enum KernelError {
         looked: PathBuf,
     },
     /// KVM does not execute kernels here.
-    #[error("{reason}{}", remedy.as_ref().map(|remedy| format!(" ({remedy})")).unwrap_or_default())]
     Kvm {
         /// Why.
         reason: String,
@@ -121,15 +107,73 @@ pub enum KernelError {
         remedy: Option<String>,
     },
     /// No kernel was found that could be booted on KVM.
-    #[error(
-        "there is no kernel of a distribution's in /boot that this user may read: run `apt-get install linux-image-amd64`, or set \
-         {}=/PATH/boot/vmlinuz-RELEASE, with its modules in /PATH/lib/modules/RELEASE",
-        distribution::VARIABLE
-    )]
     NoneInBoot,
+    /// One was found, which this user may not read.
+    Unreadable(PathBuf),
     /// Nobody has written down which module of it needs which.
-    #[error("{} lacks modules.dep and modules.alias, which `depmod RELEASE` writes (with `-b DIR` for another root)", .0.display())]
     NoTables(PathBuf),
+}
+
+impl KernelError {
+    /// What is wrong, without what would help.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Missing => "there is no User-Mode Linux".to_owned(),
+            Self::Neither { kvm } => {
+                format!("{}; nor is there KVM to boot a distribution's kernel on: {kvm}", Self::Missing)
+            }
+            Self::Named { variable, path, .. } => {
+                format!("{variable} names {}, which cannot be used", path.display())
+            }
+            Self::Unusable { path, .. } => format!("the kernel {} cannot be used", path.display()),
+            Self::Other { path } => format!("the kernel {} is no User-Mode Linux with virtio", path.display()),
+            Self::Modules { program, looked } => {
+                let (program, looked) = (program.display(), looked.display());
+                format!("{program} has no virtio_blk, neither built in nor as a module at {looked}")
+            }
+            Self::Kvm { reason, .. } => reason.clone(),
+            Self::NoneInBoot => "there is no kernel of a distribution's in /boot".to_owned(),
+            Self::Unreadable(path) => format!("this user may not read the kernel {}", path.display()),
+            Self::NoTables(modules) => format!("{} lacks modules.dep and modules.alias", modules.display()),
+        }
+    }
+
+    /// What would help.
+    pub fn remedy(&self) -> Option<String> {
+        const NAME_ONE: &str = "=/PATH/boot/vmlinuz-RELEASE, with its modules in /PATH/lib/modules/RELEASE";
+        let variable = distribution::VARIABLE;
+        Some(match self {
+            Self::Missing => "run `apt-get install user-mode-linux`, or without root `apt-get download user-mode-linux && dpkg-deb -x \
+                              user-mode-linux_*.deb uml` and set BLOCKYARD_UML=uml/usr/bin/linux.uml"
+                .to_owned(),
+            Self::Other { .. } => "leave it out, or take another backend".to_owned(),
+            Self::Modules { .. } => "the Debian package user-mode-linux has both".to_owned(),
+            Self::Kvm { remedy, .. } => return remedy.clone(),
+            Self::NoneInBoot => format!("run `apt-get install linux-image-amd64`, or set {variable}{NAME_ONE}"),
+            Self::Unreadable(path) => format!(
+                "run `sudo chmod a+r {}`, after each update of the kernel, or set {variable}{NAME_ONE}",
+                path.display()
+            ),
+            Self::NoTables(_) => "`depmod RELEASE` writes them (with `-b DIR` for another root)".to_owned(),
+            Self::Neither { .. } | Self::Named { .. } | Self::Unusable { .. } => return None,
+        })
+    }
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.reason())?;
+        self.remedy().map_or(Ok(()), |remedy| write!(formatter, ": {remedy}"))
+    }
+}
+
+impl std::error::Error for KernelError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Named { error, .. } | Self::Unusable { error, .. } => Some(error),
+            _ => None,
+        }
+    }
 }
 
 impl Kernel {

@@ -75,15 +75,14 @@ impl Tables {
 
     /// The lines of modules that are called so, and of those that they need.
     fn lines_of<N: AsRef<str>>(&self, names: &[N]) -> BTreeSet<&str> {
-        let called = |name: &N| {
-            let aliases = self.aliases.lines().filter_map(alias);
-            let modules = aliases.filter(|(pattern, _)| matches(pattern, name.as_ref())).map(|(_, module)| module);
-            modules.chain([name.as_ref()]).map(plain).collect::<Vec<_>>()
-        };
-        let directories: Vec<_> = names.iter().map(AsRef::as_ref).filter(|name| name.ends_with('/')).collect();
-        let lies_there = |line: &str| directories.iter().any(|directory| line.starts_with(directory));
-        let names: BTreeSet<_> = names.iter().flat_map(called).collect();
-        let own = self.needs.lines().filter(|line| lies_there(line) || names.contains(&plain(name_of(line))));
+        let names: Vec<_> = names.iter().map(AsRef::as_ref).collect();
+        // Some twenty thousand: this is done at every start.
+        let aliases = self.aliases.lines().filter_map(alias);
+        let called = aliases.filter(|(pattern, _)| names.iter().any(|name| matches(pattern, name)));
+        let wanted: BTreeSet<_> = called.map(|(_, module)| module).chain(names.iter().copied()).map(plain).collect();
+        let directories: Vec<_> = names.iter().filter(|name| name.ends_with('/')).collect();
+        let lies_there = |line: &str| directories.iter().any(|directory| line.starts_with(*directory));
+        let own = self.needs.lines().filter(|line| lies_there(line) || wanted.contains(&plain(name_of(line))));
         let paths: BTreeSet<_> = own.flat_map(paths_of).collect();
         self.needs.lines().filter(|line| paths_of(line).next().is_some_and(|own| paths.contains(own))).collect()
     }
@@ -112,8 +111,12 @@ fn alias(line: &str) -> Option<(&str, &str)> {
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),
-        None => plain(pattern) == plain(name),
+        None => pattern.len() == name.len() && plain_bytes(pattern).eq(plain_bytes(name)),
     }
+}
+
+fn plain_bytes(name: &str) -> impl Iterator<Item = u8> {
+    name.bytes().map(|byte| if byte == b'-' { b'_' } else { byte })
 }
 
 /// A - and a _ are the same in a module's name.

@@ -29,13 +29,25 @@ pub(super) fn find() -> Result<Kernel, KernelError> {
         .filter(|release| *release != running)
         .collect();
     others.sort_by_key(|release| std::cmp::Reverse(numbers(release)));
-    let readable = [running].into_iter().chain(others).find_map(|name| {
-        let file = Path::new(BOOT).join(format!("{PREFIX}{name}"));
-        let release = release(&file).ok()?;
-        Some((file, release))
-    });
-    let (file, release) = readable.ok_or(KernelError::NoneInBoot)?;
+    let files = [running].into_iter().chain(others).map(|name| Path::new(BOOT).join(format!("{PREFIX}{name}")));
+    let (file, release) = first_readable(files, release)?;
     with_modules(file, &release)
+}
+
+/// The first of `files` whose release `release` says.
+fn first_readable(
+    files: impl Iterator<Item = PathBuf>,
+    release: impl Fn(&Path) -> io::Result<String>,
+) -> Result<(PathBuf, String), KernelError> {
+    let mut denied = None;
+    for file in files {
+        match release(&file) {
+            Ok(release) => return Ok((file, release)),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied = denied.or(Some(file)),
+            Err(_) => {}
+        }
+    }
+    Err(denied.map_or(KernelError::NoneInBoot, KernelError::Unreadable))
 }
 
 fn with_modules(file: PathBuf, release: &str) -> Result<Kernel, KernelError> {
@@ -110,6 +122,20 @@ mod tests {
     fn newer_releases_have_larger_numbers() {
         assert!(numbers("6.12.9-amd64") < numbers("6.12.10-amd64"));
         assert!(numbers("6.1.0-56-cloud-amd64") < numbers("6.2.0"));
+    }
+
+    #[test]
+    fn a_kernel_that_is_for_root_alone_is_passed_over_or_told() {
+        let files = || ["/boot/vmlinuz-2", "/boot/vmlinuz-1"].map(PathBuf::from).into_iter();
+        let denied = |_: &Path| Err(io::ErrorKind::PermissionDenied.into());
+        let only_old = |file: &Path| if file.ends_with("vmlinuz-1") { Ok("1".to_owned()) } else { denied(file) };
+        assert_eq!(first_readable(files(), only_old).unwrap(), ("/boot/vmlinuz-1".into(), "1".to_owned()));
+        let said = first_readable(files(), denied).unwrap_err().to_string();
+        assert!(
+            said.starts_with("this user may not read the kernel /boot/vmlinuz-2: run `sudo chmod a+r /boot/vmlinuz-2`")
+        );
+        let missing = |_: &Path| Err(io::ErrorKind::NotFound.into());
+        assert!(matches!(first_readable(files(), missing), Err(KernelError::NoneInBoot)));
     }
 
     #[test]

@@ -5,19 +5,20 @@ use super::facility::{Facility, Lack};
 use super::program::{self, Asked};
 use crate::image::try_appliance;
 use blockyard_appliance::{Backend, Confined, Kernel, KernelError};
-use blockyard_block::explain;
 use blockyard_command_line::failures;
 use blockyard_image::guest::Trial;
-
-const UML_REMEDY: &str = "apt-get install user-mode-linux; or, without being root, apt-get download user-mode-linux, dpkg-deb -x \
-                          user-mode-linux_*.deb DIR and BLOCKYARD_UML=DIR/usr/bin/linux.uml";
+use std::error::Error;
 
 /// User-Mode Linux, asked for its version.
 pub struct UserModeLinux(Result<(Kernel, Asked), Lack>);
 
 /// Looks for it.
 pub fn find_user_mode_linux() -> UserModeLinux {
-    let lack = |error| Lack::new(explain(&error), UML_REMEDY);
+    // Whatever is wrong with one that was found, the package's helps.
+    let lack = |error: KernelError| {
+        let Lack { reason, remedy } = not_found(&error);
+        Lack { reason, remedy: remedy.or_else(|| KernelError::Missing.remedy()) }
+    };
     UserModeLinux(Kernel::find(Backend::Uml).map_err(lack).map(|kernel| {
         let asked = program::ask(&kernel.file);
         (kernel, asked)
@@ -40,25 +41,22 @@ impl UserModeLinux {
     fn boots(self) -> Result<(String, Confined), Lack> {
         let (kernel, asked) = self.0?;
         let shown = kernel.file.display();
-        asked.answer().map_err(|why| Lack::new(format!("{shown}: {why}"), UML_REMEDY))?;
+        let other = |why| Lack { reason: format!("{shown}: {why}"), remedy: KernelError::Missing.remedy() };
+        asked.answer().map_err(other)?;
         boots(&kernel)
     }
 }
 
 /// A distribution's kernel, which boots here if KVM is for that: without, `image` takes User-Mode Linux.
 pub fn on_kvm() -> Facility {
-    let lack = |error: KernelError| {
-        let remedy = match &error {
-            KernelError::Kvm { remedy, .. } => remedy.clone(),
-            _ => None,
-        };
-        match error {
-            KernelError::Kvm { reason, .. } => Lack { reason, remedy },
-            error => Lack { reason: explain(&error), remedy },
-        }
-    };
-    let found = Kernel::find(Backend::Kvm).map_err(lack).and_then(|kernel| boots(&kernel));
+    let found = Kernel::find(Backend::Kvm).map_err(|error| not_found(&error)).and_then(|kernel| boots(&kernel));
     Facility::new("kvm image", "`blockyard image` without User-Mode Linux", found.map(|(reason, _)| reason))
+}
+
+/// What `image` says where there is no kernel.
+fn not_found(error: &KernelError) -> Lack {
+    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    Lack { reason: error.reason() + &cause, remedy: error.remedy() }
 }
 
 /// Boots it: what was seen.

@@ -3,9 +3,10 @@
 use crate::ends::{all_gone, descendants, in_mid_copy, is_kernel};
 use crate::rig::{Rig, failure, tool};
 use crate::root::is_root;
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,7 +39,11 @@ fn on_kvm_its_process_has_nothing_but_what_it_was_given() {
         return;
     }
     let rig = Rig::empty(32);
+    // With a descriptor that whoever started the command has forgotten.
+    let forgotten = File::open("/etc/passwd").unwrap();
+    fcntl_setfd(&forgotten, FdFlags::empty()).unwrap();
     let (mut command, processes) = in_mid_copy(&rig);
+    drop(forgotten);
     let machine = processes.iter().copied().find(|pid| is_kernel(*pid)).unwrap();
     let of = |name: &str| format!("/proc/{machine}/{name}");
     let status = fs::read_to_string(of("status")).unwrap();
@@ -66,13 +71,62 @@ fn on_kvm_its_process_has_nothing_but_what_it_was_given() {
         assert!(known.iter().any(|known| to.starts_with(known)), "{to}");
     }
     let limits = fs::read_to_string(of("limits")).unwrap();
-    for (name, maximum) in [("Max core file size", 1), ("Max data size", 128 << 20), ("Max open files", 1024)] {
+    // Of 512 MiB of memory.
+    let bounds = [
+        ("Max core file size", 1),
+        ("Max file size", (512 + 64) << 20),
+        ("Max data size", 128 << 20),
+        ("Max address space", 3 << 30),
+        ("Max open files", 1024),
+    ];
+    for (name, maximum) in bounds {
         let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         assert!(line.split_whitespace().next().unwrap().parse::<u64>().unwrap() <= maximum, "{name}{line}");
     }
     kill_process(Pid::from_child(&command), Signal::KILL).unwrap();
     command.wait().unwrap();
     all_gone(&processes);
+}
+
+/// In the lab: what `doctor` says of the appliance on KVM, which it boots, and of what keeps a user from it.
+#[test]
+fn on_kvm_doctor_says_what_it_saw() {
+    if std::env::var_os("BLOCKYARD_LAB").is_none() {
+        eprintln!("runs in the lab: cargo xtask lab");
+        return;
+    }
+    let rig = Rig::empty(16);
+    let said = |mut doctor: Command| {
+        let output = doctor.args(["doctor", "--json"]).output().unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let facilities = json["facilities"].as_array().unwrap();
+        let of = |name: &str| {
+            let found = facilities.iter().find(|facility| facility["name"] == name).unwrap();
+            let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+            (found["usable"].as_bool().unwrap(), text("reason"), text("remedy"))
+        };
+        (of("kvm image"), of("uml"))
+    };
+    let ((usable, reason, _), (uml, lack, remedy)) = said(Command::new(env!("CARGO_BIN_EXE_blockyard")));
+    let (_, seen) = reason.split_once("; it boots in ").unwrap_or_else(|| panic!("{reason}"));
+    assert!(usable && reason.starts_with("/boot/vmlinuz-"), "{reason}");
+    assert!(seen.ends_with(" s, and what shuts it in is namespaces, Landlock, system calls, the seal"), "{seen}");
+    assert!(!uml && lack == "there is no User-Mode Linux", "{lack}");
+    assert!(remedy.starts_with("run `apt-get install user-mode-linux`"), "{remedy}");
+    // Whoever may not open the device, or not read the kernel.
+    fs::set_permissions("/dev/kvm", fs::Permissions::from_mode(0o600)).unwrap();
+    let ((usable, reason, remedy), _) = said(as_nobody(&rig));
+    assert_eq!((usable, &*reason), (false, "no permission to open /dev/kvm"));
+    assert_eq!(remedy, "`sudo setfacl -m u:$USER:rw /dev/kvm`");
+    fs::set_permissions("/dev/kvm", fs::Permissions::from_mode(0o666)).unwrap();
+    let kernels: Vec<_> = fs::read_dir("/boot").unwrap().map(|entry| entry.unwrap().path()).collect();
+    for kernel in &kernels {
+        fs::set_permissions(kernel, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let ((usable, reason, remedy), _) = said(as_nobody(&rig));
+    let kernel = kernels[0].display();
+    assert_eq!((usable, reason), (false, format!("this user may not read the kernel {kernel}")));
+    assert!(remedy.starts_with(&format!("run `sudo chmod a+r {kernel}`")), "{remedy}");
 }
 
 /// A copy of a program. Were it written here, another thread's fork could hold it open for writing while it is
