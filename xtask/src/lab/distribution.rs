@@ -41,7 +41,7 @@ enum Compression {
 }
 
 /// What depmod(8) reads besides modules.
-const LISTS: [&str; 2] = ["modules.builtin", "modules.order"];
+const LISTS: [&str; 3] = ["modules.builtin", "modules.builtin.modinfo", "modules.order"];
 
 /// Those of the table of tools in crates/appliance/src/tools/tool.rs, and what their tests execute besides.
 const PROGRAMS: [&str; 35] = [
