@@ -226,12 +226,24 @@ fn are_shut_in(process: u32) -> bool {
     own && all && thread("blockyard").is_some_and(|status| has(status, "Seccomp_filters", EVERYBODYS))
 }
 
+/// With what its processor had in its registers. The lab's KVM resets a processor that faults without end, and says so.
 #[test]
-fn kvm_a_guest_that_faults_without_end_is_told_of() {
+fn kvm_a_guest_that_dies_is_told_of_with_its_registers() {
     let Some(_) = LabGuest::cloud() else { return };
     let yard = Yard::new();
-    let kernel = tiny_kernel(&yard, "kernel", &[0x0f, 0x0b]);
-    run(&mut on_kvm(&kernel)).failed(1, &["fault"]);
+    let undefined = tiny_kernel(&yard, "undefined", &[0x0f, 0x0b]);
+    let outcome = run(&mut on_kvm(&undefined)).failed(1, &["it met a fault while handling a fault", "of vCPU 0"]);
+    assert!(outcome.stderr.contains("  rip ") && outcome.stderr.contains("  idt "), "{outcome:#?}");
+    #[rustfmt::skip]
+    let code = [
+        0xb8, 0x00, 0x00, 0x00, 0x30,                   // mov eax, 0x30000000
+        0xbb, 0xad, 0xde, 0x00, 0x00,                   // mov ebx, 0xdead
+        0xff, 0xe0,                                     // jmp rax
+    ];
+    let outcome = run(&mut on_kvm(&tiny_kernel(&yard, "astray", &code))).failed(1, &["the guest crashed: "]);
+    for register in ["rip    0000000030000000", "rbx    000000000000dead", "cs 0010 0000000000000000"] {
+        assert!(outcome.stderr.contains(register), "{outcome:#?}");
+    }
 }
 
 /// What nobody reads holds the guest up, and nothing else: the machine ends when it is asked to.

@@ -15,6 +15,7 @@ mod kick;
 mod long_mode;
 mod probe;
 mod protected_mode;
+mod registers;
 mod run_area;
 mod segments;
 mod start;
@@ -26,6 +27,7 @@ pub use probe::{Probe, emulates_guests, examine, is_native, nanoseconds_per_inst
 use crate::{Capabilities, Error, Hypervisor, Vm};
 use kvm_bindings::{CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES};
 use kvm_ioctls::{Cap, Kvm};
+use rustix::io::Errno;
 use std::io;
 
 /// What this module calls without asking again.
@@ -50,18 +52,17 @@ impl KvmHypervisor {
     /// Opens /dev/kvm and checks that it can do what guests here need.
     ///
     /// # Errors
-    /// When the device is absent, not permitted or too old. [`examine()`] says what to do about it.
+    /// When the device is absent, not permitted or too old: a sentence that says what to do about it.
     pub fn open() -> Result<Self, Error> {
-        let kvm = Kvm::new().map_err(os("opening /dev/kvm"))?;
+        let kvm = Kvm::new().map_err(|error| {
+            let closed = probe::closed(Errno::from_raw_os_error(error.errno()));
+            Error::Refused(closed.in_words())
+        })?;
         let version = kvm.get_api_version();
         if version != KVM_API_VERSION as i32 {
             return Err(Error::Refused(format!("/dev/kvm speaks API version {version}, not {KVM_API_VERSION}")));
         }
-        let missing: Vec<_> =
-            REQUIRED.iter().filter(|(cap, _)| !kvm.check_extension(*cap)).map(|(_, name)| *name).collect();
-        if !missing.is_empty() {
-            return Err(Error::Refused(format!("/dev/kvm lacks {}", missing.join(", "))));
-        }
+        demand(&REQUIRED, |capability| kvm.check_extension(capability))?;
         let cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(os("asking KVM for its CPUID"))?;
         let run_area_bytes = kvm.get_vcpu_mmap_size().map_err(os("asking KVM for the size of a vCPU's shared area"))?;
         Ok(Self { kvm, cpuid, run_area_bytes })
@@ -97,7 +98,35 @@ impl KvmHypervisor {
     }
 }
 
+/// Checks that KVM has these capabilities.
+fn demand(required: &[(Cap, &str)], has: impl Fn(Cap) -> bool) -> Result<(), Error> {
+    let missing: Vec<_> = required.iter().filter(|(capability, _)| !has(*capability)).map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "KVM here lacks {}, which Linux has had since 4.11: boot a newer kernel on this host",
+        missing.join(", ")
+    )))
+}
+
 /// Makes an [`Error`] of what kvm-ioctls returns.
 fn os(what: &'static str) -> impl Fn(kvm_ioctls::Error) -> Error {
     move |error| Error::Os { what, source: io::Error::from_raw_os_error(error.errno()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kvm_lacks_is_named_with_a_remedy() {
+        assert!(demand(&REQUIRED, |_| true).is_ok());
+        let said = demand(&REQUIRED, |capability| !matches!(capability, Cap::Ioeventfd | Cap::ExtCpuid)).unwrap_err();
+        assert_eq!(
+            said.to_string(),
+            "KVM here lacks KVM_CAP_IOEVENTFD, KVM_CAP_EXT_CPUID, which Linux has had since 4.11: boot a newer kernel \
+             on this host"
+        );
+    }
 }

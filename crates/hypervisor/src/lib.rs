@@ -17,7 +17,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub mod kvm;
+mod registers;
 pub mod user;
+
+pub use registers::{Registers, SegmentRegister, TableRegister};
 
 /// Lines of a VM's I/O APIC.
 pub const INTERRUPT_LINES: u32 = 24;
@@ -125,11 +128,12 @@ pub enum Exit<'a> {
     },
     /// `hlt`.
     Halt,
-    /// The guest shut itself down, or faulted beyond repair (triple fault).
+    /// The guest shut itself down, or faulted beyond repair (triple fault). [`Vcpu::registers`] may say where.
     Shutdown,
     /// Somebody called [`Kick::kick`].
     Kicked,
-    /// The guest cannot go on, and it is the guest's doing: a sentence that says what it did.
+    /// The guest cannot go on, and it is the guest's doing: a sentence that says what it did. [`Vcpu::registers`] may
+    /// say more.
     Crashed(String),
 }
 
@@ -250,6 +254,11 @@ pub trait Vcpu: Send {
 
     /// What fetches this vCPU back from [`Vcpu::run`]. Outlives it harmlessly.
     fn kicker(&self) -> Arc<dyn Kick>;
+
+    /// What it has in its registers, to be told of a guest that died. `None` where nobody knows.
+    fn registers(&self) -> Option<Registers> {
+        None
+    }
 
     /// Host process that executes the guest's code, if it is not the thread that calls [`Vcpu::run`].
     fn process_id(&self) -> Option<u32> {

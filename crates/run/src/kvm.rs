@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::Disk;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_confinement::MachineThread;
-use blockyard_hypervisor::kvm::KvmHypervisor;
+use blockyard_hypervisor::kvm::{KvmHypervisor, emulates_guests};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use blockyard_share::ShareStarter;
 use blockyard_vmm::event::MachineEvent;
@@ -74,6 +74,12 @@ pub(crate) fn run(
 ) -> Result<RunReport> {
     let shares = shares::open(&configuration.shares)?;
     let hypervisor = KvmHypervisor::open().context("cannot use the backend kvm")?;
+    if emulates_guests() {
+        audience.watch().note(
+            "KVM here is PVM, which emulates guests that are not written for it: Linux does not boot on it, and does as \
+             User-Mode Linux (--backend uml)",
+        );
+    }
     let kernel = KernelFiles::open(configuration, opening, audience)?;
     let names = configuration.disks_to_open()?;
     let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));

@@ -22,8 +22,9 @@ pub use configuration::Configuration;
 pub use own_kernel::own_kernel;
 pub use report::RunReport;
 
-use anyhow::Result;
-use blockyard_hypervisor::kvm::is_native;
+use anyhow::{Error, Result, anyhow};
+use blockyard_appliance::KernelError;
+use blockyard_hypervisor::kvm::{Probe, is_native, probe};
 use blockyard_image::Watch;
 use blockyard_session::open::OpenOptions;
 use configuration::Backend;
@@ -51,9 +52,24 @@ pub struct DoesNotFit(String);
 /// # Errors
 /// A sentence on what cannot be had, on what the guest died of, or the signal that ended it.
 pub fn run(configuration: &Configuration, opening: &OpenOptions<'_>, audience: &dyn Audience) -> Result<RunReport> {
-    match is_on_kvm(configuration) {
-        true => kvm::run(configuration, opening, audience),
-        false => uml::run(configuration, opening, audience),
+    let why_not_kvm = match configuration.backend {
+        Backend::Kvm => return kvm::run(configuration, opening, audience),
+        Backend::Uml => return uml::run(configuration, opening, audience),
+        Backend::Auto => probe(),
+    };
+    if why_not_kvm.native {
+        return kvm::run(configuration, opening, audience);
+    }
+    uml::run(configuration, opening, audience).map_err(|error| nor_on_kvm(error, &why_not_kvm))
+}
+
+/// What keeps a machine from being User-Mode Linux, where that was taken as there is no KVM: both, and what helps.
+fn nor_on_kvm(error: Error, kvm: &Probe) -> Error {
+    let both = |sentence: String| format!("{sentence}; and KVM is not taken: {}", kvm.in_words());
+    match error.downcast::<DoesNotFit>() {
+        Ok(DoesNotFit(sentence)) => DoesNotFit(both(sentence)).into(),
+        Err(error) if error.is::<KernelError>() => anyhow!(both(format!("{error:#}"))),
+        Err(error) => error,
     }
 }
 
@@ -63,5 +79,30 @@ pub fn is_on_kvm(configuration: &Configuration) -> bool {
         Backend::Kvm => true,
         Backend::Auto => is_native(),
         Backend::Uml => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_for_neither_backend_is_told_both_reasons_and_remedies() {
+        let kvm = Probe {
+            usable: false,
+            native: false,
+            reason: "no permission".into(),
+            remedy: Some("join the group kvm".into()),
+            measured: None,
+        };
+        let said = nor_on_kvm(KernelError::Missing.into(), &kvm).to_string();
+        assert!(said.contains("apt-get install user-mode-linux"), "{said}");
+        assert!(said.ends_with("; and KVM is not taken: no permission (join the group kvm)"), "{said}");
+        let misfit = nor_on_kvm(DoesNotFit("one processor".into()).into(), &kvm);
+        assert_eq!(
+            misfit.downcast::<DoesNotFit>().unwrap().0,
+            "one processor; and KVM is not taken: no permission (join the group kvm)"
+        );
+        assert_eq!(nor_on_kvm(anyhow!("a disk is in use"), &kvm).to_string(), "a disk is in use");
     }
 }

@@ -1,7 +1,7 @@
 //! A virtual machine put together: memory, buses, devices, vCPU threads and I/O threads.
 
 use crate::bus::{Bus, MmioRange, PortDevice, RangeTaken, lock};
-use crate::event::{EventSink, MachineEvent, VcpuEnd};
+use crate::event::{EventSink, LastState, MachineEvent, VcpuEnd};
 use crate::interrupt_latch::{InterruptLatch, WaitPort};
 use crate::io_thread::IoThreads;
 use crate::placement::SideBySide;
@@ -217,6 +217,7 @@ impl Machine {
                 cpus.pin(Some(process)).map_err(|source| MachineError::Os { what: "placing the guest", source })?;
             }
             let mut runner = VcpuRunner {
+                index,
                 vcpu,
                 buses: Arc::clone(&buses),
                 counters: Arc::clone(&counters),
@@ -251,6 +252,7 @@ struct Buses {
 }
 
 struct VcpuRunner {
+    index: usize,
     vcpu: Box<dyn Vcpu>,
     buses: Arc<Buses>,
     counters: Arc<ExitCounters>,
@@ -295,7 +297,10 @@ impl VcpuRunner {
                     match buses.mmio.at(address) {
                         Some((device, offset)) => device.read(offset, data),
                         None if read_as_ones => data.fill(0xff),
-                        None => return VcpuEnd::Crashed(format!("it read address {address:#x}, where nothing is")),
+                        None => {
+                            let sentence = format!("it read address {address:#x}, where nothing is");
+                            return VcpuEnd::Crashed(sentence, self.last_state());
+                        }
                     }
                 }
                 Ok(Exit::MmioWrite { address, data }) => {
@@ -303,20 +308,27 @@ impl VcpuRunner {
                     match buses.mmio.at(address) {
                         Some((device, offset)) => device.write(offset, data),
                         None if read_as_ones => {}
-                        None => return VcpuEnd::Crashed(format!("it wrote to address {address:#x}, where nothing is")),
+                        None => {
+                            let sentence = format!("it wrote to address {address:#x}, where nothing is");
+                            return VcpuEnd::Crashed(sentence, self.last_state());
+                        }
                     }
                 }
                 Ok(Exit::Halt) => {
                     count(&counters.halts);
                     return VcpuEnd::Halted;
                 }
-                Ok(Exit::Shutdown) => return VcpuEnd::Shutdown,
+                Ok(Exit::Shutdown) => return VcpuEnd::Shutdown(self.last_state()),
                 // The loop looks whether to stop.
                 Ok(Exit::Kicked) => {}
-                Ok(Exit::Crashed(sentence)) => return VcpuEnd::Crashed(sentence),
+                Ok(Exit::Crashed(sentence)) => return VcpuEnd::Crashed(sentence, self.last_state()),
                 Err(error) => return VcpuEnd::Failed(error),
             }
         }
+    }
+
+    fn last_state(&self) -> LastState {
+        LastState { vcpu: self.index, registers: self.vcpu.registers().map(Box::new) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Doorbells and message-signalled interrupts of a VM that may be running.
 
 use super::vm::{copying_descriptor, duplicate};
-use super::{interrupts, os};
+use super::{demand, interrupts, os};
 use crate::{Error, EventRoutes, MessageInterrupt};
 use kvm_bindings::{
     KVM_IRQ_ROUTING_MSI, KVM_MAX_IRQ_ROUTES, KvmIrqRouting, kvm_irq_routing_entry,
@@ -14,11 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is called without asking again.
-const REQUIRED: [(Cap, &str); 3] = [
-    (Cap::Irqfd, "KVM_CAP_IRQFD"),
-    (Cap::IrqRouting, "KVM_CAP_IRQ_ROUTING"),
-    (Cap::IoeventfdNoLength, "KVM_CAP_IOEVENTFD_ANY_LENGTH"),
-];
+const REQUIRED: [(Cap, &str); 2] =
+    [(Cap::IrqRouting, "KVM_CAP_IRQ_ROUTING"), (Cap::IoeventfdNoLength, "KVM_CAP_IOEVENTFD_ANY_LENGTH")];
 
 #[derive(Debug)]
 pub(super) struct KvmEventRoutes {
@@ -30,11 +27,7 @@ pub(super) struct KvmEventRoutes {
 impl KvmEventRoutes {
     /// Of a VM with interrupt controllers.
     pub(super) fn new(fd: &Arc<VmFd>) -> Result<Self, Error> {
-        let missing: Vec<_> =
-            REQUIRED.iter().filter(|(cap, _)| !fd.check_extension(*cap)).map(|(_, name)| *name).collect();
-        if !missing.is_empty() {
-            return Err(Error::Refused(format!("/dev/kvm lacks {}", missing.join(", "))));
-        }
+        demand(&REQUIRED, |capability| fd.check_extension(capability))?;
         let messages = Arc::new(MessageRoutes { fd: Arc::clone(fd), table: Mutex::default() });
         Ok(Self { fd: Arc::clone(fd), doorbells: Mutex::default(), messages })
     }

@@ -1,12 +1,15 @@
 //! A PC's interrupt controllers, in the kernel.
 
-use super::os;
+use super::{demand, os};
 use crate::{Error, INTERRUPT_LINES};
 use kvm_bindings::{
     KVM_APIC_REG_SIZE, KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE,
     kvm_irq_routing_entry, kvm_irq_routing_entry__bindgen_ty_1 as Route, kvm_irq_routing_irqchip,
 };
-use kvm_ioctls::{VcpuFd, VmFd};
+use kvm_ioctls::{Cap, VcpuFd, VmFd};
+
+/// What is called without asking again.
+const REQUIRED: [(Cap, &str); 2] = [(Cap::Irqchip, "KVM_CAP_IRQCHIP"), (Cap::Irqfd, "KVM_CAP_IRQFD")];
 
 /// Offsets and values in a local APIC's registers (AMD64 volume 2, 16.4).
 const LINT0: usize = 0x350;
@@ -23,8 +26,9 @@ pub(super) struct Interrupts {
 
 impl Interrupts {
     pub(super) fn create(fd: &VmFd, vcpus: u32) -> Result<Self, Error> {
+        demand(&REQUIRED, |capability| fd.check_extension(capability))?;
         fd.create_irq_chip().map_err(os("creating the VM's interrupt controllers"))?;
-        Ok(Self { vcpus, tsc_deadline: fd.check_extension(kvm_ioctls::Cap::TscDeadlineTimer) })
+        Ok(Self { vcpus, tsc_deadline: fd.check_extension(Cap::TscDeadlineTimer) })
     }
 
     /// Wires a new vCPU's APIC as a PC's firmware leaves it.

@@ -31,6 +31,16 @@ pub struct Probe {
     pub measured: Option<f64>,
 }
 
+impl Probe {
+    /// Why it is as it is, and what to do, as one sentence.
+    pub fn in_words(&self) -> String {
+        match &self.remedy {
+            Some(remedy) => format!("{} ({remedy})", self.reason),
+            None => self.reason.clone(),
+        }
+    }
+}
+
 /// Whether KVM here is PVM, which emulates guests that are not written for it. Costs one system call, and saves the
 /// probe.
 pub fn emulates_guests() -> bool {
@@ -164,7 +174,7 @@ fn judged(measured: f64, module: Option<&str>) -> Probe {
 }
 
 /// Why the device does not open.
-fn closed(errno: Errno) -> Probe {
+pub(super) fn closed(errno: Errno) -> Probe {
     match errno {
         Errno::NOENT | Errno::NXIO | Errno::NODEV => unusable(
             format!("this machine offers no KVM ({DEVICE}: {errno})"),
@@ -244,7 +254,8 @@ mod tests {
     fn a_device_that_does_not_open_has_a_remedy() {
         assert!(closed(Errno::NOENT).remedy.unwrap().contains("modprobe"));
         let denied = closed(Errno::ACCESS);
-        assert!(denied.reason.contains("permission") && denied.remedy.unwrap().contains("sudo"));
+        assert!(denied.reason.contains("permission") && denied.remedy.as_ref().unwrap().contains("sudo"));
+        assert!(denied.in_words().starts_with("no permission to open /dev/kvm (") && denied.in_words().ends_with(')'));
     }
 
     #[test]

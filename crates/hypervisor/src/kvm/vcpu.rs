@@ -2,9 +2,9 @@
 
 use super::emulates_guests;
 use super::kick::{KvmKick, RunState};
-use super::os;
 use super::run_area::{Left, RunArea};
-use crate::{Error, Exit, Kick, Vcpu};
+use super::{os, registers};
+use crate::{Error, Exit, Kick, Registers, Vcpu};
 use blockyard_block::MemoryMap;
 use kvm_bindings::{
     KVM_EXIT_INTR, KVM_EXIT_IRQ_WINDOW_OPEN, KVM_EXIT_MEMORY_FAULT, KVM_EXIT_SET_TPR, KVM_INTERNAL_ERROR_DELIVERY_EV,
@@ -91,6 +91,10 @@ impl Vcpu for KvmVcpu {
     fn kicker(&self) -> Arc<dyn Kick> {
         Arc::new(KvmKick(Arc::downgrade(&self.state)))
     }
+
+    fn registers(&self) -> Option<Registers> {
+        Some(registers::registers(&self.fd.get_regs().ok()?, &self.fd.get_sregs().ok()?))
+    }
 }
 
 /// What the guest did, where KVM cannot go on.
@@ -101,7 +105,7 @@ fn crash_sentence(left: &Left<'_>, at: &str) -> String {
             let bytes = if bytes.is_empty() { String::new() } else { format!(" (bytes {})", bytes.join(" ")) };
             let why = match emulates_guests() {
                 true => {
-                    "it is PVM here, which has to emulate each instruction, and not all can be; the backend `user` \
+                    "it is PVM here, which has to emulate each instruction, and not all can be; another backend \
                      executes them"
                 }
                 false => "no memory there, or an unusual instruction on a device address",
