@@ -11,10 +11,11 @@ use args::RunArgs;
 use blockyard_block::{explain, printable};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
+use blockyard_command_line::signals;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Watch;
-use blockyard_run::{Audience, Configuration, DoesNotFit};
+use blockyard_run::{Audience, Configuration, DoesNotFit, RunReport};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::sync::Arc;
 
@@ -31,18 +32,19 @@ pub fn run(args: &RunArgs) -> Result<()> {
     if let Some(parent) = args.ends_with {
         end_with(parent)?;
     }
-    let ran = blockyard_run::run(&configuration, &disk::to_write(&configuration.allow_dirs), &audience);
-    let report = ran.map_err(|error| match error.downcast::<DoesNotFit>() {
-        Ok(misfit) => UsageError(misfit.to_string()).into(),
-        Err(error) => error,
-    })?;
+    signals::quit_gives_the_terminal_back()?;
+    let mut report = RunReport::default();
+    let ran = blockyard_run::run(&configuration, &disk::to_write(&configuration.allow_dirs), &audience, &mut report);
     // Stdout is the guest's.
-    match (args.stats, args.json) {
+    match (args.stats && report.has_begun(), args.json) {
         (false, _) => {}
         (true, true) => terminal::tell(&terminal::json(&report)?),
         (true, false) => terminal::tell(statistics::table(&report).trim_end()),
     }
-    Ok(())
+    ran.map_err(|error| match error.downcast::<DoesNotFit>() {
+        Ok(misfit) => UsageError(misfit.to_string()).into(),
+        Err(error) => error,
+    })
 }
 
 /// Has this process end when its parent does, which is to be `parent`.

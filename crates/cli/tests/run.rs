@@ -12,13 +12,13 @@ mod support;
 
 use lab_guest::LabGuest;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::{Yard, blockyard, finish, run, wait_until};
+use support::{Yard, blockyard, finish, run, terminal, wait_until};
 
 const SECTOR_BYTES: usize = 512;
 
@@ -157,15 +157,10 @@ fn kvm_a_terminal_is_the_guests_and_is_given_back() {
     let Some(_) = LabGuest::cloud() else { return };
     let yard = Yard::new();
     let kernel = tiny_kernel(&yard, "kernel", &echoing(b"ready\x1b]0;title\x07 \x1b[1m"));
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let terminal = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let (mut master, terminal) = terminal();
     let before = tcgetattr(&terminal).unwrap();
     let twin = || Stdio::from(terminal.try_clone().unwrap());
     let mut child = on_kvm(&kernel).stdin(twin()).stdout(twin()).stderr(twin()).spawn().unwrap();
-    let mut master = File::from(master);
     let mut keys = master.try_clone().unwrap();
     let mut seen = String::new();
     let mut see = |until: &str| {
@@ -195,7 +190,6 @@ fn kvm_a_guest_that_hangs_is_stopped() {
     let Some(_) = LabGuest::cloud() else { return };
     let yard = Yard::new();
     let kernel = tiny_kernel(&yard, "kernel", &[0xeb, 0xfe]);
-    run(on_kvm(&kernel).args(["--timeout", "0.5"])).failed(1, &["stopped after 0.5 s", "--timeout"]);
     // Its stdin stays open, and so the thread that reads it.
     let child = on_kvm(&kernel).stdin(Stdio::piped()).spawn().unwrap();
     support::wait_until_it_catches(child.id(), Signal::TERM.as_raw());
@@ -224,6 +218,38 @@ fn are_shut_in(process: u32) -> bool {
             && has(status, "NoNewPrivs", "1")
     });
     own && all && thread("blockyard").is_some_and(|status| has(status, "Seccomp_filters", EVERYBODYS))
+}
+
+#[test]
+fn kvm_files_that_do_not_boot_are_named() {
+    let Some(_) = lab_guest() else { return };
+    let yard = Yard::new();
+    let kernel = tiny_kernel(&yard, "kernel", &[0xeb, 0xfe]);
+    let (empty, words, large) = (yard.path("empty"), yard.path("words"), yard.path("large"));
+    fs::write(&empty, "").unwrap();
+    fs::write(&words, "no kernel and no archive").unwrap();
+    fs::write(&large, [&b"070701"[..], &vec![0; 70 << 20]].concat()).unwrap();
+    let refused = |kernel: &Path, more: &[&OsStr], sentence: &str| {
+        run(on_kvm(kernel).args(more)).failed(1, &[sentence]);
+    };
+    refused(&empty, &[], "empty: the kernel is an empty file");
+    refused(&words, &[], "words: this is no Linux kernel");
+    refused(&yard.path(""), &[], "is a directory, and a regular file is wanted");
+    refused(&kernel, &["--initrd".as_ref(), words.as_ref()], "words: the initrd is none");
+    refused(&kernel, &["--initrd".as_ref(), large.as_ref()], "large: the initrd has 71 MiB, and beside the kernel");
+    refused(&kernel, &["--memory".as_ref(), "1M".as_ref()], "give it 16 MiB or more");
+    refused(&kernel, &["--memory".as_ref(), "100T".as_ref()], "a guest cannot have 100.00 TiB of memory here");
+    let letters = "x".repeat(5000);
+    refused(
+        &kernel,
+        &["--append".as_ref(), letters.as_ref()],
+        "kernel: the command line has 5014 bytes, and the kernel",
+    );
+    // What it cost so far comes before the failure.
+    let outcome =
+        run(on_kvm(&kernel).args(["--timeout", "0.5", "--stats", "--json"])).failed(1, &["stopped after 0.5 s"]);
+    let report: serde_json::Value = serde_json::from_str(outcome.stderr.lines().next().unwrap()).unwrap();
+    assert!(report["seconds"].as_f64().unwrap() > 0.0, "{outcome:#?}");
 }
 
 /// With what its processor had in its registers. The lab's KVM resets a processor that faults without end, and says so.
@@ -281,8 +307,10 @@ fn what_cannot_be_booted_is_refused_with_a_sentence() {
     };
     command(&[]).failed(2, &["nothing to boot", "--kernel"]);
     fs::write(yard.path("bad.toml"), "cpus = 1\ncolour = 'red'\n").unwrap();
-    command(&["--config", "bad.toml"]).failed(1, &["bad.toml", "line 2", "colour"]);
-    command(&["--config", "none.toml"]).failed(1, &["none.toml", "No such file"]);
+    let outcome = command(&["--config", "bad.toml"]).failed(1, &["bad.toml is no configuration: line 2: ", "colour"]);
+    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:#?}");
+    command(&["--config", "none.toml"]).failed(1, &["cannot read the configuration none.toml: No such file"]);
+    command(&["--config", "/"]).failed(1, &["the configuration / is a directory"]);
 }
 
 #[test]

@@ -4,11 +4,13 @@ mod support;
 
 use blockyard_linux_guest::{debian_root, make_root, write_initramfs};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::{LocalModes, tcgetattr};
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use support::{Outcome, Yard, blockyard, children, finish, is_alive, run, wait_until};
+use support::{Outcome, Yard, blockyard, children, finish, is_alive, run, terminal, wait_until};
 
 /// `blockyard run` there, with `image` and not much memory.
 fn on_uml(image: &Path) -> Command {
@@ -200,7 +202,9 @@ fn a_guest_that_dies_or_hangs_is_told_of() {
     let image =
         busybox(&yard, "case $(cat /proc/cmdline) in *crash*) exit 3;; esac; echo up; while :; do sleep 1000; done");
     run(on_uml(&image).args(["--append", "quiet crash"])).failed(1, &["the guest's kernel has died", "kill init"]);
-    run(on_uml(&image).args(["--timeout", "0.1"])).failed(1, &["stopped after 0.1 s", "--timeout"]);
+    // Mostly before its first instruction.
+    run(on_uml(&image).args(["--timeout", "0.1"]))
+        .failed(1, &["the machine was stopped after 0.1 s, as --timeout says"]);
     let mut seat = Seat::take(on_uml(&image));
     seat.sees("up");
     kill_process(Pid::from_raw(seat.child.id() as i32).unwrap(), Signal::TERM).unwrap();
@@ -224,24 +228,50 @@ fn a_machine_ends_with_whoever_started_it() {
     assert!(seat.ends().stderr.contains("SIGTERM"));
 }
 
+/// SIGQUIT kills, and the shell behind has a terminal that shows what is typed all the same.
+#[test]
+fn a_machine_that_quits_gives_the_terminal_back() {
+    let yard = Yard::new();
+    let image = busybox(&yard, "echo up; while :; do sleep 1000; done");
+    let (_seat, terminal) = terminal();
+    let before = tcgetattr(&terminal).unwrap();
+    let mut command = on_uml(&image);
+    command.stdin(terminal.try_clone().unwrap());
+    let mut seat = Seat::take(command);
+    seat.sees("up");
+    assert!(!tcgetattr(&terminal).unwrap().local_modes.contains(LocalModes::ECHO));
+    kill_process(Pid::from_raw(seat.child.id() as i32).unwrap(), Signal::QUIT).unwrap();
+    assert_eq!(seat.child.wait().unwrap().signal(), Some(Signal::QUIT.as_raw()));
+    let after = tcgetattr(&terminal).unwrap();
+    assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
+}
+
 #[test]
 fn what_user_mode_linux_has_not_is_refused() {
     let yard = Yard::new();
     fs::write(yard.path("empty.img"), [0; 4096]).unwrap();
     fs::write(yard.path("vmlinuz"), "no kernel").unwrap();
+    fs::write(yard.path("large.cpio"), [&b"070701"[..], &vec![0; 140 << 20]].concat()).unwrap();
+    let (letters, many) = ("x".repeat(5000), ["--disk", "mem:1M"].repeat(40));
     for (words, expected) in [
         (&["--cpus", "2"][..], "one processor"),
         (&["--bus", "virtio-mmio"], "--bus"),
         (&["--place", "shared"], "--place"),
         (&["--memory", "16M"], "64 MiB"),
+        (&["--memory", "1000T"], "a guest cannot have 1000.00 TiB of memory where there are"),
+        (&["--append", &letters], "the command line has 5000 bytes, and User-Mode Linux takes 2047"),
+        (&many, "room for 32 disks and shares, not 41"),
+        (&["--kernel", "/usr/bin/linux.uml", "--initrd", "large.cpio"], "large.cpio has 140.00 MiB, and beside"),
         (&["--share", "/etc:blockyard.modules"], "is taken"),
     ] {
-        run(on_uml(&yard.path("empty.img")).args(words)).failed(2, &[expected]);
+        run(on_uml(&yard.path("empty.img")).args(words).current_dir(yard.path(""))).failed(2, &[expected]);
     }
     for (words, expected) in [
         (&["--kernel", "/bin/true"][..], "no User-Mode Linux"),
+        (&["--kernel", "vmlinuz"], "no User-Mode Linux"),
         (&["--kernel", "missing"], "missing cannot be used"),
         (&["--kernel", "/usr/bin/linux.uml", "--initrd", "missing"], "cannot read the initrd missing"),
+        (&["--kernel", "/usr/bin/linux.uml", "--initrd", "vmlinuz"], "vmlinuz: the initrd is none: Linux takes cpio"),
         (&[], "no partitions"),
     ] {
         run(on_uml(&yard.path("empty.img")).args(words).current_dir(yard.path(""))).failed(1, &[expected]);

@@ -6,12 +6,17 @@ use blockyard_block::SecondSignal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use rustix::stdio::stdin;
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::io;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::thread;
 use std::time::Duration;
 
 /// Zero, or the number of the last signal that asked this process to end and was not forgotten.
@@ -76,6 +81,26 @@ impl EndSignals {
     pub fn is_ctrl_c(&self) -> bool {
         LAST.load(Ordering::Relaxed) == SIGINT as usize
     }
+}
+
+/// SIGQUIT ends this process as ever, with a core where those are kept, but not before stdin's terminal is as it is now.
+/// For who changes it, before it does.
+///
+/// # Errors
+/// When the system does not let us.
+pub fn quit_gives_the_terminal_back() -> Result<()> {
+    // Where stdin is no terminal, nothing is to be given back.
+    let Ok(before) = tcgetattr(stdin()) else { return Ok(()) };
+    let mut quits = Signals::new([SIGQUIT]).context("catching signals")?;
+    // Of its own, as whatever else there is may hang: that is what people send SIGQUIT for.
+    let waiting = move || {
+        if quits.forever().next().is_some() {
+            let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
+            let _ = emulate_default_handler(SIGQUIT);
+        }
+    };
+    thread::Builder::new().name("quit".to_owned()).spawn(waiting).context("catching signals")?;
+    Ok(())
 }
 
 /// Waits for a program of the host's that has the terminal, and Ctrl-C with it: what it does of that is its own matter,

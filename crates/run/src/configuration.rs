@@ -3,9 +3,10 @@
 mod share;
 mod text;
 
-use anyhow::{Context, Result, bail};
+use crate::named_file::open_named;
+use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{Engine, OpenedFile, shown, size};
+use blockyard_block::{Engine, shown, size};
 use blockyard_vmm::placement::CpuList;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -155,9 +156,9 @@ impl Configuration {
     /// # Errors
     /// When it cannot be read, or is no configuration: the sentence has the line.
     pub fn read(path: &Path) -> Result<Self> {
-        let opened = OpenedFile::open(path, true)?;
+        let file = open_named(path, "the configuration")?;
         let mut text = String::new();
-        let read = opened.file().take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+        let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
         read.with_context(|| format!("cannot read {}", shown(path)))?;
         if text.len() as u64 > FILE_BYTES_MAX {
             bail!("{} is no configuration: it has more than {}", shown(path), size::human(FILE_BYTES_MAX));
@@ -170,7 +171,14 @@ impl Configuration {
     /// # Errors
     /// When it is none, or says what a configuration does not know.
     pub fn from_toml(text: &str) -> Result<Self> {
-        Ok(toml::from_str(text)?)
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let sentence = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+            let before = error.span().map(|span| text.bytes().take(span.start));
+            match before.map(|bytes| bytes.filter(|&byte| byte == b'\n').count() + 1) {
+                Some(line) => anyhow!("line {line}: {sentence}"),
+                None => anyhow!(sentence),
+            }
+        })
     }
 
     /// The whole of it as TOML, from which [`Configuration::from_toml`] makes the same.
@@ -212,8 +220,10 @@ impl Configuration {
     /// When changes to one cannot be dropped.
     pub(crate) fn disks_to_open(&self) -> Result<Vec<DiskSpecification>> {
         let to_open = |disk: &GuestDisk| {
-            let engine = self.engine.map_or(Engine::Auto, Engine::from);
-            let name = disk.name.clone().or_engine(engine);
+            let name = match self.engine {
+                Some(engine) => disk.name.clone().or_engine(engine.into()),
+                None => disk.name.clone(),
+            };
             if self.snapshot { Ok(name.or_snapshot()?) } else { Ok(name) }
         };
         self.disks.iter().map(to_open).collect()
@@ -270,7 +280,7 @@ mod tests {
             ("backend = 'xen'", "xen"),
         ] {
             let error = format!("{:#}", Configuration::from_toml(text).unwrap_err());
-            assert!(error.contains(expected) && error.contains("line"), "{text}: {error}");
+            assert!(error.contains(expected) && error.starts_with("line ") && !error.contains('\n'), "{text}: {error}");
         }
     }
 

@@ -15,7 +15,7 @@ pub use input::InputQueue;
 pub use output::ConsoleOutput;
 pub use terminal_filter::TerminalFilter;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use blockyard_confinement::MachineThread;
 use raw_mode::RawMode;
 use std::io::{self, IsTerminal};
@@ -31,6 +31,20 @@ pub enum ConsoleEvent {
     Unheard(io::Error),
     /// Nothing that is typed can be read.
     Deaf(io::Error),
+}
+
+impl ConsoleEvent {
+    /// What it is to the machine, which ends.
+    ///
+    /// # Errors
+    /// When nobody wants that: a sentence.
+    pub(crate) fn ends(self) -> Result<()> {
+        match self {
+            Self::Leave => Ok(()),
+            Self::Unheard(error) => Err(anyhow!(error).context("cannot write the guest's console")),
+            Self::Deaf(error) => Err(anyhow!(error).context("cannot read what is typed")),
+        }
+    }
 }
 
 /// The console while a machine runs, and the next one after a reboot. Dropping it gives the terminal back.

@@ -1,20 +1,22 @@
 //! The kernel and what it is given, as files that are opened once.
 
 use crate::configuration::Configuration;
+use crate::named_file::open_named;
 use crate::{Audience, own_kernel};
-use anyhow::{Context, Result};
-use blockyard_block::{OpenedFile, shown};
+use anyhow::Result;
+use blockyard_block::shown;
 use blockyard_image::boot_files::BootFiles;
 use blockyard_session::open::OpenOptions;
 use blockyard_vmm::pc::kernel::Kernel;
 use std::fs::File;
-use std::path::Path;
 
 /// What a machine begins with, each time it begins.
 pub(crate) struct KernelFiles {
     kernel: File,
     initrd: Option<File>,
     command_line: String,
+    /// What they are called.
+    names: String,
 }
 
 /// Where the machine has its console.
@@ -35,13 +37,24 @@ impl KernelFiles {
             let BootFiles { entry, kernel, initrd } = own_kernel::take(configuration, opening, audience)?;
             let watch = audience.watch();
             entry.notes.iter().for_each(|note| watch.note(note));
-            return Ok(Self { kernel, initrd, command_line: own_command_line(&entry.command_line, append) });
+            let command_line = own_command_line(&entry.command_line, append);
+            return Ok(Self { kernel, initrd, command_line, names: format!("{}, by {entry}", entry.kernel) });
         };
+        let initrd = configuration.initrd.as_deref();
         Ok(Self {
-            kernel: open(kernel, "the kernel")?,
-            initrd: configuration.initrd.as_deref().map(|initrd| open(initrd, "the initrd")).transpose()?,
+            kernel: open_named(kernel, "the kernel")?,
+            initrd: initrd.map(|initrd| open_named(initrd, "the initrd")).transpose()?,
             command_line: command_line(append),
+            names: match initrd {
+                Some(initrd) => format!("{} with the initrd {}", shown(kernel), shown(initrd)),
+                None => shown(kernel).to_string(),
+            },
         })
+    }
+
+    /// What they are called, for messages.
+    pub(crate) fn names(&self) -> &str {
+        &self.names
     }
 
     /// What is read when a machine starts.
@@ -65,11 +78,6 @@ fn own_command_line(own: &str, append: &str) -> String {
     let names = |words: &str, console: &str| words.split_ascii_whitespace().any(|word| word.starts_with(console));
     let console = if names(append, "console=") || names(own, CONSOLE) { "" } else { CONSOLE };
     [own, console, append].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
-}
-
-fn open(path: &Path, what: &str) -> Result<File> {
-    let context = || format!("cannot read {what} {}", shown(path));
-    OpenedFile::open(path, true).with_context(context)?.file().try_clone().with_context(context)
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 //! A machine on KVM.
 
-use crate::Audience;
 use crate::configuration::{Configuration, DiskBus};
 use crate::console::{Console, ConsoleEvent};
+use crate::deadline::Timed;
 use crate::kernel_files::KernelFiles;
 use crate::placement::placement;
 use crate::report::{DiskReport, Exits, RunReport, cpu_seconds};
 use crate::shares;
 use crate::walls::Walls;
-use anyhow::{Context, Result, anyhow, bail};
+use crate::{Audience, DoesNotFit};
+use anyhow::{Context, Result, bail};
 use blockyard_block::Disk;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_confinement::MachineThread;
+use blockyard_hypervisor::Hypervisor;
 use blockyard_hypervisor::kvm::{KvmHypervisor, emulates_guests};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use blockyard_share::ShareStarter;
@@ -70,15 +72,21 @@ enum Next {
 pub(crate) fn run(
     configuration: &Configuration,
     opening: &OpenOptions<'_>,
-    audience: &dyn Audience,
-) -> Result<RunReport> {
+    audience: &Timed<'_>,
+    report: &mut RunReport,
+) -> Result<()> {
     let shares = shares::open(&configuration.shares)?;
     let hypervisor = KvmHypervisor::open().context("cannot use the backend kvm")?;
     if emulates_guests() {
         audience.watch().note(
-            "KVM here is PVM, which emulates guests that are not written for it: Linux does not boot on it, and does as \
-             User-Mode Linux (--backend uml)",
+            "KVM here is PVM, which emulates guests that are not written for it: Linux boots as User-Mode Linux instead \
+             (--backend uml)",
         );
+    }
+    let vcpus_max = hypervisor.capabilities().vcpus_max;
+    if configuration.cpus > vcpus_max {
+        let sentence = format!("KVM has {vcpus_max} vCPUs for a machine here, not {}: see --cpus", configuration.cpus);
+        return Err(DoesNotFit(sentence).into());
     }
     let kernel = KernelFiles::open(configuration, opening, audience)?;
     let names = configuration.disks_to_open()?;
@@ -94,21 +102,20 @@ pub(crate) fn run(
     let console =
         Console::open(move |thread| walls.narrow(thread), move |event| _ = told.try_send(Event::Console(event)))?;
     Machine { configuration, hypervisor, kernel, disks, shares, placement, walls, console, sender, events }
-        .until_it_ends(audience)
+        .until_it_ends(audience, report)
 }
 
 impl Machine<'_> {
-    fn until_it_ends(mut self, audience: &dyn Audience) -> Result<RunReport> {
-        let mut report = RunReport { backend: "kvm", ..RunReport::default() };
+    fn until_it_ends(mut self, audience: &Timed<'_>, report: &mut RunReport) -> Result<()> {
+        report.backend = "kvm";
         report.placed(&self.placement);
-        let deadline = self.configuration.timeout.map(|timeout| Instant::now() + timeout);
         let began = Instant::now();
         loop {
             let Started { disks, mut machine } = self.start()?;
             if report.reboots == 0 {
                 report.start_cpu_seconds = cpu_seconds();
             }
-            let next = self.watch(audience, deadline);
+            let next = self.watch(audience);
             let reboots = matches!(next, Ok(Next::Reboots)) && !self.configuration.no_reboot;
             if !reboots {
                 // What is said next is said on a terminal that is as it was, whatever the machine still waits for.
@@ -123,7 +130,7 @@ impl Machine<'_> {
             report.disks = reports.map(|((name, _), disk)| DiskReport::new(name.to_string(), disk())).collect();
             next?;
             if !reboots {
-                return Ok(report);
+                return Ok(());
             }
             report.reboots += 1;
             // What the old machine still said is nothing to the new one; what somebody at the console wants is.
@@ -167,7 +174,8 @@ impl Machine<'_> {
         shares::serve(self.configuration, &mut self.shares, &memory, on_end, |device| {
             Ok(pc.attach_virtio(device, if without_pci { VirtioTransport::Mmio } else { VirtioTransport::Pci })?)
         })?;
-        let machine = pc.start(&self.kernel.kernel())?;
+        let names = || format!("cannot boot {}", self.kernel.names());
+        let machine = pc.start(&self.kernel.kernel()).with_context(names)?;
         self.tell_of_input(move || {
             if let Ok(mut serial) = serial.lock() {
                 serial.0.input_ready();
@@ -203,30 +211,19 @@ impl Machine<'_> {
     }
 
     /// Waits until the guest switches itself off or reboots, or somebody leaves it.
-    fn watch(&self, audience: &dyn Audience, deadline: Option<Instant>) -> Result<Next> {
+    fn watch(&self, audience: &Timed<'_>) -> Result<Next> {
         loop {
             let event = match self.events.recv_timeout(LOOK_INTERVAL) {
                 Ok(event) => Some(event),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => bail!("the virtual machine is gone"),
             };
-            if let Some(signal) = audience.asks_to_end() {
-                bail!("stopped by {signal}");
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let seconds = self.configuration.timeout.unwrap_or_default().as_secs_f64();
-                bail!("the machine was stopped after {seconds} s, as --timeout says");
-            }
+            audience.lets_go_on()?;
             match event {
                 None => {}
-                Some(Event::Power(PowerRequest::Off) | Event::Console(ConsoleEvent::Leave)) => return Ok(Next::Ends),
+                Some(Event::Power(PowerRequest::Off)) => return Ok(Next::Ends),
                 Some(Event::Power(PowerRequest::Reset)) => return Ok(Next::Reboots),
-                Some(Event::Console(ConsoleEvent::Unheard(error))) => {
-                    return Err(anyhow!(error).context("cannot write the guest's console"));
-                }
-                Some(Event::Console(ConsoleEvent::Deaf(error))) => {
-                    return Err(anyhow!(error).context("cannot read what is typed"));
-                }
+                Some(Event::Console(event)) => return event.ends().map(|()| Next::Ends),
                 Some(Event::Machine(MachineEvent::VcpuEnded(end))) => return Err(end.into()),
                 Some(Event::Machine(MachineEvent::IoFailed(sentence))) => bail!("{sentence}"),
                 Some(Event::Machine(MachineEvent::DriverError(sentence))) => bail!("{sentence}"),

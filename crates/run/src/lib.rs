@@ -9,8 +9,10 @@
 
 pub mod configuration;
 pub mod console;
+mod deadline;
 mod kernel_files;
 mod kvm;
+mod named_file;
 mod own_kernel;
 mod placement;
 pub mod report;
@@ -28,6 +30,7 @@ use blockyard_hypervisor::kvm::{Probe, is_native, probe};
 use blockyard_image::Watch;
 use blockyard_session::open::OpenOptions;
 use configuration::Backend;
+use deadline::Timed;
 use std::sync::Arc;
 
 /// Who looks on while a machine runs.
@@ -48,27 +51,35 @@ pub trait Audience {
 pub struct DoesNotFit(String);
 
 /// Runs the machine until it is switched off, somebody leaves it, or it fails. Disks are opened with `opening`.
+/// `report` is filled in as far as the machine comes.
 ///
 /// # Errors
 /// A sentence on what cannot be had, on what the guest died of, or the signal that ended it.
-pub fn run(configuration: &Configuration, opening: &OpenOptions<'_>, audience: &dyn Audience) -> Result<RunReport> {
-    let why_not_kvm = match configuration.backend {
-        Backend::Kvm => return kvm::run(configuration, opening, audience),
-        Backend::Uml => return uml::run(configuration, opening, audience),
-        Backend::Auto => probe(),
+pub fn run(
+    configuration: &Configuration,
+    opening: &OpenOptions<'_>,
+    audience: &dyn Audience,
+    report: &mut RunReport,
+) -> Result<()> {
+    let audience = Timed::new(audience, configuration.timeout);
+    let ran = match configuration.backend {
+        Backend::Kvm => kvm::run(configuration, opening, &audience, report),
+        Backend::Uml => uml::run(configuration, opening, &audience, report),
+        Backend::Auto => match probe() {
+            kvm if kvm.native => kvm::run(configuration, opening, &audience, report),
+            kvm => uml::run(configuration, opening, &audience, report).map_err(|error| nor_on_kvm(error, &kvm)),
+        },
     };
-    if why_not_kvm.native {
-        return kvm::run(configuration, opening, audience);
-    }
-    uml::run(configuration, opening, audience).map_err(|error| nor_on_kvm(error, &why_not_kvm))
+    ran.map_err(|error| audience.explained(error))
 }
 
 /// What keeps a machine from being User-Mode Linux, where that was taken as there is no KVM: both, and what helps.
 fn nor_on_kvm(error: Error, kvm: &Probe) -> Error {
+    let is_none = matches!(error.downcast_ref(), Some(KernelError::Missing | KernelError::Other { .. }));
     let both = |sentence: String| format!("{sentence}; and KVM is not taken: {}", kvm.in_words());
     match error.downcast::<DoesNotFit>() {
         Ok(DoesNotFit(sentence)) => DoesNotFit(both(sentence)).into(),
-        Err(error) if error.is::<KernelError>() => anyhow!(both(format!("{error:#}"))),
+        Err(error) if is_none => anyhow!(both(format!("{error:#}"))),
         Err(error) => error,
     }
 }

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 
-/// A run that has ended. Its names are an interface: programs read them in JSON.
+/// A run that has ended, or what is known of it so far. Its names are an interface: programs read them in JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RunReport {
     /// Who executed the guest.
@@ -100,6 +100,11 @@ pub(crate) fn cpu_seconds() -> f64 {
 }
 
 impl RunReport {
+    /// Whether the guest came to its first instruction.
+    pub fn has_begun(&self) -> bool {
+        self.start_cpu_seconds > 0.0
+    }
+
     pub(crate) fn placed(&mut self, placement: &Placement) {
         self.vcpu_cpus = placement.vcpus.as_ref().map(|list| list.cpus().to_vec());
         self.io_cpus = placement.io.as_ref().map(|list| list.cpus().to_vec());

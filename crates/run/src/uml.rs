@@ -8,20 +8,25 @@ mod typing;
 
 use crate::configuration::{Configuration, DiskBus, Share};
 use crate::console::{Console, ConsoleEvent, ConsoleOutput};
+use crate::deadline::Timed;
+use crate::named_file::open_named;
 use crate::report::{DiskReport, RunReport, cpu_seconds};
 use crate::shares::{self, Servers};
 use crate::{Audience, DoesNotFit};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use blockyard_appliance::{Backend, Ending, ImageDisk, InitramfsOptions, Kernel, System, SystemOptions};
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{OpenedFile, shown};
+use blockyard_block::{shown, size};
 use blockyard_image::{ConsoleSize, ImageOptions, Keys, Resources, Watch};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use blockyard_share::OpenShare;
+use blockyard_vmm::pc::kernel::check_initrd;
+use rustix::system::sysinfo;
 use rustix::termios::tcgetwinsize;
+use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,12 +44,18 @@ const ENDING: Duration = Duration::from_secs(5);
 const MODULE_SHARE: &str = "blockyard.modules";
 /// The least memory that such a kernel comes up with, and a system.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// Disks and shares: beside the appliance's own, no kernel has refused as many.
+const DEVICES_MAX: usize = 32;
+/// What somebody may add to its command line, which has room for 4095 bytes (Linux, arch/um, COMMAND_LINE_SIZE) and
+/// more than a thousand of ours. As much as on a PC.
+const APPEND_BYTES_MAX: usize = 2047;
 
 pub(crate) fn run(
     configuration: &Configuration,
     opening: &OpenOptions<'_>,
-    audience: &dyn Audience,
-) -> Result<RunReport> {
+    audience: &Timed<'_>,
+    report: &mut RunReport,
+) -> Result<()> {
     refuse_what_it_has_not(configuration)?;
     let mut shares = shares::open(&configuration.shares)?;
     let kernel = match &configuration.kernel {
@@ -54,7 +65,7 @@ pub(crate) fn run(
     if configuration.uml_seccomp && !kernel.has_seccomp_mode() {
         bail!("{} has no seccomp mode: that came with Linux 6.16", shown(&kernel.file));
     }
-    let initrd = configuration.initrd.as_deref().map(opened).transpose()?;
+    let initrd = configuration.initrd.as_deref().map(|path| opened(path, configuration.memory)).transpose()?;
     // For a system that looks for them in a directory: an initial file system has those that it wants.
     let modules = kernel.modules().filter(|_| initrd.is_none()).map(Path::to_owned);
     let module_share = modules.is_some().then(|| MODULE_SHARE.to_owned());
@@ -69,11 +80,13 @@ pub(crate) fn run(
     let mouth = Arc::new(Mouth::default());
     let (keys, servers) = (Keys::default(), Servers::default());
     Machine { configuration, resources, initrd, disks, shares, module_share, mouth, sender, events, keys, servers }
-        .until_it_ends(audience)
+        .until_it_ends(audience, report)
 }
 
 fn refuse_what_it_has_not(configuration: &Configuration) -> Result<(), DoesNotFit> {
-    let Configuration { cpus, memory, disks, place, io_cpus, shares, .. } = configuration;
+    let Configuration { cpus, memory, disks, place, io_cpus, shares, append, .. } = configuration;
+    let (devices, append) = (disks.len() + shares.len(), append.as_ref().map_or(0, String::len));
+    let host_bytes = host_memory_bytes();
     let has_another_bus = disks.iter().any(|disk| disk.bus != DiskBus::default());
     let sentence = if *cpus > 1 {
         format!("User-Mode Linux has one processor, not {cpus}: leave --cpus out, or take --backend kvm")
@@ -85,21 +98,47 @@ fn refuse_what_it_has_not(configuration: &Configuration) -> Result<(), DoesNotFi
         format!("the tag {MODULE_SHARE} is taken, by the kernel's own modules: name that --share otherwise")
     } else if *memory < MEMORY_BYTES_MIN {
         format!("User-Mode Linux takes {} MiB of memory at least: see --memory", MEMORY_BYTES_MIN >> 20)
+    } else if *memory > host_bytes {
+        let (wanted, there) = (size::human(*memory), size::human(host_bytes));
+        format!("a guest cannot have {wanted} of memory where there are {there}: see --memory")
+    } else if devices > DEVICES_MAX {
+        format!("User-Mode Linux has room for {DEVICES_MAX} disks and shares, not {devices}")
+    } else if append > APPEND_BYTES_MAX {
+        format!("the command line has {append} bytes, and User-Mode Linux takes {APPEND_BYTES_MAX}: see --append")
     } else {
         return Ok(());
     };
     Err(DoesNotFit(sentence))
 }
 
-fn opened(initrd: &Path) -> Result<OpenedFile> {
-    OpenedFile::open(initrd, true).with_context(|| format!("cannot read the initrd {}", shown(initrd)))
+/// Its kernel's memory is a file in memory, and whoever touches more of it than there is dies of that.
+fn host_memory_bytes() -> u64 {
+    let info = sysinfo();
+    (info.totalram + info.totalswap).saturating_mul(info.mem_unit.into())
+}
+
+/// The initrd of a guest with so much memory.
+fn opened(path: &Path, memory_bytes: u64) -> Result<File> {
+    let cannot_boot = || format!("cannot boot with the initrd {}", shown(path));
+    let initrd = open_named(path, "the initrd")?;
+    check_initrd(&initrd).with_context(cannot_boot)?;
+    let bytes = initrd.metadata().with_context(cannot_boot)?.len();
+    if bytes > memory_bytes / 2 {
+        let (bytes, memory) = (size::human(bytes), size::human(memory_bytes));
+        let sentence = format!(
+            "the initrd {} has {bytes}, and beside what is unpacked of it there is no room in {memory}: see --memory",
+            shown(path)
+        );
+        return Err(DoesNotFit(sentence).into());
+    }
+    Ok(initrd)
 }
 
 /// What outlives a reboot.
 struct Machine<'a> {
     configuration: &'a Configuration,
     resources: Resources,
-    initrd: Option<OpenedFile>,
+    initrd: Option<File>,
     disks: Vec<(DiskSpecification, OpenDisk)>,
     shares: Vec<OpenShare>,
     /// What the kernel's modules are shared as, if they are.
@@ -114,9 +153,8 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    fn until_it_ends(mut self, audience: &dyn Audience) -> Result<RunReport> {
-        let mut report = RunReport { backend: "uml", ..RunReport::default() };
-        let deadline = self.configuration.timeout.map(|timeout| Instant::now() + timeout);
+    fn until_it_ends(mut self, audience: &Timed<'_>, report: &mut RunReport) -> Result<()> {
+        report.backend = "uml";
         let began = Instant::now();
         let mut console = None;
         loop {
@@ -130,7 +168,7 @@ impl Machine<'_> {
                 empty => empty.insert(self.open_console()?),
             };
             typing::start(console.input(), system.keyboard()?).context("starting the console's threads")?;
-            let ending = self.watch(&mut system, audience, deadline);
+            let ending = self.watch(&mut system, audience);
             let counts = system.disk_statistics();
             let reboots = matches!(ending, Ok(Ending::Reboots)) && !self.configuration.no_reboot;
             if !reboots {
@@ -148,7 +186,7 @@ impl Machine<'_> {
             report.disks = names.zip(&counts).map(|(name, counts)| DiskReport::new(name, counts.counts)).collect();
             match ending? {
                 Ending::Reboots if reboots => report.reboots += 1,
-                Ending::PoweredOff | Ending::Reboots => return Ok(report),
+                Ending::PoweredOff | Ending::Reboots => return Ok(()),
                 Ending::Died(why) => bail!("the guest's kernel has died: {why}"),
                 Ending::LostDisk(why) => bail!("the guest has lost a disk: {why}"),
             }
@@ -164,7 +202,7 @@ impl Machine<'_> {
     }
 
     /// A system as after power-on.
-    fn start(&mut self, audience: &dyn Audience) -> Result<System> {
+    fn start(&mut self, audience: &Timed<'_>) -> Result<System> {
         let mouth = Arc::clone(&self.mouth);
         let system = SystemOptions {
             append: self.configuration.append.clone().unwrap_or_default(),
@@ -197,7 +235,7 @@ impl Machine<'_> {
 
     fn boot_initrd(&self, system: SystemOptions, disks: &[ImageDisk], watch: &dyn Watch) -> Result<System> {
         let Some(initrd) = &self.initrd else { bail!("there is no initrd") };
-        let mut initramfs = initrd.file().try_clone().context("cannot read the initrd")?;
+        let mut initramfs = initrd.try_clone().context("cannot read the initrd")?;
         initramfs.seek(SeekFrom::Start(0)).context("cannot read the initrd")?;
         let Resources { kernel, launcher, launcher_arguments } = self.resources.clone();
         let options = InitramfsOptions {
@@ -213,7 +251,7 @@ impl Machine<'_> {
     }
 
     /// Waits until the guest switches itself off or reboots, or somebody leaves it.
-    fn watch(&self, system: &mut System, audience: &dyn Audience, deadline: Option<Instant>) -> Result<Ending> {
+    fn watch(&self, system: &mut System, audience: &Timed<'_>) -> Result<Ending> {
         loop {
             if let Some(ending) = system.wait(LOOK_INTERVAL).context("waiting for the guest")? {
                 return Ok(ending);
@@ -223,20 +261,9 @@ impl Machine<'_> {
                 let ending = system.wait(ENDING).context("waiting for the guest")?;
                 return ending.with_context(|| format!("the process that serves the share {tag} has ended"));
             }
-            if let Some(signal) = audience.asks_to_end() {
-                bail!("stopped by {signal}");
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let seconds = self.configuration.timeout.unwrap_or_default().as_secs_f64();
-                bail!("the machine was stopped after {seconds} s, as --timeout says");
-            }
-            match self.events.try_recv() {
-                Ok(ConsoleEvent::Leave) => return Ok(Ending::PoweredOff),
-                Ok(ConsoleEvent::Unheard(error)) => {
-                    return Err(anyhow!(error).context("cannot write the guest's console"));
-                }
-                Ok(ConsoleEvent::Deaf(error)) => return Err(anyhow!(error).context("cannot read what is typed")),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+            audience.lets_go_on()?;
+            if let Ok(event) = self.events.try_recv() {
+                return event.ends().map(|()| Ending::PoweredOff);
             }
         }
     }

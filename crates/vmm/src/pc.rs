@@ -20,7 +20,7 @@ use crate::serial::SerialWindow;
 use crate::threads::Threads;
 use crate::virtio_disk::VirtioDisk;
 use crate::virtio_mmio;
-use blockyard_block::{Disk, EventFd, MemoryMap};
+use blockyard_block::{Disk, EventFd, MemoryMap, explain, size};
 use blockyard_devices::Interrupt;
 use blockyard_devices::pci::PciFunction;
 use blockyard_devices::serial::{SerialInput, SerialOutput, SerialPort};
@@ -63,7 +63,10 @@ impl PcMemory {
     fn allocate(self) -> Result<MemoryMap, MachineError> {
         let layout = map::memory(self.bytes)?;
         let memory = if self.shared { MemoryMap::allocate(&layout) } else { MemoryMap::allocate_private(&layout) };
-        memory.map_err(|error| MachineError::Refused(format!("the guest's memory: {error}")))
+        let bytes = size::human(self.bytes);
+        memory.map_err(|error| {
+            MachineError::Refused(format!("a guest cannot have {bytes} of memory here: {}", explain(&error)))
+        })
     }
 }
 

@@ -38,9 +38,10 @@ pub(super) fn find() -> Result<Kernel, KernelError> {
 /// The one at `path`.
 pub(super) fn at(path: &Path) -> Result<Kernel, KernelError> {
     let unusable = |error| KernelError::Unusable { path: path.to_owned(), error };
-    let file = executable(path).map_err(unusable)?;
-    match position(&fs::read(&file).map_err(unusable)?, DISKS) {
-        Some(_) => of(file, false),
+    let program = regular(path).map_err(unusable)?;
+    // What is another kernel is told so, whether or not anybody may execute it.
+    match position(&fs::read(&program).map_err(unusable)?, DISKS) {
+        Some(_) => of(executable(path).map_err(unusable)?, false),
         None => Err(KernelError::Other { path: path.to_owned() }),
     }
 }
@@ -69,9 +70,15 @@ pub(super) fn executes(version: Option<(u32, u32)>) -> Executes {
 
 /// A file that this process may execute, by its one name.
 fn executable(path: &Path) -> io::Result<PathBuf> {
-    let program = path.canonicalize()?;
+    let program = regular(path)?;
     access(&program, Access::EXEC_OK)?;
-    if program.is_file() { Ok(program) } else { Err(io::Error::other("it is not a file")) }
+    Ok(program)
+}
+
+/// A file, by its one name.
+fn regular(path: &Path) -> io::Result<PathBuf> {
+    let file = path.canonicalize()?;
+    if file.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
 }
 
 fn on_path() -> Option<PathBuf> {

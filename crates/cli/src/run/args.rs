@@ -29,13 +29,16 @@ pub struct RunArgs {
     /// The guest's first disk.
     #[arg(value_name = "IMAGE")]
     image: Option<String>,
-    /// Kernel to boot: a bzImage, as distributions have it in /boot/vmlinuz.
+    /// Kernel to boot: a bzImage, as distributions have it in /boot/vmlinuz, or an ELF vmlinux [default: what IMAGE's
+    /// boot loader would take]. With User-Mode Linux, another such program [default: linux.uml, as it is installed].
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
-    /// Initial file system for it.
+    /// Initial file system for it. With User-Mode Linux, in place of IMAGE's system.
     #[arg(long, value_name = "FILE", requires = "kernel")]
     initrd: Option<PathBuf>,
-    /// The kernel's command line; console=ttyS0 goes before it unless it has a console of its own.
+    /// The kernel's command line; console=ttyS0 goes before it unless it has a console of its own. Without --kernel,
+    /// what is added to the boot loader's; with User-Mode Linux, to what that kernel needs: root=, rootflags=, ro and
+    /// init= say which system of IMAGE's it becomes. Most kernels take 2047 bytes.
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     append: Option<String>,
     /// One more disk; may be repeated.
@@ -58,7 +61,7 @@ pub struct RunArgs {
     /// vCPUs, from 1 to 255 [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
     cpus: Option<u32>,
-    /// Memory, in whole MiB [default: 1G].
+    /// Memory, in whole MiB: 16M or more, with User-Mode Linux 64M or more [default: 1G].
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
     /// CPUs of the vCPUs: one of its own for each but the first, which has that of the I/O threads (shared), or for all
@@ -79,7 +82,7 @@ pub struct RunArgs {
     /// can (Linux 6.16), but each of them can then read all of the guest's memory.
     #[arg(long)]
     uml_seccomp: bool,
-    /// Stop the machine after so long, as a failure; 0 never does.
+    /// Stop the machine after so long, as a failure; what looks for a kernel in IMAGE first counts, too. 0 never does.
     #[arg(long, value_name = "SECONDS", value_parser = time::seconds)]
     timeout: Option<Duration>,
     /// Directory that an image's backing and data files may lie in; may be repeated.
@@ -95,7 +98,7 @@ pub struct RunArgs {
     /// End as by SIGTERM when the thread of this process ends that has started this one.
     #[arg(long, value_name = "PID", hide = true)]
     pub ends_with: Option<i32>,
-    /// Print on stderr what the machine cost: exits, requests, time.
+    /// Print on stderr what the machine cost: exits, requests, time. Of one that failed, too, before the failure.
     #[arg(long)]
     pub stats: bool,
     /// With --stats: print it as one JSON object.

@@ -5,6 +5,7 @@
 
 pub mod root;
 
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -139,6 +140,15 @@ impl Outcome {
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap()
     }
+}
+
+/// Both ends of a new terminal: that of who sits there, and that of programs.
+pub fn terminal() -> (File, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    (ours.into(), File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap())
 }
 
 /// Runs a command to its end; one that takes too long is killed and fails the test.

@@ -69,6 +69,14 @@ enum Protocol {
     Pvh,
 }
 
+/// Checks that a file is what Linux takes as an initial file system, as far as its first bytes say so.
+///
+/// # Errors
+/// When it is not: a sentence.
+pub fn check_initrd(file: &File) -> Result<(), MachineError> {
+    initrd::recognized(file).map(drop)
+}
+
 /// The page tables that a 64-bit kernel starts with end here: it lies below.
 const MAPPED_BYTES: u64 = 1 << 30;
 

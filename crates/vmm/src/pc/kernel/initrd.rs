@@ -33,6 +33,22 @@ const KINDS: [(usize, &[u8]); 14] = [
 const CPIO: &[u8] = b"070701";
 const CPIO_WITH_CHECKSUMS: &[u8] = b"070702";
 
+/// A file whose first bytes are those of what Linux takes.
+///
+/// # Errors
+/// When they are not.
+pub(super) fn recognized(file: &File) -> Result<BootFile<'_>, MachineError> {
+    let file = BootFile::new("the initrd", file)?;
+    let beginning = file.beginning(BEGINNING_BYTES)?;
+    if KINDS.iter().any(|(at, bytes)| beginning.get(*at..).is_some_and(|rest| rest.starts_with(bytes))) {
+        return Ok(file);
+    }
+    Err(refused(
+        "the initrd is none: Linux takes cpio archives (newc), compressed or not, as distributions have them in \
+         /boot/initrd.img",
+    ))
+}
+
 /// Reads it into guest memory: as high in `room` as it goes, out of the way of what the kernel unpacks. Where it lies.
 ///
 /// # Errors
@@ -42,14 +58,7 @@ pub(super) fn load(
     memory: &impl GuestMemoryBackend,
     room: Range<u64>,
 ) -> Result<Range<u64>, MachineError> {
-    let file = BootFile::new("the initrd", file)?;
-    let beginning = file.beginning(BEGINNING_BYTES)?;
-    if !KINDS.iter().any(|(at, bytes)| beginning.get(*at..).is_some_and(|rest| rest.starts_with(bytes))) {
-        return Err(refused(
-            "the initrd is none: Linux takes cpio archives (newc), compressed or not, as distributions have them in \
-             /boot/initrd.img",
-        ));
-    }
+    let file = recognized(file)?;
     let start = room.end.checked_sub(file.bytes()).map(|start| start / PAGE_BYTES * PAGE_BYTES);
     let Some(start) = start.filter(|&start| start >= room.start) else {
         let (length, left) = (file.bytes().div_ceil(1 << 20), room.end.saturating_sub(room.start) >> 20);
